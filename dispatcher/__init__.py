@@ -1,0 +1,37 @@
+"""What decides who runs next: dispatch contexts with priorities, timers, callbacks from other threads, all in one trio
+task.
+
+`Dispatcher` is the one to run; `DispatcherCore` is the same without trio, to be cranked by hand in simulations. The
+pieces: context (the handle of a component), ready (ten lists and the shares), timers, inbox (other threads), executor,
+core (one turn), shell (trio).
+"""
+
+from __future__ import annotations
+
+from dispatcher.config import DispatcherConfig
+from dispatcher.context import DONE, MORE, PRIORITY_COUNT, PRIORITY_DEFAULT, PRIORITY_HIGHEST, DispatchContext
+from dispatcher.core import DispatcherCore, ErrorHook
+from dispatcher.errors import DispatcherClosedError, DispatcherError, DispatcherStateError
+from dispatcher.executor import CallableExecutor
+from dispatcher.shell import Dispatcher
+from dispatcher.statistics import DispatcherStatistics
+from dispatcher.timers import Timer
+
+__all__ = [
+    "DONE",
+    "MORE",
+    "PRIORITY_COUNT",
+    "PRIORITY_DEFAULT",
+    "PRIORITY_HIGHEST",
+    "CallableExecutor",
+    "DispatchContext",
+    "Dispatcher",
+    "DispatcherClosedError",
+    "DispatcherConfig",
+    "DispatcherCore",
+    "DispatcherError",
+    "DispatcherStateError",
+    "DispatcherStatistics",
+    "ErrorHook",
+    "Timer",
+]

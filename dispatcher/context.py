@@ -1,0 +1,103 @@
+"""A dispatch context: the handle by which one component (queue, session, store reader) asks to be run by the
+dispatcher.
+
+The contract, from the seed («Components in the core create DispatchContexts which they use to request dispatch»):
+- at most one dispatch of a context at a time, and never re-entrant: `request_dispatch()` only queues, the loop calls
+  later;
+- however often dispatch is requested while the context is queued, it is dispatched once;
+- a request made during its own dispatch leads to one more dispatch after it.
+
+Source: seed 002, «Dispatcher / Threading Model»; DESIGN 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from dispatcher.ready import ReadyLists
+
+MORE: Final = True
+"""Returned by a dispatch that used up its budget and has more to do: it goes to the tail of its priority's list."""
+DONE: Final = False
+"""Returned by a dispatch that has nothing left to do until it is requested again."""
+
+PRIORITY_COUNT: Final = 10
+PRIORITY_HIGHEST: Final = PRIORITY_COUNT - 1
+PRIORITY_DEFAULT: Final = 4
+
+
+def checked_priority(priority: int) -> int:
+    """`priority` itself; ValueError unless it is one of 0 to 9 (9 is the highest)."""
+    if not 0 <= priority < PRIORITY_COUNT:
+        raise ValueError(
+            f"priority must be 0 to {PRIORITY_HIGHEST} ({PRIORITY_HIGHEST} is the highest), got {priority}"
+        )
+    return priority
+
+
+class DispatchContext:
+    """Made by `register()` of a dispatcher; see there. To be used on the dispatcher's own (trio) thread only.
+
+    A plain class with slots and public fields: `request_dispatch` and the loop that serves it are the hottest code of
+    the broker.
+    """
+
+    __slots__ = ("_ready", "closed", "dispatch", "label", "outlives_errors", "priority", "queued")
+
+    def __init__(
+        self,
+        ready: ReadyLists,
+        dispatch: Callable[[int], bool],
+        label: str,
+        priority: int,
+        *,
+        outlives_errors: bool = False,
+    ) -> None:
+        self._ready = ready
+        self.dispatch = dispatch
+        self.label = label
+        self.priority = checked_priority(priority)
+        self.queued = False
+        """Stands in a ready list. Written by the ready lists and by `request_dispatch` only."""
+        self.closed = False
+        self.outlives_errors = outlives_errors
+        """A context that only carries other people's callbacks: one that raises takes itself out, not the rest."""
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "queued" if self.queued else "idle"
+        return f"<DispatchContext {self.label!r} priority {self.priority} {state}>"
+
+    def request_dispatch(self) -> None:
+        """Ask to be dispatched. O(1); nothing happens while already queued or when closed; wakes the loop if it
+        sleeps."""
+        if self.queued or self.closed:
+            return
+        ready = self._ready
+        if ready.asleep:
+            ready.wake()  # first, because it refuses foreign threads, and then nothing has been changed yet
+        self.queued = True
+        priority = self.priority
+        ready.levels[priority].append(self)
+        ready.mask |= 1 << priority
+
+    def update_priority(self, priority: int) -> None:
+        """From now on dispatch at `priority` (0-9; ValueError otherwise). A queued context goes to the tail of its new
+        list at once.
+
+        O(1) when not queued, else O(contexts ready at the old priority).
+        """
+        checked_priority(priority)
+        if priority == self.priority:
+            return
+        if self.queued and not self.closed:
+            self._ready.move(self, priority)
+        self.priority = priority
+
+    def close(self) -> None:
+        """Never be dispatched again. Idempotent, O(1), safe during its own dispatch (which goes on to its end)."""
+        # A queued context keeps its place in the list until its turn comes; the ready lists then drop it. Taking it out
+        # here
+        # would cost O(ready contexts) each, and thousands may close together.
+        self.closed = True

@@ -1,0 +1,45 @@
+"""A plain callable executor on the dispatch loop: callbacks in the order in which they came, at one priority.
+
+Every dispatch runs the callbacks that were there when it began; what they add waits for the next dispatch, so that two
+callbacks which call for each other for ever share the loop with everybody else.
+
+Bound: by the callers. The flow controllers have at most one callback each in here (the next turn of a resumption).
+Source: seed 002, «creation of simple Executors that operate on the dispatch loop».
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from dispatcher.context import DONE, MORE, DispatchContext
+from dispatcher.ready import ReadyLists
+
+
+class CallableExecutor:
+    """Call it with a callback, on the thread of the loop (from other threads: `submit`). Ignored once the dispatcher
+    has ended."""
+
+    __slots__ = ("_callbacks", "_ready", "context")
+
+    def __init__(self, ready: ReadyLists, priority: int, label: str) -> None:
+        self._ready = ready
+        self._callbacks: deque[Callable[[], None]] = deque()
+        self.context = DispatchContext(ready, self._dispatch, label, priority, outlives_errors=True)
+
+    def __call__(self, callback: Callable[[], None]) -> None:
+        """Run `callback` in a later dispatch. O(1)."""
+        if self._ready.ended:
+            return
+        self.context.request_dispatch()
+        self._callbacks.append(callback)
+
+    def __len__(self) -> int:
+        """Callbacks not run yet."""
+        return len(self._callbacks)
+
+    def _dispatch(self, budget: int) -> bool:
+        callbacks = self._callbacks
+        for _ in range(min(budget, len(callbacks))):
+            callbacks.popleft()()
+        return MORE if callbacks else DONE

@@ -1,0 +1,108 @@
+"""Callbacks from other threads into the dispatch loop, with at most one wake-up per batch.
+
+Two lists: threads append to one under a lock, the loop swaps them under the lock and runs the other one outside of it.
+A thread signals only if it finds the loop asleep, and clears that mark, so a burst of a thousand calls costs one
+wake-up; while the loop is busy it costs none, because the loop looks into the inbox at the start of every turn.
+
+Order: what one thread submits runs in that order. Bound: each submitter limits what it has outstanding (the store by
+its operation queue); `waiting_count` shows how many there are.
+
+Not for signal handlers: the lock is not reentrant.
+Source: the prototype's double-buffered foreign queue and single wake-up permit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from dispatcher.context import DONE, MORE
+from dispatcher.errors import DispatcherClosedError
+
+
+class Inbox:
+    """`submit` from any thread; everything else on the thread of the loop."""
+
+    __slots__ = ("_closed", "_draining", "_incoming", "_lock", "_loop_asleep", "_signal", "submitted_count")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._incoming: deque[Callable[[], None]] = deque()
+        self._draining: deque[Callable[[], None]] = deque()
+        self._signal: Callable[[], None] | None = None
+        self._loop_asleep = False
+        self._closed = False
+        self.submitted_count = 0
+        """Callbacks accepted since the start."""
+
+    def submit(self, callback: Callable[[], None]) -> None:
+        """Run `callback` on the loop soon. Raises DispatcherClosedError (and has not taken it) once closed. O(1), never
+        waits for the loop."""
+        with self._lock:
+            if self._closed:
+                raise DispatcherClosedError(
+                    "the dispatcher is closed and runs no callbacks any more; stop submitting threads before it"
+                )
+            self._incoming.append(callback)
+            self.submitted_count += 1
+            if self._loop_asleep and self._signal is not None:
+                self._loop_asleep = False
+                # Inside the lock: so the loop can't end between the decision and the signal.
+                self._signal()
+
+    @property
+    def arrived(self) -> bool:
+        """Something came in since the last swap. Without the lock: the loop asks again every turn and, locked, before
+        it sleeps."""
+        return bool(self._incoming)
+
+    @property
+    def waiting_count(self) -> int:
+        """Callbacks accepted and not run yet."""
+        return len(self._incoming) + len(self._draining)
+
+    def connect(self, signal: Callable[[], None]) -> None:
+        """`signal` is called, on a foreign thread and under the lock, to wake the sleeping loop."""
+        self._signal = signal
+
+    def fall_asleep(self) -> bool:
+        """The loop is going to sleep: from now on the next submit signals. False if something has arrived: stay
+        awake."""
+        with self._lock:
+            if self._incoming:
+                return False
+            self._loop_asleep = True
+            return True
+
+    def awake(self) -> None:
+        """The loop runs again; submits need no signal."""
+        with self._lock:
+            self._loop_asleep = False
+
+    def dispatch(self, budget: int) -> bool:
+        """Run at most `budget` callbacks of one batch; what comes in meanwhile is the next batch. One that raises has
+        been taken out."""
+        draining = self._draining
+        if not draining:
+            with self._lock:
+                self._incoming, self._draining = draining, self._incoming
+            draining = self._draining
+        for _ in range(min(budget, len(draining))):
+            draining.popleft()()
+        return MORE if draining else DONE
+
+    def close(self) -> None:
+        """Accept nothing more. What was accepted can still be run by `dispatch`."""
+        with self._lock:
+            self._closed = True
+            self._loop_asleep = False
+            self._signal = None
+
+    def clear(self) -> int:
+        """Drop what was not run; returns how many."""
+        with self._lock:
+            dropped_count = len(self._incoming) + len(self._draining)
+            self._incoming.clear()
+            self._draining.clear()
+        return dropped_count

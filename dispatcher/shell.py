@@ -1,0 +1,137 @@
+"""The dispatcher as one trio task: run turns, let trio serve sockets between them, sleep when nothing is ready.
+
+How it sleeps. A sleep and a wake through trio's lowest level (`wait_task_rescheduled`, `reschedule`) cost about as much
+as a bare checkpoint. A cancel scope with a deadline around each sleep would double that, and some timer is pending
+nearly always (heart-beats, expiry). So one scope, the *alarm*, stays open over many turns and sleeps; its deadline is
+only ever moved forward to an earlier timer. When it expires it cancels the sleep or checkpoint in which it finds the
+loop, is caught right here, and a new one is opened. An alarm that was set for a timer cancelled since wakes the loop
+once in vain.
+
+Wake-ups. Whoever makes work while the loop sleeps reschedules it, once: the mark `asleep` is taken away before. Other
+tasks that are ready in the same pass of trio still run before the loop does, so their requests join the same turn.
+
+Invariants: `asleep` is set exactly while the task is in `wait_task_rescheduled` and nobody has rescheduled it. A
+dispatch has no await, so cancellation never cuts one in two; Ctrl-C is held off as well until the next checkpoint.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+
+import trio
+
+from dispatcher.config import DispatcherConfig
+from dispatcher.core import DispatcherCore, ErrorHook, raise_error
+from dispatcher.errors import DispatcherStateError
+
+
+class Dispatcher(DispatcherCore):
+    """What a broker runs on: `DispatcherCore` plus `run()`.
+
+    Components may register, request and set timers before `run()`. All methods but `submit` are for the thread of trio;
+    a request from a foreign thread to a sleeping loop raises DispatcherStateError.
+    """
+
+    __slots__ = ("_alarm", "_clock_is_trio", "_started", "_task", "_thread_id", "_token")
+
+    def __init__(
+        self,
+        clock: Callable[[], float] | None = None,
+        *,
+        config: DispatcherConfig | None = None,
+        on_error: ErrorHook = raise_error,
+    ) -> None:
+        """`clock`: monotonic seconds; trio's own if None (then virtual under trio.testing.MockClock, and only readable
+        inside of trio)."""
+        super().__init__(
+            trio.current_time if clock is None else clock,
+            config=DispatcherConfig() if config is None else config,
+            on_error=on_error,
+        )
+        self._clock_is_trio = clock is None
+        self._started = False
+        self._task: trio.lowlevel.Task | None = None
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._alarm = trio.CancelScope()
+        self._thread_id = 0
+
+    @trio.lowlevel.enable_ki_protection
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Drive everything until `close()` (then returns, after a last turn), cancellation, or an error that the hook
+        raises.
+
+        Once, for one dispatcher: however it ends, the dispatcher is closed then, timers are cancelled, and what was
+        accepted but not run is counted in `dropped_count`. DispatcherStateError if called again.
+        """
+        if self._started:
+            raise DispatcherStateError("run() was called before; a dispatcher runs once, make a new one")
+        self._started = True
+        self._task = trio.lowlevel.current_task()
+        self._thread_id = threading.get_ident()
+        self._token = trio.lowlevel.current_trio_token()
+        if self._clock_is_trio:
+            # The same time, without looking up the running loop at each reading.
+            self._clock = trio.lowlevel.current_clock().current_time
+        self._inbox.connect(self._signal_from_thread)
+        try:
+            task_status.started()
+            await trio.lowlevel.checkpoint()
+            while not self._closed:
+                await self._run_until_alarm()
+            self.run_last_turn()
+        finally:
+            self._end()
+
+    async def _run_until_alarm(self) -> None:
+        """Turns and sleeps until the alarm goes off or the dispatcher is closed."""
+        with trio.CancelScope() as self._alarm:
+            while True:
+                self.run_turn()
+                if self._closed:
+                    return
+                if self.has_work():
+                    await trio.lowlevel.checkpoint()
+                else:
+                    await self._sleep()
+
+    async def _sleep(self) -> None:
+        """Until woken, or until the alarm raises trio.Cancelled, which `_run_until_alarm` takes."""
+        deadline_seconds = self._timers.next_pending_seconds()
+        if deadline_seconds < math.inf:
+            self._sleep_no_longer_than(deadline_seconds)
+        if not self._inbox.fall_asleep():
+            await trio.lowlevel.checkpoint()
+            return
+        self._ready.asleep = True
+        try:
+            await trio.lowlevel.wait_task_rescheduled(self._sleep_aborted)
+        finally:
+            self._inbox.awake()
+            self._wakeups_count += 1
+
+    def _sleep_aborted(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        self._ready.asleep = False  # trio reschedules the task itself; a second time would be an error
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def _wake(self) -> None:
+        if threading.get_ident() != self._thread_id:
+            raise DispatcherStateError("called from a foreign thread; submit() a callback that makes this call instead")
+        assert self._task is not None
+        self._ready.asleep = False
+        trio.lowlevel.reschedule(self._task)
+
+    def _signal_from_thread(self) -> None:
+        assert self._token is not None
+        self._token.run_sync_soon(self._wake_if_asleep)
+
+    def _wake_if_asleep(self) -> None:
+        if self._ready.asleep:  # a request may have been quicker
+            self._wake()
+
+    def _sleep_no_longer_than(self, deadline_seconds: float) -> None:
+        if not self._clock_is_trio:
+            deadline_seconds = trio.current_time() + deadline_seconds - self._clock()
+        if deadline_seconds < self._alarm.deadline:
+            self._alarm.deadline = deadline_seconds

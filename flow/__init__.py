@@ -1,0 +1,81 @@
+"""Flow control: resources, limiters, the controllers that block and resume, and the map that shows who waits on whom.
+
+Pure: no I/O, no threads, no clock of its own. Every time is a reading of the `clock` that was passed in, in monotonic
+seconds.
+
+    limiters    how much a resource may hold, and when it has too much
+    resource    flows, and what they run through
+    controller  who must wait, who may go on, what happens to an element that does not fit
+    manager     the registry, and the map of all that at one moment
+    snapshot    that map as data
+    graph       chains, bottlenecks and cycles in it
+    words       sizes, ages and facts as people say them
+"""
+
+from flow.controller import FlowController, SourceController
+from flow.errors import (
+    FlowClosedError,
+    FlowError,
+    NegativeAmountError,
+    OverReleaseError,
+    PairingError,
+    RegistrationError,
+    ThresholdError,
+)
+from flow.limiters import (
+    Clock,
+    CompositeLimiter,
+    FlowLimiter,
+    RateLimiter,
+    SizeLimiter,
+    WindowLimiter,
+)
+from flow.manager import FlowManager
+from flow.resource import Flow, FlowResource, FlowSink, FlowSource, WaitEdge
+from flow.snapshot import (
+    BlockCycle,
+    BlockedByChain,
+    BlockEdge,
+    Bottleneck,
+    ControllerSnapshot,
+    FlowSnapshot,
+    LimiterSnapshot,
+    ResourceSnapshot,
+)
+from flow.words import age_in_words, count_in_words, facts_in_words, size_in_words
+
+__all__ = [
+    "BlockCycle",
+    "BlockEdge",
+    "BlockedByChain",
+    "Bottleneck",
+    "Clock",
+    "CompositeLimiter",
+    "ControllerSnapshot",
+    "Flow",
+    "FlowClosedError",
+    "FlowController",
+    "FlowError",
+    "FlowLimiter",
+    "FlowManager",
+    "FlowResource",
+    "FlowSink",
+    "FlowSnapshot",
+    "FlowSource",
+    "LimiterSnapshot",
+    "NegativeAmountError",
+    "OverReleaseError",
+    "PairingError",
+    "RateLimiter",
+    "RegistrationError",
+    "ResourceSnapshot",
+    "SizeLimiter",
+    "SourceController",
+    "ThresholdError",
+    "WaitEdge",
+    "WindowLimiter",
+    "age_in_words",
+    "count_in_words",
+    "facts_in_words",
+    "size_in_words",
+]

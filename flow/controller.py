@@ -1,0 +1,561 @@
+"""Controllers: who must wait, who may go on, and what happens to an element that does not fit.
+
+A `SourceController` is one flow of one source: it knows which sinks block it. A `FlowController` is one flow of one
+sink (and perhaps of a source too): it charges a limiter for what comes in, and when the limiter throttles it blocks
+whoever sent the element.
+
+How it works
+    - `add` never fails. What does not fit goes to the *overflow* list and its source is blocked. `offer` refuses
+      instead.
+    - Overflow is not charged here. It is charged where it comes from: a source that was blocked during dispatch does
+      not free the space of what it sent. Its `release` only *reserves* the space, and frees it when the last sink
+      that blocks it lets go. So an upstream may overflow a downstream freely, and the memory in use is still the sum
+      of all limiters. The overflow list is bounded by what the sources could hold: one batch of each source that was
+      not blocked yet. A source without a limiter of its own must bound its batches itself.
+    - *Resumption* begins when the limiter is no longer throttled: first the overflow in order, then the blocked
+      sources, the longest-waiting first, a few per turn, and only while the limiter is not throttled again. Sources
+      not reached keep their place. Whoever adds meanwhile queues behind them, except the source whose turn it is.
+    - Turns run in a loop, never in a recursion: a call that would start a turn inside a turn finds one under way and
+      returns.
+
+Invariants
+    - A sink is in `source.blocked_by` exactly if the source is in `sink.blocked_sources()`. A source's `blocked` says
+      whether there is any.
+    - Charged minus released is what the limiter holds; the reserved part of it is zero unless this controller is
+      blocked.
+    - While somebody waits and the limiter is not throttled, a turn is running or scheduled. (If a callback raised, the
+      next `add`, `offer`, `release` or `poll` starts it again.)
+
+Everything is synchronous, and no thread may enter twice: the seed's rule that a blocked source must see the block
+before its call returns.
+
+Deliberately not here: timers. A limiter that resumes by itself (rate, resize) needs somebody to call `poll`.
+
+Source: seed 002 "Flow Control"; the prototype's FlowController. Its faults that are avoided here: a resuming source
+could overfill the sink; resumption was unfair; the blocked sources were walked while they changed.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from flow.errors import FlowClosedError, FlowError, NegativeAmountError, OverReleaseError, PairingError
+from flow.limiters import Clock, FlowLimiter
+from flow.resource import Flow, FlowResource
+from flow.snapshot import ControllerSnapshot
+
+E = TypeVar("E")
+
+BlockCallback = Callable[["FlowController[Any]"], None]
+"""Called with the sink that blocked, or with the last one that let go."""
+
+OVERFLOW_PER_TURN = 1000
+"""Elements that one scheduled turn takes from overflow at most: about a millisecond, so that sockets are served in
+between."""
+
+
+class SourceController:
+    """One flow of one source.
+
+    Attributes:
+        resource, flow: whose flow this is.
+        blocked: a sink blocks it. Plain, because the hot path reads it; never written from outside.
+        block_count: how often a sink blocked it.
+        overflow_count: 0, since a source takes nothing in. Here so that both kinds can be asked.
+    """
+
+    __slots__ = (
+        "_blocked_by",
+        "_clock",
+        "_closed",
+        "_on_block",
+        "_on_resume",
+        "block_count",
+        "blocked",
+        "flow",
+        "overflow_count",
+        "resource",
+    )
+
+    def __init__(
+        self,
+        resource: FlowResource,
+        flow: Flow,
+        *,
+        on_block: BlockCallback | None = None,
+        on_resume: BlockCallback | None = None,
+        clock: Clock,
+    ) -> None:
+        """Attach a source of `flow` to `resource`.
+
+        `on_block` is called when a sink blocks this source, once for each sink, within the source's own call to it.
+        `on_resume` is called when the last of them let go; it may add to that sink at once. Both find the state
+        already changed.
+        """
+        self.resource = resource
+        self.flow = flow
+        self.blocked = False
+        self.block_count = 0
+        self.overflow_count = 0
+        self._blocked_by: dict[FlowController[Any], float] = {}
+        self._on_block = on_block
+        self._on_resume = on_resume
+        self._clock = clock
+        self._closed = False
+        resource.attach_controller(self)
+
+    @property
+    def blocked_by(self) -> Mapping[FlowController[Any], float]:
+        """The sinks that block this source, each with the clock reading since when. A live view."""
+        return MappingProxyType(self._blocked_by)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def sink_limiter(self) -> FlowLimiter | None:
+        """The limiter for what comes in; None for a pure source."""
+        return None
+
+    def block(self, sink: FlowController[Any]) -> None:
+        """`sink` blocks this source. For sinks that are not a FlowController: those call it themselves.
+
+        Raises PairingError if this sink blocks it already, FlowClosedError if the source is closed; nothing changes
+        then.
+        """
+        if self._closed:
+            raise FlowClosedError(f"{self.title} is closed: {sink.title} cannot block it")
+        if sink in self._blocked_by:
+            raise PairingError(
+                f"{sink.title} blocks {self.title} already; a sink blocks a source once and resumes it once"
+            )
+        self._blocked_by[sink] = self._clock()
+        self.blocked = True
+        self.block_count += 1
+        if self._on_block is not None:
+            self._on_block(sink)
+
+    def resume(self, sink: FlowController[Any]) -> None:
+        """`sink` lets go; if it was the last, the source goes on.
+
+        Raises PairingError if it did not block, then nothing changes.
+        """
+        if self._blocked_by.pop(sink, None) is None:
+            raise PairingError(
+                f"{sink.title} does not block {self.title}; a sink resumes only a source that it blocked"
+            )
+        if not self._blocked_by:
+            self.blocked = False
+            self._let_go(sink)
+
+    def close(self) -> list[Any]:
+        """Withdraw from all sinks that block this source and leave the resource.
+
+        `on_resume` is not called. A second call does nothing.
+
+        Elements of this source in the overflow of a sink stay there. Returns what waited in its own overflow: for a
+        pure source, nothing.
+        """
+        if not self._closed:
+            self._closed = True
+            self._withdraw()
+            self.resource.detach_controller(self)
+        return []
+
+    def describe(self) -> ControllerSnapshot:
+        """Return a picture of this flow as it is now."""
+        return ControllerSnapshot(
+            flow=self.flow.name,
+            limiter=None,
+            blocked=self.blocked,
+            block_count=self.block_count,
+            waiting_source_count=0,
+            overflow_count=0,
+            overflow_bytes=0,
+            reserved_count=0,
+            reserved_bytes=0,
+        )
+
+    @property
+    def title(self) -> str:
+        """Who this is, for people: ``queue orders [flow orders]``."""
+        return f"{self.resource.kind} {self.resource.name} [flow {self.flow.name}]"
+
+    def _withdraw(self) -> None:
+        while self._blocked_by:
+            sink, _ = self._blocked_by.popitem()
+            sink._forget(self)
+        self.blocked = False
+
+    def _let_go(self, sink: FlowController[Any]) -> None:
+        if self._on_resume is not None:
+            self._on_resume(sink)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.title}{' blocked' if self.blocked else ''}>"
+
+
+class FlowController(SourceController, Generic[E]):
+    """One flow of one sink, which may be a source for others too. E is what it takes in: a message, or a batch of them.
+
+    Attributes, to be read and never written from outside:
+        limiter: what it charges.
+        overflow_count, overflow_bytes: what waits because there was no room.
+        reserved_count, reserved_bytes: what left while a sink downstream blocked this controller, and is charged
+            until that sink lets go.
+        counts_memory: see the constructor.
+    """
+
+    __slots__ = (
+        "_accept",
+        "_blocked_sources",
+        "_called_back",
+        "_gated",
+        "_overflow",
+        "_schedule",
+        "_sources_per_turn",
+        "_turn_pending",
+        "_turn_running",
+        "_turn_source",
+        "counts_memory",
+        "limiter",
+        "overflow_bytes",
+        "reserved_bytes",
+        "reserved_count",
+    )
+
+    def __init__(
+        self,
+        resource: FlowResource,
+        flow: Flow,
+        limiter: FlowLimiter,
+        *,
+        accept: Callable[[E], None],
+        schedule: Callable[[Callable[[], None]], None] | None = None,
+        sources_per_turn: int = 1,
+        on_block: BlockCallback | None = None,
+        on_resume: BlockCallback | None = None,
+        clock: Clock,
+        counts_memory: bool = True,
+    ) -> None:
+        """Attach a sink for `flow` to `resource`.
+
+        Args:
+            limiter: what the flow may hold. Only this controller may charge it (a part of a CompositeLimiter may be
+                shared).
+            accept: takes each element, already charged, at once or (from overflow) later, in order. It may call
+                `release` at once, and add to other controllers. It must not raise: the element counts as held then.
+            schedule: runs a callable soon, such as the dispatcher's executor; between two turns of a resumption.
+                None: turns follow each other at once.
+            sources_per_turn: blocked sources resumed per turn, at least 1.
+            on_block, on_resume: this controller as a source, see SourceController.
+            clock: monotonic seconds.
+            counts_memory: False if what the limiter counts is charged elsewhere too, like a window over elements that
+                a queue still holds: then it is left out of the sum "memory in use".
+        """
+        if sources_per_turn < 1:
+            raise FlowError(
+                f"{resource.kind} {resource.name}: {sources_per_turn} sources per turn resume nobody; give at least 1"
+            )
+        super().__init__(resource, flow, on_block=on_block, on_resume=on_resume, clock=clock)
+        self.limiter = limiter
+        self.counts_memory = counts_memory
+        self.overflow_bytes = 0
+        self.reserved_count = 0
+        self.reserved_bytes = 0
+        self._accept = accept
+        self._schedule = schedule
+        self._sources_per_turn = sources_per_turn
+        self._overflow: deque[tuple[E, int, int]] = deque()
+        # In order of waiting. OrderedDict, not dict: taking the first of a dict costs a walk over all that were taken
+        # before.
+        self._blocked_sources: OrderedDict[SourceController, None] = OrderedDict()
+        # The fast paths test one flag: somebody waits, a turn runs, or the controller is closed.
+        self._gated = False
+        self._turn_running = False
+        self._turn_pending = False
+        self._turn_source: SourceController | None = None
+        self._called_back = False
+
+    @property
+    def sink_limiter(self) -> FlowLimiter | None:
+        """The limiter for what comes in."""
+        return self.limiter
+
+    @property
+    def accepting(self) -> bool:
+        """`add` would take an element at once: not throttled, nobody waits, not closed."""
+        return not self._gated and not self.limiter.throttled
+
+    def blocked_sources(self) -> tuple[SourceController, ...]:
+        """Return the sources that this controller blocks, the next to be resumed first."""
+        return tuple(self._blocked_sources)
+
+    # ------------------------------------------------------------------ in
+
+    def add(self, element: E, count: int, size_bytes: int, source: SourceController | None) -> None:
+        """Take `element`, which counts as `count` elements of `size_bytes` in total. Never refuses; may block `source`.
+
+        With room and nobody waiting the element is charged and accepted before this returns; if that throttled the
+        limiter, the source is blocked. Otherwise the element goes to overflow and the source is blocked (once).
+        `source` None, or closed: nobody is there to block, so the caller must bound what it adds.
+
+        Raises NegativeAmountError and, on a closed controller, FlowClosedError; nothing changes then. O(1).
+        """
+        limiter = self.limiter
+        if (self._gated or limiter.throttled) and not self._is_turn_of(source):
+            self._add_to_overflow(element, count, size_bytes, source)
+            return
+        limiter.add(count, size_bytes)
+        self._accept(element)
+        if limiter.throttled:
+            self._hold_back(source)
+
+    def offer(self, element: E, count: int, size_bytes: int, source: SourceController | None) -> bool:
+        """Take `element` like `add` and return True; but without room, or while others wait, block `source`, leave the
+        element and return False.
+
+        Raises as `add` does. O(1).
+        """
+        limiter = self.limiter
+        if (self._gated or limiter.throttled) and not self._is_turn_of(source):
+            self._check_add(count, size_bytes)
+            self._hold_back(source)
+            self._start_turns()
+            return False
+        limiter.add(count, size_bytes)
+        self._accept(element)
+        if limiter.throttled:
+            self._hold_back(source)
+        return True
+
+    def charge(self, count: int, size_bytes: int, source: SourceController | None) -> None:
+        """Charge elements that the caller handed over by another way, after it had looked for room (`accepting`, or the
+        limiter's own).
+
+        Blocks `source` if the limiter is throttled then, or if others wait. `accept` is not called. Raises as `add`
+        does. O(1).
+        """
+        if self._gated:
+            self._check_add(count, size_bytes)
+        limiter = self.limiter
+        limiter.add(count, size_bytes)
+        if limiter.throttled or (self._gated and source is not self._turn_source):
+            self._hold_back(source)
+
+    # ------------------------------------------------------------------ out
+
+    def release(self, count: int, size_bytes: int) -> None:
+        """`count` elements of `size_bytes` in total went on downstream, or are done with.
+
+        If a downstream sink blocks this controller, the space is reserved: it stays charged until the last such sink
+        lets go. Otherwise it is free at once, which may resume sources before this returns. Works on a closed
+        controller too.
+
+        Raises NegativeAmountError, and OverReleaseError for more than is held and not reserved; nothing changes then.
+        O(1) plus resumption.
+        """
+        if self.blocked:
+            self._check_release(count, size_bytes)
+            self.reserved_count += count
+            self.reserved_bytes += size_bytes
+            return
+        limiter = self.limiter
+        limiter.remove(count, size_bytes)
+        if self._gated and not limiter.throttled:
+            self._start_turns()
+
+    def discard(self, count: int, size_bytes: int) -> None:
+        """These elements are gone for good: expired, dropped, acknowledged.
+
+        Free at once, even while a sink blocks this controller.
+
+        `release` is right for what may sit in the overflow of a sink; `discard` for what certainly does not. Raises
+        as `release` does.
+        """
+        if self.blocked:
+            self._check_release(count, size_bytes)
+        limiter = self.limiter
+        limiter.remove(count, size_bytes)
+        if self._gated and not limiter.throttled:
+            self._start_turns()
+
+    def poll(self) -> None:
+        """Look at the limiter again, which may have resumed by itself (time, resize); if so, let the sources go on."""
+        self.limiter.poll()
+        self._start_turns()
+
+    # ------------------------------------------------------------------ end, and what people see
+
+    def close(self) -> list[E]:
+        """Let the blocked sources go, withdraw from the sinks that block this controller, and leave the resource.
+
+        Returns the elements that waited in overflow, in order; they were never charged here. What is reserved is
+        freed. What is still held may be released afterwards, but is no longer in the manager's sum. A second call
+        does nothing and returns an empty list. Stop routing to this controller before: a source that adds in its
+        `on_resume` gets a FlowClosedError. If an `on_resume` raises, the error passes and the call can be repeated
+        for the rest: no source stays blocked and no element is lost.
+        """
+        if not self._closed:
+            self._closed = True
+            self._gated = True
+            self._withdraw()
+            self._free_reserved()
+            self.resource.detach_controller(self)
+        while self._blocked_sources:
+            source, _ = self._blocked_sources.popitem(last=False)
+            source.resume(self)
+        elements = [element for element, _, _ in self._overflow]
+        self._overflow.clear()
+        self.overflow_count = self.overflow_bytes = 0
+        return elements
+
+    def describe(self) -> ControllerSnapshot:
+        """Return a picture of this flow as it is now."""
+        return ControllerSnapshot(
+            flow=self.flow.name,
+            limiter=self.limiter.describe(),
+            blocked=self.blocked,
+            block_count=self.block_count,
+            waiting_source_count=len(self._blocked_sources),
+            overflow_count=self.overflow_count,
+            overflow_bytes=self.overflow_bytes,
+            reserved_count=self.reserved_count,
+            reserved_bytes=self.reserved_bytes,
+        )
+
+    # ------------------------------------------------------------------ blocking
+
+    def _is_turn_of(self, source: SourceController | None) -> bool:
+        """A source may add past the waiting ones in its own turn, while there is room and nothing lies before it in
+        overflow.
+        """
+        return (
+            source is not None
+            and source is self._turn_source
+            and not self._overflow
+            and not self.limiter.throttled
+            and not self._closed
+        )
+
+    def _add_to_overflow(self, element: E, count: int, size_bytes: int, source: SourceController | None) -> None:
+        self._check_add(count, size_bytes)
+        self._overflow.append((element, count, size_bytes))
+        self.overflow_count += count
+        self.overflow_bytes += size_bytes
+        self._gated = True
+        self._hold_back(source)
+        self._start_turns()
+
+    def _hold_back(self, source: SourceController | None) -> None:
+        if source is None or source._closed or source in self._blocked_sources:
+            return
+        self._blocked_sources[source] = None
+        self._gated = True
+        source.block(self)
+
+    def _forget(self, source: SourceController) -> None:
+        """A blocked source withdraws."""
+        del self._blocked_sources[source]
+        self._set_gate()
+
+    def _check_add(self, count: int, size_bytes: int) -> None:
+        if self._closed:
+            raise FlowClosedError(f"{self.title} is closed and takes nothing; stop routing to it before it is closed")
+        if count < 0 or size_bytes < 0:
+            raise NegativeAmountError(
+                f"{self.title}: cannot add {count} elements of {size_bytes} bytes; amounts are zero or more"
+            )
+
+    def _check_release(self, count: int, size_bytes: int) -> None:
+        if count < 0 or size_bytes < 0:
+            raise NegativeAmountError(
+                f"{self.title}: cannot release {count} elements of {size_bytes} bytes; amounts are zero or more"
+            )
+        held_count = self.limiter.used_count - self.reserved_count
+        held_bytes = self.limiter.used_bytes - self.reserved_bytes
+        if count > held_count or size_bytes > held_bytes:
+            raise OverReleaseError(
+                f"{self.title}: cannot release {count} elements of {size_bytes} bytes, it holds only {held_count} of "
+                f"{held_bytes} bytes that are not reserved; look for one that is released twice or was never charged"
+            )
+
+    def _free_reserved(self) -> None:
+        count, size_bytes = self.reserved_count, self.reserved_bytes
+        if count or size_bytes:
+            self.reserved_count = self.reserved_bytes = 0
+            self.limiter.remove(count, size_bytes)
+
+    def _let_go(self, sink: FlowController[Any]) -> None:
+        """The last sink that blocked this controller let go."""
+        self._free_reserved()
+        # The own elements go on before those of the sources that are let in again.
+        try:
+            super()._let_go(sink)
+        finally:
+            self._start_turns()
+
+    # ------------------------------------------------------------------ resumption
+
+    def _set_gate(self) -> None:
+        self._gated = bool(self._overflow or self._blocked_sources) or self._turn_running or self._closed
+
+    def _start_turns(self) -> None:
+        """Begin or go on with resumption, if somebody waits, there is room, and no turn is running or scheduled."""
+        if not self._gated or self._turn_running or self._turn_pending or self._closed or self.limiter.throttled:
+            return
+        if self._schedule is None:
+            self._run_turns()
+        else:
+            self._turn_pending = True
+            self._schedule(self._run_turns)
+
+    def _run_turns(self) -> None:
+        if self._turn_running:
+            # An executor that runs things at once called back from inside our own `schedule`: the loop below goes
+            # round instead.
+            self._called_back = True
+            return
+        self._turn_pending = False
+        self._turn_running = True
+        try:
+            while self._take_turn():
+                if self._schedule is not None:
+                    self._called_back = False
+                    self._schedule(self._run_turns)
+                    if not self._called_back:
+                        self._turn_pending = True
+                        return
+        finally:
+            self._turn_running = False
+            self._set_gate()
+
+    def _take_turn(self) -> bool:
+        """Take in some overflow, then resume some sources; return True if there is more to do and room for it."""
+        if self._closed:
+            return False
+        limiter = self.limiter
+        overflow = self._overflow
+        elements_left = OVERFLOW_PER_TURN
+        while overflow and elements_left and not limiter.throttled:
+            element, count, size_bytes = overflow.popleft()
+            self.overflow_count -= count
+            self.overflow_bytes -= size_bytes
+            elements_left -= 1
+            limiter.add(count, size_bytes)
+            self._accept(element)
+        sources = self._blocked_sources
+        sources_left = self._sources_per_turn
+        while sources and sources_left and not overflow and not limiter.throttled:
+            source, _ = sources.popitem(last=False)
+            sources_left -= 1
+            self._turn_source = source
+            try:
+                source.resume(self)
+            finally:
+                self._turn_source = None
+        return bool(overflow or sources) and not limiter.throttled

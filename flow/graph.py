@@ -1,0 +1,265 @@
+"""Reading the graph of who waits on whom: chains, bottlenecks, cycles.
+
+Nodes are flows of resources. A resource that passes things through (`FlowResource.passes_through`) is one node for
+all its flows; one that does not has a node for each flow, so that a connection's producing side is not blamed on its
+consuming side.
+
+Everything here is O(resources + edges) in time and space, whatever the graph looks like, and never recurses:
+
+    - A chain follows the *longest* wait of each node, so that there is one way on; it stops at a node it has seen,
+      and after `CHAIN_LENGTH_MAX` edges.
+    - Bottlenecks count each blocked flow once at each sink along that same way. Where every flow waits on one sink
+      (the usual case) this is exact; counting exactly in any graph would cost the square of its size.
+    - Cycles come from the strongly connected components (Tarjan 1972, iterative) of the whole graph, not only of the
+      longest waits: one ring is reported from each. To list all rings of a knot can take exponential time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flow.resource import ResourceId
+from flow.snapshot import BlockCycle, BlockedByChain, BlockEdge, Bottleneck
+
+CHAIN_LENGTH_MAX = 16
+"""Edges of a chain. No sane route of messages is longer, and without a bound ten thousand queues in a row would cost
+their square."""
+
+Node = tuple[int, int | None]
+"""A resource id, and a flow id or None: the resource as a whole."""
+
+# Flow ids start at 1. The edges of a resource whose flows are apart, but that wait in common, hang on a node of their
+# own.
+_COMMON = 0
+
+
+class WaitGraph:
+    """The graph of one snapshot. Made once, read once."""
+
+    __slots__ = ("_apart", "_edge_counts", "_edges", "_edges_by_node", "_longest")
+
+    def __init__(self, edges: Sequence[BlockEdge], apart: frozenset[ResourceId]) -> None:
+        """Read `edges`. `apart`: the resources which do not pass through, whose flows stand each for itself."""
+        self._edges = edges
+        self._apart = apart
+        self._edges_by_node: dict[Node, list[BlockEdge]] = {}
+        # The oldest edge, and how many there are: of each flow (where chains start), and of each resource as a whole.
+        self._longest: dict[Node, BlockEdge] = {}
+        self._edge_counts: dict[Node, int] = {}
+        for edge in edges:
+            resource_id, flow_id = edge.source.resource_id, edge.flow_id
+            flow_key = (resource_id, _COMMON if flow_id is None else flow_id)
+            self._edges_by_node.setdefault(flow_key, []).append(edge)
+            for key in (flow_key, (resource_id, None)):
+                self._edge_counts[key] = self._edge_counts.get(key, 0) + 1
+                known = self._longest.get(key)
+                if known is None or edge.age_seconds > known.age_seconds:
+                    self._longest[key] = edge
+
+    def chains(self) -> tuple[BlockedByChain, ...]:
+        """Return one chain for each flow that waits (and one for each resource that waits in common), the longest wait
+        first.
+        """
+        chains = []
+        for start in self._edges_by_node:
+            path, other_count, cyclic, truncated = self._walk(start)
+            chains.append(BlockedByChain(path[0].source, path[0].flow, tuple(path), other_count, cyclic, truncated))
+        chains.sort(key=lambda chain: -chain.edges[0].age_seconds)
+        return tuple(chains)
+
+    def bottlenecks(self) -> tuple[Bottleneck, ...]:
+        """Return the sinks that somebody waits on, worst first."""
+        weights = self._weights()
+        waiting_counts: dict[int, int] = {}
+        for node, weight in weights.items():
+            waiting_counts[node[0]] = waiting_counts.get(node[0], 0) + weight
+        waiting_themselves: set[int] = set()
+        direct: dict[int, list[BlockEdge]] = {}
+        for edge in self._edges:
+            direct.setdefault(edge.sink.resource_id, []).append(edge)
+            if self._next_edge(self._node_of_sink(edge)) is not None:
+                waiting_themselves.add(edge.sink.resource_id)
+        found = [
+            Bottleneck(
+                sink=into[0].sink,
+                # A sink that is nobody's longest wait still holds up those who wait on it directly.
+                waiting_count=max(waiting_counts.get(resource_id, 0), len(into)),
+                direct_count=len(into),
+                oldest_seconds=max(edge.age_seconds for edge in into),
+                waits_itself=resource_id in waiting_themselves,
+            )
+            for resource_id, into in direct.items()
+        ]
+        found.sort(key=lambda b: (-b.waiting_count, b.waits_itself, -b.oldest_seconds, b.sink.resource_id))
+        return tuple(found)
+
+    def cycles(self) -> tuple[BlockCycle, ...]:
+        """Return one ring for each set of nodes that wait on each other."""
+        successors = self._successors()
+        return tuple(BlockCycle(_ring(component, successors)) for component in _components(successors))
+
+    # ------------------------------------------------------------------ the one way on from each node
+
+    def _node_of_sink(self, edge: BlockEdge) -> Node:
+        resource_id = edge.sink.resource_id
+        return resource_id, edge.sink_flow_id if resource_id in self._apart else None
+
+    def _next_edge(self, node: Node) -> BlockEdge | None:
+        own = self._longest.get(node)
+        if node[1] is None or node[1] == _COMMON:
+            return own
+        common = self._longest.get((node[0], _COMMON))
+        if own is None or common is None:
+            return own or common
+        return common if common.age_seconds > own.age_seconds else own
+
+    def _walk(self, start: Node) -> tuple[list[BlockEdge], int, bool, bool]:
+        edge: BlockEdge | None = self._longest[start]
+        other_count = self._edge_counts[start] - 1
+        path: list[BlockEdge] = []
+        # A start is a flow; for a resource that passes through, coming back to any flow of it closes the ring.
+        seen = {start if start[0] in self._apart else (start[0], None)}
+        while edge is not None:
+            path.append(edge)
+            node = self._node_of_sink(edge)
+            if node in seen:
+                return path, other_count, True, False
+            if len(path) == CHAIN_LENGTH_MAX:
+                return path, other_count, False, self._next_edge(node) is not None
+            seen.add(node)
+            edge = self._next_edge(node)
+            if edge is not None:
+                other_count += self._other_count(node)
+        return path, other_count, False, False
+
+    def _other_count(self, node: Node) -> int:
+        """Waits of a node beside the one that is followed."""
+        count = self._edge_counts.get(node, 0)
+        if node[1] is not None and node[1] != _COMMON:
+            count += self._edge_counts.get((node[0], _COMMON), 0)
+        return count - 1
+
+    def _weights(self) -> dict[Node, int]:
+        """For each node that somebody waits on: how many flows get to it along their longest waits."""
+        weights: dict[Node, int] = {}
+        for start in self._edges_by_node:
+            node = self._node_of_sink(self._longest[start])
+            weights[node] = weights.get(node, 0) + 1
+        following: dict[Node, Node] = {}
+        pending = list(weights)
+        while pending:
+            node = pending.pop()
+            edge = self._next_edge(node)
+            if edge is None or node in following:
+                continue
+            following[node] = self._node_of_sink(edge)
+            pending.append(following[node])
+        arrivals: dict[Node, int] = {}
+        for node in following.values():
+            arrivals[node] = arrivals.get(node, 0) + 1
+            weights.setdefault(node, 0)
+        # Every node has one way on, so what nobody leads to is done, and what is left in the end are rings.
+        done = [node for node in following if node not in arrivals]
+        while done:
+            node = done.pop()
+            onward = following.pop(node, None)
+            if onward is None:
+                continue
+            weights[onward] += weights[node]
+            arrivals[onward] -= 1
+            if not arrivals[onward]:
+                done.append(onward)
+        for start in tuple(following):
+            ring = []
+            node = start
+            while node in following:
+                ring.append(node)
+                node = following.pop(node)
+            total = sum(weights[member] for member in ring)
+            for member in ring:
+                weights[member] = total
+        return weights
+
+    # ------------------------------------------------------------------ the whole graph
+
+    def _successors(self) -> dict[Node, list[tuple[Node, BlockEdge | None]]]:
+        """Return each node's edges; those without a BlockEdge tie the parts of one resource together."""
+        successors: dict[Node, list[tuple[Node, BlockEdge | None]]] = {}
+        for key, edges in self._edges_by_node.items():
+            resource_id = key[0]
+            if resource_id not in self._apart:
+                key = (resource_id, None)
+            node_edges = successors.setdefault(key, [])
+            for edge in edges:
+                node_edges.append((self._node_of_sink(edge), edge))
+            if resource_id in self._apart:
+                # Whoever waits on the resource as a whole waits on this flow of it.
+                successors.setdefault((resource_id, None), []).append((key, None))
+        for edge in self._edges:
+            node = self._node_of_sink(edge)
+            # A flow of a resource that waits in common waits with it, whether or not it has edges of its own.
+            common = (node[0], _COMMON)
+            if node[1] and common in self._edges_by_node:
+                ties = successors.setdefault(node, [])
+                if not ties or ties[-1] != (common, None):
+                    ties.append((common, None))
+        return successors
+
+
+def _components(successors: dict[Node, list[tuple[Node, BlockEdge | None]]]) -> list[set[Node]]:
+    """Return the strongly connected components with a cycle: of several nodes, or of one that waits on itself."""
+    order: dict[Node, int] = {}
+    low: dict[Node, int] = {}
+    stack: list[Node] = []
+    on_stack: set[Node] = set()
+    found = []
+    for root in successors:
+        if root in order:
+            continue
+        order[root] = low[root] = len(order)
+        stack.append(root)
+        on_stack.add(root)
+        path = [(root, iter(successors[root]))]
+        while path:
+            node, rest = path[-1]
+            for onward, _ in rest:
+                if onward not in order:
+                    order[onward] = low[onward] = len(order)
+                    stack.append(onward)
+                    on_stack.add(onward)
+                    path.append((onward, iter(successors.get(onward, ()))))
+                    break
+                if onward in on_stack:
+                    low[node] = min(low[node], order[onward])
+            else:
+                path.pop()
+                if path:
+                    parent = path[-1][0]
+                    low[parent] = min(low[parent], low[node])
+                if low[node] == order[node]:
+                    component = set()
+                    while True:
+                        member = stack.pop()
+                        on_stack.discard(member)
+                        component.add(member)
+                        if member == node:
+                            break
+                    if len(component) > 1 or any(onward == node for onward, _ in successors.get(node, ())):
+                        found.append(component)
+    return found
+
+
+def _ring(component: set[Node], successors: dict[Node, list[tuple[Node, BlockEdge | None]]]) -> tuple[BlockEdge, ...]:
+    """Return one ring inside a component: walk on within it until a node comes again.
+
+    The least node starts, so it is always the same.
+    """
+    node = min(component, key=lambda n: (n[0], -1 if n[1] is None else n[1]))
+    position: dict[Node, int] = {}
+    walked: list[BlockEdge | None] = []
+    while node not in position:
+        position[node] = len(walked)
+        onward, edge = next((onward, edge) for onward, edge in successors[node] if onward in component)
+        walked.append(edge)
+        node = onward
+    return tuple(edge for edge in walked[position[node] :] if edge is not None)

@@ -1,0 +1,586 @@
+"""Limiters: how much a resource may hold, and when it has too much.
+
+A limiter only counts. It is charged (`add`) when an element enters a resource and relieved (`remove`) when it leaves,
+and it keeps one flag, `throttled`, which the hot path reads as a plain attribute. Blocking whoever sent the element
+is the controller's work.
+
+Hysteresis: a limiter throttles when what is used reaches the capacity, and resumes only when it is back at the resume
+threshold. Without the gap between the two, a full resource would block and resume its sources for every single
+element.
+
+Invariants
+    - ``used_count`` and ``used_bytes`` are exactly what was added minus what was removed, and never negative.
+    - Not throttled implies below capacity; throttled implies above the resume threshold (size and window limiters).
+    - A call that raises changes nothing.
+
+A charge may go beyond the capacity: batches are charged whole, and an upstream that has accounted for an element may
+overflow a downstream.
+
+Deliberately not here: blocking, overflow lists, timers (a `RateLimiter` says when it wants to be polled, somebody
+else holds the timer).
+
+Source: seed 002 "Flow Control" (FlowLimiter); `WindowLimiter` is the seed's protocol window, `CompositeLimiter` and
+`RateLimiter` are what it announces. Prototype faults avoided: the resume threshold that was never stored, the
+negative size that was only printed.
+"""
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Literal, NoReturn
+
+from flow.errors import NegativeAmountError, OverReleaseError, ThresholdError
+from flow.snapshot import LimiterSnapshot
+
+Clock = Callable[[], float]
+"""Returns monotonic seconds. Every time in this package is one of its readings, or a difference of two."""
+
+UNLIMITED = sys.maxsize
+"""The room that a window without a limit in some dimension has when it is empty."""
+
+RATE_RESUME_SECONDS = 0.02
+"""How much credit, in seconds of its rate, a `RateLimiter` gathers before it resumes, if not told otherwise.
+Why 20 ms: at most 50 wake-ups a second (a wake-up costs as much as ten messages), and a pause that nobody sees."""
+
+
+class FlowLimiter(ABC):
+    """What a controller needs to know of a limit. Subclasses implement `add`, `remove` and `describe`.
+
+    Attributes, all of them to be read and never written from outside (they are plain because the hot path reads them):
+        throttled: True from reaching capacity until back at the resume threshold.
+        throttled_since: clock reading when it throttled, or None while it is not throttled.
+        throttle_count: how often it throttled.
+        used_count, used_bytes: what is held now.
+        label: what is limited, for people: "memory", "window", "disk".
+    """
+
+    __slots__ = ("_clock", "label", "throttle_count", "throttled", "throttled_since", "used_bytes", "used_count")
+
+    def __init__(self, label: str, clock: Clock) -> None:
+        self.label = label
+        self.used_count = 0
+        self.used_bytes = 0
+        self.throttled = False
+        self.throttled_since: float | None = None
+        self.throttle_count = 0
+        self._clock = clock
+
+    @abstractmethod
+    def add(self, count: int, size_bytes: int) -> None:
+        """Charge `count` elements of `size_bytes` in total; may go beyond the capacity. May throttle.
+
+        Raises NegativeAmountError for an amount below zero; nothing is charged then.
+        """
+
+    @abstractmethod
+    def remove(self, count: int, size_bytes: int) -> None:
+        """Relieve the limiter of `count` elements of `size_bytes` in total. May resume.
+
+        Raises NegativeAmountError for an amount below zero and OverReleaseError for more than is held; nothing
+        changes then.
+        """
+
+    @abstractmethod
+    def describe(self) -> LimiterSnapshot:
+        """Return a picture of the limiter as it is now."""
+
+    def poll(self) -> None:  # noqa: B027 (empty on purpose: most limiters change only by add and remove)
+        """Look at the clock again: a limiter that depends on time may resume. Others do nothing."""
+
+    def resumes_at(self) -> float | None:
+        """Return the clock reading at which `poll` is worth calling; None if time alone does not resume it."""
+        return None
+
+    def _throttle(self) -> None:
+        self.throttled = True
+        self.throttled_since = self._clock()
+        self.throttle_count += 1
+
+    def _resume(self) -> None:
+        self.throttled = False
+        self.throttled_since = None
+
+    def _check_release(self, count: int, size_bytes: int) -> None:
+        if count < 0 or size_bytes < 0:
+            self._refuse_negative("remove", count, size_bytes)
+        if count > self.used_count or size_bytes > self.used_bytes:
+            self._refuse_over_release(count, size_bytes)
+
+    def _refuse_negative(self, verb: str, count: int, size_bytes: int) -> NoReturn:
+        raise NegativeAmountError(
+            f"{self.label} limiter: cannot {verb} {count} elements of {size_bytes} bytes; amounts are zero or more, "
+            "use add and remove instead of a sign"
+        )
+
+    def _refuse_over_release(self, count: int, size_bytes: int) -> NoReturn:
+        raise OverReleaseError(
+            f"{self.label} limiter: cannot remove {count} elements of {size_bytes} bytes, it holds only "
+            f"{self.used_count} of {self.used_bytes} bytes; look for one that is released twice or was never charged"
+        )
+
+    def _throttled_for_seconds(self) -> float | None:
+        return None if self.throttled_since is None else max(0.0, self._clock() - self.throttled_since)
+
+
+class SizeLimiter(FlowLimiter):
+    """A limit in bytes: memory, disk space, a stash. Throttles at capacity, resumes at the resume threshold."""
+
+    __slots__ = ("_capacity_bytes", "_resume_at_bytes", "_resume_threshold_bytes")
+
+    def __init__(
+        self, capacity_bytes: int, resume_threshold_bytes: int | None = None, *, clock: Clock, label: str = "memory"
+    ) -> None:
+        """Throttle when `capacity_bytes` (at least 1) are used, resume at `resume_threshold_bytes` (default: the half).
+
+        Raises ThresholdError if the capacity is below 1, or the threshold negative or above the capacity.
+        """
+        super().__init__(label, clock)
+        self._set(capacity_bytes, resume_threshold_bytes)
+
+    @property
+    def capacity_bytes(self) -> int:
+        return self._capacity_bytes
+
+    @property
+    def resume_threshold_bytes(self) -> int:
+        return self._resume_threshold_bytes
+
+    def resize(self, capacity_bytes: int, resume_threshold_bytes: int | None = None) -> None:
+        """Set both limits (threshold default: half the capacity); may throttle or resume at once.
+
+        A controller does not see this: call its `poll` afterwards. Raises ThresholdError as the constructor does;
+        nothing changes then.
+        """
+        self._set(capacity_bytes, resume_threshold_bytes)
+        if self.throttled:
+            if self.used_bytes <= self._resume_at_bytes:
+                self._resume()
+        elif self.used_bytes >= capacity_bytes:
+            self._throttle()
+
+    def add(self, count: int, size_bytes: int) -> None:
+        if count < 0 or size_bytes < 0:
+            self._refuse_negative("add", count, size_bytes)
+        self.used_count += count
+        self.used_bytes = used_bytes = self.used_bytes + size_bytes
+        if used_bytes >= self._capacity_bytes and not self.throttled:
+            self._throttle()
+
+    def remove(self, count: int, size_bytes: int) -> None:
+        used_count = self.used_count - count
+        used_bytes = self.used_bytes - size_bytes
+        if count < 0 or size_bytes < 0 or used_count < 0 or used_bytes < 0:
+            self._check_release(count, size_bytes)
+        self.used_count = used_count
+        self.used_bytes = used_bytes
+        if self.throttled and used_bytes <= self._resume_at_bytes:
+            self._resume()
+
+    def describe(self) -> LimiterSnapshot:
+        return LimiterSnapshot(
+            kind="size",
+            label=self.label,
+            used_count=self.used_count,
+            used_bytes=self.used_bytes,
+            capacity_count=None,
+            capacity_bytes=self._capacity_bytes,
+            resume_count=None,
+            resume_bytes=self._resume_threshold_bytes,
+            throttled=self.throttled,
+            throttled_since=self.throttled_since,
+            throttled_seconds=self._throttled_for_seconds(),
+            throttle_count=self.throttle_count,
+        )
+
+    def _set(self, capacity_bytes: int, resume_threshold_bytes: int | None) -> None:
+        if capacity_bytes < 1:
+            raise ThresholdError(
+                f"{self.label} limiter: a capacity of {capacity_bytes} bytes lets nothing pass; give at least 1 byte, "
+                "or a WindowLimiter of 0 if nothing shall pass"
+            )
+        threshold = capacity_bytes // 2 if resume_threshold_bytes is None else resume_threshold_bytes
+        _check_threshold(self.label, "bytes", threshold, capacity_bytes)
+        self._capacity_bytes = capacity_bytes
+        self._resume_threshold_bytes = threshold
+        # A threshold equal to the capacity would otherwise resume while full.
+        self._resume_at_bytes = min(threshold, capacity_bytes - 1)
+
+
+class WindowLimiter(FlowLimiter):
+    """Credit in messages and in bytes: what a subscription may have out unacknowledged. An ack is `remove`.
+
+    Throttled as soon as either kind of credit is used up. The last message may overdraw the bytes: otherwise a
+    message larger than the whole window could never be sent.
+    """
+
+    __slots__ = (
+        "_capacity_bytes",
+        "_capacity_count",
+        "_resume_at_bytes",
+        "_resume_at_count",
+    )
+
+    def __init__(
+        self,
+        capacity_count: int | None,
+        capacity_bytes: int | None,
+        *,
+        resume_count: int | None = None,
+        resume_bytes: int | None = None,
+        clock: Clock,
+        label: str = "window",
+    ) -> None:
+        """Throttle when `capacity_count` messages or `capacity_bytes` are out; None: no limit of that kind; 0: nothing
+        passes, ever.
+
+        Resumes when no more than `resume_count` messages and `resume_bytes` are out; default: as soon as there is
+        credit for one message and one byte. Raises ThresholdError if a capacity is negative, or a threshold negative
+        or above its capacity.
+        """
+        super().__init__(label, clock)
+        self._set(capacity_count, capacity_bytes, resume_count, resume_bytes)
+        if self._is_full():
+            self._throttle()
+
+    @property
+    def capacity_count(self) -> int | None:
+        return None if self._capacity_count == UNLIMITED else self._capacity_count
+
+    @property
+    def capacity_bytes(self) -> int | None:
+        return None if self._capacity_bytes == UNLIMITED else self._capacity_bytes
+
+    def room_count(self) -> int:
+        """Return how many messages of credit are free, 0 if overdrawn.
+
+        Says nothing of bytes, nor of hysteresis: see `throttled`.
+        """
+        return max(0, self._capacity_count - self.used_count)
+
+    def room_bytes(self) -> int:
+        """Return how many bytes of credit are free, 0 if overdrawn.
+
+        Says nothing of messages, nor of hysteresis: see `throttled`.
+        """
+        return max(0, self._capacity_bytes - self.used_bytes)
+
+    def resize(
+        self,
+        capacity_count: int | None,
+        capacity_bytes: int | None,
+        *,
+        resume_count: int | None = None,
+        resume_bytes: int | None = None,
+    ) -> None:
+        """Set the window anew, thresholds too (defaults as in the constructor); may throttle or resume at once.
+
+        A controller does not see this: call its `poll` afterwards. Raises ThresholdError as the constructor does;
+        nothing changes then.
+        """
+        self._set(capacity_count, capacity_bytes, resume_count, resume_bytes)
+        if self.throttled:
+            self._resume_if_relieved()
+        elif self._is_full():
+            self._throttle()
+
+    def add(self, count: int, size_bytes: int) -> None:
+        if count < 0 or size_bytes < 0:
+            self._refuse_negative("add", count, size_bytes)
+        self.used_count = used_count = self.used_count + count
+        self.used_bytes = used_bytes = self.used_bytes + size_bytes
+        if (used_count >= self._capacity_count or used_bytes >= self._capacity_bytes) and not self.throttled:
+            self._throttle()
+
+    def remove(self, count: int, size_bytes: int) -> None:
+        used_count = self.used_count - count
+        used_bytes = self.used_bytes - size_bytes
+        if count < 0 or size_bytes < 0 or used_count < 0 or used_bytes < 0:
+            self._check_release(count, size_bytes)
+        self.used_count = used_count
+        self.used_bytes = used_bytes
+        if self.throttled:
+            self._resume_if_relieved()
+
+    def describe(self) -> LimiterSnapshot:
+        capacity_count, capacity_bytes = self.capacity_count, self.capacity_bytes
+        return LimiterSnapshot(
+            kind="window",
+            label=self.label,
+            used_count=self.used_count,
+            used_bytes=self.used_bytes,
+            capacity_count=capacity_count,
+            capacity_bytes=capacity_bytes,
+            resume_count=None if capacity_count is None else max(0, self._resume_at_count),
+            resume_bytes=None if capacity_bytes is None else max(0, self._resume_at_bytes),
+            throttled=self.throttled,
+            throttled_since=self.throttled_since,
+            throttled_seconds=self._throttled_for_seconds(),
+            throttle_count=self.throttle_count,
+        )
+
+    def _is_full(self) -> bool:
+        return self.used_count >= self._capacity_count or self.used_bytes >= self._capacity_bytes
+
+    def _resume_if_relieved(self) -> None:
+        if self.used_count <= self._resume_at_count and self.used_bytes <= self._resume_at_bytes:
+            self._resume()
+
+    def _set(
+        self,
+        capacity_count: int | None,
+        capacity_bytes: int | None,
+        resume_count: int | None,
+        resume_bytes: int | None,
+    ) -> None:
+        count_limit, count_resume = _window_side(self.label, "messages", capacity_count, resume_count)
+        bytes_limit, bytes_resume = _window_side(self.label, "bytes", capacity_bytes, resume_bytes)
+        self._capacity_count, self._resume_at_count = count_limit, count_resume
+        self._capacity_bytes, self._resume_at_bytes = bytes_limit, bytes_resume
+
+
+class RateLimiter(FlowLimiter):
+    """A limit per second: a token bucket that holds at most `burst` tokens and gains `per_second` of them each second.
+
+    `add` takes tokens, one per message or per byte, and may leave a debt. The limiter throttles when no whole token
+    is left and resumes when `resume_tokens` have gathered, so that sources wake for a batch and not for each message.
+    What passes within any t seconds is at most burst + per_second * t, plus the overdraft of the one batch that
+    throttled it.
+
+    `remove` gives no tokens back (a rate is not returned), it only ends the holding; but it looks at the clock like
+    `poll`. Without adds and removes nobody looks: hold a timer for `resumes_at` and then call the controller's
+    `poll`.
+    """
+
+    __slots__ = ("_burst", "_per_second", "_resume_tokens", "_stamp", "_tokens", "unit")
+
+    def __init__(
+        self,
+        per_second: float,
+        burst: float,
+        *,
+        unit: Literal["bytes", "messages"] = "bytes",
+        resume_tokens: float | None = None,
+        clock: Clock,
+        label: str = "rate",
+    ) -> None:
+        """Let `per_second` units pass, and `burst` units at once after a pause. The bucket starts full.
+
+        `resume_tokens` (default: 20 ms worth, at least one unit, at most the burst) is the hysteresis. Raises
+        ThresholdError unless per_second > 0, burst >= 1 and 1 <= resume_tokens <= burst.
+        """
+        super().__init__(label, clock)
+        self.unit: Literal["bytes", "messages"] = unit
+        self._set(per_second, burst, resume_tokens)
+        self._tokens = float(burst)
+        self._stamp = clock()
+
+    @property
+    def per_second(self) -> float:
+        return self._per_second
+
+    @property
+    def burst(self) -> float:
+        return self._burst
+
+    @property
+    def tokens(self) -> float:
+        """The tokens there would be if somebody asked now; below zero is debt."""
+        return min(self._burst, self._tokens + max(0.0, self._clock() - self._stamp) * self._per_second)
+
+    def resize(self, per_second: float, burst: float, *, resume_tokens: float | None = None) -> None:
+        """Set a new rate; what was earned so far was earned at the old one.
+
+        May resume, never throttles (it takes no tokens).
+
+        A controller does not see this: call its `poll` afterwards. Raises ThresholdError as the constructor does;
+        nothing changes then.
+        """
+        earned = self.tokens
+        now = self._clock()
+        self._set(per_second, burst, resume_tokens)
+        self._tokens = min(burst, earned)
+        self._stamp = now
+        self.poll()
+
+    def add(self, count: int, size_bytes: int) -> None:
+        if count < 0 or size_bytes < 0:
+            self._refuse_negative("add", count, size_bytes)
+        self.used_count += count
+        self.used_bytes += size_bytes
+        # Refill before taking: a bucket that was full all the time must not be credited for that time after it was
+        # emptied.
+        now = self._clock()
+        self._tokens = min(self._burst, self._tokens + (now - self._stamp) * self._per_second) - (
+            size_bytes if self.unit == "bytes" else count
+        )
+        self._stamp = now
+        if self._tokens < 1 and not self.throttled:
+            self._throttle()
+
+    def remove(self, count: int, size_bytes: int) -> None:
+        self._check_release(count, size_bytes)
+        self.used_count -= count
+        self.used_bytes -= size_bytes
+        if self.throttled:
+            self.poll()
+
+    def poll(self) -> None:
+        """Resume if enough tokens have gathered by now."""
+        # Compared as times, not as tokens: a timer set to exactly resumes_at() must find the limiter resumed in spite
+        # of rounding.
+        if self.throttled and self._clock() >= self.resumes_at():
+            self._resume()
+
+    def resumes_at(self) -> float:
+        """Return the clock reading at which the limiter resumes; now, if it is not throttled."""
+        if not self.throttled:
+            return self._clock()
+        return self._stamp + max(0.0, self._resume_tokens - self._tokens) / self._per_second
+
+    def describe(self) -> LimiterSnapshot:
+        in_bytes = self.unit == "bytes"
+        return LimiterSnapshot(
+            kind="rate",
+            label=self.label,
+            used_count=self.used_count,
+            used_bytes=self.used_bytes,
+            capacity_count=None if in_bytes else int(self._burst),
+            capacity_bytes=int(self._burst) if in_bytes else None,
+            resume_count=None,
+            resume_bytes=None,
+            throttled=self.throttled,
+            throttled_since=self.throttled_since,
+            throttled_seconds=self._throttled_for_seconds(),
+            throttle_count=self.throttle_count,
+            per_second=self._per_second,
+            unit=self.unit,
+        )
+
+    def _set(self, per_second: float, burst: float, resume_tokens: float | None) -> None:
+        if not per_second > 0 or not burst >= 1:
+            raise ThresholdError(
+                f"{self.label} limiter: {per_second} {self.unit} per second with a burst of {burst} lets nothing pass; "
+                "give a rate above 0 and a burst of at least 1"
+            )
+        resume = min(burst, max(1.0, per_second * RATE_RESUME_SECONDS)) if resume_tokens is None else resume_tokens
+        if not 1 <= resume <= burst:
+            raise ThresholdError(
+                f"{self.label} limiter: {resume} resume tokens do not fit a burst of {burst}; "
+                "give at least 1 and at most the burst"
+            )
+        self._per_second = float(per_second)
+        self._burst = float(burst)
+        self._resume_tokens = float(resume)
+
+
+class CompositeLimiter(FlowLimiter):
+    """Several limits at once: throttled while any part is, as "64 MiB, and 1,000 messages per second".
+
+    Every charge and release goes to every part. The composite itself counts once what it holds, so that memory is not
+    summed twice. It looks at its parts in `add`, `remove` and `poll`: after a part was changed by itself (resize),
+    call `poll`. A part may belong to several composites (a limit that many share); a release through one is seen by
+    the others when they are polled.
+    """
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: Sequence[FlowLimiter], *, clock: Clock | None = None, label: str = "limits") -> None:
+        """Bind `parts` (at least one; ThresholdError otherwise) into one.
+
+        `clock` defaults to that of the first part.
+        """
+        if not parts:
+            raise ThresholdError(
+                f"{label} limiter: a composite needs at least one part; without a limit use no composite"
+            )
+        super().__init__(label, clock or parts[0]._clock)
+        self.parts = tuple(parts)
+        self._look()
+
+    def add(self, count: int, size_bytes: int) -> None:
+        if count < 0 or size_bytes < 0:
+            self._refuse_negative("add", count, size_bytes)
+        throttled = False
+        for part in self.parts:
+            part.add(count, size_bytes)
+            if part.throttled:
+                throttled = True
+        self.used_count += count
+        self.used_bytes += size_bytes
+        if throttled is not self.throttled:
+            self._look()
+
+    def remove(self, count: int, size_bytes: int) -> None:
+        # All are asked before any is changed: a release is refused whole or done whole.
+        if count < 0 or size_bytes < 0 or count > self.used_count or size_bytes > self.used_bytes:
+            self._check_release(count, size_bytes)
+        for part in self.parts:
+            if count > part.used_count or size_bytes > part.used_bytes:
+                part._check_release(count, size_bytes)
+        throttled = False
+        for part in self.parts:
+            part.remove(count, size_bytes)
+            if part.throttled:
+                throttled = True
+        self.used_count -= count
+        self.used_bytes -= size_bytes
+        if throttled is not self.throttled:
+            self._look()
+
+    def poll(self) -> None:
+        for part in self.parts:
+            part.poll()
+        self._look()
+
+    def resumes_at(self) -> float | None:
+        """Return when the last of the parts that wait for time resumes; None if none of them waits for time."""
+        times = [at for part in self.parts if part.throttled and (at := part.resumes_at()) is not None]
+        return max(times, default=None)
+
+    def describe(self) -> LimiterSnapshot:
+        return LimiterSnapshot(
+            kind="composite",
+            label=self.label,
+            used_count=self.used_count,
+            used_bytes=self.used_bytes,
+            capacity_count=None,
+            capacity_bytes=None,
+            resume_count=None,
+            resume_bytes=None,
+            throttled=self.throttled,
+            throttled_since=self.throttled_since,
+            throttled_seconds=self._throttled_for_seconds(),
+            throttle_count=self.throttle_count,
+            parts=tuple(part.describe() for part in self.parts),
+        )
+
+    def _look(self) -> None:
+        throttled = any(part.throttled for part in self.parts)
+        if throttled and not self.throttled:
+            self._throttle()
+        elif self.throttled and not throttled:
+            self._resume()
+
+
+def _check_threshold(label: str, unit: str, threshold: int, capacity: int) -> None:
+    if not 0 <= threshold <= capacity:
+        raise ThresholdError(
+            f"{label} limiter: a resume threshold of {threshold} {unit} does not fit a capacity of {capacity} {unit}; "
+            "give a value from 0 to the capacity"
+        )
+
+
+def _window_side(label: str, unit: str, capacity: int | None, resume: int | None) -> tuple[int, int]:
+    """Return capacity and resume mark of one kind of credit.
+
+    The mark of an empty window is -1, which is never reached.
+    """
+    if capacity is not None and capacity < 0:
+        raise ThresholdError(
+            f"{label} limiter: a window of {capacity} {unit} is negative; give 0 to stop, None for no limit"
+        )
+    limit = UNLIMITED if capacity is None else capacity
+    if resume is None:
+        return limit, limit - 1
+    _check_threshold(label, unit, resume, limit)
+    return limit, min(resume, limit - 1)

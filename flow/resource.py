@@ -1,0 +1,176 @@
+"""Flows, and the resources that they run through.
+
+A `Flow` is a stream of elements that can be blocked as one. A `FlowResource` is whatever elements stay in or pass: a
+queue, a connection's outbound buffer, a subscription's window, the store's operation queue. It owns controllers, one
+for each flow that it takes in or sends on (`flow.controller`); an opened resource is on the map that `FlowManager`
+draws.
+
+Granular flows: a connection has one flow for each destination that it sends to, so that a full queue blocks only the
+sends to that queue.
+
+Deliberately not here: blocking (controllers), limits (limiters). Source: seed 002 "Flow Control" (Flow, FlowResource,
+FlowSink, FlowSource).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import count
+from typing import TYPE_CHECKING, ClassVar, NewType
+
+import attrs
+
+from flow.errors import RegistrationError
+
+if TYPE_CHECKING:
+    from flow.controller import SourceController
+    from flow.manager import FlowManager
+
+FlowId = NewType("FlowId", int)
+ResourceId = NewType("ResourceId", int)
+
+_flow_ids = count(1)
+_resource_ids = count(1)
+
+
+class Flow:
+    """A stream of elements which can be blocked as one. Two flows are never equal, even if their names are."""
+
+    __slots__ = ("flow_id", "name")
+
+    def __init__(self, name: str) -> None:
+        """`name` is for people and need not be unique; `flow_id` is unique in this process."""
+        self.name = name
+        self.flow_id = FlowId(next(_flow_ids))
+
+    def __repr__(self) -> str:
+        return f"<Flow {self.flow_id} {self.name}>"
+
+
+@attrs.frozen(slots=True)
+class WaitEdge:
+    """A resource says that it waits on another, without a controller that blocked it: a queue on the acks of a
+    subscription.
+    """
+
+    sink: FlowResource
+    since: float | None = None
+    """Clock reading at which the wait began; None if nobody took note."""
+    reason: str = ""
+    """Why, for people; may be empty if the facts of the sink say it all."""
+    flow: Flow | None = None
+    """Which flow of the resource waits; None: all of them."""
+    sink_flow: Flow | None = None
+    """Which flow of the sink is waited on; None: the sink as a whole."""
+
+
+class FlowResource:
+    """Whatever elements stay in or pass. Subclass it, make controllers for it, `open` it, and `close` it at the end.
+
+    Attributes:
+        name, kind: for people, "orders" and "queue". Need not be unique.
+        resource_id: unique in this process.
+        manager: the registry where `open` puts it.
+    """
+
+    __slots__ = ("_controllers", "_is_open", "kind", "manager", "name", "resource_id")
+
+    passes_through: ClassVar[bool] = True
+    """Who waits on one flow of this resource waits for whatever blocks any flow of it: true of a queue, which sends on
+    what it takes in. Set it to False where flows in and flows out have nothing to do with each other, as in a
+    connection that produces and consumes: otherwise the map shows cycles that are none. Then only the same `Flow`
+    object connects a sink with a source, or `waits_on` does."""
+
+    def __init__(self, name: str, kind: str, manager: FlowManager) -> None:
+        self.name = name
+        self.kind = kind
+        self.manager = manager
+        self.resource_id = ResourceId(next(_resource_ids))
+        # A dict for its order and its cheap removal: a connection may have thousands of flows.
+        self._controllers: dict[SourceController, None] = {}
+        self._is_open = False
+
+    def open(self) -> None:
+        """Put the resource on the manager's map. Raises RegistrationError if it is there already."""
+        self.manager.register(self)
+        self._is_open = True
+
+    def close(self) -> None:
+        """Close the controllers that are still open and take the resource off the map.
+
+        Sources that its controllers hold blocked are resumed. Raises RegistrationError if the resource is not open,
+        or if elements wait in the overflow of a controller: take them with that controller's own `close` first, or
+        they would be lost. Nothing changes then.
+        """
+        if not self._is_open:
+            raise RegistrationError(f"{self.kind} {self.name} is not open: open it before, and close it once")
+        for controller in self._controllers:
+            if controller.overflow_count:
+                raise RegistrationError(
+                    f"{self.kind} {self.name}: {controller.overflow_count} elements of flow {controller.flow.name} "
+                    "still wait in overflow; call the controller's close() and keep what it returns"
+                )
+        for controller in tuple(self._controllers):
+            controller.close()
+        self.manager.unregister(self)
+        self._is_open = False
+
+    @property
+    def is_open(self) -> bool:
+        """The resource is on the manager's map."""
+        return self._is_open
+
+    @property
+    def controllers(self) -> tuple[SourceController, ...]:
+        """The controllers of this resource that are not closed, in order of their making."""
+        return tuple(self._controllers)
+
+    def attach_controller(self, controller: SourceController) -> None:
+        """Called by a controller when it is made."""
+        self._controllers[controller] = None
+
+    def detach_controller(self, controller: SourceController) -> None:
+        """Called by a controller when it is closed; a controller that is not attached is ignored."""
+        self._controllers.pop(controller, None)
+
+    def facts(self) -> Mapping[str, object]:
+        """Return live details for people, such as ``{"unacked": 500, "idle_seconds": 41.0}``. Override; must be cheap.
+
+        Keys end in their unit (`flow.words.facts_in_words`); values are strings, numbers, booleans or None.
+        """
+        return {}
+
+    def waits_on(self) -> Iterable[WaitEdge]:
+        """Return whom this resource waits on beside those whose controllers block it. Override; must be cheap."""
+        return ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.resource_id} {self.kind} {self.name}>"
+
+
+class FlowSource(FlowResource):
+    """The role of a resource that sends elements on."""
+
+    __slots__ = ()
+
+    @property
+    def blocked(self) -> bool:
+        """A sink blocks at least one flow of this resource. O(flows): for people, not for the hot path."""
+        return any(controller.blocked for controller in self._controllers)
+
+
+class FlowSink(FlowResource):
+    """The role of a resource that takes elements in."""
+
+    __slots__ = ()
+
+    @property
+    def throttled(self) -> bool:
+        """At least one limiter of this resource is throttled. O(flows): for people, not for the hot path."""
+        return any(limiter.throttled for c in self._controllers if (limiter := c.sink_limiter) is not None)
+
+    @property
+    def used_bytes(self) -> int:
+        """What its limiters hold. O(flows)."""
+        limiters = {id(limiter): limiter for c in self._controllers if (limiter := c.sink_limiter) is not None}
+        return sum(limiter.used_bytes for limiter in limiters.values())

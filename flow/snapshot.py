@@ -1,0 +1,365 @@
+"""What the flow map looks like at one moment: frozen data, made by `FlowManager.snapshot`, that can be kept, compared
+and sent as JSON.
+
+Every object has `to_dict()` (only dicts, lists, strings, numbers, booleans and None) and, where people read it,
+`words`. Words are made when somebody asks: ten thousand blocked producers cost ten thousand small tuples, not ten
+thousand sentences.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import attrs
+
+from flow.words import age_in_words, count_in_words, facts_in_words, size_in_words
+
+
+@attrs.frozen(slots=True)
+class LimiterSnapshot:
+    """One limiter: what it allows and what it holds."""
+
+    kind: Literal["size", "window", "rate", "composite"]
+    label: str
+    """What is limited, for people: "memory", "window", "disk"."""
+    used_count: int
+    used_bytes: int
+    capacity_count: int | None
+    """None: no limit in elements. For a rate in messages this is the burst."""
+    capacity_bytes: int | None
+    """None: no limit in bytes. For a rate in bytes this is the burst."""
+    resume_count: int | None
+    """A throttled limiter resumes when no more than this is used; None where it does not depend on the count."""
+    resume_bytes: int | None
+    throttled: bool
+    throttled_since: float | None
+    """Clock reading when it throttled; None while it is not throttled."""
+    throttled_seconds: float | None
+    """How long it has been throttled; None while it is not throttled."""
+    throttle_count: int
+    """How often it throttled so far."""
+    per_second: float | None = None
+    """The rate of a rate limiter, in `unit`; None for others."""
+    unit: Literal["bytes", "messages"] | None = None
+    parts: tuple["LimiterSnapshot", ...] = ()
+    """The parts of a composite."""
+
+    @property
+    def words(self) -> str:
+        """Say the state: ``memory full, 64.0 MiB of 64.0 MiB``; ``window open, 3 of 500 messages``."""
+        if self.kind == "composite":
+            said = [part for part in self.parts if part.throttled] or list(self.parts)
+            return " and ".join(part.words for part in said)
+        if self.kind == "rate":
+            rate = f"{self.per_second or 0:,.0f} messages/s"
+            if self.unit == "bytes":
+                rate = f"{size_in_words(self.per_second or 0)}/s"
+            return f"{self.label} of {rate} {'used up' if self.throttled else 'not used up'}"
+        return f"{self.label} {self._state_in_words()}, {self._use_in_words()}"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields as JSON-able data, with `words`."""
+        fields: dict[str, object] = {field.name: getattr(self, field.name) for field in attrs.fields(LimiterSnapshot)}
+        fields["parts"] = [part.to_dict() for part in self.parts]
+        fields["words"] = self.words
+        return fields
+
+    def _count_is_scarce(self) -> bool:
+        if self.capacity_count is None:
+            return False
+        if self.capacity_bytes is None:
+            return True
+        # Which of the two is nearer to its end; a capacity of 0 is at its end.
+        count_share = self.used_count / self.capacity_count if self.capacity_count else 1.0
+        bytes_share = self.used_bytes / self.capacity_bytes if self.capacity_bytes else 1.0
+        return count_share >= bytes_share
+
+    def _state_in_words(self) -> str:
+        if not self.throttled:
+            return "open"
+        scarce_count = self._count_is_scarce()
+        used, capacity, resume = (
+            (self.used_count, self.capacity_count, self.resume_count)
+            if scarce_count
+            else (self.used_bytes, self.capacity_bytes, self.resume_bytes)
+        )
+        if capacity is None or resume is None or used >= capacity:
+            return "full"
+        return f"draining to {f'{resume:,}' if scarce_count else size_in_words(resume)}"
+
+    def _use_in_words(self) -> str:
+        if self._count_is_scarce() and self.capacity_count is not None:
+            return f"{self.used_count:,} of {count_in_words(self.capacity_count, 'message')}"
+        if self.capacity_bytes is not None:
+            return f"{size_in_words(self.used_bytes)} of {size_in_words(self.capacity_bytes)}"
+        return f"{count_in_words(self.used_count, 'message')}, {size_in_words(self.used_bytes)}"
+
+
+@attrs.frozen(slots=True)
+class ControllerSnapshot:
+    """One flow of one resource: its limiter (if it takes elements in) and who holds it up (if it sends them on)."""
+
+    flow: str
+    limiter: LimiterSnapshot | None
+    """None for a pure source."""
+    blocked: bool
+    """A sink has blocked this flow."""
+    block_count: int
+    """How often a sink blocked it so far."""
+    waiting_source_count: int
+    """Sources that this controller holds blocked."""
+    overflow_count: int
+    """Elements taken while there was no room; charged here only when there is."""
+    overflow_bytes: int
+    reserved_count: int
+    """Elements that left, but overflowed a sink: still charged here until that sink resumes."""
+    reserved_bytes: int
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields as JSON-able data."""
+        fields: dict[str, object] = {
+            field.name: getattr(self, field.name) for field in attrs.fields(ControllerSnapshot)
+        }
+        fields["limiter"] = None if self.limiter is None else self.limiter.to_dict()
+        return fields
+
+
+@attrs.frozen(slots=True)
+class ResourceSnapshot:
+    """One resource with its controllers and what it says of itself."""
+
+    resource_id: int
+    kind: str
+    name: str
+    registered: bool
+    """False: somebody waits on it, but it was never opened, or is closed already."""
+    facts: Mapping[str, object]
+    """Live details for people, a copy."""
+    controllers: tuple[ControllerSnapshot, ...]
+
+    @property
+    def title(self) -> str:
+        """Kind and name: ``queue orders``."""
+        return f"{self.kind} {self.name}"
+
+    @property
+    def limiters(self) -> tuple[LimiterSnapshot, ...]:
+        """The limiters of its controllers."""
+        return tuple(controller.limiter for controller in self.controllers if controller.limiter is not None)
+
+    @property
+    def used_bytes(self) -> int:
+        """What its limiters hold.
+
+        A limiter that several controllers share counts for each; `FlowSnapshot.used_bytes` counts it once.
+        """
+        return sum(limiter.used_bytes for limiter in self.limiters)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields as JSON-able data; facts that JSON does not know are said as strings."""
+        return {
+            "resource_id": self.resource_id,
+            "kind": self.kind,
+            "name": self.name,
+            "registered": self.registered,
+            "facts": {key: _plain(value) for key, value in self.facts.items()},
+            "facts_words": facts_in_words(self.facts),
+            "controllers": [controller.to_dict() for controller in self.controllers],
+        }
+
+
+@attrs.frozen(slots=True)
+class BlockEdge:
+    """A source that waits on a sink."""
+
+    kind: Literal["block", "wait"]
+    """``block``: the sink's controller blocked it. ``wait``: the source says so itself (`FlowResource.waits_on`)."""
+    source: ResourceSnapshot
+    sink: ResourceSnapshot
+    flow_id: int | None
+    """The flow of the source that waits; None: all its flows (only for ``wait``)."""
+    flow: str
+    sink_flow_id: int | None
+    """The flow of the sink; None: the sink as a whole (only for ``wait``)."""
+    age_seconds: float
+    limiter: LimiterSnapshot | None
+    """The limiter of the sink; None for ``wait``."""
+    reason: str
+    """What a ``wait`` says; empty for ``block``."""
+
+    @property
+    def details(self) -> str:
+        """Why and how long: ``memory full, 64.0 MiB of 64.0 MiB, 41 s``."""
+        reason = self.reason
+        if self.limiter is not None:
+            # Not throttled, yet somebody is blocked: old sources resume one after the other.
+            reason = self.limiter.words if self.limiter.throttled else f"in line to resume, {self.limiter.words}"
+        age = age_in_words(self.age_seconds)
+        return f"{reason}, {age}" if reason else age
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the edge as JSON-able data; resources by id and title."""
+        return {
+            "kind": self.kind,
+            "source_id": self.source.resource_id,
+            "source": self.source.title,
+            "sink_id": self.sink.resource_id,
+            "sink": self.sink.title,
+            "flow": self.flow,
+            "age_seconds": self.age_seconds,
+            "details": self.details,
+        }
+
+
+@attrs.frozen(slots=True)
+class BlockedByChain:
+    """What a blocked source waits on, what that waits on in turn, and so on to the end.
+
+    Where somebody waits on several sinks, the chain follows the longest wait; `other_count` says how many others
+    there are.
+    """
+
+    source: ResourceSnapshot
+    flow: str
+    """The flow that is blocked; empty if the source as a whole waits."""
+    edges: tuple[BlockEdge, ...]
+    """At least one; the sink of the last one is what everything waits on."""
+    other_count: int
+    """Waits beside this chain that its members have."""
+    cyclic: bool
+    """The last sink is in the chain already: nobody in it will ever move."""
+    truncated: bool
+    """The chain goes on, but is cut here."""
+
+    @property
+    def words(self) -> str:
+        """Say it: ``producer web-3 waits on queue orders (memory full, ...), waits on subscription billing-2: 500
+        unacked, idle 41 s``.
+        """
+        said = []
+        for edge in self.edges[:-1]:
+            bare = edge.kind == "wait" and not edge.reason
+            said.append(f"waits on {edge.sink.title} ({edge.details})" if not bare else f"waits on {edge.sink.title}")
+        last = self.edges[-1]
+        facts = facts_in_words(last.sink.facts)
+        end = f"waits on {last.sink.title}"
+        if last.limiter is not None or last.reason or not facts:
+            end += f" ({last.details})"
+        if self.cyclic:
+            end += ", which is a cycle"
+        elif self.truncated:
+            end += ", and so on"
+        elif facts:
+            end += f": {facts}"
+        said.append(end)
+        others = f" ({count_in_words(self.other_count, 'other wait')} beside)" if self.other_count else ""
+        return f"{self.source.title} {', '.join(said)}{others}"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the chain as JSON-able data, with `words`."""
+        return {
+            "source_id": self.source.resource_id,
+            "source": self.source.title,
+            "flow": self.flow,
+            "edges": [edge.to_dict() for edge in self.edges],
+            "other_count": self.other_count,
+            "cyclic": self.cyclic,
+            "truncated": self.truncated,
+            "words": self.words,
+        }
+
+
+@attrs.frozen(slots=True)
+class Bottleneck:
+    """A sink that others wait on."""
+
+    sink: ResourceSnapshot
+    waiting_count: int
+    """Blocked flows that wait on it, directly or through others, each counted along its longest wait."""
+    direct_count: int
+    """Waits on this very sink."""
+    oldest_seconds: float
+    """The longest of the direct waits."""
+    waits_itself: bool
+    """It waits on somebody in turn, so the fault is probably further down."""
+
+    @property
+    def words(self) -> str:
+        """Say it: ``subscription billing-2 holds up 7 flows, for 41 s: 500 unacked, idle 41 s``."""
+        facts = facts_in_words(self.sink.facts)
+        flows, age = count_in_words(self.waiting_count, "flow"), age_in_words(self.oldest_seconds)
+        held = f"{self.sink.title} holds up {flows}, for {age}"
+        return f"{held}: {facts}" if facts else held
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the bottleneck as JSON-able data, with `words`."""
+        return {
+            "sink_id": self.sink.resource_id,
+            "sink": self.sink.title,
+            "waiting_count": self.waiting_count,
+            "direct_count": self.direct_count,
+            "oldest_seconds": self.oldest_seconds,
+            "waits_itself": self.waits_itself,
+            "words": self.words,
+        }
+
+
+@attrs.frozen(slots=True)
+class BlockCycle:
+    """Resources that wait on each other in a ring: none of them will move until somebody outside gives way."""
+
+    edges: tuple[BlockEdge, ...]
+    """The ring: the sink of each edge is the source of the next, the sink of the last is the source of the first."""
+
+    @property
+    def words(self) -> str:
+        """Say it: ``cycle: queue a waits on queue b, waits on queue a``."""
+        waits = ", ".join(f"waits on {edge.sink.title}" for edge in self.edges)
+        return f"cycle: {self.edges[0].source.title} {waits}"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the cycle as JSON-able data, with `words`."""
+        return {"edges": [edge.to_dict() for edge in self.edges], "words": self.words}
+
+
+@attrs.frozen(slots=True)
+class FlowSnapshot:
+    """The whole flow map at one moment."""
+
+    taken_at: float
+    """Clock reading."""
+    resources: tuple[ResourceSnapshot, ...]
+    """In order of opening, then those that are only known because somebody waits on them."""
+    edges: tuple[BlockEdge, ...]
+    chains: tuple[BlockedByChain, ...]
+    """One for each flow that waits, longest wait first."""
+    bottlenecks: tuple[Bottleneck, ...]
+    """Worst first: most flows held up; of equals the one that does not wait itself, then the oldest wait."""
+    cycles: tuple[BlockCycle, ...]
+    """At least one ring of each knot of resources that wait on each other; empty in a healthy broker."""
+    used_count: int
+    used_bytes: int
+    """Memory in use: the sum over all limiters, each counted once. Includes what is reserved."""
+    overflow_bytes: int
+    """Elements in overflow lists. Their sources still account for them if they have a limiter, so this is not simply on
+    top."""
+    reserved_bytes: int
+    """The part of `used_bytes` whose elements have left already."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return everything as JSON-able data."""
+        return {
+            "taken_at": self.taken_at,
+            "used_count": self.used_count,
+            "used_bytes": self.used_bytes,
+            "overflow_bytes": self.overflow_bytes,
+            "reserved_bytes": self.reserved_bytes,
+            "resources": [resource.to_dict() for resource in self.resources],
+            "edges": [edge.to_dict() for edge in self.edges],
+            "chains": [chain.to_dict() for chain in self.chains],
+            "bottlenecks": [bottleneck.to_dict() for bottleneck in self.bottlenecks],
+            "cycles": [cycle.to_dict() for cycle in self.cycles],
+        }
+
+
+def _plain(value: object) -> object:
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

@@ -1,0 +1,5 @@
+"""`python -m perf`."""
+
+from perf.cli import main
+
+main()

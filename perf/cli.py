@@ -1,0 +1,191 @@
+"""`python -m perf`: list, run, compare, report."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from perf import tables
+from perf.comparing import Comparison
+from perf.idling import raise_descriptor_limit
+from perf.peers import STARTABLE, Peer, UnknownPeerError, peer_named
+from perf.peers.port import PeerError
+from perf.results import Results, load, merge, save
+from perf.runner import Effort
+from perf.scenarios import CATALOGUE, Scenario, UnknownScenarioError, choose
+
+_OUT = Path(__file__).resolve().parent / "out"
+_DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Measure Sluiceway, and other STOMP brokers beside it, with one load generator.
+
+    \b
+    python -m perf list
+    python -m perf run 1_1_1-20b-auto --runs 3
+    python -m perf compare --scenarios targets
+    python -m perf report perf/out/compare.json
+
+    A full comparison installs RabbitMQ and ActiveMQ from Debian (root or sudo) and CoilMQ from PyPI (into a cache
+    folder), starts them on loopback, and takes about three minutes a scenario. Leave the machine alone meanwhile.
+    """
+
+
+@main.command("list")
+def list_scenarios() -> None:
+    """Show the scenarios and what each is judged by."""
+    table = Table("scenario", "what it does", "target", box=None, pad_edge=False)
+    for scenario in CATALOGUE:
+        wanted = "; ".join(tables.target_text(target) for target in scenario.targets)
+        table.add_row(scenario.name, scenario.summary, wanted)
+    Console().print(table)
+
+
+@main.command()
+@click.argument("scenarios", nargs=-1, required=True, metavar="SCENARIO...")
+@click.option(
+    "--peer",
+    "peers",
+    multiple=True,
+    default=["sluiceway"],
+    show_default=True,
+    help="Broker to measure; repeatable. A name or HOST:PORT[/PID].",
+)
+@click.option("--runs", default=5, show_default=True, type=click.IntRange(1))
+@click.option(
+    "--seconds", default=5.0, show_default=True, type=click.FloatRange(0.1, 600), help="Length of the measured window."
+)
+@click.option(
+    "--pin", is_flag=True, help="Broker on processor 0, load generator on processor 1, for every broker alike."
+)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write the results as JSON.")
+def run(
+    scenarios: tuple[str, ...], peers: tuple[str, ...], runs: int, seconds: float, pin: bool, out: Path | None
+) -> None:
+    """Run scenarios against one broker (or a few) and print what was measured.
+
+    SCENARIO is a name from `list`, or `all`, or `targets` for those with a target. Exit status 1: a run was faulty.
+    """
+    results = _measure(_scenarios(scenarios), _peers(peers), runs, seconds, pin, out)
+    tables.print_runs(Console(), results)
+    if any(measurement.faults for measurement in results.measurements):
+        sys.exit(1)
+
+
+@main.command()
+@click.option(
+    "--peers", default="rabbitmq,activemq,coilmq", show_default=True, help="Brokers to compare Sluiceway with."
+)
+@click.option(
+    "--scenarios",
+    default="targets",
+    show_default=True,
+    help="Names from `list` with commas between, `all` or `targets`.",
+)
+@click.option("--runs", default=3, show_default=True, type=click.IntRange(1))
+@click.option(
+    "--seconds", default=5.0, show_default=True, type=click.FloatRange(0.1, 600), help="Length of the measured window."
+)
+@click.option(
+    "--pin", is_flag=True, help="Broker on processor 0, load generator on processor 1, for every broker alike."
+)
+@click.option(
+    "--subject/--no-subject", default=True, show_default=True, help="Measure Sluiceway too, or only the peers."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=_OUT / "compare.json",
+    show_default="perf/out/compare.json",
+)
+def compare(peers: str, scenarios: str, runs: int, seconds: float, pin: bool, subject: bool, out: Path) -> None:
+    """Install, start, drive and stop other brokers, with Sluiceway's runs between theirs, and print the ratios.
+
+    Exit status 1: a target is missed. Other people's faulty runs are shown and do not count.
+    """
+    names = (["sluiceway"] if subject else []) + [name.strip() for name in peers.split(",") if name.strip()]
+    chosen = _scenarios(tuple(name.strip() for name in scenarios.split(",")))
+    results = _measure(chosen, _peers(tuple(names)), runs, seconds, pin, out)
+    console = Console()
+    tables.print_runs(console, results)
+    if subject and not tables.print_ratios(console, results):
+        sys.exit(1)
+
+
+@main.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--docs", "folder", type=click.Path(path_type=Path, file_okay=False), default=_DOCS, show_default="docs")
+def report(files: tuple[Path, ...], folder: Path) -> None:
+    """Render result files into docs/performance.md and docs/performance.svg; later files win over earlier ones."""
+    from perf.reporting import write_report  # matplotlib takes a second to import, and only this command needs it
+
+    try:
+        results = merge([load(file) for file in files])
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    for written in write_report(results, folder):
+        click.echo(f"wrote {written}")
+
+
+def _scenarios(names: tuple[str, ...]) -> list[Scenario]:
+    try:
+        return choose(names)
+    except UnknownScenarioError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _peers(names: tuple[str, ...]) -> list[Peer]:
+    try:
+        return [peer_named(name) for name in dict.fromkeys(names)]
+    except (UnknownPeerError, PeerError) as error:
+        raise click.BadParameter(f"{error} (startable: {', '.join(STARTABLE)})") from error
+
+
+def _measure(
+    scenarios: list[Scenario], peers: list[Peer], runs: int, seconds: float, pin: bool, out: Path | None
+) -> Results:
+    """Install and measure with a progress bar, saving after each scenario."""
+    # A kill must end the brokers like Ctrl-C does: as an exception, so that every `finally` runs.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
+    raise_descriptor_limit()
+    effort = Effort(seconds=seconds, generator_cores=frozenset({1}) if pin else None)
+    console = Console(stderr=True)
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    # Two drawings a second: the progress bar shares the machine with what it shows.
+    with Progress(*columns, console=console, refresh_per_second=2) as progress:
+        task = progress.add_task("installing", total=len(scenarios))
+        for peer in peers:
+            progress.update(task, description=f"installing {peer.name} where it is missing")
+            try:
+                peer.install()
+            except PeerError as error:
+                raise click.ClickException(str(error)) from error
+        comparison = Comparison(
+            peers,
+            effort,
+            runs,
+            frozenset({0}) if pin else None,
+            lambda text: progress.update(task, description=text),
+        )
+        for scenario in scenarios:
+            comparison.measure(scenario)
+            progress.advance(task)
+            if out is not None:
+                save(comparison.results(), out)
+    if out is not None:
+        console.print(f"results are in {out}")
+    return comparison.results()

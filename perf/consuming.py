@@ -1,0 +1,269 @@
+"""The consuming half of the load generator: one process, any number of connections, one loop.
+
+Three ways to take messages, from cheap to thorough:
+
+- *counting*: NUL bytes are counted, and with large bodies the search skips a body's length, since a frame's end is at least
+  so far from its start. Nothing is kept between reads but that skip. Used at full load with ack `auto`.
+- *framing*: whole frames are cut off a buffer that carries the rest over; ack ids are found with one pattern over all of them
+  and answered in one send.
+- *framing with tags*: besides, every body's tag is read: each message exactly once, each stream in order, and the latency.
+  Used in the checked prelude of every run and throughout where the scenario's messages are tagged.
+
+`run_slowly` is for consumers that think about each message, `run_stalled` for those that never read.
+"""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections import deque
+from collections.abc import Callable
+
+from perf import frames
+from perf.board import LOAD, MODE, QUIT, WINDOW_FROM_NS, WINDOW_TO_NS, Board
+from perf.links import Link, patient_link
+from perf.plans import ConsumerPlan, SubscriberPlan, WorkerReport
+
+_READ_BYTES = 512 * 1024
+_SKIP_FROM_BYTES = 400
+_FAULTS_MAX = 20
+_NAP_SECONDS = 0.0003
+"""A consumer at full load that got only a few messages naps before it reads on. Brokers that write message by message would
+otherwise wake it for each and pay for that with the processor: it made RabbitMQ and ActiveMQ 30-40 % faster and the generator
+half as dear (medians of six interleaved runs). Not where latency is measured."""
+_FEW_BYTES = 8192
+"""Bodies of that many bytes in all are a few."""
+
+
+class _Subscriber:
+    """A consumer connection. `skip_bytes`: so far into the next read no frame can end (counting). `carried`: bytes of a frame
+    that is not whole yet, at the start of `buffer` (framing)."""
+
+    __slots__ = ("buffer", "carried", "delivered", "last_sequences", "link", "plan", "skip_bytes", "view", "waiting")
+
+    def __init__(self, plan: SubscriberPlan, shape: ConsumerPlan, buffer: bytearray | None) -> None:
+        self.plan = plan
+        self.link: Link = patient_link(shape.endpoint)
+        self.link.subscribe(plan.destination, f"s{plan.number}", shape.ack, shape.prefetch_count)
+        self.link.release()
+        self.buffer = buffer or bytearray(_READ_BYTES)
+        self.view = memoryview(self.buffer)
+        self.carried = 0
+        self.skip_bytes = 0
+        self.delivered = 0
+        self.last_sequences: dict[int, int] = {}
+        self.waiting: deque[bytes] = deque()
+        """Ack ids of messages that a thinking consumer has read and not yet dealt with."""
+
+
+class Consumers:
+    """The subscribers of a plan. One of the `run…` methods, which return at QUIT or when `must_end()`; then `close`."""
+
+    def __init__(self, plan: ConsumerPlan, board: Board, must_end: Callable[[], bool]) -> None:
+        self._plan = plan
+        self._numbers = board.numbers
+        self._must_end = must_end
+        self._faults: list[str] = []
+        self._fault_count = 0
+        self._latencies: list[int] = []
+        self._high_latencies: list[int] = []
+        self._seen: dict[int, set[tuple[int, int]]] = {}
+        self._selector = selectors.DefaultSelector()
+        self._counts_at_load = plan.ack == "auto" and not plan.tagged
+        # Counting keeps no bytes, so all connections share one buffer, which stays in the processor's cache.
+        shared = bytearray(_READ_BYTES)
+        self._subscribers = []
+        for subscriber in plan.subscribers:
+            self._subscribers.append(_Subscriber(subscriber, plan, None))
+        self._shared = shared
+        self._shared_view = memoryview(shared)
+        for made in self._subscribers:
+            self._selector.register(made.link.sock, selectors.EVENT_READ, made)
+
+    def run(self) -> WorkerReport:
+        """Take, acknowledge, count and check until the board says QUIT."""
+        if self._plan.stalled:
+            return self.run_stalled()
+        if self._plan.think_seconds is not None:
+            return self.run_slowly(self._plan.think_seconds)
+        numbers, select = self._numbers, self._selector.select
+        few = _FEW_BYTES // self._plan.body_bytes
+        while numbers[MODE] != QUIT and not self._must_end():
+            taken = 0
+            for key, events in select(0.05):
+                subscriber = key.data
+                if events & selectors.EVENT_WRITE and subscriber.link.flush():
+                    self._selector.modify(subscriber.link.sock, selectors.EVENT_READ, subscriber)
+                if not events & selectors.EVENT_READ:
+                    continue
+                # The mode is read after the select that brought the bytes: what is sent in LOAD mode is seen in it.
+                try:
+                    if self._counts_at_load and numbers[MODE] == LOAD:
+                        count = self._count(subscriber)
+                    else:
+                        count = self._take_frames(subscriber)
+                except BlockingIOError:
+                    continue
+                except OSError as error:
+                    self._lose(subscriber, f"reading failed: {error}")
+                    continue
+                if count:
+                    subscriber.delivered += count
+                    numbers[subscriber.plan.delivered_slot] = subscriber.delivered
+                    taken += count
+            if taken < few and numbers[MODE] == LOAD and not self._plan.tagged:
+                time.sleep(_NAP_SECONDS)
+        return self._report()
+
+    def run_stalled(self) -> WorkerReport:
+        """Read nothing until QUIT."""
+        while self._numbers[MODE] != QUIT and not self._must_end():
+            time.sleep(0.02)
+        return self._report()
+
+    def run_slowly(self, think_seconds: float) -> WorkerReport:
+        """Take one message at a time, think, acknowledge it; read on only when nothing that was read is left."""
+        numbers = self._numbers
+        busy: deque[tuple[float, _Subscriber]] = deque()
+        while numbers[MODE] != QUIT and not self._must_end():
+            now = time.monotonic()
+            while busy and busy[0][0] <= now:
+                subscriber = busy.popleft()[1]
+                subscriber.link.send_soon(frames.acks([subscriber.waiting.popleft()]))
+                subscriber.delivered += 1
+                numbers[subscriber.plan.delivered_slot] = subscriber.delivered
+                if subscriber.waiting:
+                    busy.append((now + think_seconds, subscriber))
+                else:
+                    self._selector.register(subscriber.link.sock, selectors.EVENT_READ, subscriber)
+            for key, _ in self._selector.select(max(0.0, min(0.05, busy[0][0] - now if busy else 0.05))):
+                subscriber = key.data
+                try:
+                    region = self._read_frames(subscriber)
+                except OSError as error:
+                    self._lose(subscriber, f"reading failed: {error}")
+                    continue
+                subscriber.waiting.extend(frames.ACK_ID.findall(region))
+                if subscriber.waiting:
+                    self._selector.unregister(subscriber.link.sock)
+                    busy.append((time.monotonic() + think_seconds, subscriber))
+        return self._report()
+
+    def close(self) -> None:
+        """Close all connections."""
+        for subscriber in self._subscribers:
+            subscriber.link.close()
+        self._selector.close()
+
+    # Counting.
+
+    def _count(self, subscriber: _Subscriber) -> int:
+        buffer = self._shared
+        length = subscriber.link.sock.recv_into(self._shared_view)
+        if not length:
+            self._lose(subscriber, f"the broker closed it: {frames.error_text(bytes(buffer[:2000]))}")
+            return 0
+        body_bytes = self._plan.body_bytes
+        if body_bytes < _SKIP_FROM_BYTES:
+            return buffer.count(0, 0, length)
+        position, count, find = subscriber.skip_bytes, 0, buffer.find
+        while (end := find(0, position, length)) >= 0:
+            count += 1
+            position = end + 1 + body_bytes
+        subscriber.skip_bytes = max(0, position - length)
+        return count
+
+    # Framing.
+
+    def _read_frames(self, subscriber: _Subscriber) -> bytes:
+        """Read once and return the whole frames that are there now, possibly none."""
+        buffer, carried = subscriber.buffer, subscriber.carried
+        length = subscriber.link.sock.recv_into(subscriber.view[carried:])
+        if not length:
+            self._lose(subscriber, f"the broker closed it: {frames.error_text(bytes(buffer[:carried]))}")
+            return b""
+        length += carried
+        end = buffer.rfind(0, carried, length) + 1
+        if not end:
+            subscriber.carried = length
+            if length == len(buffer):
+                self._lose(subscriber, f"no frame ended within {length} bytes")
+            return b""
+        region = bytes(subscriber.view[:end])
+        buffer[: length - end] = buffer[end:length]
+        subscriber.carried = length - end
+        return region
+
+    def _take_frames(self, subscriber: _Subscriber) -> int:
+        """Read once; acknowledge and check the whole frames that are there; return how many."""
+        region = self._read_frames(subscriber)
+        count = region.count(0)
+        if not count:
+            return 0
+        if region.startswith(b"ERROR\n") or b"\0ERROR\n" in region or b"\0\nERROR\n" in region:
+            self._lose(subscriber, f"the broker sent an error: {frames.error_text(region)}")
+            return 0
+        if self._plan.ack != "auto":
+            self._acknowledge(subscriber, region, count)
+        if self._plan.tagged or self._numbers[MODE] != LOAD:
+            self._check(subscriber, region, count)
+        return count
+
+    def _acknowledge(self, subscriber: _Subscriber, region: bytes, count: int) -> None:
+        if self._plan.ack == "client" and not self._plan.ack_each:
+            at = region.rfind(b"\nack:")
+            ids = frames.ACK_ID.findall(region, at) if at >= 0 else []
+            wanted = 1
+        else:
+            ids = frames.ACK_ID.findall(region)
+            wanted = count
+        if len(ids) != wanted:
+            self._fault(subscriber, f"{count} messages came with {len(ids)} ack headers")
+        if ids and not subscriber.link.send_soon(frames.acks(ids)):
+            self._selector.modify(subscriber.link.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, subscriber)
+
+    def _check(self, subscriber: _Subscriber, region: bytes, count: int) -> None:
+        """Hold the tags against what must be: each message once in its group, and each stream in rising order."""
+        now_ns = time.monotonic_ns()
+        tags = frames.TAG.findall(region)
+        if len(tags) != count:
+            self._fault(subscriber, f"{count} frames held {len(tags)} tagged bodies: {frames.error_text(region)}")
+        numbers = self._numbers
+        from_ns, to_ns = numbers[WINDOW_FROM_NS], numbers[WINDOW_TO_NS]
+        measured = from_ns and now_ns >= from_ns and (not to_ns or now_ns <= to_ns)
+        checking = numbers[MODE] != LOAD
+        last_sequences, plan = subscriber.last_sequences, subscriber.plan
+        for stream_text, sequence_text, made_text in tags:
+            stream, sequence = int(stream_text), int(sequence_text)
+            last = last_sequences.get(stream, -1)
+            if sequence <= last:
+                self._fault(subscriber, f"stream {stream}: message {sequence} came after {last}")
+            last_sequences[stream] = sequence
+            if checking:
+                seen = self._seen.setdefault(plan.group, set())
+                if (stream, sequence) in seen:
+                    self._fault(subscriber, f"stream {stream}: message {sequence} came twice")
+                seen.add((stream, sequence))
+                if stream % frames.HIGH_STREAM not in plan.stream_numbers:
+                    self._fault(subscriber, f"a message of stream {stream}, which sends to another destination")
+            elif measured:
+                latencies = self._high_latencies if stream >= frames.HIGH_STREAM else self._latencies
+                latencies.append(now_ns - int(made_text))
+
+    # Faults.
+
+    def _fault(self, subscriber: _Subscriber, what: str) -> None:
+        self._fault_count += 1
+        if self._fault_count <= _FAULTS_MAX:
+            self._faults.append(f"consumer {subscriber.plan.number} of {subscriber.plan.destination}: {what}")
+
+    def _lose(self, subscriber: _Subscriber, what: str) -> None:
+        """Give up a consumer whose connection is of no more use; the runner's count will miss its messages."""
+        self._fault(subscriber, what)
+        self._selector.unregister(subscriber.link.sock)
+        subscriber.link.close()
+
+    def _report(self) -> WorkerReport:
+        if self._fault_count > len(self._faults):
+            self._faults.append(f"… and {self._fault_count - len(self._faults)} more")
+        return WorkerReport(tuple(self._faults), tuple(self._latencies), tuple(self._high_latencies))

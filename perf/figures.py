@@ -1,0 +1,76 @@
+"""The figures that a run yields: name, unit, which way is better, what it means. Every table is made from this one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from attrs import frozen
+
+Better = Literal["higher", "lower", "neither"]
+
+
+@frozen(slots=True)
+class Figure:
+    """One measured number. `unit` says how `show` prints it."""
+
+    name: str
+    unit: Literal["per_second", "seconds", "us", "bytes", "count", "ratio"]
+    better: Better
+    meaning: str
+
+
+FIGURES: dict[str, Figure] = {
+    figure.name: figure
+    for figure in (
+        Figure("rate_per_second", "per_second", "higher", "messages delivered to consumers a second"),
+        Figure("delivered_count", "count", "neither", "messages delivered in the measured window"),
+        Figure("window_seconds", "seconds", "neither", "length of the measured window"),
+        Figure("broker_cpu_seconds", "seconds", "lower", "CPU time of the broker's processes in the window"),
+        Figure("broker_cpu_us", "us", "lower", "the same per delivered message"),
+        Figure("generator_cpu_seconds", "seconds", "neither", "CPU time of the load generator in the window"),
+        Figure("generator_cpu_us", "us", "neither", "the same per delivered message"),
+        Figure("rss_start_bytes", "bytes", "neither", "resident memory of the broker before the run"),
+        Figure("rss_peak_bytes", "bytes", "lower", "largest resident memory of the broker seen in the run"),
+        Figure("rss_growth_bytes", "bytes", "lower", "peak less start"),
+        Figure("p50_us", "us", "lower", "median time from the making of a message to its arrival"),
+        Figure("p99_us", "us", "lower", "99th percentile of that"),
+        Figure("p999_us", "us", "lower", "99.9th percentile of that"),
+        Figure("max_us", "us", "lower", "largest of that"),
+        Figure("high_p50_us", "us", "lower", "median for the messages of priority 9"),
+        Figure("high_p99_us", "us", "lower", "99th percentile for the messages of priority 9"),
+        Figure("alone_rate_per_second", "per_second", "higher", "rate of the fast pair before the neighbour came"),
+        Figure("retained_ratio", "ratio", "higher", "rate of the fast pair beside the neighbour / alone, same run"),
+        Figure("flood_count", "count", "neither", "messages of the flood that the broker took"),
+        Figure("idle_held_ratio", "ratio", "higher", "share of the idle connections that were alive at the end"),
+        Figure("idle_bytes_per_connection", "bytes", "lower", "growth of resident memory per idle connection"),
+        Figure(
+            "idle_cpu_seconds", "seconds", "lower", "CPU time of the broker in the window in which nothing was sent"
+        ),
+        Figure("connects_per_second", "per_second", "higher", "connections opened and CONNECTED a second"),
+    )
+}
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """Return the nearest-rank percentile (`share` from 0 to 1) of an ascending, non-empty sequence."""
+    if not ordered:
+        raise ValueError("a percentile of nothing was asked for: no sample was taken")
+    rank = -int(-share * len(ordered) // 1)
+    return ordered[min(max(rank, 1), len(ordered)) - 1]
+
+
+def show(name: str, value: float) -> str:
+    """Print a figure for a person, in its unit, to three or four significant digits."""
+    unit = FIGURES[name].unit
+    if unit == "per_second":
+        return f"{value:,.0f}/s"
+    if unit == "bytes":
+        return f"{value / 1024:,.1f} KiB" if abs(value) < 1024 * 1024 else f"{value / 1024 / 1024:,.0f} MiB"
+    if unit == "us":
+        return f"{value / 1000:,.2f} ms" if value >= 1000 else f"{value:,.1f} µs"
+    if unit == "seconds":
+        return f"{value:,.2f} s"
+    if unit == "count":
+        return f"{value:,.0f}"
+    return f"{value:.2f}"

@@ -1,0 +1,45 @@
+"""The brokers that can be measured, each behind the same small port (`perf.peers.port.Peer`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from perf.peers.activemq import ActiveMq
+from perf.peers.address import Address
+from perf.peers.ceiling import Ceiling
+from perf.peers.coilmq import CoilMq
+from perf.peers.port import Peer
+from perf.peers.rabbitmq import RabbitMq
+from perf.peers.sluiceway import Sluiceway
+
+STARTABLE: dict[str, Callable[[], Peer]] = {
+    "sluiceway": Sluiceway,
+    "rabbitmq": RabbitMq,
+    "activemq": ActiveMq,
+    "coilmq": CoilMq,
+    "ceiling": Ceiling,
+}
+REFERENCES = ("rabbitmq", "activemq")
+"""The peers whose better one a target is judged against."""
+
+
+class UnknownPeerError(ValueError):
+    """A broker was asked for that there is no adapter for."""
+
+
+def peer_named(name: str) -> Peer:
+    """Return the adapter of that name; `HOST:PORT` or `HOST:PORT/PID` stands for a broker that runs already.
+
+    Raises:
+        UnknownPeerError: it is none of these.
+    """
+    if name in STARTABLE:
+        return STARTABLE[name]()
+    if ":" in name:
+        return Address.parse(name)
+    raise UnknownPeerError(
+        f"no peer is called {name!r}: take {', '.join(STARTABLE)}, or HOST:PORT[/PID] of a running broker"
+    )
+
+
+__all__ = ["REFERENCES", "STARTABLE", "Peer", "UnknownPeerError", "peer_named"]

@@ -1,0 +1,103 @@
+"""A broker as a child process: started with its output in a file, awaited at its port, ended with all its children."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from perf.links import BrokerFaultError, Link
+from perf.peers.port import PeerError
+from perf.plans import Endpoint
+from perf.processes import ProcessTree, on_cores
+
+LOOPBACK = "127.0.0.1"
+_START_SECONDS = 60.0
+_STOP_SECONDS = 5.0
+_LOG_TAIL_BYTES = 1500
+
+
+def free_port() -> int:
+    """Return a loopback port that nobody listened on a moment ago."""
+    with socket.create_server((LOOPBACK, 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+class Daemon:
+    """One process in a session of its own, so that a Ctrl-C at the terminal reaches only us and we end it in order."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+        cores: frozenset[int] | None = None,
+    ) -> None:
+        self.name = name
+        self.log = folder / f"{name}.out"
+        try:
+            with self.log.open("wb") as log, on_cores(cores):
+                self._process = subprocess.Popen(
+                    list(command),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    cwd=folder,
+                    env=dict(environment) if environment is not None else None,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise PeerError(f"{name} could not be started with {command[0]!r}: {error}") from error
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def await_connected(self, endpoint: Endpoint) -> str:
+        """Wait until it answers CONNECT at `endpoint`; return its CONNECTED frame.
+
+        Raises:
+            PeerError: it ended, or did not answer in time.
+        """
+        deadline = time.monotonic() + _START_SECONDS
+        trouble = "nothing listened"
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise PeerError(
+                    f"{self.name} ended with status {self._process.returncode} instead of listening: {self.log_tail()}"
+                )
+            try:
+                link = Link(endpoint, 5.0)
+            except (OSError, BrokerFaultError) as error:
+                trouble = str(error)
+                time.sleep(0.1)
+                continue
+            link.close()
+            return link.greeting
+        raise PeerError(
+            f"{self.name} did not answer on {endpoint.host}:{endpoint.port} within {_START_SECONDS:g} s ({trouble}): {self.log_tail()}"
+        )
+
+    def log_tail(self) -> str:
+        """The end of what it printed."""
+        text = self.log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
+        return f"its output ends with:\n{text}" if text else "it printed nothing"
+
+    def stop(self) -> None:
+        """End it and its children, asking first."""
+        if self._process.poll() is None:
+            ProcessTree([self.pid]).end(_STOP_SECONDS)
+        self._process.wait()
+
+
+def server_version(greeting: str) -> str:
+    """Return the `server` header of a CONNECTED frame, for instance `RabbitMQ/3.10.8`."""
+    for line in greeting.splitlines():
+        if line.startswith("server:"):
+            return line.partition(":")[2].split()[0]
+    return "unknown (CONNECTED has no server header)"

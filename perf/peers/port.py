@@ -1,0 +1,41 @@
+"""What the runner needs of a broker: install it, start it on loopback, say where it is and which processes it is, stop it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from perf.plans import Endpoint
+
+
+class PeerError(Exception):
+    """A peer could not be installed or started; the message says what to do about it."""
+
+
+class Peer(Protocol):
+    """A broker under test. `install` and `start` block; `stop` may be called at any time and more than once."""
+
+    name: str
+
+    def install(self) -> None:
+        """Make sure that the software is on this machine, installing it where it is missing.
+
+        Raises:
+            PeerError: it is missing and cannot be installed.
+        """
+
+    def start(self, folder: Path, cores: frozenset[int] | None = None) -> Endpoint:
+        """Start with all its data, logs and configuration in `folder` (empty), and return when it accepts connections.
+
+        Raises:
+            PeerError: it ended or did not listen in time; the message carries the end of its log.
+        """
+
+    def pids(self) -> list[int]:
+        """The roots of its process tree; empty where they are not known."""
+
+    def version(self) -> str:
+        """What it calls itself, read when it was started."""
+
+    def stop(self) -> None:
+        """End all its processes. The folder is the caller's to remove."""

@@ -1,0 +1,129 @@
+"""What a worker process is told to do: plain frozen data, pickled to its standard input.
+
+Slots are places on the `perf.board`. Times are seconds, sizes bytes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from attrs import frozen
+
+from perf.scenarios import Ack
+
+
+@frozen(slots=True)
+class Endpoint:
+    """Where a broker listens and what to say in CONNECT."""
+
+    host: str
+    port: int
+    login: str = "guest"
+    passcode: str = "guest"
+    virtual_host: str = "/"
+
+
+@frozen(slots=True)
+class StreamPlan:
+    """One producer connection. `consumer_slots` are the consumers of its destination and `peer_slots` the `sent_slot`s of all
+    streams to it (its own too): together they say what is under way."""
+
+    number: int
+    destination: str
+    sent_slot: int
+    idle_slot: int
+    peer_slots: tuple[int, ...]
+    consumer_slots: tuple[int, ...]
+    topic: bool
+
+
+@frozen(slots=True)
+class ProducerPlan:
+    """The streams of one producer process. `window_count` None: nothing but the broker and the quota holds them back."""
+
+    endpoint: Endpoint
+    streams: tuple[StreamPlan, ...]
+    quota_slot: int
+    body_bytes: int
+    persistent: bool
+    receipt_window_count: int
+    rate_per_second: float
+    tagged: bool
+    high_priority_every: int
+    window_count: int | None
+
+
+@frozen(slots=True)
+class SubscriberPlan:
+    """One consumer connection. `group` numbers the consumers that share a destination's messages among them: the same number
+    for all consumers of a queue, one number each for the subscribers of a topic. `stream_numbers` may arrive there."""
+
+    number: int
+    destination: str
+    delivered_slot: int
+    group: int
+    stream_numbers: tuple[int, ...]
+
+
+@frozen(slots=True)
+class ConsumerPlan:
+    """The subscribers of one consumer process.
+
+    `stalled`: subscribe and never read. `think_seconds`: take so long for each message. `stride`: how many numbers a tagged
+    stream uses up per message class (1, or 2 with priorities), see `perf.frames`.
+    """
+
+    endpoint: Endpoint
+    subscribers: tuple[SubscriberPlan, ...]
+    ack: Ack
+    ack_each: bool
+    prefetch_count: int
+    body_bytes: int
+    tagged: bool
+    stalled: bool = False
+    think_seconds: float | None = None
+
+
+@frozen(slots=True)
+class ReplierPlan:
+    """Answers every message of `request_destination` with its own body to `reply_destination`."""
+
+    endpoint: Endpoint
+    request_destination: str
+    reply_destination: str
+
+
+@frozen(slots=True)
+class RequesterPlan:
+    """Sends a request, waits for its answer, and sends the next while the quota allows; counts answers in `done_slot`."""
+
+    endpoint: Endpoint
+    request_destination: str
+    reply_destination: str
+    body_bytes: int
+    done_slot: int
+
+
+Plan = ProducerPlan | ConsumerPlan | ReplierPlan | RequesterPlan
+
+
+@frozen(slots=True)
+class Assignment:
+    """A plan, the board it is to be run on, and after how many seconds the worker ends whatever its board says."""
+
+    plan: Plan
+    board: Path
+    lifetime_seconds: float
+
+
+@frozen(slots=True)
+class WorkerReport:
+    """What a worker says at its end.
+
+    `latencies_ns` and `high_latencies_ns` hold what arrived within the measured window. `faults` are broken promises of the
+    broker in words, and end in "…" where there were too many to list.
+    """
+
+    faults: tuple[str, ...] = ()
+    latencies_ns: tuple[int, ...] = ()
+    high_latencies_ns: tuple[int, ...] = ()

@@ -1,0 +1,222 @@
+"""The named scenarios: what is sent, to whom, how it is acknowledged, and what the figures are judged by.
+
+A name reads PRODUCERS_DESTINATIONS_CONSUMERS-SIZE-ACK, after the stomp-benchmark project of 2011 and the prototype's
+`MockBrokerTest`; destinations are queues unless the name starts with `topic-`. Producer i sends to destination i modulo the
+number of destinations, and consumer j reads from destination j modulo the same.
+
+A scenario is data. What the fields mean to a broker is the business of `perf.runner`; nothing here knows a socket.
+
+Source: DESIGN.md sections 11 and 12; the slow-consumer scenarios are the prototype's `2_2_2_SlowConsumer` (think time 50 ms).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Literal
+
+from attrs import frozen
+
+Kind = Literal["queue", "topic"]
+Ack = Literal["auto", "client", "client-individual"]
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@frozen(slots=True)
+class Target:
+    """What a figure is judged by.
+
+    `figure` names a key of `perf.figures.FIGURES`. `against="peers"`: the ratio to the better of the reference peers
+    (RabbitMQ and ActiveMQ) must be at least `at_least`; for a figure where lower is better the ratio is turned round, so more
+    is always better. `against="itself"`: the figure itself must be at least (where lower is better: at most) `at_least`.
+    """
+
+    figure: str
+    at_least: float
+    against: Literal["peers", "itself"] = "peers"
+
+
+@frozen(slots=True)
+class Disturbance:
+    """The slow neighbour that joins half-way: consumers that don't keep up, and a producer that floods them.
+
+    `think_seconds` is what a consumer takes for each message before it acknowledges it and reads on; None means that it
+    subscribes and never reads its socket again. The flood is as fast as the broker takes it, and ends after `flood_count`
+    messages whatever happens, so that a broker that buffers without limit does not take the machine with it.
+    """
+
+    kind: Kind
+    consumer_count: int = 1
+    think_seconds: float | None = None
+    ack: Ack = "auto"
+    body_bytes: int = KIB
+    flood_count: int = 2_000_000
+
+
+@frozen(slots=True)
+class Scenario:
+    """One load. Units are in the names; what zero or None means is said where it is not plain.
+
+    `window_count` bounds what is under way per destination (sent by producers and not yet counted by every consumer that has to
+    get it), so that brokers without back pressure are measured at the rate at which they deliver and not by how much they
+    hoard; the producer goes on when half of it is left. It is the same for every peer.
+    """
+
+    name: str
+    summary: str
+    producer_count: int = 1
+    destination_count: int = 1
+    consumer_count: int = 1
+    kind: Kind = "queue"
+    body_bytes: int = 100
+    ack: Ack = "auto"
+    ack_each: bool = False
+    """With ack `client`: an ACK frame for every message instead of one for all that a read brought."""
+    persistent: bool = False
+    receipt_window_count: int = 0
+    """Every SEND asks for a receipt, and at most so many wait for theirs; 0: no receipts are asked for."""
+    rate_per_second: float = 0.0
+    """Messages a second of each producer; 0: as fast as they are taken."""
+    stamped: bool = False
+    """Bodies carry their number and the time they were made; latency is measured and each message checked."""
+    high_priority_every: int = 0
+    """Every so manieth message carries priority 9 and the rest priority 4; 0: no priority header."""
+    window_count: int = 10_000
+    prefetch_count: int = 1000
+    """Asked for by `prefetch-count` and `activemq.prefetchSize` alike; brokers that know neither use their default."""
+    disturbance: Disturbance | None = None
+    round_trips: bool = False
+    """Request and reply between two clients over two queues, one request under way at a time."""
+    idle_count: int = 0
+    """Connections that are opened and held without traffic; nothing else is done then."""
+    fresh_broker: bool = False
+    """Start the broker anew for each run, since a run leaves it full."""
+    targets: tuple[Target, ...] = ()
+
+    @property
+    def tagged(self) -> bool:
+        """Whether every message has to carry its own number also at full load."""
+        return self.stamped or self.receipt_window_count > 0
+
+
+def _rate(at_least: float) -> tuple[Target, ...]:
+    return (Target("rate_per_second", at_least),)
+
+
+# A queue holds 64 MiB by default and so does a connection's share; twice that for CPython's overhead on small objects.
+_STALLED_TARGETS = (
+    Target("retained_ratio", 0.95, "itself"),
+    Target("rss_growth_bytes", 256 * MIB, "itself"),
+)
+
+CATALOGUE: tuple[Scenario, ...] = (
+    Scenario("1_1_1-20b-auto", "one pair, one queue, tiny bodies", body_bytes=20, targets=_rate(4.0)),
+    Scenario("1_1_1-1k-auto", "one pair, one queue, 1-KiB bodies", body_bytes=KIB, targets=_rate(4.0)),
+    Scenario("1_1_1-100b-client", "one pair, cumulative acks, one per read", ack="client", targets=_rate(3.0)),
+    Scenario("1_1_1-100b-client-each", "one pair, cumulative acks, one per message", ack="client", ack_each=True),
+    Scenario("1_1_1-100b-individual", "one pair, an individual ack per message", ack="client-individual"),
+    Scenario("1_1_1-64k-auto", "one pair, 64-KiB bodies", body_bytes=64 * KIB, window_count=500, targets=_rate(1.0)),
+    Scenario(
+        "10_10_10-100b-auto",
+        "ten pairs, each on its own queue",
+        producer_count=10,
+        destination_count=10,
+        consumer_count=10,
+        window_count=1000,
+        targets=_rate(3.0),
+    ),
+    Scenario(
+        "topic-1_1_10-100b-auto", "one producer, ten subscribers", kind="topic", consumer_count=10, targets=_rate(3.0)
+    ),
+    Scenario("topic-1_1_1-100b-auto", "one producer, one subscriber", kind="topic"),
+    Scenario("10_1_1-100b-auto", "fan-in: ten producers, one queue", producer_count=10),
+    Scenario("1_1_10-100b-auto", "one queue shared by ten consumers", consumer_count=10),
+    Scenario("10_1_10-100b-auto", "ten producers and ten consumers on one queue", producer_count=10, consumer_count=10),
+    Scenario(
+        "1_1_1-100b-persistent-window100",
+        "persistent, every SEND with a receipt, 100 in flight, individual acks",
+        persistent=True,
+        receipt_window_count=100,
+        ack="client-individual",
+    ),
+    Scenario(
+        "1_1_1-1k-persistent",
+        "persistent without receipts, cumulative acks",
+        persistent=True,
+        body_bytes=KIB,
+        ack="client",
+    ),
+    Scenario(
+        "latency-1000ps-100b",
+        "one pair at 1,000 messages/s: how long a message takes",
+        rate_per_second=1000.0,
+        stamped=True,
+        targets=(Target("p99_us", 1.0),),
+    ),
+    Scenario("request-reply-100b", "request and reply over two queues, one at a time", round_trips=True),
+    Scenario(
+        "priority-mixed",
+        "every third message has priority 9, the rest 4: does a backlog let it pass",
+        stamped=True,
+        high_priority_every=3,
+        ack="client-individual",
+    ),
+    Scenario(
+        "stalled-queue-consumer",
+        "a fast pair beside a queue that is flooded and whose consumer never reads",
+        disturbance=Disturbance("queue"),
+        fresh_broker=True,
+        targets=_STALLED_TARGETS,
+    ),
+    Scenario(
+        "stalled-topic-subscriber",
+        "a fast pair beside a topic that is flooded and whose subscriber never reads",
+        disturbance=Disturbance("topic"),
+        fresh_broker=True,
+        targets=_STALLED_TARGETS,
+    ),
+    Scenario(
+        "sleepy-consumers-50ms",
+        "a fast pair beside a flooded queue whose ten consumers take 50 ms a message",
+        disturbance=Disturbance("queue", consumer_count=10, think_seconds=0.05, ack="client-individual"),
+        fresh_broker=True,
+        targets=_STALLED_TARGETS,
+    ),
+    Scenario(
+        "idle-10000",
+        "10,000 connections held without traffic: what each costs",
+        idle_count=10_000,
+        fresh_broker=True,
+        targets=(Target("idle_held_ratio", 1.0, "itself"),),
+    ),
+)
+
+BY_NAME = {scenario.name: scenario for scenario in CATALOGUE}
+
+
+class UnknownScenarioError(ValueError):
+    """A scenario was asked for that the catalogue does not have."""
+
+
+def choose(names: Iterable[str]) -> list[Scenario]:
+    """Return the scenarios of those names in that order; the words `all` and `targets` stand for all and for those judged.
+
+    Raises:
+        UnknownScenarioError: a name is not in the catalogue; the message offers the nearest ones.
+    """
+    chosen: dict[str, Scenario] = {}
+    for name in names:
+        if name == "all":
+            found: Iterable[Scenario] = CATALOGUE
+        elif name == "targets":
+            found = [scenario for scenario in CATALOGUE if scenario.targets]
+        elif name in BY_NAME:
+            found = [BY_NAME[name]]
+        else:
+            near = get_close_matches(name, BY_NAME, n=3, cutoff=0.4)
+            hint = f"did you mean {', '.join(near)}?" if near else "`python -m perf list` shows them"
+            raise UnknownScenarioError(f"no scenario is called {name!r}: {hint}")
+        chosen.update((scenario.name, scenario) for scenario in found)
+    return list(chosen.values())

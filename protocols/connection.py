@@ -1,0 +1,196 @@
+"""Moves bytes between a stream and a STOMP session: the thin shell with all the waiting in it.
+
+One task per connection reads; a second one exists only while the kernel does not take what we write. Reads are large and adapt: a connection that fills
+its read asks for more the next time, an idle one holds no buffer.
+
+The end: what is written is flushed, then our side is shut down, and the peer gets `linger_seconds` to read it and close first (b55): closing with unread
+input in the kernel would reset the connection and destroy the ERROR under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+import trio
+
+from protocols.streams import ByteStream
+from protocols.stomp.errors import ProtocolError
+from protocols.stomp.hub import Hub
+from protocols.stomp.limits import StompLimits
+from protocols.stomp.session import Session
+
+READ_BYTES_MIN: Final = 16 * 1024
+READ_BYTES_MAX: Final = 512 * 1024
+SLOW_READ_BYTES: Final = 16 * 1024
+SLOW_READ_SECONDS: Final = 0.005
+"""While a full stash is read on for ACKs: three megabytes a second, so that memory grows slower than a client can settle."""
+
+log = structlog.get_logger("sluiceway.connection")
+
+
+class Connection:
+    """One connection of one peer."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        limits: StompLimits,
+        stream: ByteStream,
+        *,
+        listener: str,
+        spawn: Callable[[Callable[[], object]], None],
+    ) -> None:
+        """`spawn` starts an async function of no arguments as a task that lives no longer than the broker."""
+        self._hub = hub
+        self._limits = limits
+        self._stream = stream
+        self._listener = listener
+        self._spawn = spawn
+        self._draining_writes = False
+        self._wait_scope: trio.CancelScope | None = None
+        self._changed = trio.lowlevel.ParkingLot()
+        self._began_seconds = hub.clock()
+        self.session = Session(
+            hub,
+            limits,
+            peer=stream.peer,
+            write=stream.write,
+            wake_writer=self._wake_writer,
+            changed=self._session_changed,
+        )
+
+    async def run(self) -> None:
+        """Serve the connection to its end. Never raises for what a peer does."""
+        session = self.session
+        try:
+            await self._read_loop()
+        except (OSError, trio.ClosedResourceError) as error:
+            session.end(f"connection lost: {error}")
+        except AssertionError:
+            raise  # a broken invariant of queues or flow: others are at risk too, so it ends the broker, loudly
+        except Exception:
+            # The outermost shell of one connection: our own mistake costs this connection, not the broker.
+            log.exception("internal error", peer=session.peer, session=session.session_id)
+            session.fail(
+                ProtocolError(
+                    "internal-error",
+                    "the broker made a mistake with this connection",
+                    "This is a bug of the broker; its log has the details. Please report it.",
+                )
+            )
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + self._limits.linger_seconds):
+                await self._finish()
+            session.close()
+            self._stream.close()
+            self._log_end()
+
+    async def _read_loop(self) -> None:
+        session, stream = self.session, self._stream
+        size = READ_BYTES_MIN
+        while session.ending is None:
+            if not session.may_read:
+                await self._changed.park()
+                continue
+            if session.reads_slowly:
+                await trio.sleep(SLOW_READ_SECONDS)
+                data = stream.read(SLOW_READ_BYTES)
+            else:
+                data = stream.read(size)
+            if data is None:
+                await self._wait_readable()
+                continue
+            if not data:
+                self._peer_closed()
+                return
+            session.receive(data)
+            if len(data) == size:
+                size = min(size * 2, READ_BYTES_MAX)
+                await trio.lowlevel.checkpoint()
+            else:
+                if len(data) * 4 < size:
+                    size = max(size // 2, READ_BYTES_MIN)
+                await self._wait_readable()
+
+    async def _wait_readable(self) -> None:
+        """Until there is something to read, or the session wants to end."""
+        if self.session.ending is None:
+            with trio.CancelScope() as self._wait_scope:
+                await self._stream.wait_readable()
+            self._wait_scope = None
+
+    def _peer_closed(self) -> None:
+        """End of stream. Messages that wait to be written must not go into the void as if they had been delivered."""
+        session = self.session
+        session.end("closed by the client" if session.connected else "closed by the client before CONNECT")
+        if session.outbound.waiting_bytes > session.outbound.control_bytes:
+            session.close()
+
+    def _session_changed(self) -> None:
+        self._changed.unpark_all()
+        if self.session.ending is not None and self._wait_scope is not None:
+            self._wait_scope.cancel()
+
+    # ------------------------------------------------------------------ writing
+
+    def _wake_writer(self) -> None:
+        if not self._draining_writes:
+            self._draining_writes = True
+            self._spawn(self._drain_writes)
+
+    async def _drain_writes(self) -> None:
+        """Write on as the kernel takes it, until nothing waits."""
+        session = self.session
+        try:
+            while not session.closed and session.outbound.waiting_bytes:
+                await self._stream.wait_writable()
+                if session.closed or session.outbound.flush():
+                    # May be an instant's emptiness: what is appended from now on asks for its own flush.
+                    break
+                self._session_changed()
+        except (OSError, trio.ClosedResourceError) as error:
+            session.end(f"connection lost: {error}")
+        finally:
+            self._draining_writes = False
+            self._session_changed()
+
+    async def _finish(self) -> None:
+        """Flush, shut down, and let the peer read it."""
+        session, stream = self.session, self._stream
+        try:
+            while not session.closed and session.outbound.waiting_bytes and not session.outbound.flush():
+                await stream.wait_writable()
+            session.close()
+            stream.shutdown_write()
+            while True:
+                data = stream.read(READ_BYTES_MIN)
+                if data == b"":
+                    return
+                if data is None:
+                    await stream.wait_readable()
+                else:
+                    await trio.lowlevel.checkpoint()
+        except (OSError, trio.ClosedResourceError):
+            # The connection is broken: there is nobody left to be polite to. The reason is in the log line already.
+            return
+
+    def _log_end(self) -> None:
+        session = self.session
+        totals = session.totals
+        write = log.warning if session.failed else log.info
+        write(
+            "connection ended",
+            reason=session.ending,
+            peer=session.peer,
+            listener=self._listener,
+            user=session.user,
+            session=session.session_id,
+            version=session.version if session.connected else None,
+            seconds=round(self._hub.clock() - self._began_seconds, 3),
+            bytes_in=totals.bytes_in,
+            bytes_out=session.outbound.taken_bytes,
+            messages_in=totals.messages_in_count,
+            messages_out=totals.messages_out_count,
+        )

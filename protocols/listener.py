@@ -1,0 +1,167 @@
+"""Accepts connections on one address and hands them on.
+
+Bounds: `connections_max`; one more gets an ERROR and is closed. When the process runs out of file descriptors accepting pauses, connections go on.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+import trio
+
+from protocols.stomp.encoder import error_frame
+from protocols.streams import SocketStream
+
+ACCEPTS_PER_WAKE_UP: Final = 64
+BACKLOG: Final = 1024
+OUT_OF_FILES_PAUSE_SECONDS: Final = 0.25
+
+log = structlog.get_logger("sluiceway.listener")
+
+
+class ListenError(OSError):
+    """An address can't be listened on. `address` is as configured, `reason` the system's error or what is wrong with the address."""
+
+    def __init__(self, address: str, reason: OSError | str) -> None:
+        said = _remedy(reason) if isinstance(reason, OSError) else reason
+        super().__init__(f"cannot listen on {address}: {said}")
+        self.address = address
+        self.reason = reason
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """HOST:PORT, [V6]:PORT or :PORT. Raises ListenError."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise ListenError(address, "write it as HOST:PORT, such as 127.0.0.1:61613 or [::1]:61613")
+    return host.strip("[]"), int(port)
+
+
+async def bind(address: str) -> list[socket.socket]:
+    """Sockets that listen on this address (several if the host name has several). Raises ListenError."""
+    host, port = split_address(address)
+    try:
+        found = await trio.socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except socket.gaierror as error:
+        raise ListenError(address, f"the host is not known ({error.strerror}): use an address of this machine") from None
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _name, where in dict.fromkeys(found):
+            listening = socket.socket(family, kind, protocol)
+            sockets.append(listening)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            if len(sockets) > 1 and port == 0:
+                where = (where[0], sockets[0].getsockname()[1], *where[2:])
+            listening.setblocking(False)
+            listening.bind(where)
+            listening.listen(BACKLOG)
+    except OSError as error:
+        for listening in sockets:
+            listening.close()
+        raise ListenError(address, error) from None
+    return sockets
+
+
+def _remedy(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "the port is in use: stop the other program, or choose another port (0 picks a free one)"
+    if error.errno == errno.EACCES:
+        return "not allowed: ports below 1024 need privileges, choose a higher one"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "this machine does not have that address: use one of its own, 127.0.0.1 or 0.0.0.0"
+    return error.strerror or str(error)
+
+
+def name_of(where: tuple[object, ...]) -> str:
+    """A socket address for people: 127.0.0.1:61613, [::1]:61613."""
+    host, port = where[0], where[1]
+    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+
+
+class Listener:
+    """One listening socket."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        *,
+        connections_max: int,
+        accepted: Callable[[SocketStream], None],
+    ) -> None:
+        """`accepted` takes each new connection and starts to serve it; count them with `connection_ended`."""
+        self._socket = listening
+        self._connections_max = connections_max
+        self._accepted = accepted
+        self.connections_count = 0
+        self.accepted_count = 0
+        self.refused_count = 0
+        self.address = name_of(listening.getsockname())
+
+    def connection_ended(self) -> None:
+        """One of the connections counted here is gone."""
+        self.connections_count -= 1
+
+    async def run(self) -> None:
+        """Accept until cancelled or closed."""
+        try:
+            while True:
+                await trio.lowlevel.wait_readable(self._socket)
+                if not self._accept_some():
+                    await trio.sleep(OUT_OF_FILES_PAUSE_SECONDS)
+        except trio.ClosedResourceError:
+            return
+
+    def _accept_some(self) -> bool:
+        """Take what waits. False: out of file descriptors or memory, try again later."""
+        for _ in range(ACCEPTS_PER_WAKE_UP):
+            try:
+                connected, where = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return True
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    log.error(
+                        "cannot accept",
+                        address=self.address,
+                        reason=error.strerror,
+                        remedy="raise the limit of open files (ulimit -n), or lower connections_max",
+                    )
+                    return False
+                raise
+            stream = SocketStream(connected, name_of(where))
+            if self.connections_count >= self._connections_max:
+                self.refused_count += 1
+                self._refuse(stream)
+                continue
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.connections_count += 1
+            self.accepted_count += 1
+            self._accepted(stream)
+        return True
+
+    def _refuse(self, stream: SocketStream) -> None:
+        try:
+            stream.write(
+                error_frame(
+                    f"this listener has its {self._connections_max} connections already",
+                    body="Close some, or raise connections_max of the listener.",
+                    version=None,
+                )
+            )
+        except OSError as error:
+            log.info("refused connection was gone already", peer=stream.peer, reason=error.strerror)
+        stream.shutdown_write()
+        stream.close()
+
+    def close(self) -> None:
+        """Stop accepting."""
+        trio.lowlevel.notify_closing(self._socket)
+        self._socket.close()

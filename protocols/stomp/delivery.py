@@ -1,0 +1,280 @@
+"""One STOMP subscription: the consumer that queues deliver to, its credit, and how its MESSAGEs look on the wire.
+
+A MESSAGE is a few lines of this subscription's own, then the header block and body as the sender wrote them. So the lines that are the same for every
+message are one constant prefix, and a whole slice becomes `prefix.join(...)`: one call, whatever its length. With ack `auto` (and for 1.0 and
+1.1) what follows the prefix is the same for all subscribers, so they share it through `Slice.rendered`.
+
+Credit (ack `client` and `client-individual`): a window in messages and bytes, opened again by ACK, NACK and by an ACK inside a transaction. With ack
+`auto` the only limit is the connection's outbound buffer; a message is settled when the kernel has taken it (b36). Messages of raised
+priority may pass a tenth beyond a used-up window, so that a backlog in a consumer's hands does not hold them up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from flow import Flow, FlowController, FlowResource, WindowLimiter
+from protocols.outbound import Outbound
+from protocols.stomp.encoder import message_prefix
+from protocols.stomp.escaping import Version
+from protocols.stomp.head import SendHead
+from protocols.stomp.hub import Hub
+from protocols.stomp.ledger import Ledger, Portion
+from queues import Attachment, Message, Slice, Subscription, WildcardConsumer
+
+ACK_AUTO: Final = "auto"
+ACK_CLIENT: Final = "client"
+ACK_INDIVIDUAL: Final = "client-individual"
+
+EXPRESS_SHARE: Final = 10
+"""One tenth of the window is kept for messages of raised priority; windows below this size have none: "one at a time" means one."""
+
+LARGE_WIRE_BYTES: Final = 4096
+"""From this average size on, copying a message costs more than handling it apart."""
+
+
+@attrs.define
+class SessionTotals:
+    """What went through one connection, for its log line."""
+
+    frames_in_count: int = 0
+    messages_in_count: int = 0
+    messages_out_count: int = 0
+    bytes_in: int = 0
+
+
+class StompSubscription(FlowResource):
+    """A consumer of one or more destinations, under one subscription id of one connection."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        outbound: Outbound,
+        *,
+        key: int,
+        subscription_id: str | None,
+        label: str,
+        destination: str,
+        ack: str,
+        version: Version,
+        prefetch_count: int | None,
+        prefetch_bytes: int | None,
+        totals: SessionTotals,
+    ) -> None:
+        super().__init__(label, "subscription", hub.manager)
+        self.key = key
+        self.subscription_id = subscription_id
+        self.destination = destination
+        self.ack = ack
+        self._totals = totals
+        self.last_settled_seconds = hub.clock()
+        self.attachments: list[Attachment | WildcardConsumer] = []
+        self.unsubscribed = False
+        self._hub = hub
+        self._outbound = outbound
+        self._version = version
+        prefix = message_prefix(subscription_id, version)
+        token = hub.message_token
+        self._prefix = prefix + b"message-id:" + token + b"-"
+        self._acked_prefix = prefix + b"ack:%d-" % key
+        self._acked_tail = b"%d\nmessage-id:" + token.replace(b"%", b"%%") + b"-%d\n"
+        self._has_ack_header = ack != ACK_AUTO and version == "1.2"
+        self.ledger: Ledger | None = None
+        self.window: FlowController[None] | None = None
+        self._express: FlowController[None] | None = None
+        if ack != ACK_AUTO:
+            self.ledger = Ledger(by_number=version != "1.2")
+            self.window = self._make_window(prefetch_count, prefetch_bytes, "window")
+            if prefetch_count is not None and prefetch_count >= EXPRESS_SHARE:
+                self._express = self._make_window(
+                    prefetch_count + prefetch_count // EXPRESS_SHARE,
+                    None if prefetch_bytes is None else prefetch_bytes + prefetch_bytes // EXPRESS_SHARE,
+                    "window with room for raised priority",
+                )
+        self.open()
+
+    def _make_window(self, count: int | None, size_bytes: int | None, name: str) -> FlowController[None]:
+        clock = self._hub.clock
+        return FlowController(
+            self,
+            Flow(f"{name} of {self.name}"),
+            WindowLimiter(count, size_bytes, clock=clock),
+            accept=_never,
+            clock=clock,
+            counts_memory=False,
+        )
+
+    @property
+    def label(self) -> str:
+        return self.name
+
+    # ------------------------------------------------------------------ the consumer port
+
+    def room(self, *, express: bool) -> tuple[int, int]:
+        room_bytes = self._outbound.room_bytes()
+        window = self.window
+        if window is None:
+            return 1 << 30, room_bytes
+        if express and self._express is not None:
+            window = self._express
+        limiter = window.limiter
+        assert isinstance(limiter, WindowLimiter)
+        return max(1, limiter.room_count()), max(1, min(room_bytes, limiter.room_bytes()))
+
+    def deliver(self, subscription: Subscription, part: Slice, *, dropped_count: int) -> None:
+        outbound = self._outbound
+        count = len(part.messages)
+        self._totals.messages_out_count += count
+        ledger = self.ledger
+        if ledger is None:
+            parts = self._render(part, 0, dropped_count)
+            start_bytes = outbound.appended_bytes
+            size_bytes = sum(map(len, parts))
+
+            def settle(taken: bool) -> None:
+                if taken:
+                    subscription.settle(part.sequences, part.wire_bytes)
+                else:
+                    subscription.give_back(part.sequences, attempted=outbound.taken_bytes > start_bytes)
+
+            outbound.send_messages(parts, size_bytes, subscription.source, settle)
+            return
+        first = ledger.add(subscription, part)
+        parts = self._render(part, first, dropped_count)
+        self._charge(subscription, count, part.wire_bytes)
+
+        def handed_over(taken: bool) -> None:
+            if taken:
+                ledger.flushed_ordinal = first + count
+
+        outbound.send_messages(parts, sum(map(len, parts)), subscription.source, handed_over)
+
+    def cancelled(self, subscription: Subscription, reason: str) -> None:
+        """The queue was deleted: nothing comes from it any more, and late ACKs for it are no mistake."""
+
+    # ------------------------------------------------------------------ credit
+
+    def _charge(self, subscription: Subscription, count: int, size_bytes: int) -> None:
+        window, express = self.window, self._express
+        assert window is not None
+        if express is None:
+            window.charge(count, size_bytes, subscription.source)
+        elif subscription.queue.express:
+            express.charge(count, size_bytes, subscription.source)
+            window.charge(count, size_bytes, None)
+        else:
+            express.charge(count, size_bytes, None)
+            window.charge(count, size_bytes, subscription.source)
+
+    def refill(self, count: int, size_bytes: int) -> None:
+        """Give credit back: these were acknowledged (perhaps in a transaction that is still open)."""
+        self.last_settled_seconds = self._hub.clock()
+        if self.window is not None and self.is_open:
+            if self._express is not None:
+                self._express.release(count, size_bytes)
+            self.window.release(count, size_bytes)
+
+    def take_back_credit(self, count: int, size_bytes: int) -> None:
+        """An aborted transaction: its ACKs never were."""
+        if self.window is not None and self.is_open:
+            if self._express is not None:
+                self._express.charge(count, size_bytes, None)
+            self.window.charge(count, size_bytes, None)
+
+    def settle(self, portions: list[Portion]) -> None:
+        """These were acknowledged."""
+        for portion in portions:
+            self.refill(len(portion.sequences), portion.wire_bytes)
+            portion.subscription.settle(portion.sequences, portion.wire_bytes)
+
+    def reject(self, portions: list[Portion]) -> None:
+        """These were refused (NACK): they come again, here or elsewhere."""
+        for portion in portions:
+            self.refill(len(portion.sequences), portion.wire_bytes)
+            portion.subscription.give_back(portion.sequences, attempted=True)
+
+    # ------------------------------------------------------------------ end
+
+    def detach(self) -> None:
+        """No more deliveries. What is unsettled stays in the ledger."""
+        if not self.unsubscribed:
+            self.unsubscribed = True
+            for attachment in self.attachments:
+                attachment.close()
+            self.attachments.clear()
+
+    def return_unsettled(self) -> None:
+        """The connection is gone: what it held goes back to its queues. First detach the subscription, then call this."""
+        if self.ledger is not None:
+            for portion, attempted in self.ledger.take_all():
+                portion.subscription.give_back(portion.sequences, attempted=attempted)
+
+    def facts(self) -> Mapping[str, object]:
+        facts: dict[str, object] = {"ack": self.ack}
+        if self.ledger is not None:
+            facts["unacked"] = self.ledger.unsettled_count
+            if self.ledger.unsettled_count:
+                facts["idle_seconds"] = self._hub.clock() - self.last_settled_seconds
+        return facts
+
+    # ------------------------------------------------------------------ wire form
+
+    def _render(self, part: Slice, first_ordinal: int, dropped_count: int) -> list[bytes]:
+        """The MESSAGE frames of a slice, as byte strings to be written one after the other."""
+        messages = part.messages
+        if part.attempts is not None or dropped_count or not part.neutral:
+            return self._render_one_by_one(part, first_ordinal, dropped_count)
+        if part.wire_bytes > LARGE_WIRE_BYTES * len(messages):
+            return self._render_large(messages, first_ordinal)
+        if self._has_ack_header:
+            tail = self._acked_tail
+            frames = [
+                tail % (ordinal, message.number) + message.wire
+                for ordinal, message in enumerate(messages, first_ordinal)
+            ]
+            prefix = self._acked_prefix
+            return [prefix + prefix.join(frames)]
+        shared = part.rendered
+        if shared is None:
+            shared = part.rendered = [b"%d\n%b" % (message.number, message.wire) for message in messages]
+        prefix = self._prefix
+        return [prefix + prefix.join(shared)]
+
+    def _own_lines(self, ordinal: int, message: Message) -> bytes:
+        if self._has_ack_header:
+            return self._acked_prefix + self._acked_tail % (ordinal, message.number)
+        return self._prefix + b"%d\n" % message.number
+
+    def _render_large(self, messages: list[Message], first_ordinal: int) -> list[bytes]:
+        parts: list[bytes] = []
+        for ordinal, message in enumerate(messages, first_ordinal):
+            parts.append(self._own_lines(ordinal, message))
+            parts.append(message.wire)
+        return parts
+
+    def _render_one_by_one(self, part: Slice, first_ordinal: int, dropped_count: int) -> list[bytes]:
+        """With redelivery headers, a count of dropped messages, or header blocks that must be rewritten for this version."""
+        parts: list[bytes] = []
+        attempts = part.attempts
+        for ordinal, (sequence, message) in enumerate(zip(part.sequences, part.messages, strict=True), first_ordinal):
+            parts.append(self._own_lines(ordinal, message))
+            if attempts and (attempts_count := attempts.get(sequence, 0)):
+                parts.append(b"redelivered:true\ndelivery-count:%d\n" % (attempts_count + 1))
+            if dropped_count:
+                parts.append(b"dropped-count:%d\n" % dropped_count)
+                dropped_count = 0
+            head = message.head
+            assert isinstance(head, SendHead)
+            if head.neutral or head.version == self._version:
+                parts.append(message.wire)
+            else:
+                parts.append(head.block_for(self._version))
+                parts.append(message.wire[len(head.block) :])
+        return parts
+
+
+def _never(_element: None) -> None:
+    raise AssertionError("a window is charged, nothing is added to it")

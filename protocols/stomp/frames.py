@@ -1,0 +1,84 @@
+"""What the machine tells its owner: events, one per *batch* of frames wherever clients send batches.
+
+A `SendRun` is any number of consecutive SENDs with the same head, an `AckRun` any number of consecutive plain ACKs
+(or NACKs). All other frames are rare and come one by one as `Frame`. A heart-beat is no event: the transport counts
+any inbound byte as life (b25).
+
+Deliberately not here: frames in wire form (`parser`, `encoder`) and what a head means (`head`).
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from protocols.stomp.errors import ProtocolError
+from protocols.stomp.escaping import Version
+from protocols.stomp.head import SendHead
+
+
+@attrs.define(slots=True)
+class Frame:
+    """One frame that belongs to no run. Header names and values are decoded; of repeated headers the first is here
+    (b13)."""
+
+    command: str
+    headers: dict[str, str]
+    body: bytes = b""
+
+
+@attrs.define(slots=True)
+class SendRun:
+    """Consecutive SENDs with one head.
+
+    Each of `wires` is the forwarded form without the command line: ``head.block + b"\\n\\n" + body + b"\\0"``.
+    `size_bytes` is the sum of their lengths. `receipts` is parallel to `wires`, or None if none of them asked for a
+    receipt; a run never mixes the two.
+    """
+
+    head: SendHead
+    wires: list[bytes]
+    size_bytes: int
+    receipts: list[str] | None = None
+
+
+@attrs.define(slots=True)
+class AckRun:
+    """Consecutive ACKs (NACKs if `nack`) without receipt and transaction.
+
+    Under 1.2 `tokens` are the `id` values; under 1.0 and 1.1 pairs ``(subscription or None, message-id)``. UTF-8,
+    unescaped.
+    """
+
+    nack: bool
+    tokens: list[bytes] | list[tuple[bytes | None, bytes]]
+
+
+@attrs.define(slots=True)
+class Connect:
+    """A peer wants in. Answer with `ServerMachine.accept` or `reject`; nothing else arrives before that.
+
+    `version` is the best common one, `heart_beat` the client's ``(cx, cy)`` in milliseconds (0, 0 if it said nothing,
+    b23).
+    """
+
+    frame: Frame = attrs.field(repr=False)
+    version: Version
+    login: str | None
+    passcode: str | None = attrs.field(repr=False)
+    host: str | None
+    heart_beat: tuple[int, int]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """All headers of the CONNECT frame, the passcode among them."""
+        return self.frame.headers
+
+
+@attrs.define(slots=True)
+class Fault:
+    """The peer's mistake. Always the last event; the machine is parked and ignores whatever else arrives."""
+
+    error: ProtocolError
+
+
+Event = Frame | SendRun | AckRun | Connect | Fault

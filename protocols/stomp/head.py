@@ -1,0 +1,327 @@
+"""Header blocks: bytes of header lines to a dictionary, and the parsed head that many SENDs share.
+
+A producer sends the same headers again and again, so a `SendHead` is made once per distinct header block and shared
+by every message that has it: it must be treated as immutable. It keeps the block as it was received (validated, not
+rebuilt) because that is what subscribers get, beside the few values that the broker itself needs.
+
+Invariants: `block` holds no header of `BROKER_OWNED_HEADERS`, has LF line ends without CR, does not begin or end with
+a line end, and is never empty (a SEND has a destination). Under the version it came from it reads as `headers` minus
+the owned ones.
+
+Structurally a `SendHead` is the envelope that `queues` asks for (destination, priority, persistent, expires_at_ms,
+ttl_ms, group, delay_ms, reply_to), without an import of it.
+
+Deliberately not here: where a header block begins and ends, and its total size (`parser`).
+Source: STOMP 1.2 "Frames", "SEND", "MESSAGE"; checklist b1-b3, b8-b13, b28; header dialects of DESIGN section 9.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from protocols.stomp.errors import ProtocolError
+from protocols.stomp.escaping import Version, escape_name, escape_value, unescape
+from protocols.stomp.limits import StompLimits
+
+#: Headers of a MESSAGE that only the broker may write, and those of a SEND that are between its sender and the
+#: broker. Neither is forwarded, or a producer could forge deliveries and its receipts would show up at consumers.
+BROKER_OWNED_HEADERS: Final = frozenset(
+    {
+        "message-id",
+        "subscription",
+        "ack",
+        "redelivered",
+        "delivery-count",
+        "dropped-count",
+        "user",
+        "receipt",
+        "transaction",
+    }
+)
+
+#: Milliseconds beyond this (about 292 million years) are a mistake, and would not fit eight bytes in a store.
+_MS_MAX: Final = 2**63 - 1
+_GROUP_NAMES: Final = ("group", "JMSXGroupID")
+_DELAY_NAMES: Final = ("delay", "AMQ_SCHEDULED_DELAY", "x-delay")
+_SPECIAL_NAMES: Final = frozenset({"persistent", "priority", "expires", "expiration", *_GROUP_NAMES, *_DELAY_NAMES})
+
+_ALL_OWNED: Final = re.compile(
+    rb"^[ \t]*(?:message-id|subscription|ack|redelivered|delivery-count|dropped-count|user|receipt|transaction)[ \t]*:",
+    re.MULTILINE,
+)
+_PADDED: Final = re.compile(rb"^[ \t]|[ \t]$|[ \t]:|:[ \t]", re.MULTILINE)
+
+
+def parse_headers(
+    block: bytes, limits: StompLimits, *, unescape_as: Version | None, trim: bool = False
+) -> dict[str, str]:
+    """Take header lines apart (without the command line and the blank line).
+
+    `unescape_as` is the version whose escapes apply, None for frames that are never escaped (b10). `trim` strips
+    blanks around names and values, as the samples of 1.0 have them (b12). One CR at the end of a line belongs to the
+    line end (b2). The first of repeated headers wins (b13). Raises `ProtocolError` for what is malformed or over a
+    limit.
+    """
+    headers: dict[str, str] = {}
+    if not block:
+        return headers
+    try:
+        text = block.decode()
+    except UnicodeDecodeError as error:
+        raise ProtocolError(
+            "not-utf-8",
+            "a header is not UTF-8",
+            f"Byte {error.start} of the header block is wrong. STOMP headers are UTF-8.",
+        ) from None
+    lines = text.split("\n")
+    if len(lines) > limits.header_count_max:
+        raise ProtocolError(
+            "too-many-headers",
+            f"more than {limits.header_count_max} headers in one frame",
+            f"This frame has {len(lines)}. Put structured data into the body, or raise header_count_max"
+            " of the listener.",
+        )
+    if len(block) > limits.header_line_bytes_max:
+        _check_line_lengths(block, limits)
+    has_cr = "\r" in text
+    if "\\" not in text:
+        unescape_as = None
+    for line in lines:
+        if has_cr and line.endswith("\r"):
+            line = line[:-1]
+        name, colon, value = line.partition(":")
+        if trim:
+            name = name.strip(" \t")
+            value = value.strip(" \t")
+        if unescape_as is not None:
+            name = unescape(name, unescape_as)
+            value = unescape(value, unescape_as)
+        if not colon:
+            raise ProtocolError(
+                "header-without-colon",
+                "a header line has no colon",
+                f"The line is {line[:80]!r}. Headers are name:value lines; a blank line ends them.",
+            )
+        if not name:
+            raise ProtocolError(
+                "empty-header-name",
+                "a header has an empty name",
+                f"The line is {line[:80]!r}. Headers are name:value lines with a name of at least one character.",
+            )
+        if name not in headers:
+            headers[name] = value
+    return headers
+
+
+def _check_line_lengths(block: bytes, limits: StompLimits) -> None:
+    longest = max(map(len, block.split(b"\n")))
+    if longest > limits.header_line_bytes_max:
+        raise ProtocolError(
+            "header-line-too-long",
+            f"a header line is longer than {limits.header_line_bytes_max} bytes",
+            f"It has {longest} bytes. Put long data into the body, or raise header_line_bytes_max of the listener.",
+        )
+
+
+def salvage_headers(block: bytes, version: Version | None) -> dict[str, str]:
+    """Read whatever can be read of a block that is known to be bad, for the ERROR frame. Never raises."""
+    headers: dict[str, str] = {}
+    for raw in block.split(b"\n"):
+        name, colon, value = raw.decode("utf-8", "replace").removesuffix("\r").partition(":")
+        if not colon:
+            continue
+        if version == "1.0":
+            name, value = name.strip(" \t"), value.strip(" \t")
+        elif version is not None:
+            try:
+                name, value = unescape(name, version), unescape(value, version)
+            except ProtocolError:
+                # This may be the very fault that is being reported; the other headers still identify the frame.
+                continue
+        headers.setdefault(name, value)
+    return headers
+
+
+def whole_number(headers: Mapping[str, str], name: str, ceiling: int, *, absent: int = 0) -> int:
+    """The value of a header that must be a number from 0 to `ceiling`; blanks around it are tolerated. Raises
+    `ProtocolError`."""
+    value = headers.get(name)
+    if value is None:
+        return absent
+    digits = value.strip()
+    # The length check also keeps int() away from its own limit on huge digit strings.
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 19) or int(digits) > ceiling:
+        raise ProtocolError(
+            f"bad-{name}",
+            f"header {name} is not a whole number from 0 to {ceiling}",
+            f"Its value is {value[:40]!r}. Send plain decimal digits, or leave the header out.",
+        )
+    return int(digits)
+
+
+class SendHead:
+    """The head of a SEND: immutable, shared by all messages with the same header block.
+
+    Compared and hashed by identity, so it can be the key of a routing cache.
+    """
+
+    __slots__ = (
+        "_blocks",
+        "block",
+        "body_offset",
+        "content_length",
+        "delay_ms",
+        "destination",
+        "expires_at_ms",
+        "group",
+        "headers",
+        "neutral",
+        "persistent",
+        "priority",
+        "reply_to",
+        "transaction",
+        "ttl_ms",
+        "version",
+    )
+
+    def __init__(self, headers: dict[str, str], block: bytes, version: Version) -> None:
+        """`headers` as parsed, without `receipt`; `block` the lines to forward, as `version` writes them.
+
+        Raises `ProtocolError` without a destination and for a number that is none.
+        """
+        get = headers.get
+        destination = get("destination")
+        if not destination:
+            raise ProtocolError(
+                "missing-header",
+                "SEND without destination",
+                "Give every SEND a destination header, such as /queue/orders.",
+            )
+        self.headers = headers
+        self.version: Version = version
+        #: Header lines to forward, joined by LF.
+        self.block = block
+        #: Where the body starts in a wire of this head.
+        self.body_offset = len(block) + 2
+        self.destination = destination
+        self.transaction: str | None = get("transaction")
+        self.reply_to: str | None = get("reply-to")
+        #: Octets of the body, -1 if it ends at the first NUL.
+        self.content_length: int = whole_number(headers, "content-length", _MS_MAX, absent=-1)
+        self.persistent: bool = False
+        #: 0 to 9, 4 if not given.
+        self.priority: int = 4
+        #: Milliseconds since the epoch, 0 for never.
+        self.expires_at_ms: int = 0
+        #: Milliseconds from arrival, 0 for never.
+        self.ttl_ms: int = 0
+        #: Messages of one group go to one consumer at a time.
+        self.group: str | None = None
+        #: Milliseconds to hold the message back.
+        self.delay_ms: int = 0
+        if not _SPECIAL_NAMES.isdisjoint(headers):
+            self._read_special(headers)
+        #: True if the block reads the same under every version, so that it can go to any subscriber as it is.
+        self.neutral: bool = _is_neutral(block)
+        self._blocks: dict[Version, bytes] | None = None
+
+    def _read_special(self, headers: dict[str, str]) -> None:
+        self.persistent = headers.get("persistent", "").strip().lower() == "true"
+        self.priority = whole_number(headers, "priority", 9, absent=4)
+        self.expires_at_ms = whole_number(headers, "expires", _MS_MAX)
+        self.ttl_ms = whole_number(headers, "expiration", _MS_MAX)
+        self.group = next((headers[name] for name in _GROUP_NAMES if name in headers), None)
+        self.delay_ms = next((whole_number(headers, name, _MS_MAX) for name in _DELAY_NAMES if name in headers), 0)
+
+    @classmethod
+    def parse(cls, block: bytes, version: Version, limits: StompLimits) -> SendHead:
+        """Make a head of header lines as received under `version`, without the receipt. Raises `ProtocolError`."""
+        headers = parse_headers(block, limits, unescape_as=version, trim=version == "1.0")
+        if not BROKER_OWNED_HEADERS.isdisjoint(headers) or (
+            (b" " in block or b"\t" in block) and _ALL_OWNED.search(block) is not None
+        ):
+            block = _without_owned(block)
+        if b"\r" in block:
+            block = block.replace(b"\r\n", b"\n").removesuffix(b"\r")
+        return cls(headers, block, version)
+
+    def block_for(self, version: Version) -> bytes:
+        """The header lines as a subscriber that speaks `version` must get them; O(1) after the first call per version.
+
+        A wire for that subscriber is ``head.block_for(version) + wire[len(head.block):]``.
+        """
+        if self.neutral or version == self.version:
+            return self.block
+        blocks = self._blocks
+        if blocks is None:
+            blocks = self._blocks = {}
+        block = blocks.get(version)
+        if block is None:
+            block = blocks[version] = _write_block(self.headers, version)
+        return block
+
+    def with_length(self, content_length: int, block: bytes) -> SendHead:
+        """The same head for a body of another length; `block` is this block with the other number in it.
+
+        Costs a third of parsing. Only for a head whose headers hold a content-length.
+        """
+        head = SendHead.__new__(SendHead)
+        head.headers = headers = self.headers.copy()
+        headers["content-length"] = str(content_length)
+        head.version = self.version
+        head.block = block
+        head.body_offset = len(block) + 2
+        head.destination = self.destination
+        head.transaction = self.transaction
+        head.reply_to = self.reply_to
+        head.content_length = content_length
+        head.persistent = self.persistent
+        head.priority = self.priority
+        head.expires_at_ms = self.expires_at_ms
+        head.ttl_ms = self.ttl_ms
+        head.group = self.group
+        head.delay_ms = self.delay_ms
+        head.neutral = self.neutral
+        head._blocks = None
+        return head
+
+    def with_headers(self, changes: Mapping[str, str | None]) -> SendHead:
+        """A new head with some headers set (a string) or removed (None), for instance one destination of a composite.
+
+        Costs about as much as parsing: the caller keeps the result. Raises `ProtocolError` as the constructor does.
+        """
+        headers = dict(self.headers)
+        for name, value in changes.items():
+            if value is None:
+                headers.pop(name, None)
+            else:
+                headers[name] = value
+        return SendHead(headers, _write_block(headers, self.version), self.version)
+
+    def __repr__(self) -> str:
+        return f"<SendHead {self.destination!r} {len(self.headers)} headers, {self.version}>"
+
+
+def _is_neutral(block: bytes) -> bool:
+    if b"\\" in block or b"\r" in block or block.count(b":") != block.count(b"\n") + 1:
+        return False
+    return not ((b" " in block or b"\t" in block) and _PADDED.search(block) is not None)
+
+
+def _without_owned(block: bytes) -> bytes:
+    """The block without lines whose name is the broker's. Blanks around a name count as padding, whatever the version.
+
+    A 1.0 subscriber trims, so ``" ack:x"`` from a 1.1 producer would otherwise arrive there as ``ack``.
+    """
+    return b"\n".join(line for line in block.split(b"\n") if _ALL_OWNED.match(line) is None)
+
+
+def _write_block(headers: Mapping[str, str], version: Version) -> bytes:
+    lines = [
+        f"{escape_name(name, version)}:{escape_value(value, version)}"
+        for name, value in headers.items()
+        if name.strip(" \t") not in BROKER_OWNED_HEADERS
+    ]
+    return "\n".join(lines).encode()

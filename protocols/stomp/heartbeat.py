@@ -1,0 +1,118 @@
+"""When to send a heart-beat, and when silence means that the peer is dead. b23-b27.
+
+Two timers a connection, each re-armed only when it fires, so that traffic costs nothing. A beat is due after 80 % of the agreed interval without bytes
+taken by the kernel. The peer is dead after `grace_factor` times its interval without a byte, but never for time in which we did not read: while
+reading is paused the clock stands still, and when the time is up we look once more after the sockets had their turn, since our own process may have been
+stopped or busy.
+
+Pure: clock and timers are passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from queues.queue import Scheduling, TimerHandle
+
+SECOND_LOOK_SECONDS: Final = 0.2
+BEAT_SHARE: Final = 0.8
+
+
+class HeartBeat:
+    """Both directions of one connection. Intervals in milliseconds; 0 switches a direction off."""
+
+    __slots__ = (
+        "_beat",
+        "_clock",
+        "_dead",
+        "_grace_factor",
+        "_last_read_seconds",
+        "_last_written",
+        "_paused",
+        "_read_seconds",
+        "_read_timer",
+        "_scheduling",
+        "_suspect",
+        "_write_seconds",
+        "_write_timer",
+    )
+
+    def __init__(
+        self,
+        scheduling: Scheduling,
+        clock: Callable[[], float],
+        *,
+        read_every_ms: int,
+        write_every_ms: int,
+        grace_factor: float,
+        last_written: Callable[[], float],
+        beat: Callable[[], None],
+        dead: Callable[[float], None],
+    ) -> None:
+        """`last_written`: when the kernel last took bytes; `beat`: send one; `dead`: told the silence in seconds, once."""
+        self._scheduling = scheduling
+        self._clock = clock
+        self._read_seconds = read_every_ms / 1000 * grace_factor
+        self._write_seconds = write_every_ms / 1000 * BEAT_SHARE
+        self._grace_factor = grace_factor
+        self._last_written = last_written
+        self._beat = beat
+        self._dead = dead
+        self._last_read_seconds = clock()
+        self._paused = False
+        self._suspect = False
+        self._read_timer: TimerHandle | None = None
+        self._write_timer: TimerHandle | None = None
+        if self._write_seconds:
+            self._arm_write(self._write_seconds)
+        if self._read_seconds:
+            self._arm_read(self._read_seconds)
+
+    def bytes_arrived(self) -> None:
+        """The peer lives: any byte counts, also of half a frame."""
+        self._last_read_seconds = self._clock()
+        self._suspect = False
+
+    def reading_paused(self) -> None:
+        """We do not read from now on: silence is our own doing."""
+        self._paused = True
+
+    def reading_resumed(self) -> None:
+        """We read again; the peer gets its full time."""
+        self._paused = False
+        self.bytes_arrived()
+
+    def stop(self) -> None:
+        """No more timers."""
+        for timer in (self._read_timer, self._write_timer):
+            if timer is not None:
+                timer.cancel()
+        self._read_timer = self._write_timer = None
+
+    def _arm_write(self, delay_seconds: float) -> None:
+        self._write_timer = self._scheduling.call_later(delay_seconds, self._write_due)
+
+    def _write_due(self) -> None:
+        quiet_seconds = self._clock() - self._last_written()
+        if quiet_seconds >= self._write_seconds:
+            self._beat()
+            quiet_seconds = 0.0
+        self._arm_write(self._write_seconds - quiet_seconds)
+
+    def _arm_read(self, delay_seconds: float) -> None:
+        self._read_timer = self._scheduling.call_later(delay_seconds, self._read_due)
+
+    def _read_due(self) -> None:
+        if self._paused:
+            self._arm_read(self._read_seconds)
+            return
+        silent_seconds = self._clock() - self._last_read_seconds
+        if silent_seconds < self._read_seconds:
+            self._arm_read(self._read_seconds - silent_seconds)
+        elif not self._suspect:
+            self._suspect = True
+            self._arm_read(min(SECOND_LOOK_SECONDS, self._read_seconds))
+        else:
+            self._read_timer = None
+            self._dead(silent_seconds)

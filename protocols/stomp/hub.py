@@ -1,0 +1,41 @@
+"""What a STOMP session needs of the broker around it. `sluiceway.broker` implements it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from flow import FlowManager
+from queues import DestinationRegistry
+from queues.queue import Scheduling
+
+
+class LoginRefusedError(Exception):
+    """These credentials are not let in. The message goes to the peer: it must not tell which part was wrong."""
+
+
+class Hub(Protocol):
+    """The broker, as a session sees it."""
+
+    manager: FlowManager
+    registry: DestinationRegistry
+    scheduling: Scheduling
+    clock: Callable[[], float]
+    message_token: bytes
+    """First part of every message-id of this broker run; no colon, no backslash."""
+    server_name: str
+
+    def take_numbers(self, count: int) -> int:
+        """Reserve this many message numbers; returns the first."""
+
+    def at_turn_end(self, callback: Callable[[], None]) -> None:
+        """Run this once at the end of the dispatch turn."""
+
+    def new_session_id(self) -> str:
+        """Unguessable, without colon and backslash."""
+
+    def authenticate(self, login: str | None, passcode: str | None) -> str | None:
+        """The name of the user that these let in (None: anonymous). Raises LoginRefused."""
+
+    def answer(self, destination: str, body: bytes) -> bytes:
+        """The JSON reply to a request sent to `/sluiceway/…`. Raises KeyError for an unknown one."""

@@ -1,0 +1,203 @@
+"""Where the SENDs of one connection go: lanes to queues, and the stash for those that must wait.
+
+A *lane* is one flow of the connection: to one queue (a destination at one priority). When that queue blocks it, only SENDs of this lane are parked; all
+else on the connection goes on. What is parked is charged to the *stash*, whose limit decides whether the connection may be read from at all.
+Runs of a lane are parked and sent on in order.
+
+A *route* says for one head which lanes it goes to (several for a composite) and how the head must read there. Routes are kept by head object,
+which the parser shares between all SENDs with the same header block, so the common case is one dictionary look-up per batch.
+
+Bounds: ROUTES_MAX, LANES_MAX (the longest unused lane goes), the stash's limiter.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import attrs
+
+from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
+from protocols.stomp.head import SendHead
+from queues import Destination, MessageQueue
+
+ROUTES_MAX: Final = 1024
+LANES_MAX: Final = 1024
+PARKED_OVERHEAD_BYTES: Final = 128
+
+
+@attrs.frozen
+class ParkedRun:
+    """SENDs that wait for their queue, or (no wires) the receipts that wait behind them."""
+
+    head: SendHead
+    wires: list[bytes]
+    size_bytes: int
+    receipts: list[str] | None
+    charge_bytes: int
+
+
+class Lane:
+    """One flow of the connection, to one queue."""
+
+    __slots__ = ("destination", "parked", "queue", "source")
+
+    def __init__(self, destination: Destination, queue: MessageQueue, source: SourceController) -> None:
+        self.destination = destination
+        self.queue = queue
+        self.source = source
+        self.parked: deque[ParkedRun] = deque()
+
+    @property
+    def must_wait(self) -> bool:
+        """A SEND of this lane has to be parked."""
+        return self.source.blocked or bool(self.parked)
+
+
+@attrs.frozen
+class Route:
+    """Lanes for one head, each with the head as it reads there."""
+
+    targets: tuple[tuple[SendHead, Lane], ...]
+
+    @property
+    def is_stale(self) -> bool:
+        """A destination of it was deleted."""
+        return any(lane.queue.closed for _head, lane in self.targets)
+
+
+class Lanes(FlowResource):
+    """All lanes of one connection, its routes and its stash. The connection as a producer, on the flow map."""
+
+    passes_through = False
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        stash_bytes_max: int,
+        manager: FlowManager,
+        clock: Callable[[], float],
+        on_resume: Callable[[], None],
+        on_stash_relieved: Callable[[], None],
+    ) -> None:
+        super().__init__(name, "connection", manager)
+        self._clock = clock
+        self._on_resume = on_resume
+        self._on_stash_relieved = on_stash_relieved
+        self._lanes: OrderedDict[int, Lane] = OrderedDict()
+        self._routes: dict[SendHead, Route] = {}
+        self.stash: FlowController[None] = FlowController(
+            self, Flow(f"stash of {name}"), SizeLimiter(stash_bytes_max, clock=clock), accept=_never, clock=clock
+        )
+        self._gate = SourceController(
+            self, Flow(f"socket of {name}"), on_resume=lambda _sink: self._on_stash_relieved(), clock=clock
+        )
+        self.waiting_for = ""
+        """Why the session does not read, for people."""
+        self.open()
+
+    @property
+    def stash_is_full(self) -> bool:
+        return self.stash.limiter.throttled
+
+    @property
+    def stash_bytes(self) -> int:
+        return self.stash.limiter.used_bytes
+
+    @property
+    def parked_count(self) -> int:
+        """Messages parked."""
+        return sum(len(run.wires) for lane in self._lanes.values() for run in lane.parked)
+
+    def route(self, head: SendHead) -> Route | None:
+        """The route made for this head before, unless it went stale."""
+        route = self._routes.get(head)
+        if route is not None and route.is_stale:
+            self._forget_stale()
+            return None
+        return route
+
+    def keep_route(self, head: SendHead, route: Route) -> None:
+        """Remember it for SENDs with the same head."""
+        if len(self._routes) >= ROUTES_MAX:
+            self._routes.clear()
+        self._routes[head] = route
+
+    def lane(self, destination: Destination, queue: MessageQueue) -> Lane:
+        """The lane to this queue, made if need be."""
+        lane = self._lanes.get(id(queue))
+        if lane is not None:
+            self._lanes.move_to_end(id(queue))
+            return lane
+        if len(self._lanes) >= LANES_MAX:
+            self._drop_unused()
+        source = SourceController(
+            self, Flow(destination.name), on_resume=lambda _sink: self._on_resume(), clock=self._clock
+        )
+        lane = self._lanes[id(queue)] = Lane(destination, queue, source)
+        destination.producers_count += 1
+        return lane
+
+    def _drop_unused(self) -> None:
+        for key, lane in self._lanes.items():
+            if not lane.must_wait:
+                self._drop(key, lane)
+                self._routes.clear()
+                return
+
+    def _forget_stale(self) -> None:
+        self._routes = {head: route for head, route in self._routes.items() if not route.is_stale}
+        for key, lane in list(self._lanes.items()):
+            if lane.queue.closed:
+                for run in lane.parked:
+                    self.stash.release(0, run.charge_bytes)
+                lane.parked.clear()
+                self._drop(key, lane)
+
+    def _drop(self, key: int, lane: Lane) -> None:
+        del self._lanes[key]
+        lane.destination.producers_count -= 1
+        lane.source.close()
+
+    # ------------------------------------------------------------------ the stash
+
+    def park(self, lane: Lane, head: SendHead, wires: list[bytes], size_bytes: int, receipts: list[str] | None) -> None:
+        """These SENDs wait until their lane can go on."""
+        charge_bytes = size_bytes + PARKED_OVERHEAD_BYTES * (1 + len(wires))
+        lane.parked.append(ParkedRun(head, wires, size_bytes, receipts, charge_bytes))
+        self.stash.charge(0, charge_bytes, self._gate)
+
+    def unpark(self) -> Iterator[tuple[Lane, ParkedRun]]:
+        """What may go on now, in order within each lane, one run of each lane in turn. The caller publishes each before it takes the next."""
+        ready = deque(lane for lane in self._lanes.values() if lane.parked)
+        while ready:
+            lane = ready.popleft()
+            if lane.source.blocked and not lane.queue.closed:
+                continue
+            run = lane.parked.popleft()
+            yield lane, run
+            self.stash.release(0, run.charge_bytes)
+            if lane.parked:
+                ready.append(lane)
+
+    def close_lanes(self) -> None:
+        """Nothing is parked any more and nothing will be sent: let all lanes go."""
+        self._routes.clear()
+        for key, lane in list(self._lanes.items()):
+            self._drop(key, lane)
+        self.close()
+
+    def facts(self) -> Mapping[str, object]:
+        facts: dict[str, object] = {"destinations": len(self._lanes)}
+        parked_count = self.parked_count
+        if parked_count:
+            facts["parked"] = parked_count
+        if self.waiting_for:
+            facts["waiting for"] = self.waiting_for
+        return facts
+
+
+def _never(_element: None) -> None:
+    raise AssertionError("the stash is charged, nothing is added to it")

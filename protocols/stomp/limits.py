@@ -1,0 +1,128 @@
+"""What one STOMP listener allows its peers: a limit on everything (b14), each with its reason.
+
+The parser enforces the sizes, the session the counts and times. Each field's ``metadata["doc"]`` is the documentation
+that the sample configuration is printed from; ``metadata["unit"]`` is its unit. An exceeded limit is a
+`ProtocolError` that names the limit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+from attrs import validators
+
+_KIB = 1024
+_MIB = 1024 * 1024
+
+
+def _limit(default: Any, unit: str, doc: str, *, least: float = 1) -> Any:
+    return attrs.field(default=default, validator=validators.ge(least), metadata={"unit": unit, "doc": doc})
+
+
+@attrs.frozen(kw_only=True, slots=True)
+class StompLimits:
+    """Limits of one listener. Every field has a default that serves ordinary clients; raise one only for a known
+    need."""
+
+    header_count_max: int = _limit(
+        256,
+        "headers",
+        "Header lines in one frame (the `receipt` of a SEND comes on top). Real clients send fewer than 30;"
+        " parsing costs time per line.",
+    )
+    header_line_bytes_max: int = _limit(
+        16 * _KIB,
+        "bytes",
+        "Length of one header line. Long enough for a token or a selector; longer data belongs into the body.",
+    )
+    header_block_bytes_max: int = _limit(
+        64 * _KIB,
+        "bytes",
+        "Command and all header lines of one frame. Also bounds what a peer can make us hold without ever ending"
+        " its headers.",
+    )
+    body_bytes_max: int = _limit(
+        128 * _MIB,
+        "bytes",
+        "Body of one SEND. A body is held whole in memory, so this times the number of connections is what peers"
+        " may claim.",
+    )
+    connect_frame_bytes_max: int = _limit(
+        16 * _KIB,
+        "bytes",
+        "Command, headers and body of any frame before CONNECTED. Room for a bearer token; nobody unknown gets"
+        " megabytes.",
+    )
+    stash_bytes_max: int = _limit(
+        _MIB,
+        "bytes",
+        "SENDs parked for blocked destinations of one connection, and bytes held while CONNECT is being decided."
+        " Larger keeps ACKs flowing past more blocked SENDs, at that much memory per connection.",
+    )
+    stash_overfull_bytes_max: int = _limit(
+        64 * _MIB,
+        "bytes",
+        "A connection that holds unacknowledged messages is read on, slowly, past a full stash, because its ACKs"
+        " may be what frees the"
+        " destination. This is where that ends with an ERROR. Larger than what kernel buffers hold, so that"
+        " clients that do acknowledge never meet it.",
+    )
+    outbound_bytes_max: int = _limit(
+        512 * _KIB,
+        "bytes",
+        "Bytes waiting to be written to one connection before its queues are held back."
+        " Larger means fewer, bigger writes; smaller means less memory behind a peer that does not read.",
+    )
+    receipts_pending_max: int = _limit(
+        1000,
+        "receipts",
+        "Receipts owed to one connection before we stop reading from it (b51). Apollo's number; a client that"
+        " reads never meets it.",
+    )
+    subscriptions_max: int = _limit(
+        1000,
+        "subscriptions",
+        "Live subscriptions of one connection. Each costs a cursor; wildcards serve those who need more.",
+    )
+    transactions_max: int = _limit(
+        100, "transactions", "Open transactions of one connection. Clients have one or two; the rest are leaks."
+    )
+    transaction_bytes_max: int = _limit(
+        64 * _MIB,
+        "bytes",
+        "SENDs held in the open transactions of one connection: they sit in memory, unseen by every queue, until"
+        " COMMIT.",
+    )
+    connect_timeout_seconds: float = _limit(
+        10.0,
+        "seconds",
+        "Time from accept to a complete CONNECT. Frees what a silent or half-open peer would hold.",
+        least=0.0,
+    )
+    linger_seconds: float = _limit(
+        1.0,
+        "seconds",
+        "How long a connection stays open after our last frame, so that the peer can read it (b55)."
+        " A client that closes first ends it at once, so this costs only with clients that do not.",
+        least=0.0,
+    )
+    heart_beat_min_ms: int = _limit(
+        1000,
+        "milliseconds",
+        "Shortest heart-beat that we offer and ask for. Shorter ones find dead peers sooner and wake up idle"
+        " connections more often.",
+        least=0,
+    )
+    heart_beat_max_ms: int = _limit(
+        3_600_000,
+        "milliseconds",
+        "Longest heart-beat that is worth a timer: a client that promises less is not watched, one that asks for"
+        " less gets this rate.",
+    )
+    heart_beat_grace_factor: float = _limit(
+        2.0,
+        "times the agreed interval",
+        "Silence after which a peer counts as dead (b26). Others use 1.5 to 2; below that, a garbage collection"
+        " looks like death.",
+    )

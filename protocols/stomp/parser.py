@@ -1,0 +1,693 @@
+"""Bytes to batches of events, in time linear in the bytes whatever the chunking.
+
+How it works. `feed` walks an offset over one buffer. Three ideas make it cheap:
+
+* **Head cache.** The header block of a SEND, as bytes, is looked up in a small dictionary; only a new block is taken
+  apart. A `receipt` line is cut out before the look-up, because its value is new on every frame.
+* **Runs.** Behind a SEND, every frame that begins with the very same bytes belongs to the same run: one comparison
+  and one slice each, no search for the end of the headers. Plain ACKs are taken by one regular expression per run.
+* **Waiting.** When the buffer ends inside a frame, the rest goes into a pile together with what is being waited for:
+  a blank line (`HEAD`), a number of bytes (`COUNT`) or a NUL (`NUL`). Only *new* bytes are looked at until it is
+  there; then the pile is joined once. For the body of a SEND the pile is already the wire, so the bytes behind it are
+  never copied.
+
+The parser holds at a CONNECT until `expect` tells it the version (see `transitions`), and ends at a DISCONNECT.
+
+Invariants. The same bytes give the same frames and the same fault whatever the chunking (only the borders of runs
+differ): a fault is decided by positions in the stream, never by what happened to be in the buffer. At most one frame
+is held, of at most header_block_bytes_max + body_bytes_max bytes (connect_frame_bytes_max before CONNECTED). After a
+fault nothing is read any more.
+
+Lenient on purpose: CR LF line ends in every version (telnet), also mixed with LF; a colon in a value (split at the
+first); blanks around numbers. Strict on purpose: undefined escapes (b11), UTF-8, NUL among headers, the NUL behind a
+body of known length.
+
+Deliberately not here: required headers and bodies where none may be (`machine`), the meaning of anything.
+Source: STOMP 1.2 "Frames", "Size Limits"; checklist b1-b6, b9-b14.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import Final
+
+from protocols.stomp.acks import add_plain_ack, take_ack_run
+from protocols.stomp.errors import ProtocolError
+from protocols.stomp.escaping import Version
+from protocols.stomp.frames import Event, Fault, Frame, SendRun
+from protocols.stomp.head import SendHead, parse_headers, salvage_headers, whole_number
+from protocols.stomp.limits import StompLimits
+from protocols.stomp.pile import Pile
+from protocols.stomp.transitions import NEVER_ESCAPED, WITH_BODY, Role, State, Then, arrivals, refusal
+
+_TLS_HANDSHAKE: Final = 0x16
+
+#: A first line longer than this is no command (the longest is UNSUBSCRIBE), so it is refused before it ends.
+COMMAND_LINE_BYTES_MAX: Final = 64
+
+#: Distinct SEND heads kept per connection, and the longest that is kept: at most 128 KiB, and as much again parsed.
+HEAD_CACHE_COUNT_MAX: Final = 128
+HEAD_CACHE_BYTES_MAX: Final = 1024
+
+#: A receipt id up to this length is read in the fast loop.
+_FAST_RECEIPT_BYTES_MAX: Final = 256
+
+_EOLS: Final = re.compile(rb"[\r\n]*")
+
+#: Octets that mean themselves in every version: printable ASCII without the backslash. A receipt with others takes
+#: the slow path.
+_PLAIN_OCTETS: Final = bytes(range(33, 127)).replace(b"\\", b"")
+
+
+class _Wait(enum.Enum):
+    NOTHING = enum.auto()
+    HEAD = enum.auto()
+    COUNT = enum.auto()
+    NUL = enum.auto()
+
+
+class Parser:
+    """A stream of bytes to events. Feed it whatever arrived; feed it ``b""`` after `expect` to go on with what was
+    held.
+
+    One instance per connection and direction. Costs O(bytes); holds what the module docstring allows.
+    """
+
+    __slots__ = (
+        "_cache",
+        "_ends",
+        "_frame_bytes_max",
+        "_head_bytes_max",
+        "_held",
+        "_legal",
+        "_limits",
+        "_open_head",
+        "_open_receipt",
+        "_parked",
+        "_pile",
+        "_receipt_bytes_max",
+        "_role",
+        "_sends",
+        "_siblings",
+        "_state",
+        "_tail",
+        "_target_bytes",
+        "_version",
+        "_wait",
+    )
+
+    def __init__(self, limits: StompLimits, *, role: Role = "server") -> None:
+        self._limits = limits
+        self._receipt_bytes_max = min(_FAST_RECEIPT_BYTES_MAX, limits.header_line_bytes_max - len("receipt:"))
+        self._role: Role = role
+        self._pile = Pile()
+        self._wait = _Wait.NOTHING
+        self._target_bytes = 0
+        self._tail = b""
+        self._open_head: SendHead | None = None
+        self._open_receipt: str | None = None
+        self._cache: dict[bytes, tuple[SendHead, bool]] = {}
+        #: Heads by their block without its content-length: bodies of all lengths share the work of one parse.
+        self._siblings: dict[bytes, SendHead] = {}
+        self._held = False
+        self._ends = False
+        self._parked = False
+        self.expect(State.GREETING, None)
+
+    def expect(self, state: State, version: Version | None) -> None:
+        """Set what may arrive from now on, and in which version; ends a hold. The held bytes are read by the next
+        `feed`."""
+        self._state = state
+        self._version: Version | None = version
+        self._legal = arrivals(self._role, state, version)
+        self._sends = version is not None and b"SEND" in self._legal
+        self._held = False
+        limits = self._limits
+        greeting_max = limits.connect_frame_bytes_max
+        self._head_bytes_max = (
+            limits.header_block_bytes_max if version is not None else min(greeting_max, limits.header_block_bytes_max)
+        )
+        self._frame_bytes_max = limits.body_bytes_max if version is not None else greeting_max
+
+    def park(self) -> None:
+        """Read nothing any more; drop what is held."""
+        self._parked = True
+        self._pile.clear()
+        self._cache.clear()
+        self._siblings.clear()
+        self._open_head = None
+
+    @property
+    def held(self) -> bool:
+        """True between a CONNECT and its answer: what arrives is kept, up to stash_bytes_max."""
+        return self._held
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of an unfinished frame (or behind a CONNECT) that are held in memory."""
+        return self._pile.size_bytes
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events that `data` completes, in order. A fault is the last of them, and parks the parser. Never raises
+        `ProtocolError`."""
+        events: list[Event] = []
+        if self._parked:
+            return events
+        try:
+            self._advance(data, events)
+        except ProtocolError as error:
+            self.park()
+            events.append(Fault(error))
+        return events
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+
+    def _advance(self, data: bytes, events: list[Event]) -> None:
+        pile = self._pile
+        if self._held:
+            self._hold(data)
+            return
+        wait = self._wait
+        if wait is _Wait.NOTHING:
+            self._parse(pile.take(data) if pile.size_bytes else data, 0, events)
+            return
+        if wait is _Wait.HEAD:
+            if not self._head_needs_a_look(data):
+                pile.add(data)
+                self._tail = (self._tail + data)[-2:]
+                return
+            self._wait = _Wait.NOTHING
+            self._parse(pile.take(data), 0, events)
+            return
+        if wait is _Wait.COUNT:
+            missing = self._target_bytes - pile.size_bytes
+            if len(data) < missing:
+                pile.add(data)
+                return
+        else:
+            missing = data.find(b"\0") + 1
+            if pile.size_bytes + (missing or len(data) + 1) > self._target_bytes:
+                if self._open_head is not None:
+                    raise self._fault_in_send(self._send_too_large(), self._open_head, self._open_receipt)
+                missing = len(data)  # The walk sees it again, and refuses it.
+            elif not missing:
+                pile.add(data)
+                return
+        whole = pile.take(data[:missing])
+        self._wait = _Wait.NOTHING
+        head = self._open_head
+        if head is not None:
+            self._open_head = None
+            self._add_one(head, whole, self._open_receipt, events)
+        else:
+            self._parse(whole, 0, events)
+        if missing == len(data) or self._parked:
+            return
+        if self.held:
+            self._hold(data[missing:])
+        else:
+            self._parse(data, missing, events)
+
+    def _hold(self, data: bytes) -> None:
+        if not data:
+            return
+        self._pile.add(data)
+        if self._pile.size_bytes > self._limits.stash_bytes_max:
+            raise ProtocolError(
+                "too-much-before-connected",
+                f"more than {self._limits.stash_bytes_max} bytes behind a CONNECT that is not answered yet",
+                "Wait for CONNECTED before sending, or raise stash_bytes_max of the listener.",
+            )
+
+    def _head_needs_a_look(self, data: bytes) -> bool:
+        """True if `data` may end the headers that are being waited for, or may make them wrong."""
+        if b"\n\n" in data or b"\n\r\n" in data or b"\0" in data:
+            return True
+        seam = self._tail + data[:2]
+        if b"\n\n" in seam or b"\n\r\n" in seam:
+            return True
+        before = self._pile.size_bytes
+        after = before + len(data)
+        return after > self._head_bytes_max or before <= COMMAND_LINE_BYTES_MAX < after
+
+    def _wait_for_head(self, buf: bytes, pos: int) -> None:
+        raw = buf[pos : pos + self._head_bytes_max + 3]
+        # A line end here may be the first half of the blank line, which does not count.
+        self._check_raw_head(raw[:-2] if raw.endswith(b"\n\r") else raw.removesuffix(b"\n"))
+        self._wait = _Wait.HEAD
+        self._tail = buf[pos:][-2:]
+        self._pile.add(buf[pos:] if pos else buf)
+
+    def _wait_for_body(self, buf: bytes, pos: int, body_start: int, length: int) -> None:
+        """Keep an unfinished frame from `pos` on, until its body of `length` octets (-1: up to a NUL) is there."""
+        self._pile.add(buf[pos:] if pos else buf)
+        if length < 0:
+            self._wait = _Wait.NUL
+            self._target_bytes = body_start - pos + self._frame_bytes_max + 1
+        else:
+            self._wait = _Wait.COUNT
+            self._target_bytes = body_start - pos + length + 1
+
+    def _add_one(self, head: SendHead, wire: bytes, receipt: str | None, events: list[Event]) -> None:
+        if wire[-1]:
+            raise self._fault_in_send(_missing_nul("SEND", head.content_length), head, receipt)
+        events.append(SendRun(head, [wire], len(wire), None if receipt is None else [receipt]))
+
+    # -- the walk ----------------------------------------------------------------------------------------------------
+
+    def _parse(self, buf: bytes, pos: int, events: list[Event]) -> None:
+        size = len(buf)
+        version = self._version
+        sends = self._sends
+        blank = (
+            -1
+        )  # Where the next LF LF is; searched again only when `pos` has passed it, or CR LF clients would cost O(n²).
+        while pos < size:
+            first = buf[pos]
+            if first in b"\r\n":
+                pos = _skip_eols(buf, pos)
+                continue
+            if sends and version is not None and (first == 65 or first == 78):  # A, N
+                end = take_ack_run(buf, pos, version, first == 78, events)
+                if end != pos:
+                    pos = end
+                    continue
+            if first == _TLS_HANDSHAKE and version is None:
+                raise ProtocolError(
+                    "tls-handshake",
+                    "this is a STOMP port without TLS",
+                    "The first byte is that of a TLS handshake. Connect without TLS, or to the TLS port of the broker.",
+                )
+            if blank < pos:
+                blank = buf.find(b"\n\n", pos)
+                if blank < 0:
+                    blank = size
+            head_end = buf.find(b"\n\r\n", pos, blank + 1)
+            if head_end >= 0:
+                body_start = head_end + 3
+            elif blank < size:
+                head_end = blank
+                body_start = blank + 2
+            else:
+                self._wait_for_head(buf, pos)
+                return
+            if sends and first == 83 and (buf.startswith(b"SEND\n", pos) or buf.startswith(b"SEND\r\n", pos)):
+                pos = self._take_sends(buf, pos, head_end, body_start, events)
+            else:
+                try:
+                    pos = self._take_frame(buf, pos, head_end, body_start, events)
+                except ProtocolError as error:
+                    self._identify(error, buf[pos:head_end])
+                    raise
+            if pos < 0:
+                return
+            if self._held or self._ends:
+                if self._ends:
+                    self.park()
+                elif pos < size:
+                    self._hold(buf[pos:])
+                return
+
+    def _check_raw_head(self, raw: bytes) -> None:
+        """Raise for what can be said of command and headers as bytes, whether or not they are complete.
+
+        Of several faults the one that comes first in the stream counts, so that chunking makes no difference.
+        """
+        too_long = len(raw) > self._head_bytes_max
+        first_line = raw.find(b"\n", 0, COMMAND_LINE_BYTES_MAX + 1)
+        endless = first_line < 0 and len(raw) > COMMAND_LINE_BYTES_MAX
+        nul = raw.find(b"\0")
+        if not (too_long or endless or nul >= 0):
+            return
+        limit = self._head_bytes_max
+        if nul >= 0 and (not too_long or nul < limit) and (not endless or nul < COMMAND_LINE_BYTES_MAX):
+            error = ProtocolError(
+                "nul-in-headers",
+                "a NUL where headers were expected",
+                "A blank line must end the headers, even of a frame without a body;"
+                " a body that holds NUL needs a content-length.",
+            )
+            self._identify(error, raw[:nul])
+        elif endless and limit > COMMAND_LINE_BYTES_MAX:
+            error = refusal(self._role, self._state, self._version, _text(raw[:COMMAND_LINE_BYTES_MAX]))
+            self._identify(error, raw[:COMMAND_LINE_BYTES_MAX])
+        else:
+            error = ProtocolError(
+                "header-block-too-large",
+                f"headers of more than {limit} bytes",
+                "Put the data into the body, or raise the limit of the listener"
+                f" ({'header_block_bytes_max' if self._version is not None else 'connect_frame_bytes_max'}).",
+            )
+            self._identify(error, raw[:limit])
+        raise error
+
+    def _identify(self, error: ProtocolError, raw_head: bytes) -> None:
+        line, _, block = raw_head.partition(b"\n")
+        error.identify(_text(line), salvage_headers(block, self._version))
+
+    def _fault_in_send(self, error: ProtocolError, head: SendHead, receipt: str | None) -> ProtocolError:
+        error.identify("SEND", head.headers if receipt is None else {**head.headers, "receipt": receipt})
+        return error
+
+    def _send_too_large(self) -> ProtocolError:
+        return ProtocolError(
+            "body-too-large",
+            f"SEND with a body of more than {self._frame_bytes_max} bytes",
+            "Split the message, or raise body_bytes_max of the listener.",
+        )
+
+    # -- SEND --------------------------------------------------------------------------------------------------------
+
+    def _take_sends(self, buf: bytes, pos: int, head_end: int, body_start: int, events: list[Event]) -> int:
+        """Take the SEND at `pos` and all that follow with the same head. Returns where the next frame starts, -1 if
+        none is left."""
+        found = buf.find(b"\nreceipt:", pos, head_end)
+        cached: tuple[SendHead, bool] | None
+        if found < 0:
+            before = buf[pos:body_start]
+            cached = self._cache.get(before)
+            if cached is None:
+                raw = buf[pos:head_end]
+                cached, receipt = self._new_head(before, raw, raw)
+                if receipt is not None:
+                    return self._take_one(buf, pos, body_start, cached[0], receipt, events)
+            if cached[0].content_length >= 0:
+                return self._take_counted(buf, pos, before, cached[0], cached[1], events)
+            return self._take_uncounted(buf, pos, before, cached[0], cached[1], events)
+        value_at = found + 9
+        value_end = buf.find(b"\n", value_at, head_end)
+        if value_end < 0:
+            value_end = head_end
+        value = buf[value_at:value_end]
+        plain = 0 < len(value) <= self._receipt_bytes_max and not value.translate(None, _PLAIN_OCTETS)
+        before, behind = buf[pos:value_at], buf[value_end:body_start]
+        if plain and body_start - pos <= self._head_bytes_max:
+            key = buf[pos:found] + behind
+            cached = self._cache.get(key)
+            if cached is None:
+                # The whole head, receipt and all, is judged first: what is in the cache has passed every limit.
+                self._check_raw_head(buf[pos:head_end])
+                cached, other = self._new_head(key, buf[pos:found] + buf[value_end:head_end], buf[pos:head_end])
+                if other is not None:  # A second receipt line, or one with blanks around its name.
+                    cached = None
+            if cached is not None:
+                return self._take_receipted(buf, pos, before, behind, cached[0], events)
+        raw = buf[pos:head_end]
+        head, receipt = self._uncached_head(raw, raw)
+        return self._take_one(buf, pos, body_start, head, receipt, events)
+
+    def _new_head(self, key: bytes, raw: bytes, seen: bytes) -> tuple[tuple[SendHead, bool], str | None]:
+        """Parse a head and keep it under `key`, unless it holds a receipt. Returns (head, forwarded as it is) and
+        that receipt."""
+        entry: tuple[SendHead, bool]
+        receipt: str | None = None
+        lengthless, length = _cut_length(key)
+        sibling = self._siblings.get(lengthless) if lengthless else None
+        if sibling is not None and length <= self._frame_bytes_max:
+            entry = (sibling.with_length(length, key[5:-2]), True)
+        else:
+            head, receipt = self._uncached_head(raw, seen)
+            entry = (head, key == b"SEND\n%s\n\n" % head.block)
+            if lengthless and receipt is None and entry[1]:
+                if len(self._siblings) >= HEAD_CACHE_COUNT_MAX:
+                    self._siblings.clear()
+                self._siblings[lengthless] = head
+        if receipt is None and len(key) <= HEAD_CACHE_BYTES_MAX:
+            if len(self._cache) >= HEAD_CACHE_COUNT_MAX:
+                # All at once: who fills it with unique headers gains nothing from it, and the others come back after
+                # one miss each.
+                self._cache.clear()
+            self._cache[key] = entry
+        return entry, receipt
+
+    def _uncached_head(self, raw: bytes, seen: bytes) -> tuple[SendHead, str | None]:
+        """Parse command and headers of a SEND. Returns its head and its receipt. `seen` is what a fault is reported
+        of."""
+        version = self._version
+        assert version is not None
+        try:
+            self._check_raw_head(raw)
+            head = SendHead.parse(raw.partition(b"\n")[2], version, self._limits)
+            receipt = head.headers.pop("receipt", None)
+            if head.content_length > self._frame_bytes_max:
+                raise self._send_too_large()
+        except ProtocolError as error:
+            self._identify(error, seen)
+            raise
+        return head, receipt
+
+    def _take_counted(
+        self, buf: bytes, pos: int, before: bytes, head: SendHead, verbatim: bool, events: list[Event]
+    ) -> int:
+        size = len(buf)
+        head_bytes = len(before)
+        span = head_bytes + head.content_length  # From the start of a frame to its NUL.
+        stop = size - span
+        wires: list[bytes] = []
+        add = wires.append
+        startswith = buf.startswith
+        intact = True
+        cut = (
+            5 if verbatim else head_bytes
+        )  # How much of a frame is not part of its wire: the command line, or all the head.
+        while pos < stop:
+            end = pos + span
+            if buf[end]:
+                intact = False
+                break
+            add(buf[pos + cut : end + 1])
+            pos = end + 1
+            if not startswith(before, pos):
+                if pos < size and buf[pos] in b"\r\n":
+                    pos = _skip_eols(buf, pos)
+                    if startswith(before, pos):
+                        continue
+                break
+        else:
+            # It begins with the head of this run, but does not end in this buffer.
+            self._add_run(head, wires, verbatim, events)
+            return self._open_send(buf, pos, head_bytes, head, verbatim, None)
+        self._add_run(head, wires, verbatim, events)
+        if not intact:
+            raise self._fault_in_send(_missing_nul("SEND", head.content_length), head, None)
+        return pos
+
+    def _take_uncounted(
+        self, buf: bytes, pos: int, before: bytes, head: SendHead, verbatim: bool, events: list[Event]
+    ) -> int:
+        size = len(buf)
+        head_bytes = len(before)
+        body_max = self._frame_bytes_max
+        wires: list[bytes] = []
+        cut = 5 if verbatim else head_bytes
+        while True:
+            end = buf.find(b"\0", pos + head_bytes)
+            if (end if end >= 0 else size) - pos - head_bytes > body_max:
+                self._add_run(head, wires, verbatim, events)
+                raise self._fault_in_send(self._send_too_large(), head, None)
+            if end < 0:
+                self._add_run(head, wires, verbatim, events)
+                return self._open_send(buf, pos, head_bytes, head, verbatim, None)
+            wires.append(buf[pos + cut : end + 1])
+            pos = end + 1
+            if not buf.startswith(before, pos):
+                if pos < size and buf[pos] in b"\r\n":
+                    pos = _skip_eols(buf, pos)
+                    if buf.startswith(before, pos):
+                        continue
+                break
+        self._add_run(head, wires, verbatim, events)
+        return pos
+
+    def _take_receipted(
+        self, buf: bytes, pos: int, before: bytes, behind: bytes, head: SendHead, events: list[Event]
+    ) -> int:
+        """Like the other two, for frames that differ in their receipt only: it stands between `before` and `behind`."""
+        size = len(buf)
+        length = head.content_length
+        body_max = self._frame_bytes_max
+        before_bytes = len(before)
+        behind_bytes = len(behind)
+        # How long a receipt may be in here: its line and the block must stay inside their limits, which only the slow
+        # path checks.
+        room = min(self._receipt_bytes_max, self._head_bytes_max - before_bytes - behind_bytes)
+        start = head.block + b"\n\n"
+        wires: list[bytes] = []
+        raw_receipts: list[bytes] = []
+        starts: list[int] = []
+        find = buf.find
+        startswith = buf.startswith
+        unfinished = False
+        fault: ProtocolError | None = None
+        while True:
+            value_at = pos + before_bytes
+            value_end = find(behind, value_at, value_at + room + behind_bytes)
+            if value_end <= value_at:
+                break  # Too long, empty, or with other headers behind it: the slow path knows. Never so for the first.
+            value = buf[value_at:value_end]
+            body = value_end + behind_bytes
+            if length >= 0:
+                end = body + length
+                if end >= size:
+                    unfinished = True
+                elif buf[end]:
+                    fault = _missing_nul("SEND", length)
+            else:
+                end = find(b"\0", body)
+                if (end if end >= 0 else size) - body > body_max:
+                    fault = self._send_too_large()
+                elif end < 0:
+                    unfinished = True
+            starts.append(pos)
+            raw_receipts.append(value)
+            if unfinished or fault is not None:
+                break
+            wires.append(start + buf[body : end + 1])
+            pos = end + 1
+            if not startswith(before, pos):
+                if pos < size and buf[pos] in b"\r\n":
+                    pos = _skip_eols(buf, pos)
+                    if startswith(before, pos):
+                        continue
+                break
+        if b"".join(raw_receipts).translate(None, _PLAIN_OCTETS):
+            # Something to unescape, to trim or to refuse: that frame and all behind it are taken one by one.
+            odd = next(i for i, value in enumerate(raw_receipts) if value.translate(None, _PLAIN_OCTETS))
+            del wires[odd:], raw_receipts[odd:]
+            pos = starts[odd]
+            unfinished, fault = False, None
+        receipts = [value.decode() for value in raw_receipts]
+        if wires:
+            events.append(SendRun(head, wires, sum(map(len, wires)), receipts[: len(wires)]))
+        if fault is not None:
+            raise self._fault_in_send(fault, head, receipts[-1])
+        if unfinished:
+            return self._open_send(buf, pos, body - pos, head, False, receipts[-1])
+        return pos
+
+    def _take_one(
+        self, buf: bytes, pos: int, body_start: int, head: SendHead, receipt: str | None, events: list[Event]
+    ) -> int:
+        """Take one SEND whose head is of no use for others."""
+        head_bytes = body_start - pos
+        if head.content_length >= 0:
+            end = body_start + head.content_length
+            if end >= len(buf):
+                return self._open_send(buf, pos, head_bytes, head, False, receipt)
+        else:
+            end = buf.find(b"\0", body_start)
+            if (end if end >= 0 else len(buf)) - body_start > self._frame_bytes_max:
+                raise self._fault_in_send(self._send_too_large(), head, receipt)
+            if end < 0:
+                return self._open_send(buf, pos, head_bytes, head, False, receipt)
+        self._add_one(head, head.block + b"\n\n" + buf[body_start : end + 1], receipt, events)
+        return end + 1
+
+    def _add_run(self, head: SendHead, wires: list[bytes], verbatim: bool, events: list[Event]) -> None:
+        if not wires:
+            return
+        if not verbatim:
+            start = head.block + b"\n\n"
+            wires = [start + wire for wire in wires]
+        events.append(SendRun(head, wires, sum(map(len, wires))))
+
+    def _open_send(
+        self, buf: bytes, pos: int, head_bytes: int, head: SendHead, verbatim: bool, receipt: str | None
+    ) -> int:
+        """Keep the unfinished SEND at `pos` as the beginning of its wire. Always returns -1."""
+        self._open_head = head
+        self._open_receipt = receipt
+        if verbatim:
+            self._wait_for_body(buf, pos + 5, pos + head_bytes, head.content_length)
+            return -1
+        self._pile.add(head.block + b"\n\n")
+        self._wait_for_body(buf, pos + head_bytes, pos + head_bytes, head.content_length)
+        self._target_bytes += head.body_offset
+        return -1
+
+    # -- everything else ---------------------------------------------------------------------------------------------
+
+    def _take_frame(self, buf: bytes, pos: int, head_end: int, body_start: int, events: list[Event]) -> int:
+        """Take one frame of any kind. Returns where the next one starts, -1 if this one is not complete."""
+        raw = buf[pos:head_end]
+        self._check_raw_head(raw)
+        line, _, block = raw.partition(b"\n")
+        line = line.removesuffix(b"\r")
+        legal = self._legal.get(line)
+        if legal is None:
+            raise refusal(self._role, self._state, self._version, _text(line))
+        command, then = legal
+        version = self._version
+        headers = parse_headers(
+            block,
+            self._limits,
+            unescape_as=None if command in NEVER_ESCAPED else version,
+            trim=version == "1.0",
+        )
+        length = whole_number(headers, "content-length", 2**63 - 1, absent=-1)
+        # A body where none may be is refused by the machine; until then it must not be larger than headers may be.
+        body_max = self._frame_bytes_max if command in WITH_BODY else min(self._frame_bytes_max, self._head_bytes_max)
+        if length >= 0:
+            end = body_start + length
+            too_large = length > body_max
+        else:
+            end = buf.find(b"\0", body_start)
+            too_large = (end if end >= 0 else len(buf)) - body_start > body_max
+        if too_large:
+            raise ProtocolError(
+                "body-too-large",
+                f"{command} with a body of more than {body_max} bytes",
+                "Only SEND may carry a body, and only up to body_bytes_max of the listener.",
+            )
+        if end < 0 or end >= len(buf):
+            self._wait_for_body(buf, pos, body_start, length)
+            if length < 0:
+                self._target_bytes = body_start - pos + body_max + 1
+            return -1
+        if buf[end]:
+            raise _missing_nul(command, length)
+        body = buf[body_start:end]
+        is_bare_ack = command in ("ACK", "NACK") and not body
+        if is_bare_ack and version is not None and add_plain_ack(headers, version, command == "NACK", events):
+            return end + 1
+        events.append(Frame(command, headers, body))
+        if then is Then.HOLD:
+            self._held = True
+        elif then is Then.END:
+            self._ends = True
+        return end + 1
+
+
+def _cut_length(key: bytes) -> tuple[bytes, int]:
+    """A head in cacheable size without the number of its only, plain content-length, and that number; (b"", -1) if it
+    has no such."""
+    if len(key) > HEAD_CACHE_BYTES_MAX:
+        return b"", -1
+    start = key.find(b"\ncontent-length:") + 16
+    if start < 16:
+        return b"", -1
+    end = key.find(b"\n", start)
+    digits = key[start:end]
+    if not digits.isdigit() or len(digits) > 10 or (digits[0] == 48 and len(digits) > 1):
+        return b"", -1
+    return key[:start] + key[end:], int(digits)
+
+
+def _skip_eols(buf: bytes, pos: int) -> int:
+    match = _EOLS.match(buf, pos)
+    assert match is not None  # It matches nothing, too.
+    return match.end()
+
+
+def _missing_nul(command: str, length: int) -> ProtocolError:
+    return ProtocolError(
+        "missing-nul",
+        f"{command} with content-length {length}: no NUL behind the body",
+        "content-length counts octets, not characters; it must be the exact length of the body, and a NUL must follow.",
+    )
+
+
+def _text(raw: bytes) -> str:
+    """Bytes of a command line for an error message."""
+    return raw.decode("utf-8", "replace").removesuffix("\r")

@@ -1,0 +1,193 @@
+"""Byte streams under a connection: what the transport needs of a socket, and nothing more.
+
+Reading and writing never wait: they take what there is. Waiting is separate, so that the broker writes from inside a dispatch turn (one system call
+per batch, no task switch), and a task waits only when the kernel's buffer is full.
+
+`SocketStream` is the real one; `memory_pair` joins two ends in memory, for tests and for clients inside the same process.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from typing import Protocol
+
+import trio
+
+
+class ByteStream(Protocol):
+    """One end of a connection."""
+
+    peer: str
+    """Who is at the other end, for people."""
+
+    def read(self, size_max: int) -> bytes | None:
+        """Bytes that are there; b"" at the end of the stream, None if there are none now. Raises OSError."""
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Hand over what fits; returns how much that was, 0 if nothing. Raises OSError."""
+
+    async def wait_readable(self) -> None:
+        """Until `read` has something. Raises trio.ClosedResourceError if the stream is closed meanwhile."""
+
+    async def wait_writable(self) -> None:
+        """Until `write` takes something."""
+
+    def shutdown_write(self) -> None:
+        """Tell the peer that nothing more comes. Does nothing on a broken connection."""
+
+    def close(self) -> None:
+        """Close it; waiting tasks get trio.ClosedResourceError."""
+
+
+class SocketStream:
+    """A connected stream socket, made non-blocking."""
+
+    __slots__ = ("_closed", "_socket", "peer")
+
+    def __init__(self, connected: socket.socket, peer: str) -> None:
+        connected.setblocking(False)
+        self._socket = connected
+        self._closed = False
+        self.peer = peer
+
+    def read(self, size_max: int) -> bytes | None:
+        try:
+            return self._socket.recv(size_max)
+        except (BlockingIOError, InterruptedError):
+            return None
+
+    def write(self, data: bytes | memoryview) -> int:
+        try:
+            return self._socket.send(data)
+        except (BlockingIOError, InterruptedError):
+            return 0
+
+    async def wait_readable(self) -> None:
+        await trio.lowlevel.wait_readable(self._socket)
+
+    async def wait_writable(self) -> None:
+        await trio.lowlevel.wait_writable(self._socket)
+
+    def shutdown_write(self) -> None:
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            # The peer is gone already: there is nobody to tell.
+            return
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            trio.lowlevel.notify_closing(self._socket)
+            self._socket.close()
+
+
+class _Pipe:
+    """One direction between two memory streams."""
+
+    __slots__ = ("capacity_bytes", "chunks", "ended", "readable", "size_bytes", "writable")
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.chunks: deque[bytes] = deque()
+        self.size_bytes = 0
+        self.ended = False
+        self.readable = trio.lowlevel.ParkingLot()
+        self.writable = trio.lowlevel.ParkingLot()
+
+    def put(self, data: bytes | memoryview) -> int:
+        if self.ended:
+            raise BrokenPipeError("the other end of the memory stream is closed")
+        taken = bytes(data[: self.capacity_bytes - self.size_bytes])
+        if taken:
+            self.chunks.append(taken)
+            self.size_bytes += len(taken)
+            self.readable.unpark_all()
+        return len(taken)
+
+    def get(self, size_max: int) -> bytes | None:
+        if not self.chunks:
+            return b"" if self.ended else None
+        chunk = self.chunks.popleft()
+        if len(chunk) > size_max:
+            self.chunks.appendleft(chunk[size_max:])
+            chunk = chunk[:size_max]
+        self.size_bytes -= len(chunk)
+        self.writable.unpark_all()
+        return chunk
+
+    def end(self) -> None:
+        self.ended = True
+        self.readable.unpark_all()
+        self.writable.unpark_all()
+
+
+class MemoryStream:
+    """One end of `memory_pair`."""
+
+    __slots__ = ("_closed", "_in", "_out", "peer")
+
+    def __init__(self, inward: _Pipe, outward: _Pipe, peer: str) -> None:
+        self._in = inward
+        self._out = outward
+        self._closed = False
+        self.peer = peer
+
+    def read(self, size_max: int) -> bytes | None:
+        self._check()
+        return self._in.get(size_max)
+
+    def write(self, data: bytes | memoryview) -> int:
+        self._check()
+        return self._out.put(data)
+
+    async def wait_readable(self) -> None:
+        self._check()
+        if self._in.chunks or self._in.ended:
+            await trio.lowlevel.checkpoint()
+            return
+        await self._in.readable.park()
+        self._check()
+
+    async def wait_writable(self) -> None:
+        self._check()
+        if self._out.size_bytes < self._out.capacity_bytes or self._out.ended:
+            await trio.lowlevel.checkpoint()
+            return
+        await self._out.writable.park()
+        self._check()
+
+    def shutdown_write(self) -> None:
+        self._out.end()
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._in.end()
+            self._out.end()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise trio.ClosedResourceError("this memory stream was closed")
+
+    async def send_all(self, data: bytes) -> None:
+        """Write all of it, waiting where the other end does not read."""
+        view = memoryview(data)
+        while view:
+            taken = self.write(view)
+            view = view[taken:]
+            if view:
+                await self.wait_writable()
+
+    async def receive_some(self, size_max: int = 65536) -> bytes:
+        """Wait for bytes; b"" at the end of the stream."""
+        while (data := self.read(size_max)) is None:
+            await self.wait_readable()
+        return data
+
+
+def memory_pair(*, capacity_bytes: int = 65536, names: tuple[str, str] = ("memory client", "memory broker")) -> tuple[MemoryStream, MemoryStream]:
+    """Two ends joined in memory; each direction holds `capacity_bytes` before its writer waits. `names`: of first and second end."""
+    there, back = _Pipe(capacity_bytes), _Pipe(capacity_bytes)
+    return MemoryStream(back, there, names[1]), MemoryStream(there, back, names[0])

@@ -1,0 +1,70 @@
+"""A message as queues see it: the wire form it came in, and the few facts about it that decide where it goes.
+
+The header block is kept as received. What queues need of it (priority, group, expiry) is parsed once per *distinct* block and shared by
+all messages that carry the same block: that object is the envelope. So a message costs one small object and one bytes string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NewType, Protocol
+
+MessageNumber = NewType("MessageNumber", int)
+"""Broker-wide, ever growing; with the broker's token it makes the message-id."""
+
+Sequence = NewType("Sequence", int)
+"""Place of an element in one queue; contiguous, starts at 0."""
+
+PRIORITY_DEFAULT: Final = 4
+
+MESSAGE_OVERHEAD_BYTES: Final = 192
+"""What the interpreter needs for one queued message beside its wire bytes (measured: object, bytes header, integers, places in lists)."""
+
+
+class Envelope(Protocol):
+    """What queues need to know of a header block. Shared between messages, never changed."""
+
+    @property
+    def destination(self) -> str: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def persistent(self) -> bool: ...
+    @property
+    def expires_at_ms(self) -> int: ...
+    @property
+    def ttl_ms(self) -> int: ...
+    @property
+    def group(self) -> str | None: ...
+    @property
+    def neutral(self) -> bool:
+        """The header block reads the same in every dialect of the protocol."""
+
+
+class Message:
+    """One message. `wire` is header block, blank line, body and terminator, in the dialect of `head`.
+
+    A plain class with slots, not attrs: one is made per message, and this constructor is the cheapest there is.
+    """
+
+    __slots__ = ("expires_at_ms", "head", "number", "wire")
+
+    def __init__(self, head: Envelope, wire: bytes, number: int, expires_at_ms: int = 0) -> None:
+        self.head = head
+        self.wire = wire
+        self.number = number
+        self.expires_at_ms = expires_at_ms
+
+    @property
+    def size_bytes(self) -> int:
+        """What this message is charged: wire bytes plus overhead."""
+        return len(self.wire) + MESSAGE_OVERHEAD_BYTES
+
+    def __repr__(self) -> str:
+        return f"<Message {self.number} to {self.head.destination}, {len(self.wire)} bytes>"
+
+
+def size_of(messages: Iterable[Message]) -> int:
+    """Charge of several messages, in bytes. O(n)."""
+    sizes = [len(message.wire) for message in messages]
+    return sum(sizes) + len(sizes) * MESSAGE_OVERHEAD_BYTES

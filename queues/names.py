@@ -1,0 +1,117 @@
+"""The grammar of destination names.
+
+`/queue/a`, `/topic/a.b`, `/temp-queue/x`, `/temp-topic/x`, `/remote-temp-queue/…`, `/remote-temp-topic/…`; a bare `a` is `/queue/a`; anything else that starts
+with a slash is an opaque queue of that very name. A comma joins several into a composite. On SUBSCRIBE `*` stands for one level and a last `>` for
+one or more; levels are parted by `.` or `/`. Source: DESIGN section 9; checklist b28, b31.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from enum import Enum
+from typing import Final
+
+import attrs
+
+NAME_LENGTH_MAX: Final = 1024
+"""Characters. Names are table keys and log text; longer ones are mistakes."""
+
+
+class DestinationNameError(ValueError):
+    """A destination that cannot be: the message names it and says what is allowed."""
+
+
+class Kind(Enum):
+    QUEUE = "queue"
+    TOPIC = "topic"
+
+    @property
+    def is_topic(self) -> bool:
+        return self is Kind.TOPIC
+
+
+@attrs.frozen
+class Address:
+    """One parsed destination name."""
+
+    canonical: str
+    """The full name, the key of all tables: `a` and `/queue/a` are the same."""
+    kind: Kind
+    temporary_local: bool = False
+    """`/temp-…` as a client writes it: belongs to its connection, must be made global first."""
+    temporary_global: bool = False
+    """`/remote-temp-…`: one connection's temporary destination, as others see it."""
+    wildcard: bool = False
+    """Holds `*` or `>` as a level: fine on SUBSCRIBE only."""
+
+    def matches(self, canonical: str) -> bool:
+        """Whether this (wildcard) address covers that name."""
+        if not self.wildcard:
+            return self.canonical == canonical
+        return pattern_of(self.canonical).fullmatch(canonical) is not None
+
+
+_PREFIXES: Final = (
+    ("/queue/", Kind.QUEUE, False, False),
+    ("/topic/", Kind.TOPIC, False, False),
+    ("/temp-queue/", Kind.QUEUE, True, False),
+    ("/temp-topic/", Kind.TOPIC, True, False),
+    ("/remote-temp-queue/", Kind.QUEUE, False, True),
+    ("/remote-temp-topic/", Kind.TOPIC, False, True),
+)
+_LEVEL: Final = re.compile(r"[./]")
+
+
+def parse(text: str) -> Address:
+    """One name (not a composite). Raises DestinationNameError. Cached: a broker sees few distinct names often."""
+    return _parse(text)
+
+
+@functools.lru_cache(maxsize=4096)
+def _parse(text: str) -> Address:
+    if not text or text.isspace():
+        raise DestinationNameError("the destination is empty: name one, such as /queue/orders")
+    if len(text) > NAME_LENGTH_MAX:
+        raise DestinationNameError(f"the destination is {len(text)} characters long, at most {NAME_LENGTH_MAX} are allowed")
+    if any(ord(character) < 32 for character in text):
+        raise DestinationNameError(f"the destination {text!r} holds control characters")
+    for prefix, kind, local, remote in _PREFIXES:
+        if text.startswith(prefix):
+            if len(text) == len(prefix):
+                raise DestinationNameError(f"the destination {text!r} has no name after {prefix!r}")
+            return Address(text, kind, local, remote, _is_wildcard(text[len(prefix) :]))
+        if text == prefix[:-1]:
+            raise DestinationNameError(f"the destination {text!r} has no name: write {prefix}NAME")
+    if text.startswith("/log/"):
+        raise DestinationNameError(f"the destination {text!r} is a log; this version has no logs yet: use /queue/ or /topic/")
+    canonical = text if text.startswith("/") else f"/queue/{text}"
+    return Address(canonical, Kind.QUEUE, wildcard=_is_wildcard(text))
+
+
+def parse_composite(text: str) -> tuple[Address, ...]:
+    """The parts of `a,b,c`; one part if there is no comma. Raises DestinationNameError."""
+    if "," not in text:
+        return (parse(text),)
+    parts = dict.fromkeys(parse(part.strip()) for part in text.split(","))
+    if len(parts) > 100:
+        raise DestinationNameError(f"the composite destination names {len(parts)} destinations, at most 100 are allowed")
+    return tuple(parts)
+
+
+def _is_wildcard(name: str) -> bool:
+    return ("*" in name or ">" in name) and any(level in ("*", ">") for level in _LEVEL.split(name))
+
+
+@functools.lru_cache(maxsize=1024)
+def pattern_of(pattern: str) -> re.Pattern[str]:
+    """A compiled pattern with `*` and `>` levels, for full names. A `>` before the end raises DestinationNameError."""
+    pieces = re.split(r"([./])", pattern)
+    if ">" in pieces[:-1]:
+        raise DestinationNameError(f"{pattern!r}: the wildcard '>' stands for all the rest, so it must be the last level")
+    return re.compile(
+        "".join(
+            r"[^./]+" if piece == "*" else r".+" if piece == ">" else re.escape(piece) for piece in pieces
+        ),
+        re.DOTALL,
+    )

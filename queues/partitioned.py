@@ -1,0 +1,150 @@
+"""One destination, several queues inside it: by priority, by key, or by any function. Seed 002 "Partitioning of queues".
+
+Each partition has its own elements, limiter and dispatch context. So a full partition blocks only the senders to it, and a partition of raised
+priority is dispatched first, past any backlog in the others. Partitions are made when first needed; consumers are attached to all of them.
+
+Bound: `partitions_max`; the eleventh priority does not exist, and partitioning by key uses a fixed number of buckets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from zlib import crc32
+
+from flow import SourceController
+from queues.message import PRIORITY_DEFAULT, Message
+from queues.queue import MessageQueue
+from queues.subscription import Consumer, Subscription
+
+
+class PartitionLimitError(ValueError):
+    """A partition function gave more distinct results than were allowed."""
+
+
+class Attachment:
+    """A consumer on all partitions of a queue, present and future."""
+
+    __slots__ = ("_queue", "closed", "consumer", "exclusive", "subscriptions")
+
+    def __init__(self, queue: PartitionedQueue, consumer: Consumer, *, exclusive: bool) -> None:
+        self._queue = queue
+        self.consumer = consumer
+        self.exclusive = exclusive
+        self.subscriptions: list[Subscription] = []
+        self.closed = False
+
+    def is_on(self, queue: PartitionedQueue) -> bool:
+        """Whether this is an attachment to that queue."""
+        return self._queue is queue
+
+    def close(self) -> None:
+        """Detach from every partition. What is unsettled stays with the consumer."""
+        if not self.closed:
+            self.closed = True
+            self._queue.detach(self)
+            for subscription in self.subscriptions:
+                subscription.close()
+
+
+class PartitionedQueue:
+    """Queues by partition key."""
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[Hashable], MessageQueue],
+        partition_of: Callable[[Message], Hashable],
+        *,
+        partitions_max: int,
+        same_for_run: bool = False,
+    ) -> None:
+        """`make` builds the queue of a partition; `partition_of` says where a message belongs; `same_for_run`: it depends on the envelope only,
+        so that one look decides for a whole run."""
+        self.name = name
+        self._make = make
+        self._partition_of = partition_of
+        self._partitions_max = partitions_max
+        self._same_for_run = same_for_run
+        self.partitions: dict[Hashable, MessageQueue] = {}
+        self._attachments: dict[int, Attachment] = {}
+
+    def partition(self, key: Hashable) -> MessageQueue:
+        """The partition for this key, made if it is not there yet. Raises PartitionLimitError."""
+        queue = self.partitions.get(key)
+        if queue is None:
+            if len(self.partitions) >= self._partitions_max:
+                raise PartitionLimitError(
+                    f"{self.name} has {self._partitions_max} partitions already and none for {key!r}: "
+                    "use a partition function with fewer results"
+                )
+            queue = self.partitions[key] = self._make(key)
+            for attachment in self._attachments.values():
+                attachment.subscriptions.append(queue.subscribe(attachment.consumer, exclusive=attachment.exclusive))
+        return queue
+
+    def partition_for(self, message: Message) -> MessageQueue:
+        """Where this message belongs."""
+        return self.partition(self._partition_of(message))
+
+    def add(self, messages: list[Message], wire_bytes: int, source: SourceController | None) -> None:
+        """Take a run; see MessageQueue.add."""
+        if self._same_for_run:
+            self.partition_for(messages[0]).add(messages, wire_bytes, source)
+            return
+        parts: dict[Hashable, list[Message]] = {}
+        for message in messages:
+            parts.setdefault(self._partition_of(message), []).append(message)
+        for key, part in parts.items():
+            self.partition(key).add(part, sum(len(message.wire) for message in part), source)
+
+    def attach(self, consumer: Consumer, *, exclusive: bool = False) -> Attachment:
+        """Let this consumer take from every partition."""
+        attachment = Attachment(self, consumer, exclusive=exclusive)
+        self._attachments[id(attachment)] = attachment
+        attachment.subscriptions.extend(
+            queue.subscribe(consumer, exclusive=exclusive) for queue in self.partitions.values()
+        )
+        return attachment
+
+    def detach(self, attachment: Attachment) -> None:
+        """Called by `Attachment.close`."""
+        self._attachments.pop(id(attachment), None)
+
+    @property
+    def attachments(self) -> list[Attachment]:
+        """Who is attached."""
+        return list(self._attachments.values())
+
+    def close_queue(self, reason: str) -> list[Message]:
+        """Delete all partitions; returns what was in them."""
+        gone: list[Message] = []
+        for queue in self.partitions.values():
+            gone.extend(queue.close_queue(reason))
+        return gone
+
+    @property
+    def is_empty(self) -> bool:
+        """No elements, and no sender waits in front of any partition."""
+        return all(queue.is_empty for queue in self.partitions.values())
+
+
+def _priority_of(message: Message) -> int:
+    return message.head.priority
+
+
+def by_priority(name: str, make: Callable[[int], MessageQueue]) -> PartitionedQueue:
+    """Ten partitions at most; `make` gets the priority, 0 to 9. The one of default priority exists from the start."""
+    queue = PartitionedQueue(name, lambda key: make(int(key)), _priority_of, partitions_max=10, same_for_run=True)  # type: ignore[call-overload]
+    queue.partition(PRIORITY_DEFAULT)
+    return queue
+
+
+def by_key(
+    name: str, make: Callable[[int], MessageQueue], key_of: Callable[[Message], str], *, buckets_count: int
+) -> PartitionedQueue:
+    """A fixed number of partitions; messages of one key always meet in the same one."""
+
+    def bucket_of(message: Message) -> int:
+        return crc32(key_of(message).encode()) % buckets_count
+
+    return PartitionedQueue(name, lambda key: make(int(key)), bucket_of, partitions_max=buckets_count)  # type: ignore[call-overload]

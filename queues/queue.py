@@ -1,0 +1,413 @@
+"""What all queue kinds have in common: the gate (flow control and the full policy), expiry, counters, subscriptions.
+
+A kind says how elements reach its subscriptions (`dispatch`) and what settling means (`settled`, `given_back`).
+
+The gate. `add` takes a *run*: messages that share one envelope, from one source, with their wire bytes. Under policy `block` the run goes through
+the queue's FlowController: while the limiter is throttled it waits in the controller's overflow list and the source is blocked. The dropping
+policies never block and `reject` raises QueueFullError, which costs its sender that frame and nobody else anything.
+
+Bound: the limiter's capacity, plus one run per source (a source is blocked by the first run that overfills).
+"""
+
+from __future__ import annotations
+
+import heapq
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence as SequenceOf
+from typing import Protocol
+
+import attrs
+
+from flow import Flow, FlowController, FlowManager, FlowResource, SourceController, WindowLimiter
+from queues.cursored import CursoredQueue
+from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
+from queues.policy import QueuePolicy
+from queues.subscription import Consumer, Subscription
+
+
+class QueueFullError(Exception):
+    """The destination is full and its policy is `reject`. The queue is unchanged."""
+
+
+class TimerHandle(Protocol):
+    """What `Scheduling.call_later` gives."""
+
+    def cancel(self) -> None: ...
+
+
+class DispatchHandle(Protocol):
+    """A dispatch context, as far as a queue uses it."""
+
+    def request_dispatch(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Scheduling(Protocol):
+    """What queues need of a dispatcher. `dispatcher.Dispatcher` fits; tests bring a hand-cranked one."""
+
+    def register(self, dispatch: Callable[[int], bool], label: str, priority: int = 4) -> DispatchHandle: ...
+    def call_later(self, delay_seconds: float, callback: Callable[[], None]) -> TimerHandle: ...
+    def executor(self, priority: int = 4, label: str = "executor") -> Callable[[Callable[[], None]], None]: ...
+
+
+@attrs.frozen
+class QueueEnvironment:
+    """What is passed into every queue from outside: time, dispatch, the flow registry."""
+
+    manager: FlowManager
+    scheduling: Scheduling
+    clock: Callable[[], float]
+    """Monotonic seconds."""
+    now_ms: Callable[[], int]
+    """Wall clock, milliseconds since the epoch: expiry is a date."""
+    resume: Callable[[Callable[[], None]], None] | None = None
+    """Where the turns of resuming sources run; None: at once."""
+
+
+@attrs.frozen
+class QueueStatistics:
+    """Counters of one queue since it was made, and its depth now."""
+
+    depth_count: int
+    """Elements in the queue, unsettled ones included."""
+    depth_bytes: int
+    """What they are charged."""
+    waiting_count: int
+    """Elements that no consumer holds."""
+    unsettled_count: int
+    """Handed to a consumer, not settled yet."""
+    overflow_count: int
+    """Messages of blocked senders that wait in front of the queue."""
+    subscriptions_count: int
+    added_count: int
+    settled_count: int
+    returned_count: int
+    """Came back: NACK, or their consumer went away."""
+    dropped_count: int
+    """Went by the full policy, or because a topic subscriber lagged."""
+    expired_count: int
+    rejected_count: int
+    idle_seconds: float
+    """Since something was added or settled."""
+
+
+def _held_until(value_ms: int, limit_ms: int) -> int:
+    return min(value_ms, limit_ms) if value_ms else limit_ms
+
+
+@attrs.frozen
+class Run:
+    """Messages of one envelope on their way in, and what they are charged."""
+
+    messages: list[Message]
+    charge_bytes: int
+
+
+@attrs.frozen(order=True)
+class Expiry:
+    """The elements `first` .. `end - 1` expire at this date."""
+
+    at_ms: int
+    first: int
+    end: int
+
+
+class MessageQueue(FlowResource):
+    """Base of the queue kinds that hold elements. Not for direct use."""
+
+    kind_label = "queue"
+
+    def __init__(self, name: str, policy: QueuePolicy, environment: QueueEnvironment, *, priority: int = 4) -> None:
+        super().__init__(name, self.kind_label, environment.manager)
+        self.policy = policy
+        self.priority = priority
+        self.express = priority > 4
+        """Messages of raised priority may pass beyond a used-up prefetch."""
+        self.elements = CursoredQueue()
+        self.closed = False
+        self._environment = environment
+        self._full = policy.full or self.full_default
+        self.controller: FlowController[Run] = FlowController(
+            self,
+            Flow(name),
+            WindowLimiter(
+                policy.count_max,
+                policy.limit_bytes,
+                resume_count=None if policy.count_max is None else policy.count_max // 2,
+                resume_bytes=policy.limit_bytes // 2,
+                clock=environment.clock,
+            ),
+            accept=self._accept_run,
+            schedule=environment.resume,
+            clock=environment.clock,
+        )
+        self.context = environment.scheduling.register(self.dispatch, f"{self.kind_label} {name}", priority)
+        self.subscriptions: dict[int, Subscription] = {}
+        self._ring: deque[Subscription] = deque()
+        self._expiries: list[Expiry] = []
+        self._expiry_timer: TimerHandle | None = None
+        self._expiring = False
+        self.added_count = 0
+        self.settled_count = 0
+        self.returned_count = 0
+        self.dropped_count = 0
+        self.expired_count = 0
+        self.rejected_count = 0
+        self.unsettled_count = 0
+        self._last_active_seconds = environment.clock()
+        self.open()
+
+    full_default = "block"
+
+    # ------------------------------------------------------------------ the gate
+
+    def add(self, messages: list[Message], wire_bytes: int, source: SourceController | None) -> None:
+        """Take a run (all of one envelope). May block `source`. Raises QueueFullError (policy `reject`), queue unchanged. O(n)."""
+        charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
+        if self._full == "block":
+            self.controller.add(Run(messages, charge_bytes), len(messages), charge_bytes, source)
+        else:
+            self._add_without_blocking(messages, charge_bytes, source)
+
+    def offer(self, messages: list[Message], wire_bytes: int, source: SourceController) -> bool:
+        """Like `add`, but refuses (False) and blocks `source` instead of overflowing."""
+        charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
+        return self.controller.offer(Run(messages, charge_bytes), len(messages), charge_bytes, source)
+
+    def _add_without_blocking(self, messages: list[Message], charge_bytes: int, source: SourceController | None) -> None:
+        limiter = self.controller.limiter
+        over_count, over_bytes = self._overhang(len(messages), charge_bytes)
+        if over_count > 0 or over_bytes > 0:
+            if self._full == "reject":
+                self.rejected_count += len(messages)
+                raise QueueFullError(
+                    f"{self.name} is full ({limiter.used_count} messages, {limiter.used_bytes} bytes) and refuses new messages "
+                    f"(policy reject): consume from it, or raise memory_bytes, count_max or bytes_max"
+                )
+            if self._full == "drop_newest":
+                messages, charge_bytes = self._first_that_fit(messages)
+                if not messages:
+                    return
+            else:
+                self._make_room(over_count, over_bytes)
+                over_count, over_bytes = self._overhang(len(messages), charge_bytes)
+                if over_count > 0 or over_bytes > 0:
+                    messages, charge_bytes = self._last_that_fit(messages)
+                    if not messages:
+                        return
+        self.controller.charge(len(messages), charge_bytes, None)
+        self._accept_run(Run(messages, charge_bytes))
+
+    def refuses(self, count: int, charge_bytes: int) -> bool:
+        """Whether `add` of this much would raise QueueFullError now."""
+        return self._full == "reject" and any(over > 0 for over in self._overhang(count, charge_bytes))
+
+    def _overhang(self, count: int, charge_bytes: int) -> tuple[int, int]:
+        """By how much this many more would go over the limits."""
+        limiter = self.controller.limiter
+        over_count = 0 if self.policy.count_max is None else limiter.used_count + count - self.policy.count_max
+        return over_count, limiter.used_bytes + charge_bytes - self.policy.limit_bytes
+
+    def _first_that_fit(self, messages: list[Message]) -> tuple[list[Message], int]:
+        count, charge_bytes = self._fitting(messages)
+        self.dropped_count += len(messages) - count
+        return messages[:count], charge_bytes
+
+    def _last_that_fit(self, messages: list[Message]) -> tuple[list[Message], int]:
+        count, charge_bytes = self._fitting(messages[::-1])
+        self.dropped_count += len(messages) - count
+        return messages[len(messages) - count :], charge_bytes
+
+    def _fitting(self, messages: list[Message]) -> tuple[int, int]:
+        over_count, over_bytes = self._overhang(0, 0)
+        count = charge_bytes = 0
+        for message in messages:
+            size_bytes = message.size_bytes
+            if over_bytes + size_bytes > 0 or (self.policy.count_max is not None and over_count + 1 > 0):
+                break
+            over_count += 1
+            over_bytes += size_bytes
+            charge_bytes += size_bytes
+            count += 1
+        return count, charge_bytes
+
+    def _accept_run(self, run: Run) -> None:
+        messages = run.messages
+        head = messages[0].head
+        self._last_active_seconds = self._environment.clock()
+        if head.expires_at_ms or head.ttl_ms or self.policy.expires_max_ms is not None:
+            self._accept_expiring(messages)
+        else:
+            self.elements.extend(messages)
+        self.added_count += len(messages)
+        self._arrived(messages)
+        self.context.request_dispatch()
+
+    def _arrived(self, messages: list[Message]) -> None:
+        """Hook of the kinds: these are in `elements` now."""
+
+    # ------------------------------------------------------------------ expiry
+
+    def _accept_expiring(self, messages: list[Message]) -> None:
+        head = messages[0].head
+        now_ms = self._environment.now_ms()
+        at_ms = head.expires_at_ms
+        if head.ttl_ms:
+            at_ms = _held_until(at_ms, now_ms + head.ttl_ms)
+        if self.policy.expires_max_ms is not None:
+            at_ms = _held_until(at_ms, now_ms + self.policy.expires_max_ms)
+        for message in messages:
+            message.expires_at_ms = at_ms
+        self._expiring = True
+        first = self.elements.extend(messages)
+        self._remember_expiry(Expiry(at_ms, first, first + len(messages)))
+
+    def _remember_expiry(self, expiry: Expiry) -> None:
+        heapq.heappush(self._expiries, expiry)
+        if self._expiries[0] is expiry:
+            self._arm_expiry()
+
+    def _arm_expiry(self) -> None:
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+            self._expiry_timer = None
+        if self._expiries and not self.closed:
+            delay_ms = max(0, self._expiries[0].at_ms - self._environment.now_ms())
+            self._expiry_timer = self._environment.scheduling.call_later(delay_ms / 1000, self._expire_due)
+
+    def _expire_due(self) -> None:
+        """Remove what is past its date and in nobody's hands. What a consumer holds is looked at when it comes back."""
+        self._expiry_timer = None
+        now_ms = self._environment.now_ms()
+        while self._expiries and self._expiries[0].at_ms <= now_ms:
+            expiry = heapq.heappop(self._expiries)
+            self._expire(range(expiry.first, expiry.end))
+        self._arm_expiry()
+
+    @abstractmethod
+    def _expire(self, sequences: range) -> None:
+        """These are past their date: remove those that nobody holds, count them, release their space."""
+
+    def _is_expired(self, message: Message) -> bool:
+        return message.expires_at_ms != 0 and message.expires_at_ms <= self._environment.now_ms()
+
+    # ------------------------------------------------------------------ subscriptions
+
+    def subscribe(self, consumer: Consumer, *, exclusive: bool = False) -> Subscription:
+        """Attach a consumer. It gets messages as soon as the dispatcher runs, while its credit lasts."""
+        subscription = Subscription(
+            self, consumer, exclusive=exclusive, clock=self._environment.clock, on_resume=self._subscription_resumed
+        )
+        self.subscriptions[id(subscription)] = subscription
+        self._subscribed(subscription)
+        self._enter_ring(subscription)
+        return subscription
+
+    def unsubscribed(self, subscription: Subscription) -> None:
+        """Called by `Subscription.close`."""
+        self.subscriptions.pop(id(subscription), None)
+        self._last_active_seconds = self._environment.clock()
+        self._detached(subscription)
+
+    def _subscribed(self, subscription: Subscription) -> None:
+        """Hook: before its first dispatch."""
+
+    def _detached(self, subscription: Subscription) -> None:
+        """Hook: after it is gone."""
+
+    def _subscription_resumed(self, subscription: Subscription) -> None:
+        self._enter_ring(subscription)
+
+    def _enter_ring(self, subscription: Subscription) -> None:
+        """It has credit: the next dispatch considers it."""
+        if subscription.closed:
+            return
+        if not subscription.in_ring:
+            subscription.in_ring = True
+            self._ring.append(subscription)
+        self.context.request_dispatch()
+
+    # ------------------------------------------------------------------ for the kinds
+
+    @abstractmethod
+    def dispatch(self, budget: int) -> bool:
+        """Hand out at most about `budget` messages; True when there is more to do at once."""
+
+    @abstractmethod
+    def settled(self, subscription: Subscription, sequences: SequenceOf[int], wire_bytes: int) -> None:
+        """A subscription is done with these."""
+
+    @abstractmethod
+    def given_back(self, subscription: Subscription, sequences: SequenceOf[int], *, attempted: bool) -> None:
+        """A subscription returns these."""
+
+    @abstractmethod
+    def _make_room(self, over_count: int, over_bytes: int) -> None:
+        """Policy drop_oldest: let the oldest go that nobody holds, until this much is free or nothing is left to drop."""
+
+    def _release(self, count: int, charge_bytes: int) -> None:
+        if count:
+            self.controller.release(count, charge_bytes)
+
+    # ------------------------------------------------------------------ end, and what people see
+
+    def close_queue(self, reason: str) -> list[Message]:
+        """Delete: subscriptions are cancelled, blocked sources let go, and what was in it is returned (in order, overflow last)."""
+        if self.closed:
+            return []
+        self.closed = True
+        for subscription in list(self.subscriptions.values()):
+            subscription.close()
+            subscription.consumer.cancelled(subscription, reason)
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+        self.context.close()
+        gone = self.elements.trim(self.elements.next_sequence)
+        for run in self.controller.close():
+            gone.extend(run.messages)
+        self.close()
+        return gone
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing in it, and no sender waits in front of it."""
+        return not self.elements.live_count and not self.controller.overflow_count
+
+    @property
+    def waiting_count(self) -> int:
+        """Elements that no consumer holds."""
+        return max(0, self.elements.live_count - self.unsettled_count)
+
+    def statistics(self) -> QueueStatistics:
+        limiter = self.controller.limiter
+        return QueueStatistics(
+            depth_count=self.elements.live_count,
+            depth_bytes=limiter.used_bytes,
+            waiting_count=self.waiting_count,
+            unsettled_count=self.unsettled_count,
+            overflow_count=self.controller.overflow_count,
+            subscriptions_count=len(self.subscriptions),
+            added_count=self.added_count,
+            settled_count=self.settled_count,
+            returned_count=self.returned_count,
+            dropped_count=self.dropped_count,
+            expired_count=self.expired_count,
+            rejected_count=self.rejected_count,
+            idle_seconds=self._environment.clock() - self._last_active_seconds,
+        )
+
+    def facts(self) -> Mapping[str, object]:
+        facts: dict[str, object] = {"messages": self.elements.live_count}
+        if self.unsettled_count:
+            facts["unacked"] = self.unsettled_count
+        if not self.subscriptions:
+            facts["consumers"] = "none: subscribe one, or give it a full policy other than block"
+        else:
+            facts["consumers"] = len(self.subscriptions)
+        return facts
+
+
+def run_of(messages: list[Message]) -> tuple[list[Message], int]:
+    """Messages and their wire bytes, as `add` wants them (for callers that did not sum them up)."""
+    return messages, size_of(messages) - len(messages) * MESSAGE_OVERHEAD_BYTES

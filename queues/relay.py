@@ -1,0 +1,57 @@
+"""A queue without a buffer: what comes in goes straight on, under a controller. Seed 002 "Relay".
+
+The relay holds a run only while the sink behind it blocks: then the run's space stays reserved, the relay's limiter fills, and the relay in turn
+blocks its own sources. So back pressure passes through it, and its limit says how much may pile up before it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
+from queues.message import MESSAGE_OVERHEAD_BYTES, Message
+from queues.queue import Run
+
+
+class RunSink(Protocol):
+    """Anything that takes runs: a queue, a partitioned queue, another relay."""
+
+    def add(self, messages: list[Message], wire_bytes: int, source: SourceController | None) -> None: ...
+
+
+class Relay(FlowResource):
+    """Passes runs on to `sink`."""
+
+    def __init__(
+        self,
+        name: str,
+        sink: RunSink,
+        *,
+        capacity_bytes: int,
+        manager: FlowManager,
+        clock: Callable[[], float],
+        resume: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
+        super().__init__(name, "relay", manager)
+        self._sink = sink
+        self.passed_count = 0
+        self.controller: FlowController[Run] = FlowController(
+            self, Flow(name), SizeLimiter(capacity_bytes, clock=clock), accept=self._pass_on, schedule=resume, clock=clock
+        )
+        self.open()
+
+    def add(self, messages: list[Message], wire_bytes: int, source: SourceController | None) -> None:
+        """Pass this run on; may block `source` when the sink has blocked the relay and the relay's limit is reached."""
+        charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
+        self.controller.add(Run(messages, charge_bytes), len(messages), charge_bytes, source)
+
+    def _pass_on(self, run: Run) -> None:
+        count = len(run.messages)
+        self._sink.add(run.messages, run.charge_bytes - count * MESSAGE_OVERHEAD_BYTES, self.controller)
+        self.passed_count += count
+        # If the sink has just blocked us this only reserves the space; it is freed when the sink lets go.
+        self.controller.release(count, run.charge_bytes)
+
+    def facts(self) -> Mapping[str, object]:
+        return {"passed": self.passed_count}

@@ -1,0 +1,114 @@
+"""What stands between a queue and a consumer.
+
+A `Consumer` is whoever takes messages: one STOMP subscription, a forwarding queue, a test. It owns its credit. A `Subscription` is one
+consumer's attachment to one queue (a consumer of a wildcard or of a queue with priorities has several). It is a flow source: the consumer
+blocks it while it has no credit, and the queue learns of it at once, so that nobody polls anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence as SequenceOf
+from typing import TYPE_CHECKING, Protocol
+
+from flow import Flow, SourceController
+from queues.cursored import Cursor, Slice
+
+if TYPE_CHECKING:
+    from queues.queue import MessageQueue
+
+
+class Consumer(Protocol):
+    """The port of a message consumer. Everything is synchronous: what is delivered is charged before `deliver` returns."""
+
+    @property
+    def label(self) -> str:
+        """Who it is, for people."""
+
+    def room(self, *, express: bool) -> tuple[int, int]:
+        """Messages and wire bytes that may be delivered now. Asked only of an unblocked subscription: then the count is at least 1.
+
+        `express`: for messages of raised priority, which may pass beyond a prefetch that the backlog has used up.
+        """
+
+    def deliver(self, subscription: Subscription, part: Slice, *, dropped_count: int) -> None:
+        """Take these; charge own limiters with `subscription.source` as the source, which may block it.
+
+        `dropped_count`: how many messages this consumer missed just before them (policy, lag). Later the consumer calls
+        `subscription.settle` or `subscription.give_back` for each, exactly once.
+        """
+
+    def cancelled(self, subscription: Subscription, reason: str) -> None:
+        """The queue ended this subscription (it was deleted)."""
+
+
+class Subscription:
+    """One consumer on one queue. Made by `MessageQueue.subscribe`."""
+
+    __slots__ = (
+        "closed",
+        "consumer",
+        "cursor",
+        "delivered_count",
+        "dropped_count",
+        "dropped_unreported_count",
+        "exclusive",
+        "in_ring",
+        "queue",
+        "returned_count",
+        "settled_count",
+        "source",
+        "unsettled_count",
+    )
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        consumer: Consumer,
+        *,
+        exclusive: bool,
+        clock: Callable[[], float],
+        on_resume: Callable[[Subscription], None],
+    ) -> None:
+        self.queue = queue
+        self.consumer = consumer
+        self.exclusive = exclusive
+        self.cursor: Cursor | None = None
+        self.closed = False
+        self.in_ring = False
+        self.delivered_count = 0
+        self.settled_count = 0
+        self.returned_count = 0
+        self.unsettled_count = 0
+        self.dropped_count = 0
+        self.dropped_unreported_count = 0
+        self.source = SourceController(
+            queue,
+            Flow(f"{queue.name} to {consumer.label}"),
+            on_block=None,
+            on_resume=lambda _sink: on_resume(self),
+            clock=clock,
+        )
+
+    def settle(self, sequences: SequenceOf[int], wire_bytes: int) -> None:
+        """Done with these: acknowledged, or (ack auto) taken by the kernel. `wire_bytes` is their sum as delivered."""
+        count = len(sequences)
+        self.unsettled_count -= count
+        self.settled_count += count
+        self.queue.settled(self, sequences, wire_bytes)
+
+    def give_back(self, sequences: SequenceOf[int], *, attempted: bool) -> None:
+        """Not done: they come again, here or elsewhere, before anything later. `attempted`: they had been handed over."""
+        count = len(sequences)
+        self.unsettled_count -= count
+        self.returned_count += count
+        self.queue.given_back(self, sequences, attempted=attempted)
+
+    def close(self) -> None:
+        """No deliveries from now on. What is unsettled stays with the consumer until it settles it or gives it back."""
+        if not self.closed:
+            self.closed = True
+            self.source.close()
+            self.queue.unsubscribed(self)
+
+    def __repr__(self) -> str:
+        return f"<Subscription of {self.consumer.label} to {self.queue.name}, {self.unsettled_count} unsettled>"

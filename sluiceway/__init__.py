@@ -1,0 +1,39 @@
+"""Sluiceway, a STOMP message broker that never lets a slow reader hurt anybody else. This is the only package that
+users import.
+
+The names below are looked up on first use, so that `import sluiceway` costs next to nothing: a client, a test plugin or
+a Spark worker that only wants a part does not load the broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sluiceway._layout import check_layout
+from sluiceway.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from sluiceway.broker import Broker
+    from sluiceway.config import Config
+    from sluiceway.embedded import EmbeddedBroker
+
+__all__ = ["Broker", "Config", "EmbeddedBroker", "__version__"]
+
+_HOMES = {"Broker": "sluiceway.broker", "Config": "sluiceway.config", "EmbeddedBroker": "sluiceway.embedded"}
+
+check_layout()
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'sluiceway' has no attribute {name!r}; it offers {', '.join(sorted(_HOMES))}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value  # the next look-up does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

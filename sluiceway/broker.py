@@ -1,0 +1,281 @@
+"""The broker: dispatcher, flow registry, destinations and listeners put together, started and stopped in order.
+
+    async with Broker(config) as broker:          # inside trio
+        print(broker.urls)
+
+Start: dispatcher, then listeners (all bound before the first one accepts), so that a client that gets in is served. Stop: no new connections; each
+connection gets what was written for it and a last ERROR that says why; whoever is not done after `shutdown_seconds` is cut; then
+destinations and dispatcher go.
+
+`Broker` is also the `Hub` of STOMP sessions. The page of statistics is made in `sluiceway.report`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import math
+import secrets
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any
+
+import structlog
+import trio
+
+from dispatcher import Dispatcher
+from flow import FlowManager
+from protocols.connection import Connection
+from protocols.listener import Listener, ListenError, bind
+from protocols.stomp.errors import ProtocolError
+from protocols.stomp.hub import LoginRefusedError
+from protocols.stomp.limits import StompLimits
+from protocols.streams import ByteStream, MemoryStream, memory_pair
+from queues import DestinationRegistry
+from queues.queue import QueueEnvironment
+from sluiceway.config import Config
+from sluiceway.report import stat_report
+from sluiceway.version import VERSION
+
+__all__ = ["Broker", "ListenError", "serve"]
+
+log = structlog.get_logger("sluiceway.broker")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Broker:
+    """A broker inside a trio program. Enter it as an async context manager; inside, clients can connect to `urls`.
+
+    `now_ms` is the wall clock that expiry dates are held against (milliseconds since the epoch); tests pass their own. Time otherwise is trio's, so the
+    whole broker runs on a `MockClock`.
+    """
+
+    def __init__(self, config: Config | None = None, *, now_ms: Callable[[], int] = _now_ms) -> None:
+        self.config = config if config is not None else Config()
+        self.server_name = f"sluiceway/{VERSION}"
+        self.message_token = secrets.token_hex(4).encode()
+        self.connections: dict[Connection, None] = {}
+        self.listeners: list[Listener] = []
+        self._now_ms = now_ms
+        self._next_number = 1
+        self._nursery_manager: Any = None
+        self._nursery: trio.Nursery | None = None
+        self._stopping = False
+        self._all_gone = trio.Event()
+
+    # ------------------------------------------------------------------ life
+
+    async def __aenter__(self) -> Broker:
+        config = self.config
+        self.dispatcher = Dispatcher(config=config.dispatcher)
+        self.scheduling = self.dispatcher
+        self.clock: Callable[[], float] = trio.current_time
+        self.manager = FlowManager(self.clock)
+        self.registry = DestinationRegistry(
+            QueueEnvironment(
+                manager=self.manager,
+                scheduling=self.dispatcher,
+                clock=self.clock,
+                now_ms=self._now_ms,
+                resume=self.dispatcher.executor(label="resuming sources"),
+            ),
+            config.policy_for,
+            destinations_max=config.broker.destinations_max,
+        )
+        self._started_seconds = self.clock()
+        bound = await self._bind_all()
+        self._nursery_manager = trio.open_nursery()
+        self._nursery = await self._nursery_manager.__aenter__()
+        await self._nursery.start(self.dispatcher.run)
+        self.registry.start()
+        for settings, listening in bound:
+            listener = Listener(
+                listening,
+                connections_max=settings.connections_max,
+                accepted=lambda stream, settings=settings, place=len(self.listeners): self._accepted(  # type: ignore[misc]
+                    stream, settings.label, settings.limits, self.listeners[place]
+                ),
+            )
+            self.listeners.append(listener)
+            self._nursery.start_soon(listener.run)
+            self._warn_if_open(settings.label, listener.address)
+        log.info("broker ready", name=config.broker.name, version=VERSION, listeners=self.urls)
+        return self
+
+    async def _bind_all(self) -> list[tuple[Any, Any]]:
+        bound: list[tuple[Any, Any]] = []
+        try:
+            for settings in self.config.listeners:
+                bound.extend((settings, listening) for listening in await bind(settings.address))
+        except ListenError:
+            for _settings, listening in bound:
+                listening.close()
+            raise
+        return bound
+
+    def _warn_if_open(self, label: str, address: str) -> None:
+        host = address.rpartition(":")[0].strip("[]")
+        if not self.config.security.users and not (host.startswith("127.") or host == "::1"):
+            log.warning(
+                "listening beyond this machine without users",
+                listener=label,
+                address=address,
+                remedy="configure [security.users], or listen on 127.0.0.1",
+            )
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._nursery is not None
+        try:
+            if kind is None:
+                await self.stop()
+        finally:
+            self._nursery.cancel_scope.cancel()
+            await self._nursery_manager.__aexit__(kind, error, trace)
+
+    async def stop(self) -> None:
+        """Stop in good order: see the module. Returns when all connections are gone or cut. A second call waits for the same."""
+        if not self._stopping:
+            self._stopping = True
+            log.info("broker stops", connections=len(self.connections))
+            for listener in self.listeners:
+                listener.close()
+            for connection in list(self.connections):
+                connection.session.fail(
+                    ProtocolError("shutdown", "the broker is shutting down", "Connect again when it is back.")
+                )
+            if not self.connections:
+                self._all_gone.set()
+        with trio.move_on_after(self.config.broker.shutdown_seconds):
+            await self._all_gone.wait()
+        if self.connections:
+            log.warning("connections cut", count=len(self.connections), after_seconds=self.config.broker.shutdown_seconds)
+        self.registry.close()
+        self.dispatcher.close()
+
+    # ------------------------------------------------------------------ connections
+
+    def _accepted(self, stream: ByteStream, label: str, limits: StompLimits, listener: Listener | None) -> None:
+        assert self._nursery is not None
+        connection = Connection(self, limits, stream, listener=label, spawn=self._spawn)
+        self.connections[connection] = None
+
+        async def serve_it() -> None:
+            try:
+                await connection.run()
+            finally:
+                del self.connections[connection]
+                if listener is not None:
+                    listener.connection_ended()
+                if self._stopping and not self.connections:
+                    self._all_gone.set()
+
+        self._nursery.start_soon(serve_it)
+
+    def _spawn(self, function: Callable[[], Awaitable[object]]) -> None:
+        assert self._nursery is not None
+        self._nursery.start_soon(function)
+
+    def connect_memory(self, *, name: str = "memory client") -> MemoryStream:
+        """A connection without a socket; what is returned is the client's end. Limits are those of the first listener."""
+        ours, theirs = memory_pair(names=(name, "memory broker"))
+        self._accepted(theirs, "memory", self.config.listeners[0].limits, None)
+        return ours
+
+    @property
+    def addresses(self) -> list[str]:
+        """HOST:PORT of each listener, with the ports that were really taken."""
+        return [listener.address for listener in self.listeners]
+
+    @property
+    def urls(self) -> list[str]:
+        """stomp://HOST:PORT of each listener."""
+        return [f"stomp://{address}" for address in self.addresses]
+
+    # ------------------------------------------------------------------ the hub of sessions
+
+    def take_numbers(self, count: int) -> int:
+        number = self._next_number
+        self._next_number = number + count
+        return number
+
+    def at_turn_end(self, callback: Callable[[], None]) -> None:
+        self.dispatcher.at_turn_end(callback)
+
+    def new_session_id(self) -> str:
+        return secrets.token_hex(8)
+
+    def authenticate(self, login: str | None, passcode: str | None) -> str | None:
+        users = self.config.security.users
+        if not users:
+            return login
+        expected = users.get(login or "")
+        given = (passcode or "").encode()
+        # Compare in any case, so that the time taken does not tell which logins exist.
+        right = hmac.compare_digest((expected if expected is not None else "").encode(), given)
+        if expected is None or not right:
+            raise LoginRefusedError(f"login {login!r} with this passcode is not let in")
+        return login
+
+    def answer(self, destination: str, body: bytes) -> bytes:
+        if destination != "/sluiceway/stat":
+            raise KeyError(destination)
+        return json.dumps(_finite(self.report()), separators=(",", ":")).encode()
+
+    def report(self) -> dict[str, Any]:
+        """The state of the broker as plain data: flow map, destinations, connections, dispatcher. What `sluiceway stat` shows."""
+        return stat_report(self, uptime_seconds=self.clock() - self._started_seconds)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+async def serve(config: Config, *, on_ready: Callable[[list[str]], None]) -> None:
+    """Run a broker until SIGTERM or SIGINT, then stop it in good order; a second signal cuts at once.
+
+    `on_ready` gets the URLs when clients can connect. Raises ListenError. Tunes the garbage collector of this process for many live messages.
+    """
+    tune_garbage_collector()
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with Broker(config) as broker:
+            on_ready(broker.urls)
+            async with trio.open_nursery() as nursery:
+
+                async def cut_on_second() -> None:
+                    async for number in signals:
+                        log.warning("second signal: cutting all connections", signal=signal.Signals(number).name)
+                        nursery.cancel_scope.cancel()
+                        return
+
+                async for number in signals:
+                    log.info("signal", signal=signal.Signals(number).name)
+                    break
+                nursery.start_soon(cut_on_second)
+                await broker.stop()
+                nursery.cancel_scope.cancel()
+
+
+def tune_garbage_collector() -> None:
+    """Messages hold no cycles, so the collector finds nothing among them however often it looks: let it look seldom.
+
+    Measured in perf/: with the default thresholds a backlog of a million messages costs a third of the throughput.
+    """
+    import gc
+
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(200_000, 20, 100)

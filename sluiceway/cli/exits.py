@@ -1,0 +1,36 @@
+"""Exit codes: the same for all commands, documented in `sluiceway --help`, kept stable for scripts."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, NoReturn
+
+import click
+
+
+class Exit(IntEnum):
+    """What the process ends with."""
+
+    OK = 0
+    INCOMPLETE = 1
+    """receive: fewer messages came than --count asked for."""
+    USAGE = 2
+    """A wrong argument or configuration (click's own code for it)."""
+    LISTEN = 3
+    """serve: an address can't be listened on."""
+    CONNECT = 4
+    """The broker can't be reached, or the connection was lost."""
+    REFUSED = 5
+    """The broker answered with an ERROR."""
+
+
+EXIT_CODES_HELP: Final = (
+    "\b\nExit codes: 0 done; 1 fewer messages than asked for; 2 wrong usage or configuration;\n"
+    "3 can't listen; 4 can't reach the broker, or lost it; 5 the broker answered ERROR."
+)
+
+
+def fail(code: Exit, message: str) -> NoReturn:
+    """Says `message` on standard error and ends the command with `code`."""
+    click.echo(f"sluiceway: {message}", err=True)
+    raise click.exceptions.Exit(int(code))

@@ -1,0 +1,227 @@
+"""`sluiceway send` and `sluiceway receive`, for any STOMP 1.2 broker."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import click
+
+from sluiceway.cli.exits import Exit, fail
+
+if TYPE_CHECKING:
+    from sluiceway.cli.client import Event, Target
+
+RECEIPTS_PENDING_MAX: Final = 100
+"""Enough to hide the round trip; far below the broker's default limit of 1,000."""
+
+
+def broker_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options that say which broker, and hands the command a `Target` as `target`."""
+
+    @click.option(
+        "--url",
+        envvar="SLUICEWAY_URL",
+        default="stomp://127.0.0.1:61613",
+        show_default=True,
+        help="The broker: stomp://[LOGIN:PASSCODE@]HOST[:PORT]. Also from SLUICEWAY_URL.",
+    )
+    @click.option("--login", help="Login name; goes over the one in the URL.")
+    @click.option(
+        "--passcode",
+        envvar="SLUICEWAY_PASSCODE",
+        help="Passcode. Better from SLUICEWAY_PASSCODE: other users can see the arguments of a process.",
+    )
+    @click.option("--host", "virtual_host", help="Virtual host to ask for [default: the host of the URL].")
+    @wraps(command)
+    def with_target(
+        url: str, login: str | None, passcode: str | None, virtual_host: str | None, **options: Any
+    ) -> None:
+        from sluiceway.cli.client import ClientError, Refused, Target
+
+        try:
+            target = Target.parse(url, login=login, passcode=passcode, virtual_host=virtual_host)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--url") from None
+        try:
+            command(target=target, **options)
+        except Refused as error:
+            fail(Exit.REFUSED, str(error))
+        except ClientError as error:
+            fail(Exit.CONNECT, str(error))
+
+    return with_target
+
+
+def _headers(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    headers = {}
+    for value in values:
+        name, colon, content = value.partition(":")
+        if not colon or not name.strip():
+            raise click.BadParameter(f"{value!r}: write NAME:VALUE")
+        headers[name.strip()] = content.strip()
+    return headers
+
+
+_header_option = click.option(
+    "-H",
+    "--header",
+    "headers",
+    metavar="NAME:VALUE",
+    multiple=True,
+    callback=_headers,
+    help="A header; may be repeated.",
+)
+
+
+@click.command()
+@click.argument("destination")
+@click.argument("body", required=False)
+@click.option("--file", type=click.File("rb"), help="Take the body from this file.")
+@_header_option
+@click.option("--count", type=click.IntRange(min=1), default=1, help="Send the message so many times [default: 1].")
+@click.option("--persistent", is_flag=True, help="Ask the broker to keep it over a restart (persistent:true).")
+@click.option(
+    "--receipt/--no-receipt",
+    default=True,
+    help="Wait until the broker has processed each message [default: --receipt].",
+)
+@broker_options
+def send(
+    target: Target,
+    destination: str,
+    body: str | None,
+    file: BinaryIO | None,
+    headers: dict[str, str],
+    count: int,
+    persistent: bool,
+    receipt: bool,
+) -> None:
+    """Send a message to DESTINATION.
+
+    BODY is the text of the message; `-`, or nothing when something is piped in, reads it from standard input.
+
+    \b
+    Examples:
+      sluiceway send /queue/hello "Hello, world"
+      sluiceway send /topic/prices -H symbol:ABC -H priority:7 101.5
+      sluiceway send /queue/orders --persistent --file order.json -H content-type:application/json
+      date | sluiceway send /queue/hello -
+      sluiceway send /queue/load --count 10000 --no-receipt x
+    """
+    from sluiceway.cli.client import Client
+
+    if file is not None and body is not None:
+        raise click.UsageError("give BODY or --file, not both")
+    if file is not None:
+        content = file.read()
+    elif body is None or body == "-":
+        if body is None and sys.stdin.isatty():
+            raise click.UsageError("no BODY: give it as an argument, with --file, or pipe it in")
+        content = sys.stdin.buffer.read()
+    else:
+        content = body.encode("utf-8")
+        headers.setdefault("content-type", "text/plain;charset=utf-8")
+    if persistent:
+        headers["persistent"] = "true"
+    with Client(target) as client:
+        for _ in range(count):
+            client.send(destination, content, headers, receipt=receipt)
+            client.wait_receipts(RECEIPTS_PENDING_MAX)
+        client.wait_receipts()
+
+
+@click.command()
+@click.argument("destination")
+@click.option("--count", type=click.IntRange(min=1), help="End after so many messages [default: go on until Ctrl-C].")
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="End when nothing came for so long.",
+)
+@click.option(
+    "--ack",
+    type=click.Choice(["auto", "client", "client-individual"]),
+    default="client-individual",
+    show_default=True,
+    help="When a message counts as consumed: `auto` as soon as it was sent to us, so some may be lost when we stop; "
+    "the others when we have printed it.",
+)
+@click.option("--headers", "show_headers", is_flag=True, help="Print the headers before each body (format text).")
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(["text", "json", "body"]),
+    default="text",
+    show_default=True,
+    help="text: one body per line. json: one object per line, with headers; a body that is not UTF-8 as body_base64. "
+    "body: the bytes, nothing between them.",
+)
+@_header_option
+@broker_options
+def receive(
+    target: Target,
+    destination: str,
+    count: int | None,
+    timeout_seconds: float | None,
+    ack: str,
+    show_headers: bool,
+    output: str,
+    headers: dict[str, str],
+) -> None:
+    """Print the messages of DESTINATION as they come.
+
+    \b
+    Examples:
+      sluiceway receive /queue/hello
+      sluiceway receive /queue/orders --count 1 --timeout 5 --format body > order.json
+      sluiceway receive '/topic/prices.>' --headers
+      sluiceway receive /queue/orders --format json | jq .headers
+    """
+    from sluiceway.cli.client import Client
+
+    if count is not None and ack != "auto":
+        # No more than we will take: the rest stays free for other consumers.
+        headers.setdefault("prefetch-count", str(min(count, 1000)))
+    received = 0
+    with Client(target) as client:
+        client.subscribe(destination, ack=ack, headers=headers)
+        try:
+            while count is None or received < count:
+                message = client.next_message(timeout_seconds)
+                if message is None:
+                    break
+                _print(message, output, show_headers)
+                # After it is printed: a broken pipe must not cost a message.
+                if ack != "auto":
+                    client.acknowledge(message)
+                received += 1
+        except KeyboardInterrupt:
+            click.echo(f"{received} messages received", err=True)
+    if count is not None and received < count:
+        fail(Exit.INCOMPLETE, f"{received} of {count} messages came, then none for {timeout_seconds:g} s")
+
+
+def _print(message: Event, output: str, show_headers: bool) -> None:
+    stdout = sys.stdout.buffer
+    if output == "body":
+        stdout.write(message.body)
+    elif output == "json":
+        shown: dict[str, Any] = {"headers": dict(message.headers)}
+        try:
+            shown["body"] = message.body.decode("utf-8")
+        except UnicodeDecodeError:
+            shown["body_base64"] = base64.b64encode(message.body).decode("ascii")
+        stdout.write(json.dumps(shown, ensure_ascii=False).encode("utf-8") + b"\n")
+    else:
+        if show_headers:
+            lines = "".join(f"{name}: {value}\n" for name, value in message.headers.items())
+            stdout.write(lines.encode("utf-8") + b"\n")
+        stdout.write(message.body + b"\n")
+    stdout.flush()

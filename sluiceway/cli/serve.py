@@ -1,0 +1,120 @@
+"""`sluiceway serve`: a broker in the foreground."""
+
+from __future__ import annotations
+
+import errno
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sluiceway.cli.exits import Exit, fail
+
+
+@click.command()
+@click.option(
+    "--listen",
+    "addresses",
+    metavar="HOST:PORT",
+    multiple=True,
+    help="Listen here instead of on the configured addresses; may be repeated. Port 0: any free one.",
+)
+@click.option(
+    "--data", "data_dir", metavar="DIR", help="Folder for what outlives the process [default: ./sluiceway-data]."
+)
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="SLUICEWAY_CONFIG",
+    help="Configuration file (TOML); see `sluiceway config`.",
+)
+@click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error [default: info].")
+@click.option("--log-format", metavar="FORMAT", help="json, console, or auto: console on a terminal [default: auto].")
+def serve(
+    addresses: tuple[str, ...], data_dir: str | None, file: Path | None, log_level: str | None, log_format: str | None
+) -> None:
+    """Run a broker until Ctrl-C or SIGTERM.
+
+    When it is ready it prints one line for each listener on standard output, with the port that it really has:
+
+    \b
+      sluiceway ready: stomp://127.0.0.1:61613
+
+    Logs go to standard error. Settings come from the file, then SLUICEWAY_SECTION__KEY variables, then these flags.
+
+    \b
+    Examples:
+      sluiceway serve
+      sluiceway serve --listen 0.0.0.0:61613 --listen '[::]:61613'
+      sluiceway serve --listen 127.0.0.1:0 --log-level debug
+      sluiceway serve --config sluiceway.toml
+      SLUICEWAY_LOGS__FORMAT=json sluiceway serve
+    """
+    from sluiceway import logs
+    from sluiceway.config import ConfigError, load
+    from sluiceway.config.sources import Layer
+
+    flags = []
+    if addresses:
+        flags.append(Layer("--listen", {"listeners": list(addresses)}))
+    if data_dir is not None:
+        flags.append(Layer("--data", {"broker": {"data_dir": data_dir}}))
+    if log_level is not None:
+        flags.append(Layer("--log-level", {"logs": {"level": log_level}}))
+    if log_format is not None:
+        flags.append(Layer("--log-format", {"logs": {"format": log_format}}))
+    try:
+        config = load(file, environment=os.environ, flags=flags)
+    except ConfigError as error:
+        fail(Exit.USAGE, f"the configuration can't be used:\n{error}")
+    logs.configure(config.logs.level, config.logs.format)
+
+    import trio
+
+    from sluiceway.broker import ListenError
+    from sluiceway.broker import serve as serve_until_signalled
+
+    refused: list[ListenError] = []
+    try:
+        trio.run(partial(serve_until_signalled, config, on_ready=_announce))
+    except* ListenError as group:  # also a bare one, if it left no nursery
+        refused.extend(_leaves(group))
+    if refused:
+        fail(Exit.LISTEN, "\n".join(_why(error) for error in refused))
+
+
+def _announce(urls: list[str]) -> None:
+    """One line for each listener, at once: whoever started us may be waiting for it."""
+    for url in urls:
+        click.echo(f"sluiceway ready: {url}")
+
+
+def _leaves(group: BaseExceptionGroup[Any]) -> list[Any]:
+    found: list[Any] = []
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            found.extend(_leaves(error))
+        else:
+            found.append(error)
+    return found
+
+
+def _why(error: Any) -> str:
+    """What happened and what to do: the address, the reason, the remedy."""
+    said = f"cannot listen on {error.address}: {error.reason}."
+    code = getattr(error.reason, "errno", None) or error.errno
+    port = str(error.address).rpartition(":")[2]
+    if code == errno.EADDRINUSE:
+        return (
+            f"{said}\nPort {port} is taken by another program, perhaps another broker: `ss -ltnp 'sport = :{port}'` "
+            f"shows which. "
+            "Stop it, or choose another port: --listen 127.0.0.1:0 takes any free one."
+        )
+    if code == errno.EACCES:
+        return f"{said}\nPorts below 1024 belong to root: choose another, such as --listen 127.0.0.1:61613."
+    if code == errno.EADDRNOTAVAIL:
+        return f"{said}\nThis machine has no such address: 127.0.0.1 is itself alone, 0.0.0.0 every interface it has."
+    return f"{said}\nChoose another address with --listen HOST:PORT."

@@ -1,0 +1,79 @@
+"""`sluiceway stat`: asks a running broker for its flow map.
+
+A request over STOMP like any other: SEND to /sluiceway/stat with a temporary reply queue; the reply's body is JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from sluiceway.cli.exits import Exit, fail
+from sluiceway.cli.messages import broker_options
+
+if TYPE_CHECKING:
+    from sluiceway.cli.client import Client, Target
+
+REQUEST_DESTINATION: Final = "/sluiceway/stat"
+REPLY_DESTINATION: Final = "/temp-queue/stat"
+REPLY_SECONDS: Final = 10.0
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the broker's answer as JSON, for programs.")
+@click.option("--watch", is_flag=True, help="Ask again every --interval seconds until Ctrl-C.")
+@click.option(
+    "--interval", "interval_seconds", type=click.FloatRange(min=0.1), default=2.0, show_default=True, metavar="SECONDS"
+)
+@click.option("--all", "show_all", is_flag=True, help="Print every row, not only the busiest.")
+@broker_options
+def stat(target: Target, as_json: bool, watch: bool, interval_seconds: float, show_all: bool) -> None:
+    """Show what a broker holds, who waits for whom, and what holds everybody up.
+
+    \b
+    Examples:
+      sluiceway stat
+      sluiceway stat --watch --interval 1
+      sluiceway stat --json | jq .bottlenecks
+      sluiceway stat --url stomp://admin@broker.example:61613
+    """
+    from rich.console import Console
+
+    from sluiceway.cli.client import Client
+    from sluiceway.cli.stat_view import render
+
+    console = Console()
+    with Client(target) as client:
+        client.subscribe(REPLY_DESTINATION, ack="auto", headers={})
+        try:
+            while True:
+                report = ask(client)
+                if as_json:
+                    click.echo(json.dumps(report, ensure_ascii=False))
+                else:
+                    if watch:
+                        console.clear()
+                    render(report, console, rows_max=None if show_all else 20)
+                if not watch:
+                    return
+                time.sleep(interval_seconds)
+        except KeyboardInterrupt:
+            return
+
+
+def ask(client: Client) -> dict[str, Any]:
+    """One request and its answer; `client` is subscribed to the reply queue."""
+    client.send(REQUEST_DESTINATION, b"", {"reply-to": REPLY_DESTINATION}, receipt=False)
+    reply = client.next_message(REPLY_SECONDS)
+    if reply is None:
+        fail(Exit.CONNECT, f"{client.target.url} did not answer within {REPLY_SECONDS:g} s: is it a Sluiceway broker?")
+    try:
+        report = json.loads(reply.body)
+    except ValueError:
+        report = None
+    if not isinstance(report, dict):
+        fail(Exit.CONNECT, f"{client.target.url} did not answer with JSON: is it a Sluiceway broker of this version?")
+    return report

@@ -1,0 +1,186 @@
+"""Draws the answer of `sluiceway stat`: what is wrong first, then who waits for whom in words, then tables.
+
+The answer is JSON of a broker that may be older or newer than this command, so every key may be missing: what is not
+there is not drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from flow.words import age_in_words, size_in_words
+
+CHAINS_MAX: Final = 5
+
+
+def render(report: Mapping[str, Any], console: Console, *, rows_max: int | None = 20) -> None:
+    """Prints the report. `rows_max`: rows per table, the busiest first; None: all."""
+    _header(report, console)
+    _bottleneck(report, console)
+    _chains(report, console, None if rows_max is None else CHAINS_MAX)
+    _table(
+        console, "Destinations", _DESTINATIONS, _rows(report, "destinations", ("depth_count", "added_count")), rows_max
+    )
+    _table(
+        console, "Connections", _CONNECTIONS, _rows(report, "connections", ("blocked_seconds", "in_bytes")), rows_max
+    )
+    _dispatcher(report, console)
+
+
+def bottleneck_line(report: Mapping[str, Any]) -> str:
+    """The one sentence that says what holds the broker up, or that nothing does."""
+    cycles = _list(report, "cycles")
+    if cycles:
+        return f"a cycle, which never resolves by itself: {_words(cycles[0])}"
+    bottlenecks = _list(report, "bottlenecks")
+    if bottlenecks:
+        return f"bottleneck: {_words(bottlenecks[0])}"
+    return "nobody waits for anybody"
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def _header(report: Mapping[str, Any], console: Console) -> None:
+    broker = _mapping(report, "broker")
+    said = [f"[bold]{escape(str(broker.get('name', 'broker')))}[/]"]
+    if "version" in broker:
+        said.append(f"version {escape(str(broker['version']))}")
+    if _is_number(broker.get("uptime_seconds")):
+        said.append(f"up {age_in_words(broker['uptime_seconds'])}")
+    if _is_number(report.get("used_bytes")):
+        said.append(f"{size_in_words(report['used_bytes'])} held by limiters")
+    if _is_number(broker.get("rss_bytes")):
+        said.append(f"{size_in_words(broker['rss_bytes'])} of memory")
+    console.print(", ".join(said), highlight=False)
+
+
+def _bottleneck(report: Mapping[str, Any], console: Console) -> None:
+    line = bottleneck_line(report)
+    troubled = bool(_list(report, "cycles") or _list(report, "bottlenecks"))
+    console.print(f"[{'bold red' if troubled else 'green'}]{escape(line)}[/]", highlight=False, soft_wrap=True)
+
+
+def _chains(report: Mapping[str, Any], console: Console, chains_max: int | None) -> None:
+    chains = _list(report, "chains")
+    shown = chains[:chains_max]
+    for chain in shown:
+        console.print(f"  {escape(_words(chain))}", highlight=False, soft_wrap=True)
+    if len(chains) > len(shown):
+        console.print(f"  … and {len(chains) - len(shown):,} more that wait (--all)", highlight=False)
+
+
+def _dispatcher(report: Mapping[str, Any], console: Console) -> None:
+    dispatcher = _mapping(report, "dispatcher")
+    if not dispatcher:
+        return
+    said = []
+    if _is_number(dispatcher.get("dispatches_count")):
+        said.append(f"{dispatcher['dispatches_count']:,} dispatches")
+    if _is_number(dispatcher.get("longest_dispatch_seconds")):
+        label = dispatcher.get("longest_dispatch_label")
+        by = f" ({escape(str(label))})" if label else ""
+        said.append(f"longest {age_in_words(dispatcher['longest_dispatch_seconds'])}{by}")
+    ready = dispatcher.get("ready_count")
+    if isinstance(ready, list) and all(_is_number(count) for count in ready):
+        said.append(f"{sum(ready):,} ready")
+    if _is_number(dispatcher.get("timers_count")):
+        said.append(f"{dispatcher['timers_count']:,} timers")
+    if said:
+        console.print(f"dispatcher: {', '.join(said)}", highlight=False)
+
+
+Column = tuple[str, str, Callable[[Any], str]]
+"""Key in the report, heading, how a value is said."""
+
+
+def _count(value: Any) -> str:
+    return f"{value:,}" if _is_number(value) else str(value)
+
+
+def _size(value: Any) -> str:
+    return size_in_words(value) if _is_number(value) else str(value)
+
+
+def _age(value: Any) -> str:
+    return age_in_words(value) if _is_number(value) else str(value)
+
+
+_DESTINATIONS: Final[Sequence[Column]] = (
+    ("name", "destination", str),
+    ("depth_count", "holds", _count),
+    ("depth_bytes", "size", _size),
+    ("unsettled_count", "unsettled", _count),
+    ("subscriptions_count", "consumers", _count),
+    ("producers_count", "producers", _count),
+    ("added_count", "in", _count),
+    ("settled_count", "settled", _count),
+    ("dropped_count", "dropped", _count),
+    ("expired_count", "expired", _count),
+    ("oldest_age_seconds", "oldest", _age),
+)
+_CONNECTIONS: Final[Sequence[Column]] = (
+    ("name", "connection", str),
+    ("peer", "peer", str),
+    ("login", "login", str),
+    ("version", "STOMP", str),
+    ("subscriptions_count", "subscriptions", _count),
+    ("unsettled_count", "unsettled", _count),
+    ("in_bytes", "received", _size),
+    ("out_bytes", "sent", _size),
+    ("outbound_bytes", "waiting to be sent", _size),
+    ("stash_bytes", "parked", _size),
+    ("blocked_seconds", "blocked", _age),
+    ("idle_seconds", "idle", _age),
+)
+
+
+def _table(
+    console: Console, title: str, columns: Sequence[Column], rows: list[Mapping[str, Any]], rows_max: int | None
+) -> None:
+    """A table of the columns that at least one row has something in."""
+    if not rows:
+        return
+    present = [column for column in columns if any(row.get(column[0]) is not None for row in rows)]
+    table = Table(title=f"{title}: {len(rows):,}", title_justify="left", header_style="bold")
+    for _key, heading, say in present:
+        table.add_column(heading, justify="left" if say is str else "right", overflow="fold")
+    shown = rows[:rows_max]
+    for row in shown:
+        table.add_row(*("" if row.get(key) is None else escape(say(row[key])) for key, _heading, say in present))
+    console.print(table)
+    if len(rows) > len(shown):
+        console.print(f"  … and {len(rows) - len(shown):,} more (--all)", highlight=False)
+
+
+# -- reading what may be missing ---------------------------------------------------------------------------------------
+
+
+def _rows(report: Mapping[str, Any], key: str, busiest: Sequence[str]) -> list[Mapping[str, Any]]:
+    def rank(row: Mapping[str, Any]) -> tuple[float, ...]:
+        return tuple(-row[name] if _is_number(row.get(name)) else 0.0 for name in busiest)
+
+    return sorted((row for row in _list(report, key) if isinstance(row, Mapping)), key=rank)
+
+
+def _list(report: Mapping[str, Any], key: str) -> list[Any]:
+    value = report.get(key)
+    return value if isinstance(value, list) else []
+
+
+def _mapping(report: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = report.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _words(item: Any) -> str:
+    return str(item.get("words", item)) if isinstance(item, Mapping) else str(item)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,286 @@
+"""What can be configured: one frozen object per section, composed in `Config`.
+
+Each field carries its documentation as metadata: `doc` (meaning, the default's reason, the trade-off), `unit`, and
+`secret` where the value must not be shown. Sizes are bytes and durations seconds or milliseconds, as the name says;
+`units` reads "64 MiB" and "30 s" for them. Validators say what is allowed in words that name the field. The objects of
+other folders (`StompLimits`, `QueuePolicy`, `DispatcherConfig`) follow the same convention and live with the code that
+they govern.
+
+Not here: reading files (`sources`), turning plain data into these (`structure`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from dispatcher.config import DispatcherConfig
+from protocols.stomp.limits import StompLimits
+from queues import names
+from queues.policy import QueuePolicy
+
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+LOG_FORMATS: Final = ("auto", "json", "console")
+DEFAULT_ADDRESS: Final = "127.0.0.1:61613"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT` or `[IPv6]:PORT`. Raises ValueError that says how an address is written."""
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:\[\]]+)):([0-9]{1,5})", address)
+    if match is None or int(match[3]) > 65_535:
+        raise ValueError(
+            f"{address!r} is not an address: write HOST:PORT or [IPv6]:PORT, such as 127.0.0.1:61613, 0.0.0.0:61613 "
+            "(all interfaces), [::1]:61613; port 0 takes any free one"
+        )
+    return match[1] or match[2], int(match[3])
+
+
+def _address(_instance: object, _attribute: attrs.Attribute[str], value: str) -> None:
+    split_address(value)
+
+
+def _at_least(least: float) -> Any:
+    def check(_instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
+        if not value >= least:
+            raise ValueError(f"{attribute.name} must be {least:g} or more, got {value!r}")
+
+    return check
+
+
+def _one_of(allowed: tuple[str, ...]) -> Any:
+    def check(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
+        if value not in allowed:
+            raise ValueError(f"{attribute.name} must be one of {', '.join(allowed)}, got {value!r}")
+
+    return check
+
+
+def _not_blank(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
+    if not value.strip():
+        raise ValueError(f"{attribute.name} must not be empty")
+
+
+def _about(doc: str, unit: str = "", *, secret: bool = False) -> dict[str, object]:
+    """The metadata of a documented field."""
+    return {"doc": doc, "unit": unit, "secret": secret}
+
+
+def _field(default: Any, unit: str, doc: str, validator: Any = None, converter: Any = None) -> Any:
+    """A documented field with a plain default."""
+    return attrs.field(default=default, validator=validator, converter=converter, metadata=_about(doc, unit))
+
+
+@attrs.frozen
+class Listener:
+    """One address that clients connect to, with what it allows them. There may be several, each with its own limits."""
+
+    address: str = _field(
+        DEFAULT_ADDRESS,
+        "",
+        "Where to listen: `HOST:PORT` or `[IPv6]:PORT`; port 0 takes any free one. The default is STOMP's usual port, "
+        "reachable from this machine only: a broker that is open to a network should have users first. "
+        "`0.0.0.0:61613` is every interface.",
+        _address,
+    )
+    name: str = _field("", "", "How logs and statistics call this listener. Empty: its address.")
+    connections_max: int = _field(
+        20_000,
+        "count",
+        "Connections at a time; the next one is closed at once, so that those that are there keep their memory and "
+        "file descriptors. The default is twice what one process is meant to serve; the limit of open files (`ulimit "
+        "-n`) must allow it.",
+        _at_least(1),
+    )
+    limits: StompLimits = attrs.field(
+        factory=StompLimits, metadata=_about("What one connection may ask for; see the table of limits.")
+    )
+
+    @property
+    def host(self) -> str:
+        """The host of `address`, an IPv6 one without its brackets."""
+        return split_address(self.address)[0]
+
+    @property
+    def port(self) -> int:
+        """The port of `address`; 0: any free one."""
+        return split_address(self.address)[1]
+
+    @property
+    def label(self) -> str:
+        """`name`, or else `address`."""
+        return self.name or self.address
+
+
+def _pattern(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
+    if not value.startswith("/"):
+        raise ValueError(
+            f"{attribute.name} must be a full destination or pattern such as /queue/orders, /queue/orders.>, /topic/* "
+            f"or />, got {value!r}"
+        )
+    # DestinationNameError is a ValueError, and says what is wrong with the name. A misplaced `>` shows when the pattern
+    # is used.
+    names.parse(value).matches("/queue/x")
+
+
+@attrs.frozen
+class DestinationPolicy:
+    """Settings for the destinations that match a pattern; whatever it does not name stays as it was."""
+
+    match: str = attrs.field(
+        validator=_pattern,
+        metadata=_about(
+            "The destinations that this entry is for: a full name, or a pattern with `*` for one level and a last "
+            "`>` for one or more (levels are parted by `.` or `/`): `/queue/orders.>`, `/topic/*`, `/>` for all. All "
+            "entries that match apply, from top to bottom, so put the general ones first."
+        ),
+    )
+    settings: Mapping[str, Any] = attrs.field(factory=dict, converter=dict, hash=False)
+    """Fields of `QueuePolicy` to change."""
+
+    def __attrs_post_init__(self) -> None:
+        self.apply(QueuePolicy())
+
+    def apply(self, policy: QueuePolicy) -> QueuePolicy:
+        """That policy with these settings. Raises ValueError or TypeError for settings that can't be."""
+        return attrs.evolve(policy, **self.settings)
+
+    def matches(self, address: names.Address) -> bool:
+        """Whether this entry is for that destination."""
+        return names.parse(self.match).matches(address.canonical)
+
+
+@attrs.frozen
+class BrokerConfig:
+    """The broker as a whole."""
+
+    name: str = _field(
+        "sluiceway",
+        "",
+        "How this broker calls itself in logs and statistics; give each its own if there are several.",
+        _not_blank,
+    )
+    data_dir: Path = _field(
+        Path("sluiceway-data"),
+        "",
+        "Folder for what must outlive the process. Relative to the working directory. Created when something is first "
+        "stored, not before. One broker at a time may use it.",
+        converter=Path,
+    )
+    shutdown_seconds: float = _field(
+        10.0,
+        "seconds",
+        "After SIGTERM or Ctrl-C: how long connections may take to end in good order (what was received is processed, "
+        "what was written is read by the peer) before they are cut. The default fits the grace period of the usual "
+        "process supervisors; 0 cuts at once.",
+        _at_least(0),
+    )
+    destinations_max: int = _field(
+        100_000,
+        "count",
+        "Destinations at a time. Bounds what clients that make up names can cost (some kilobytes each); those that "
+        "are empty and idle are forgotten by themselves (`auto_delete_seconds`).",
+        _at_least(1),
+    )
+
+
+@attrs.frozen
+class LogsConfig:
+    """What is logged, and how."""
+
+    level: str = _field(
+        "info",
+        "",
+        "The least level that is logged: `debug`, `info`, `warning`, `error`. `info` is a few lines per connection at "
+        "most, never one per message; `debug` shows every refused frame.",
+        _one_of(LOG_LEVELS),
+    )
+    format: str = _field(
+        "auto",
+        "",
+        "`json`: one object per line, for machines. `console`: aligned and coloured, for people. `auto`: `console` on "
+        "a terminal, else `json`. Logs go to standard error, times are UTC.",
+        _one_of(LOG_FORMATS),
+    )
+
+
+@attrs.frozen
+class SecurityConfig:
+    """Who may connect."""
+
+    users: Mapping[str, str] = attrs.field(
+        factory=dict,
+        converter=dict,
+        repr=False,
+        hash=False,
+        metadata=_about(
+            "Logins and their passcodes. Empty: everybody may connect, with any login or none, which is meant for a "
+            "broker that only this "
+            "machine reaches. The passcodes are plain text: keep the file to yourself (`chmod 600`).",
+            secret=True,
+        ),
+    )
+
+
+def _section(cls: type, doc: str) -> Any:
+    return attrs.field(factory=cls, metadata=_about(doc))
+
+
+def _listeners(listeners: Sequence[Listener]) -> tuple[Listener, ...]:
+    return tuple(listeners)
+
+
+def _policies(policies: Sequence[DestinationPolicy]) -> tuple[DestinationPolicy, ...]:
+    return tuple(policies)
+
+
+def _labels_differ(_instance: object, _attribute: attrs.Attribute[Any], value: tuple[Listener, ...]) -> None:
+    if not value:
+        raise ValueError("listeners must not be empty: without one nobody can connect")
+    seen: set[str] = set()
+    for listener in value:
+        # Port 0 is another port each time.
+        if listener.label in seen and not (listener.port == 0 and not listener.name):
+            raise ValueError(f"two listeners are called {listener.label!r}: give each its own address and name")
+        seen.add(listener.label)
+
+
+@attrs.frozen
+class Config:
+    """The whole configuration of a broker. `Config()` is a good one: open to this machine, on STOMP's usual port."""
+
+    broker: BrokerConfig = _section(BrokerConfig, "The broker as a whole.")
+    logs: LogsConfig = _section(LogsConfig, "What is logged, and how.")
+    security: SecurityConfig = _section(SecurityConfig, "Who may connect.")
+    dispatcher: DispatcherConfig = _section(
+        DispatcherConfig,
+        "How the dispatch loop shares out its time. The defaults are measured; few need to change them.",
+    )
+    listeners: tuple[Listener, ...] = attrs.field(
+        default=(Listener(),),
+        converter=_listeners,
+        validator=_labels_differ,
+        metadata=_about("Addresses that clients connect to; at least one."),
+    )
+    destinations: tuple[DestinationPolicy, ...] = attrs.field(
+        default=(),
+        converter=_policies,
+        metadata=_about(
+            "Limits and habits of destinations, by pattern. Every entry that matches applies, from top to bottom; "
+            "what none names has the default below."
+        ),
+    )
+
+    def policy_for(self, address: names.Address) -> QueuePolicy:
+        """The policy of one destination: the defaults, then every matching entry from top to bottom. O(entries)."""
+        policy = QueuePolicy()
+        for entry in self.destinations:
+            if entry.matches(address):
+                policy = entry.apply(policy)
+        return policy
+
+
+attrs.resolve_types(Config)  # the other modules walk the fields by their types

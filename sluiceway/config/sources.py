@@ -1,0 +1,133 @@
+"""Where the configuration comes from: a TOML file, the environment over it, flags over both.
+
+A layer is nested plain data with a name. Layers are merged table by table; lists and single values replace what was
+there. Each value remembers its layer, so that a mistake is reported with the file, variable or flag in which it was
+made.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from sluiceway.config.model import Config
+from sluiceway.config.structure import ConfigError, InvalidData, KeyPath, Problem, structure
+
+ENVIRONMENT_PREFIX: Final = "SLUICEWAY_"
+SECRET_KEYS: Final = frozenset(
+    (section.name, field.name)
+    for section in attrs.fields(Config)
+    for field in (attrs.fields(section.type) if section.type is not None and attrs.has(section.type) else ())
+    if field.metadata.get("secret")
+)
+_LISTS: Final = ("listeners", "destinations")
+_VALUE_LENGTH_MAX: Final = 80
+
+
+@attrs.frozen
+class Layer:
+    """What one source says."""
+
+    source: str
+    """For people: "sluiceway.toml", "environment variable SLUICEWAY_LOGS__LEVEL", "--listen"."""
+    data: Mapping[str, Any]
+
+
+def load(
+    file: Path | None = None, *, environment: Mapping[str, str] | None = None, flags: Sequence[Layer] = ()
+) -> Config:
+    """Makes a configuration from its sources, each over the one before: defaults, `file`, `environment`, `flags`.
+
+    :param file: a TOML file; None: no file.
+    :param environment: `SLUICEWAY_SECTION__KEY` and `SLUICEWAY_LISTENERS`; other variables are left alone. None: none
+        (the caller passes `os.environ` if that is what it wants).
+    :param flags: one layer per flag.
+    :raises ConfigError: all mistakes, one line each.
+    """
+    layers: list[Layer] = []
+    if file is not None:
+        layers.append(Layer(str(file), _read(file)))
+    layers.extend(environment_layers(environment or {}))
+    layers.extend(flags)
+    merged: dict[str, Any] = {}
+    origins: dict[KeyPath, str] = {}
+    for layer in layers:
+        _merge(merged, layer.data, layer.source, (), origins)
+    try:
+        return structure(merged, Config)
+    except InvalidData as error:
+        lines = [_in_words(problem, merged, origins) for problem in error.problems]
+        raise ConfigError("\n".join(lines)) from error
+
+
+def environment_layers(environment: Mapping[str, str]) -> list[Layer]:
+    """`SLUICEWAY_LOGS__LEVEL=debug` as a layer that sets `logs.level`; `SLUICEWAY_LISTENERS` and
+    `SLUICEWAY_DESTINATIONS` whole.
+    """
+    layers = []
+    for name in sorted(environment):
+        if not name.startswith(ENVIRONMENT_PREFIX):
+            continue
+        parts = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
+        if len(parts) == 1 and parts[0] not in _LISTS:
+            continue  # SLUICEWAY_URL and the like are not configuration
+        data: Any = environment[name]
+        for part in reversed(parts):
+            data = {part: data}
+        layers.append(Layer(f"environment variable {name}", data))
+    return layers
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{file}: there is no such file; `sluiceway config > {file}` writes one with all defaults"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{file}: can't be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file}: is not UTF-8 (byte {error.start}); save it as UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file}: is not TOML: {error}") from error
+
+
+def _merge(
+    into: dict[str, Any], data: Mapping[str, Any], source: str, path: KeyPath, origins: dict[KeyPath, str]
+) -> None:
+    for key, value in data.items():
+        here = (*path, key)
+        if isinstance(value, Mapping):
+            below = into.get(key)
+            if not isinstance(below, dict):
+                into[key] = below = {}
+                origins[here] = source
+            _merge(below, value, source, here, origins)
+        else:
+            into[key] = value
+            origins[here] = source
+
+
+def _in_words(problem: Problem, data: Any, origins: Mapping[KeyPath, str]) -> str:
+    path = problem.path
+    source = next((origins[path[:end]] for end in range(len(path), 0, -1) if path[:end] in origins), "configuration")
+    value = data
+    for part in path:
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):  # a missing key; or text that stands for a list
+            return f"{source}: {problem.key}: {problem.what}"
+    if path[:2] in SECRET_KEYS:
+        said = "(not shown)"
+    elif isinstance(value, dict | list):
+        return f"{source}: {problem.key}: {problem.what}"
+    else:
+        said = repr(value)
+        if len(said) > _VALUE_LENGTH_MAX:
+            said = said[:_VALUE_LENGTH_MAX] + "…"
+    return f"{source}: {problem.key} = {said}: {problem.what}"

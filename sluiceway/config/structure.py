@@ -1,0 +1,318 @@
+"""Plain data (from TOML, JSON or text) to the configuration objects, with all mistakes named at once.
+
+cattrs makes a structuring function for each class from its annotations and collects what fails; each field gets a hook
+that knows its unit, reads text (from the environment) and runs the field's validator, so that an error carries the path
+of its key. Unknown keys are errors with the nearest known one as a suggestion.
+
+Not here: where values come from; `sources` turns a `Problem`'s path into the file or variable that set it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import attrs
+import cattrs
+from cattrs.gen import make_dict_structure_fn, override
+
+from queues.policy import QueuePolicy
+from sluiceway.config.model import Config, DestinationPolicy, Listener
+from sluiceway.config.units import parse_bytes, parse_ms, parse_seconds
+
+T = TypeVar("T")
+KeyPath = tuple[str | int, ...]
+"""Names and list indices from the top: ("listeners", 0, "address")."""
+
+
+class ConfigError(Exception):
+    """The configuration can't be used. The message has one line per mistake: where it was made, the key, the value,
+    what is allowed.
+    """
+
+
+@attrs.frozen
+class Problem:
+    """One mistake in the data."""
+
+    path: KeyPath
+    what: str
+    """What is wrong and what is allowed; never holds the value of a secret."""
+
+    @property
+    def key(self) -> str:
+        """The path as people write it: `listeners[0].address`."""
+        return key_in_words(self.path)
+
+
+class InvalidData(Exception):
+    """The data is not a configuration; `problems` says why, at least one."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("; ".join(f"{problem.key}: {problem.what}" for problem in problems))
+        self.problems = problems
+
+
+def key_in_words(path: KeyPath) -> str:
+    """`("listeners", 0, "address")` as `listeners[0].address`."""
+    said = ""
+    for part in path:
+        said += f"[{part}]" if isinstance(part, int) else f".{part}" if said else part
+    return said or "(top level)"
+
+
+def structure(data: Mapping[str, Any], cls: type[T]) -> T:
+    """Makes a `cls` (a `Config` or one of its parts) from plain data.
+
+    Text is accepted for every value: sizes and durations with units, "none" where a value may be missing, lists as JSON
+    or separated by commas, tables as JSON or `key=value` separated by commas.
+
+    :raises InvalidData: with all problems found.
+    """
+    try:
+        return _CONVERTER.structure(data, cls)
+    except (cattrs.BaseValidationError, ValueError, TypeError) as error:
+        raise InvalidData(list(_problems(error, ()))) from error
+
+
+# -- fields ------------------------------------------------------------------------------------------------------------
+
+_CONVERTER: Final = cattrs.Converter(detailed_validation=True)
+_PARSE_BY_UNIT: Final[dict[str, Callable[[str], float]]] = {
+    "bytes": parse_bytes,
+    "seconds": parse_seconds,
+    "ms": parse_ms,
+    "milliseconds": parse_ms,
+}
+_UNSET: Final = object()
+
+
+def _structure_int(value: Any, _type: Any) -> int:
+    if isinstance(value, str):
+        try:
+            return int(value)
+        except ValueError:
+            raise ValueError("must be a whole number") from None
+    if isinstance(value, float) and value == int(value):
+        return int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError("must be a whole number")
+    return value
+
+
+def _structure_float(value: Any, _type: Any) -> float:
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            raise ValueError("must be a number") from None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ValueError("must be a number")
+    return float(value)
+
+
+def _structure_bool(value: Any, _type: Any) -> bool:
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
+
+
+def _structure_str(value: Any, _type: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be text in quotes")
+    return value
+
+
+def _structure_path(value: Any, _type: Any) -> Path:
+    if not isinstance(value, str | Path) or not str(value):
+        raise ValueError("must be the path of a folder, as text in quotes")
+    return Path(value)
+
+
+def _list_of_text(text: str) -> Any:
+    if not text.lstrip().startswith("["):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    return _json(text)
+
+
+def _table_of_text(text: str) -> Any:
+    if text.lstrip().startswith("{"):
+        return _json(text)
+    table = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise ValueError("must be a JSON object, or key=value pairs separated by commas")
+        table[key.strip()] = value.strip()
+    return table
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"looks like JSON, but is not ({error.msg} at character {error.pos + 1})") from None
+
+
+def _field_hook(attribute: attrs.Attribute[Any], kind: Any) -> Callable[[Any, Any], Any]:
+    """Structures one field: text by unit and type first, then by type, then the field's own validator."""
+    parse = _PARSE_BY_UNIT.get(attribute.metadata.get("unit", ""))
+    origin = typing.get_origin(kind)
+    optional = origin in (typing.Union, types.UnionType) and type(None) in typing.get_args(kind)
+
+    def hook(value: Any, _type: Any) -> Any:
+        if isinstance(value, str):
+            if optional and value.strip().lower() == "none":
+                value = None
+            elif parse is not None:
+                value = parse(value)
+            elif origin is tuple:
+                value = _list_of_text(value)
+            elif origin is Mapping:
+                value = _table_of_text(value)
+        if origin is tuple and not isinstance(value, list | tuple):
+            raise ValueError("must be a list")
+        if origin is Mapping and not isinstance(value, Mapping):
+            raise ValueError("must be a table")
+        result = _CONVERTER.structure(value, kind)
+        if attribute.validator is not None:
+            # Ours look at the value alone, so they can run before there is an instance; the error then names this very
+            # key.
+            attribute.validator(None, attribute, result)
+        return result
+
+    return hook
+
+
+# -- classes -----------------------------------------------------------------------------------------------------------
+
+
+def _class_hook(cls: type[Any]) -> Callable[[Any, Any], Any]:
+    hints = typing.get_type_hints(cls)
+    hooks = {
+        attribute.name: override(
+            struct_hook=_field_hook(attribute.metadata.get("like", attribute), hints[attribute.name])
+        )
+        for attribute in attrs.fields(cls)
+    }
+    make = make_dict_structure_fn(cls, _CONVERTER, _cattrs_forbid_extra_keys=True, **hooks)  # type: ignore[arg-type]
+
+    def hook(value: Any, _type: Any) -> Any:
+        if isinstance(value, str) and value.lstrip().startswith("{"):
+            value = _json(value)
+        if not isinstance(value, Mapping):
+            raise ValueError("must be a table")
+        return make(value, cls)
+
+    return hook
+
+
+def _listener_hook() -> Callable[[Any, Any], Any]:
+    whole = _class_hook(Listener)
+
+    def hook(value: Any, kind: Any) -> Any:
+        if isinstance(value, str) and not value.lstrip().startswith("{"):
+            value = {"address": value}  # the short form: listeners = ["127.0.0.1:61613"]
+        return whole(value, kind)
+
+    return hook
+
+
+def _policy_entry() -> type[Any]:
+    """A class with `match` and every field of `QueuePolicy`, each of which may be left out."""
+    hints = typing.get_type_hints(QueuePolicy)
+    fields: dict[str, Any] = {
+        "match": attrs.field(type=str, metadata={"like": attrs.fields(DestinationPolicy).match}),
+    }
+    for attribute in attrs.fields(QueuePolicy):
+        fields[attribute.name] = attrs.field(default=_UNSET, type=hints[attribute.name], metadata={"like": attribute})
+    made: type[Any] = attrs.make_class("DestinationEntry", fields)
+    made.__annotations__ = {"match": str, **{name: hints[name] for name in fields if name != "match"}}
+    return made
+
+
+def _policy_hook() -> Callable[[Any, Any], DestinationPolicy]:
+    entry_class = _policy_entry()
+    whole = _class_hook(entry_class)
+
+    def hook(value: Any, _type: Any) -> DestinationPolicy:
+        given = attrs.asdict(whole(value, entry_class), recurse=False)
+        return DestinationPolicy(
+            given.pop("match"), {key: setting for key, setting in given.items() if setting is not _UNSET}
+        )
+
+    return hook
+
+
+_CONVERTER.register_structure_hook(int, _structure_int)
+_CONVERTER.register_structure_hook(float, _structure_float)
+_CONVERTER.register_structure_hook(bool, _structure_bool)
+_CONVERTER.register_structure_hook(str, _structure_str)
+_CONVERTER.register_structure_hook(Path, _structure_path)
+_CONVERTER.register_structure_hook_factory(attrs.has, _class_hook)
+_CONVERTER.register_structure_hook(Listener, _listener_hook())
+_CONVERTER.register_structure_hook(DestinationPolicy, _policy_hook())
+
+
+# -- problems ----------------------------------------------------------------------------------------------------------
+
+
+def _problems(error: BaseException, path: KeyPath) -> Iterator[Problem]:
+    """Flattens what cattrs collected; the path is in the notes that it left on each error."""
+    for note in getattr(error, "__notes__", ()):
+        if isinstance(note, cattrs.AttributeValidationNote):
+            path = (*path, note.name)
+        elif isinstance(note, cattrs.IterableValidationNote):
+            path = (*path, note.index)
+    if isinstance(error, cattrs.ForbiddenExtraKeysError):
+        known = [attribute.name for attribute in attrs.fields(error.cl)]
+        for key in sorted(error.extra_fields):
+            yield Problem((*path, key), f"unknown key{_suggestion(key, path, known)}")
+    elif isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from _problems(part, path)
+    elif isinstance(error, KeyError):
+        yield Problem(path, "is missing, and has no default")
+    else:
+        yield Problem(path, str(error))
+
+
+def _suggestion(key: str, path: KeyPath, known: list[str]) -> str:
+    near = difflib.get_close_matches(key, known, 1)
+    if near:
+        return f"; did you mean {key_in_words((*path, near[0]))}?"
+    elsewhere = [candidate for candidate in known_keys() if candidate.rpartition(".")[2] == key]
+    if elsewhere:
+        return f"; did you mean {' or '.join(elsewhere)}?"
+    return f"; known here: {', '.join(known)}"
+
+
+def known_keys() -> list[str]:
+    """Every key there is: `broker.name`, `listeners[].limits.header_count_max`, `destinations[].memory_bytes`."""
+    keys: list[str] = []
+
+    def walk(cls: type[Any], prefix: str) -> None:
+        hints = typing.get_type_hints(cls)
+        for attribute in attrs.fields(cls):
+            kind = hints[attribute.name]
+            key = f"{prefix}{attribute.name}"
+            arguments = typing.get_args(kind)
+            if attrs.has(kind):
+                walk(kind, f"{key}.")
+            elif typing.get_origin(kind) is tuple and attrs.has(arguments[0]):
+                walk(_ENTRIES.get(arguments[0], arguments[0]), f"{key}[].")
+            else:
+                keys.append(key)
+
+    walk(Config, "")
+    return keys
+
+
+_ENTRIES: Final[dict[type[Any], type[Any]]] = {DestinationPolicy: _policy_entry()}

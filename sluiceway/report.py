@@ -1,0 +1,113 @@
+"""The state of a broker as plain data, for `sluiceway stat` and whoever else asks: numbers are what the parts count themselves.
+
+The flow map comes from the FlowManager; destinations add up their priority partitions. Made on request only: it costs nothing in between.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from protocols.connection import Connection
+from queues import Destination, Topic
+from sluiceway.version import VERSION
+
+if TYPE_CHECKING:
+    from sluiceway.broker import Broker
+
+
+def rss_bytes() -> int:
+    """Resident memory of this process now; where the system does not tell, its peak."""
+    try:
+        with open("/proc/self/statm", "rb") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+
+
+def stat_report(broker: Broker, *, uptime_seconds: float) -> dict[str, Any]:
+    """Everything, JSON-able."""
+    snapshot = broker.manager.snapshot()
+    return {
+        **snapshot.to_dict(),
+        "broker": {
+            "name": broker.config.broker.name,
+            "version": VERSION,
+            "uptime_seconds": uptime_seconds,
+            "rss_bytes": rss_bytes(),
+            "listeners": broker.urls,
+            "connections_count": len(broker.connections),
+            "unheard_count": broker.registry.unheard_count,
+        },
+        "destinations": [destination_report(d) for d in broker.registry.destinations.values()],
+        "connections": connection_reports(broker.connections, broker.clock()),
+        "dispatcher": attrs.asdict(broker.dispatcher.statistics()),
+    }
+
+
+def destination_report(destination: Destination) -> dict[str, Any]:
+    """One destination, its partitions added up."""
+    partitions = list(destination.queue.partitions.values())
+    statistics = [queue.statistics() for queue in partitions]
+    report: dict[str, Any] = {
+        "name": destination.name,
+        "kind": destination.address.kind.value,
+        "producers_count": destination.producers_count,
+        "subscriptions_count": len(destination.queue.attachments),
+        "idle_seconds": min(s.idle_seconds for s in statistics),
+    }
+    for name in (
+        "depth_count",
+        "depth_bytes",
+        "waiting_count",
+        "unsettled_count",
+        "overflow_count",
+        "added_count",
+        "settled_count",
+        "returned_count",
+        "dropped_count",
+        "expired_count",
+        "rejected_count",
+    ):
+        report[name] = sum(getattr(s, name) for s in statistics)
+    if destination.address.kind.is_topic:
+        report["unheard_count"] = sum(queue.unheard_count for queue in partitions if isinstance(queue, Topic))
+    return report
+
+
+def connection_reports(connections: Iterable[Connection], now_seconds: float) -> list[dict[str, Any]]:
+    """One entry per connection."""
+    reports = []
+    for connection in connections:
+        session = connection.session
+        blocked_since = [
+            since
+            for controller in session.lanes.controllers
+            for since in controller.blocked_by.values()
+        ]
+        reports.append(
+            {
+                "peer": session.peer,
+                "session": session.session_id,
+                "user": session.user,
+                "version": session.version if session.connected else None,
+                "subscriptions_count": len(session.subscriptions),
+                "unsettled_count": session.unsettled_count,
+                "parked_count": session.lanes.parked_count,
+                "stash_bytes": session.lanes.stash_bytes,
+                "waiting_bytes": session.outbound.waiting_bytes,
+                "transactions_count": len(session.transactions),
+                "in_bytes": session.totals.bytes_in,
+                "out_bytes": session.outbound.taken_bytes,
+                "in_count": session.totals.messages_in_count,
+                "blocked_seconds": now_seconds - min(blocked_since) if blocked_since else 0.0,
+                "waiting_on": session.lanes.waiting_for or None,
+            }
+        )
+    return reports
