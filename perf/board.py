@@ -1,11 +1,11 @@
 """A row of 64-bit numbers that the runner and its workers share through a mapped file.
 
-This is all that they say to each other while a run lasts: the runner writes the mode, the quotas and the measured window;
-every producer and consumer writes how far it is. Reading or writing a number costs no system call, so a producer can watch
-its consumers and the runner can watch everybody without disturbing them. Each slot has exactly one writer, and an aligned
-64-bit store is whole on every machine we know, so no lock is needed. x86 keeps the order of stores; a weaker machine would only
-see progress a little later, since no slot guards another's content except MODE, which the runner writes before the quota that
-lets anything be sent.
+This is all that they say to each other while a run lasts: the runner writes the mode, the quotas and the measured
+window; every producer and consumer writes how far it is. Reading or writing a number costs no system call, so a
+producer can watch its consumers and the runner can watch everybody without disturbing them. Each slot has exactly one
+writer, and an aligned 64-bit store is whole on every machine we know, so no lock is needed. x86 keeps the order of
+stores; a weaker machine would only see progress a little later, since no slot guards another's content except MODE,
+which the runner writes before the quota that lets anything be sent.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Runs scenarios against several brokers side by side, interleaved: run 1 of each, then run 2 of each in the next order.
+"""Runs scenarios against several brokers side by side, interleaved: run 1 of each, then run 2 of each in the next
+order.
 
-What disturbs this machine for a minute then disturbs all of them alike. Within a scenario every broker is started once, gets one
-run that does not count (just-in-time compilers, heaps and file systems warm up), and its runs; a scenario that leaves a broker
-full gets a fresh one for each run. The brokers that are not being measured stay up meanwhile, idle.
+What disturbs this machine for a minute then disturbs all of them alike. Within a scenario every broker is started once,
+gets one run that does not count (just-in-time compilers, heaps and file systems warm up), and its runs; a scenario that
+leaves a broker full gets a fresh one for each run. The brokers that are not being measured stay up meanwhile, idle.
 
 A target is judged by the medians of the runs, against the better of the reference peers in the same call.
 """
@@ -88,7 +89,8 @@ class Comparison:
         return Results(self._machine, dict(self._versions), settings, tuple(self._measurements))
 
     def measure(self, scenario: Scenario) -> None:
-        """Run one scenario against all peers. A peer that fails gets a measurement with a fault, and the others go on."""
+        """Run one scenario against all peers. A peer that fails gets a measurement with a fault, and the others go
+        on."""
         if scenario.fresh_broker:
             for number in range(1, self._runs + 1):
                 for peer in self._turn(number):

@@ -2,12 +2,11 @@
 
 Three ways to take messages, from cheap to thorough:
 
-- *counting*: NUL bytes are counted, and with large bodies the search skips a body's length, since a frame's end is at least
-  so far from its start. Nothing is kept between reads but that skip. Used at full load with ack `auto`.
-- *framing*: whole frames are cut off a buffer that carries the rest over; ack ids are found with one pattern over all of them
-  and answered in one send.
-- *framing with tags*: besides, every body's tag is read: each message exactly once, each stream in order, and the latency.
-  Used in the checked prelude of every run and throughout where the scenario's messages are tagged.
+- *counting* the ends of frames and keeping nothing. Used at full load with ack `auto`.
+- *framing*: whole frames are cut off a buffer that carries the rest over; ack ids are found with one pattern over all
+  of them and answered in one send.
+- *framing with tags*: besides, every body's tag is read: each message exactly once, each stream in order, and the
+  latency. Used in the checked prelude of every run and throughout where the scenario's messages are tagged.
 
 `run_slowly` is for consumers that think about each message, `run_stalled` for those that never read.
 """
@@ -21,62 +20,53 @@ from collections.abc import Callable
 
 from perf import frames
 from perf.board import LOAD, MODE, QUIT, WINDOW_FROM_NS, WINDOW_TO_NS, Board
+from perf.cutting import FrameCounter, FrameCutter
+from perf.ledger import Ledger
 from perf.links import Link, patient_link
 from perf.plans import ConsumerPlan, SubscriberPlan, WorkerReport
 
 _READ_BYTES = 512 * 1024
-_SKIP_FROM_BYTES = 400
-_FAULTS_MAX = 20
 _NAP_SECONDS = 0.0003
-"""A consumer at full load that got only a few messages naps before it reads on. Brokers that write message by message would
-otherwise wake it for each and pay for that with the processor: it made RabbitMQ and ActiveMQ 30-40 % faster and the generator
-half as dear (medians of six interleaved runs). Not where latency is measured."""
+"""A consumer at full load that got only a few messages naps before it reads on. Brokers that write message by message
+would otherwise wake it for each and pay for that with the processor: it made RabbitMQ and ActiveMQ 30-40 % faster and
+the generator half as dear (medians of six interleaved runs). Not where latency is measured."""
 _FEW_BYTES = 8192
 """Bodies of that many bytes in all are a few."""
 
 
 class _Subscriber:
-    """A consumer connection. `skip_bytes`: so far into the next read no frame can end (counting). `carried`: bytes of a frame
-    that is not whole yet, at the start of `buffer` (framing)."""
+    """A consumer connection, with the two ways to take from it."""
 
-    __slots__ = ("buffer", "carried", "delivered", "last_sequences", "link", "plan", "skip_bytes", "view", "waiting")
+    __slots__ = ("counter", "cutter", "delivered", "link", "plan", "waiting")
 
-    def __init__(self, plan: SubscriberPlan, shape: ConsumerPlan, buffer: bytearray | None) -> None:
+    def __init__(self, plan: SubscriberPlan, shape: ConsumerPlan) -> None:
         self.plan = plan
         self.link: Link = patient_link(shape.endpoint)
         self.link.subscribe(plan.destination, f"s{plan.number}", shape.ack, shape.prefetch_count)
         self.link.release()
-        self.buffer = buffer or bytearray(_READ_BYTES)
-        self.view = memoryview(self.buffer)
-        self.carried = 0
-        self.skip_bytes = 0
+        self.counter = FrameCounter(shape.body_bytes)
+        self.cutter = FrameCutter(_READ_BYTES)
         self.delivered = 0
-        self.last_sequences: dict[int, int] = {}
         self.waiting: deque[bytes] = deque()
         """Ack ids of messages that a thinking consumer has read and not yet dealt with."""
 
 
 class Consumers:
-    """The subscribers of a plan. One of the `run…` methods, which return at QUIT or when `must_end()`; then `close`."""
+    """The subscribers of a plan. `run` returns at QUIT or when `must_end()`; then `close`."""
 
     def __init__(self, plan: ConsumerPlan, board: Board, must_end: Callable[[], bool]) -> None:
         self._plan = plan
         self._numbers = board.numbers
         self._must_end = must_end
-        self._faults: list[str] = []
-        self._fault_count = 0
+        self._ledger = Ledger()
         self._latencies: list[int] = []
         self._high_latencies: list[int] = []
-        self._seen: dict[int, set[tuple[int, int]]] = {}
-        self._selector = selectors.DefaultSelector()
         self._counts_at_load = plan.ack == "auto" and not plan.tagged
         # Counting keeps no bytes, so all connections share one buffer, which stays in the processor's cache.
-        shared = bytearray(_READ_BYTES)
-        self._subscribers = []
-        for subscriber in plan.subscribers:
-            self._subscribers.append(_Subscriber(subscriber, plan, None))
-        self._shared = shared
-        self._shared_view = memoryview(shared)
+        self._shared = bytearray(_READ_BYTES)
+        self._shared_view = memoryview(self._shared)
+        self._selector = selectors.DefaultSelector()
+        self._subscribers = [_Subscriber(subscriber, plan) for subscriber in plan.subscribers]
         for made in self._subscribers:
             self._selector.register(made.link.sock, selectors.EVENT_READ, made)
 
@@ -92,19 +82,19 @@ class Consumers:
             taken = 0
             for key, events in select(0.05):
                 subscriber = key.data
-                if events & selectors.EVENT_WRITE and subscriber.link.flush():
-                    self._selector.modify(subscriber.link.sock, selectors.EVENT_READ, subscriber)
-                if not events & selectors.EVENT_READ:
-                    continue
                 # The mode is read after the select that brought the bytes: what is sent in LOAD mode is seen in it.
                 try:
+                    if events & selectors.EVENT_WRITE and subscriber.link.flush():
+                        self._selector.modify(subscriber.link.sock, selectors.EVENT_READ, subscriber)
+                    if not events & selectors.EVENT_READ:
+                        continue
                     if self._counts_at_load and numbers[MODE] == LOAD:
                         count = self._count(subscriber)
                     else:
                         count = self._take_frames(subscriber)
                 except BlockingIOError:
                     continue
-                except OSError as error:
+                except (OSError, ValueError) as error:
                     self._lose(subscriber, f"reading failed: {error}")
                     continue
                 if count:
@@ -140,7 +130,7 @@ class Consumers:
                 subscriber = key.data
                 try:
                     region = self._read_frames(subscriber)
-                except OSError as error:
+                except (OSError, ValueError) as error:
                     self._lose(subscriber, f"reading failed: {error}")
                     continue
                 subscriber.waiting.extend(frames.ACK_ID.findall(region))
@@ -155,44 +145,22 @@ class Consumers:
             subscriber.link.close()
         self._selector.close()
 
-    # Counting.
-
     def _count(self, subscriber: _Subscriber) -> int:
-        buffer = self._shared
+        """Read once and return how many frames ended."""
         length = subscriber.link.sock.recv_into(self._shared_view)
         if not length:
-            self._lose(subscriber, f"the broker closed it: {frames.error_text(bytes(buffer[:2000]))}")
+            self._lose(subscriber, f"the broker closed it: {frames.error_text(bytes(self._shared[:2000]))}")
             return 0
-        body_bytes = self._plan.body_bytes
-        if body_bytes < _SKIP_FROM_BYTES:
-            return buffer.count(0, 0, length)
-        position, count, find = subscriber.skip_bytes, 0, buffer.find
-        while (end := find(0, position, length)) >= 0:
-            count += 1
-            position = end + 1 + body_bytes
-        subscriber.skip_bytes = max(0, position - length)
-        return count
-
-    # Framing.
+        return subscriber.counter.count(self._shared, length)
 
     def _read_frames(self, subscriber: _Subscriber) -> bytes:
         """Read once and return the whole frames that are there now, possibly none."""
-        buffer, carried = subscriber.buffer, subscriber.carried
-        length = subscriber.link.sock.recv_into(subscriber.view[carried:])
+        cutter = subscriber.cutter
+        length = subscriber.link.sock.recv_into(cutter.room())
         if not length:
-            self._lose(subscriber, f"the broker closed it: {frames.error_text(bytes(buffer[:carried]))}")
+            self._lose(subscriber, f"the broker closed it: {frames.error_text(cutter.carried())}")
             return b""
-        length += carried
-        end = buffer.rfind(0, carried, length) + 1
-        if not end:
-            subscriber.carried = length
-            if length == len(buffer):
-                self._lose(subscriber, f"no frame ended within {length} bytes")
-            return b""
-        region = bytes(subscriber.view[:end])
-        buffer[: length - end] = buffer[end:length]
-        subscriber.carried = length - end
-        return region
+        return cutter.cut(length)
 
     def _take_frames(self, subscriber: _Subscriber) -> int:
         """Read once; acknowledge and check the whole frames that are there; return how many."""
@@ -223,39 +191,23 @@ class Consumers:
             self._selector.modify(subscriber.link.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, subscriber)
 
     def _check(self, subscriber: _Subscriber, region: bytes, count: int) -> None:
-        """Hold the tags against what must be: each message once in its group, and each stream in rising order."""
+        """Enter the tags into the ledger, and take the latencies of what arrives in the measured window."""
         now_ns = time.monotonic_ns()
-        tags = frames.TAG.findall(region)
+        tags = [(int(stream), int(sequence), int(made)) for stream, sequence, made in frames.TAG.findall(region)]
         if len(tags) != count:
             self._fault(subscriber, f"{count} frames held {len(tags)} tagged bodies: {frames.error_text(region)}")
-        numbers = self._numbers
-        from_ns, to_ns = numbers[WINDOW_FROM_NS], numbers[WINDOW_TO_NS]
-        measured = from_ns and now_ns >= from_ns and (not to_ns or now_ns <= to_ns)
+        plan, numbers = subscriber.plan, self._numbers
         checking = numbers[MODE] != LOAD
-        last_sequences, plan = subscriber.last_sequences, subscriber.plan
-        for stream_text, sequence_text, made_text in tags:
-            stream, sequence = int(stream_text), int(sequence_text)
-            last = last_sequences.get(stream, -1)
-            if sequence <= last:
-                self._fault(subscriber, f"stream {stream}: message {sequence} came after {last}")
-            last_sequences[stream] = sequence
-            if checking:
-                seen = self._seen.setdefault(plan.group, set())
-                if (stream, sequence) in seen:
-                    self._fault(subscriber, f"stream {stream}: message {sequence} came twice")
-                seen.add((stream, sequence))
-                if stream % frames.HIGH_STREAM not in plan.stream_numbers:
-                    self._fault(subscriber, f"a message of stream {stream}, which sends to another destination")
-            elif measured:
+        pairs = [(stream, sequence) for stream, sequence, _ in tags]
+        self._ledger.enter(plan.number, plan.group, pairs, plan.stream_numbers, checking)
+        from_ns, to_ns = numbers[WINDOW_FROM_NS], numbers[WINDOW_TO_NS]
+        if not checking and from_ns and now_ns >= from_ns and (not to_ns or now_ns <= to_ns):
+            for stream, _, made_ns in tags:
                 latencies = self._high_latencies if stream >= frames.HIGH_STREAM else self._latencies
-                latencies.append(now_ns - int(made_text))
-
-    # Faults.
+                latencies.append(now_ns - made_ns)
 
     def _fault(self, subscriber: _Subscriber, what: str) -> None:
-        self._fault_count += 1
-        if self._fault_count <= _FAULTS_MAX:
-            self._faults.append(f"consumer {subscriber.plan.number} of {subscriber.plan.destination}: {what}")
+        self._ledger.fault(f"consumer {subscriber.plan.number} of {subscriber.plan.destination}: {what}")
 
     def _lose(self, subscriber: _Subscriber, what: str) -> None:
         """Give up a consumer whose connection is of no more use; the runner's count will miss its messages."""
@@ -264,6 +216,4 @@ class Consumers:
         subscriber.link.close()
 
     def _report(self) -> WorkerReport:
-        if self._fault_count > len(self._faults):
-            self._faults.append(f"… and {self._fault_count - len(self._faults)} more")
-        return WorkerReport(tuple(self._faults), tuple(self._latencies), tuple(self._high_latencies))
+        return WorkerReport(tuple(self._ledger.faults()), tuple(self._latencies), tuple(self._high_latencies))

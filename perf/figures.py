@@ -30,6 +30,13 @@ FIGURES: dict[str, Figure] = {
         Figure("broker_cpu_us", "us", "lower", "the same per delivered message"),
         Figure("generator_cpu_seconds", "seconds", "neither", "CPU time of the load generator in the window"),
         Figure("generator_cpu_us", "us", "neither", "the same per delivered message"),
+        Figure(
+            "others_cpu_seconds",
+            "seconds",
+            "neither",
+            "CPU time in the window of neither broker nor generator, steal included",
+        ),
+        Figure("spare_cpu_seconds", "seconds", "neither", "CPU time in the window that nobody used"),
         Figure("rss_start_bytes", "bytes", "neither", "resident memory of the broker before the run"),
         Figure("rss_peak_bytes", "bytes", "lower", "largest resident memory of the broker seen in the run"),
         Figure("rss_growth_bytes", "bytes", "lower", "peak less start"),

@@ -1,12 +1,12 @@
 """The wire form of the load: frames made once and sent often, and the little that is read of the answers.
 
 Bodies hold no NUL, so a NUL byte is the end of a frame and counting NULs counts frames. A *tagged* body starts with
-`#STREAM.SEQUENCE.NANOSECONDS#` (padded with `x` up to its size): who sent it, the how manieth it is, and the time of the
-monotonic clock at which it was made (0 where latency is not asked for). A stream with priorities tags its high-priority
-messages with its number plus `HIGH_STREAM`, each class with a sequence of its own.
+`#STREAM.SEQUENCE.NANOSECONDS#` (padded with `x` up to its size): who sent it, the how manieth it is, and the time of
+the monotonic clock at which it was made (0 where latency is not asked for). A stream with priorities tags its
+high-priority messages with its number plus `HIGH_STREAM`, each class with a sequence of its own.
 
-Only STOMP 1.2 headers are used, and three that the brokers at hand understand or pass on: `persistent`, `priority` and the
-two spellings of prefetch.
+Only STOMP 1.2 headers are used, and three that the brokers at hand understand or pass on: `persistent`, `priority` and
+the two spellings of prefetch.
 """
 
 from __future__ import annotations
@@ -143,7 +143,8 @@ def tagged_body(stream: int, sequence: int, now_ns: int, body_bytes: int) -> byt
 
 
 def error_text(received: bytes) -> str:
-    """Return an ERROR frame's message and the start of its body in one line, for a fault list; or what else was received."""
+    """Return an ERROR frame's message and the start of its body in one line, for a fault list; or what else was
+    received."""
     at = received.rfind(b"ERROR\n")
     text = received[at if at >= 0 else -300 :].decode("utf-8", "replace")
     return " ".join(text.replace("\0", " ").split())[:300]

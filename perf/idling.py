@@ -18,7 +18,8 @@ _SPARE_DESCRIPTORS = 500
 
 
 def raise_descriptor_limit() -> int:
-    """Allow this process, and brokers that it starts from now on, as many open files as the system lets it; return how many."""
+    """Allow this process, and brokers that it starts from now on, as many open files as the system lets it; return
+    how many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

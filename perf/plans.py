@@ -25,8 +25,8 @@ class Endpoint:
 
 @frozen(slots=True)
 class StreamPlan:
-    """One producer connection. `consumer_slots` are the consumers of its destination and `peer_slots` the `sent_slot`s of all
-    streams to it (its own too): together they say what is under way."""
+    """One producer connection. `consumer_slots` are the consumers of its destination and `peer_slots` the `sent_slot`s
+    of all streams to it (its own too): together they say what is under way."""
 
     number: int
     destination: str
@@ -39,7 +39,7 @@ class StreamPlan:
 
 @frozen(slots=True)
 class ProducerPlan:
-    """The streams of one producer process. `window_count` None: nothing but the broker and the quota holds them back."""
+    """The streams of one producer process. `window_count` None: only the broker and the quota hold them back."""
 
     endpoint: Endpoint
     streams: tuple[StreamPlan, ...]
@@ -55,8 +55,9 @@ class ProducerPlan:
 
 @frozen(slots=True)
 class SubscriberPlan:
-    """One consumer connection. `group` numbers the consumers that share a destination's messages among them: the same number
-    for all consumers of a queue, one number each for the subscribers of a topic. `stream_numbers` may arrive there."""
+    """One consumer connection. `group` numbers the consumers that share a destination's messages among them: the same
+    number for all consumers of a queue, one number each for the subscribers of a topic. `stream_numbers` may arrive
+    there."""
 
     number: int
     destination: str
@@ -69,8 +70,7 @@ class SubscriberPlan:
 class ConsumerPlan:
     """The subscribers of one consumer process.
 
-    `stalled`: subscribe and never read. `think_seconds`: take so long for each message. `stride`: how many numbers a tagged
-    stream uses up per message class (1, or 2 with priorities), see `perf.frames`.
+    `stalled`: subscribe and never read. `think_seconds`: take so long for each message.
     """
 
     endpoint: Endpoint
@@ -95,7 +95,8 @@ class ReplierPlan:
 
 @frozen(slots=True)
 class RequesterPlan:
-    """Sends a request, waits for its answer, and sends the next while the quota allows; counts answers in `done_slot`."""
+    """Sends a request, waits for its answer, and sends the next while the quota allows; counts answers in
+    `done_slot`."""
 
     endpoint: Endpoint
     request_destination: str
@@ -120,8 +121,8 @@ class Assignment:
 class WorkerReport:
     """What a worker says at its end.
 
-    `latencies_ns` and `high_latencies_ns` hold what arrived within the measured window. `faults` are broken promises of the
-    broker in words, and end in "…" where there were too many to list.
+    `latencies_ns` and `high_latencies_ns` hold what arrived within the measured window. `faults` are broken promises of
+    the broker in words, and end in "…" where there were too many to list.
     """
 
     faults: tuple[str, ...] = ()

@@ -13,7 +13,8 @@ import psutil
 def on_cores(cores: frozenset[int] | None) -> Iterator[None]:
     """Let processes that are started within use only these processors (None: leave it). Linux only, a no-op elsewhere.
 
-    The calling thread is moved for the while, since a child inherits its starter's processors; no code has to run in the child.
+    The calling thread is moved for the while, since a child inherits its starter's processors; no code has to run in
+    the child.
     """
     if cores is None or not hasattr(os, "sched_setaffinity"):
         yield
@@ -27,7 +28,8 @@ def on_cores(cores: frozenset[int] | None) -> Iterator[None]:
 
 
 class ProcessTree:
-    """Some processes and all that they have started. A process that ends drops out; its CPU time stays counted as last seen."""
+    """Some processes and all that they have started. A process that ends drops out; its CPU time stays counted as
+    last seen."""
 
     def __init__(self, pids: Iterable[int]) -> None:
         self._roots = list(pids)
@@ -82,6 +84,16 @@ class ProcessTree:
         for process in left:
             _signal(process, "kill")
         psutil.wait_procs(left, 5.0)
+
+
+def machine_cpu_seconds() -> tuple[float, float]:
+    """Return the processor time of the whole machine so far: what was used (time stolen from a virtual machine by its
+    host included), and what was left over."""
+    times = psutil.cpu_times()
+    spare = times.idle + getattr(times, "iowait", 0.0)
+    # guest time is counted within user time already
+    used = sum(getattr(times, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "steal"))
+    return used, spare
 
 
 def _runs(pid: int) -> bool:

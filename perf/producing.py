@@ -1,12 +1,12 @@
 """The producing half of the load generator: one process, any number of connections, one loop.
 
-Each stream takes a batch of ready frames and sends as much of it as the kernel takes. What holds a stream back, in this order:
-the quota on the board, the window (messages under way to its destination), receipts not yet returned, its rate, and last a full
-socket, which is the broker's back pressure. The window has a hysteresis: a stream that filled it waits until half of it is
-left, so that it sends large blocks instead of dribbling.
+Each stream takes a batch of ready frames and sends as much of it as the kernel takes. What holds a stream back, in this
+order: the quota on the board, the window (messages under way to its destination), receipts not yet returned, its rate,
+and last a full socket, which is the broker's back pressure. The window has a hysteresis: a stream that filled it waits
+until half of it is left, so that it sends large blocks instead of dribbling.
 
-A stamp is taken when a message is made, before the kernel is asked to take it. So a broker that stops reading makes its own
-latency worse, while the generator's oversleeping is not held against it.
+A stamp is taken when a message is made, before the kernel is asked to take it. So a broker that stops reading makes its
+own latency worse, while the generator's oversleeping is not held against it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,17 @@ class _Stream:
     """A producer connection and how far it is."""
 
     __slots__ = (
-        "blocked", "consumer_slots", "due_from", "identical", "idle_slot", "link", "made", "peer_slots", "pending", "plan",
-        "receipts", "sent_slot", "tagged", "throttled",
-    )  # fmt: skip
+        "blocked",
+        "due_from",
+        "identical",
+        "link",
+        "made",
+        "pending",
+        "plan",
+        "receipts",
+        "tagged",
+        "throttled",
+    )
 
     def __init__(self, plan: StreamPlan, shape: ProducerPlan) -> None:
         self.plan = plan

@@ -18,8 +18,8 @@ FORMAT = 1
 
 @frozen(slots=True)
 class Measurement:
-    """One run of one scenario against one broker. `figures` are keyed by `perf.figures.FIGURES`; a run with `faults` broke a
-    promise (lost, doubled or disordered messages, a closed connection) and its figures count for nothing."""
+    """One run of one scenario against one broker. `figures` are keyed by `perf.figures.FIGURES`; a run with `faults`
+    broke a promise (lost, doubled or disordered messages, a closed connection) and its figures count for nothing."""
 
     scenario: str
     peer: str

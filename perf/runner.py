@@ -1,12 +1,13 @@
 """Runs one scenario once against a broker that listens already, and returns what it measured.
 
-A run with traffic has these steps: workers connect and subscribe; a *checked prelude* of numbered messages, each of which must
-arrive exactly once and in its stream's order; full load; after the warm-up the *window*, at whose two ends the counts of the
-board and the CPU times are read; the quota is taken away and everything that was sent must arrive, no more and no less.
-With a disturbance there are two windows, without and with the neighbour. Idle connections have a way of their own
-(`perf.idling`).
+A run with traffic has these steps: workers connect and subscribe; a *checked prelude* of numbered messages, each of
+which must arrive exactly once and in its stream's order; full load; after the warm-up the *window*, at whose two ends
+the counts of the board and the CPU times are read; the quota is taken away and everything that was sent must arrive, no
+more and no less. With a disturbance there are two windows, without and with the neighbour. Idle connections have a way
+of their own (`perf.idling`).
 
-Nothing here sleeps for longer than it samples (100 ms), and every wait has a deadline, after which the run is faulty, not stuck.
+Nothing here sleeps for longer than it samples (100 ms), and every wait has a deadline, after which the run is faulty,
+not stuck.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from perf.figures import percentile
 from perf.idling import hold_idle
 from perf.links import BrokerFaultError
 from perf.plans import Endpoint, ReplierPlan, RequesterPlan, WorkerReport
-from perf.processes import ProcessTree
+from perf.processes import ProcessTree, machine_cpu_seconds
 from perf.results import Measurement
 from perf.scenarios import Scenario
 from perf.topology import Layout, Load, disturbing_load, measured_load
@@ -36,9 +37,10 @@ _SAMPLE_SECONDS = 0.1
 class Effort:
     """How long and how much.
 
-    `message_count`: when set, each window ends after so many messages in all instead of after `seconds`; that is for tests and
-    says nothing about speed. `settle_seconds`: how long the neighbour of a disturbance floods before the second window.
-    `drain_seconds`: the deadline for all that was sent to arrive. `generator_cores`: which processors the load may use.
+    `message_count`: when set, each window ends after so many messages in all instead of after `seconds`; that is for
+    tests and says nothing about speed. `settle_seconds`: how long the neighbour of a disturbance floods before the
+    second window. `drain_seconds`: the deadline for all that was sent to arrive. `generator_cores`: which processors
+    the load may use.
     """
 
     seconds: float = 5.0
@@ -126,7 +128,7 @@ class Run:
                 RequesterPlan(self._endpoint, requests, replies, self._scenario.body_bytes, done_slot),
             )
             load = flood = None
-            counted = (done_slot,)
+            counted: tuple[int, ...] = (done_slot,)
         else:
             load = measured_load(self._scenario, self._endpoint, layout)
             plans = (load.consumers, load.producers)  # type: ignore[assignment]
@@ -180,7 +182,8 @@ class Run:
             if fixed_load:
                 self._pass(effort.warm_up_seconds)
         tree = ProcessTree(crew.pids)
-        cpu_from, generator_from = self._broker.cpu_seconds(), tree.cpu_seconds()
+        (used_from, spare_from), generator_from = machine_cpu_seconds(), tree.cpu_seconds()
+        cpu_from = self._broker.cpu_seconds()
         count_from, time_from = _total(board, counted), time.monotonic()
         board[WINDOW_TO_NS] = 0
         board[WINDOW_FROM_NS] = time.monotonic_ns()
@@ -191,6 +194,8 @@ class Run:
         time_to, count_to = time.monotonic(), _total(board, counted)
         board[WINDOW_TO_NS] = time.monotonic_ns()
         cpu_to, generator_to = self._broker.cpu_seconds(), tree.cpu_seconds()
+        used_to, spare_to = machine_cpu_seconds()
+        ours = cpu_to - cpu_from + generator_to - generator_from
         count, seconds = count_to - count_from, time_to - time_from
         rate = count / seconds
         self._figures |= {
@@ -199,6 +204,8 @@ class Run:
             "window_seconds": seconds,
             "broker_cpu_seconds": cpu_to - cpu_from,
             "generator_cpu_seconds": generator_to - generator_from,
+            "others_cpu_seconds": max(0.0, used_to - used_from - ours),
+            "spare_cpu_seconds": spare_to - spare_from,
         }
         if count:
             self._figures["broker_cpu_us"] = (cpu_to - cpu_from) * 1e6 / count

@@ -1,12 +1,13 @@
 """The named scenarios: what is sent, to whom, how it is acknowledged, and what the figures are judged by.
 
 A name reads PRODUCERS_DESTINATIONS_CONSUMERS-SIZE-ACK, after the stomp-benchmark project of 2011 and the prototype's
-`MockBrokerTest`; destinations are queues unless the name starts with `topic-`. Producer i sends to destination i modulo the
-number of destinations, and consumer j reads from destination j modulo the same.
+`MockBrokerTest`; destinations are queues unless the name starts with `topic-`. Producer i sends to destination i modulo
+the number of destinations, and consumer j reads from destination j modulo the same.
 
 A scenario is data. What the fields mean to a broker is the business of `perf.runner`; nothing here knows a socket.
 
-Source: DESIGN.md sections 11 and 12; the slow-consumer scenarios are the prototype's `2_2_2_SlowConsumer` (think time 50 ms).
+Source: DESIGN.md sections 11 and 12; the slow-consumer scenarios are the prototype's `2_2_2_SlowConsumer` (think time
+50 ms).
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ class Target:
     """What a figure is judged by.
 
     `figure` names a key of `perf.figures.FIGURES`. `against="peers"`: the ratio to the better of the reference peers
-    (RabbitMQ and ActiveMQ) must be at least `at_least`; for a figure where lower is better the ratio is turned round, so more
-    is always better. `against="itself"`: the figure itself must be at least (where lower is better: at most) `at_least`.
+    (RabbitMQ and ActiveMQ) must be at least `at_least`; for a figure where lower is better the ratio is turned round,
+    so more is always better. `against="itself"`: the figure itself must be at least (where lower is better: at most)
+    `at_least`.
     """
 
     figure: str
@@ -43,8 +45,9 @@ class Disturbance:
     """The slow neighbour that joins half-way: consumers that don't keep up, and a producer that floods them.
 
     `think_seconds` is what a consumer takes for each message before it acknowledges it and reads on; None means that it
-    subscribes and never reads its socket again. The flood is as fast as the broker takes it, and ends after `flood_count`
-    messages whatever happens, so that a broker that buffers without limit does not take the machine with it.
+    subscribes and never reads its socket again. The flood is as fast as the broker takes it, and ends after
+    `flood_count` messages whatever happens, so that a broker that buffers without limit does not take the machine with
+    it.
     """
 
     kind: Kind
@@ -59,9 +62,9 @@ class Disturbance:
 class Scenario:
     """One load. Units are in the names; what zero or None means is said where it is not plain.
 
-    `window_count` bounds what is under way per destination (sent by producers and not yet counted by every consumer that has to
-    get it), so that brokers without back pressure are measured at the rate at which they deliver and not by how much they
-    hoard; the producer goes on when half of it is left. It is the same for every peer.
+    `window_count` bounds what is under way per destination (sent by producers and not yet counted by every consumer
+    that has to get it), so that brokers without back pressure are measured at the rate at which they deliver and not by
+    how much they hoard; the producer goes on when half of it is left. It is the same for every peer.
     """
 
     name: str
@@ -201,7 +204,8 @@ class UnknownScenarioError(ValueError):
 
 
 def choose(names: Iterable[str]) -> list[Scenario]:
-    """Return the scenarios of those names in that order; the words `all` and `targets` stand for all and for those judged.
+    """Return the scenarios of those names in that order; the words `all` and `targets` stand for all and for those
+    judged.
 
     Raises:
         UnknownScenarioError: a name is not in the catalogue; the message offers the nearest ones.

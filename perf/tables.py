@@ -12,6 +12,8 @@ from perf.results import Results
 from perf.scenarios import BY_NAME, Scenario, Target
 
 SUBJECT = "sluiceway"
+DISTURBED_CORES = 0.25
+"""Other processes may use that much of a processor (the kernel's share of socket work lands there too) unremarked."""
 
 _TRAFFIC = ("rate_per_second", "p50_us", "p99_us", "broker_cpu_us", "generator_cpu_us", "rss_peak_bytes")
 _ROUND_TRIPS = ("rate_per_second", "p50_us", "p99_us", "max_us", "broker_cpu_us", "rss_peak_bytes")
@@ -76,6 +78,20 @@ def faults_of(results: Results, scenario: str, peer: str) -> str:
     return f"{len(bad)} of {len(runs)} runs faulty: {bad[0].faults[0].splitlines()[0][:300]}" if bad else ""
 
 
+def disturbed_note(results: Results, scenario: str) -> str:
+    """Return in words how much of the machine somebody else used meanwhile, where that may have shaped the figures."""
+    shares = [
+        run.figures["others_cpu_seconds"] / run.figures["window_seconds"]
+        for peer in results.peers()
+        for run in results.runs(scenario, peer)
+        if run.figures.get("window_seconds") and "others_cpu_seconds" in run.figures
+    ]
+    bad = [share for share in shares if share > DISTURBED_CORES]
+    if not bad:
+        return ""
+    return f"{len(bad)} of {len(shares)} runs shared the machine with other work, up to {max(bad):.1f} processors of it"
+
+
 def print_runs(console: Console, results: Results) -> None:
     """Print a table for each scenario."""
     for name in results.scenarios():
@@ -88,6 +104,8 @@ def print_runs(console: Console, results: Results) -> None:
         for peer in results.peers():
             table.add_row(peer, *(cell(results, name, peer, figure) for figure in figures))
         console.print(table)
+        if note := disturbed_note(results, name):
+            console.print(f"  {note}", style="yellow")
         for peer in results.peers():
             if fault := faults_of(results, name, peer):
                 console.print(f"  {peer}: {fault}", style="red", markup=False)
@@ -102,7 +120,7 @@ def judged(results: Results) -> list[tuple[Scenario, Verdict]]:
 
 
 def ratio_rows(results: Results) -> list[tuple[str, str, dict[str, str], str]]:
-    """Return, for every scenario in which Sluiceway and a peer were measured: scenario, figure, ratio by peer, ratio to the better."""
+    """Return for each scenario that Sluiceway ran: its name, a figure, the ratio by peer, the ratio to the better."""
     rows = []
     for name in results.scenarios():
         main_figure = figures_of(BY_NAME[name])[0] if not BY_NAME[name].rate_per_second else "p99_us"

@@ -1,4 +1,4 @@
-"""From a scenario to the plans of its workers: who sends where, who reads what, and which slot of the board is whose."""
+"""From a scenario to the plans of its workers: who sends where, who reads what, which slot of the board is whose."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class Load:
 
 
 class Layout:
-    """Hands out slots and destination names. The names are unique to it, so what earlier runs left behind cannot be met."""
+    """Hands out slots and destination names. The names are unique to it, so what earlier runs left behind cannot be
+    met."""
 
     def __init__(self) -> None:
         self._slots: Iterator[int] = count(FIRST_FREE)

@@ -1,7 +1,8 @@
-"""The entry of a worker process: an `Assignment` on standard input, `ready`, the work, a `WorkerReport` on standard output.
+"""The entry of a worker process: an `Assignment` on standard input, `ready`, the work, a `WorkerReport` on standard
+output.
 
-A worker ends by itself when its lifetime is over or its parent is gone, so a killed runner leaves no load behind. The garbage
-collector is off: a worker makes no cycles, and its pauses would be measured as the broker's.
+A worker ends by itself when its lifetime is over or its parent is gone, so a killed runner leaves no load behind. The
+garbage collector is off: a worker makes no cycles, and its pauses would be measured as the broker's.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Moves bytes between a stream and a STOMP session: the thin shell with all the waiting in it.
 
-One task per connection reads; a second one exists only while the kernel does not take what we write. Reads are large and adapt: a connection that fills
-its read asks for more the next time, an idle one holds no buffer.
+One task per connection reads; a second one exists only while the kernel does not take what we write. Reads are large
+and adapt: a connection that fills its read asks for more the next time, an idle one holds no buffer.
 
-The end: what is written is flushed, then our side is shut down, and the peer gets `linger_seconds` to read it and close first (b55): closing with unread
-input in the kernel would reset the connection and destroy the ERROR under way.
+The end: what is written is flushed, then our side is shut down, and the peer gets `linger_seconds` to read it and close
+first (b55): closing with unread input in the kernel would reset the connection and destroy the ERROR under way.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import structlog
 import trio
 
-from protocols.streams import ByteStream
+from protocols.log import get_logger
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.hub import Hub
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.session import Session
+from protocols.streams import ByteStream
 
 READ_BYTES_MIN: Final = 16 * 1024
 READ_BYTES_MAX: Final = 512 * 1024
 SLOW_READ_BYTES: Final = 16 * 1024
 SLOW_READ_SECONDS: Final = 0.005
-"""While a full stash is read on for ACKs: three megabytes a second, so that memory grows slower than a client can settle."""
+"""While a full stash is read on for ACKs: 3 MB/s, so that memory grows slower than a client can settle."""
 
-log = structlog.get_logger("sluiceway.connection")
+log = get_logger("sluiceway.connection")
 
 
 class Connection:
@@ -49,6 +49,7 @@ class Connection:
         self._listener = listener
         self._spawn = spawn
         self._draining_writes = False
+        """Somebody waits for the kernel to take more, and will write what waits then."""
         self._wait_scope: trio.CancelScope | None = None
         self._changed = trio.lowlevel.ParkingLot()
         self._began_seconds = hub.clock()
@@ -160,6 +161,10 @@ class Connection:
         """Flush, shut down, and let the peer read it."""
         session, stream = self.session, self._stream
         try:
+            while self._draining_writes:
+                await self._changed.park()
+            # From here on we are the writer: trio lets one task at a time wait for a socket to take more.
+            self._draining_writes = True
             while not session.closed and session.outbound.waiting_bytes and not session.outbound.flush():
                 await stream.wait_writable()
             session.close()

@@ -1,6 +1,8 @@
 """Accepts connections on one address and hands them on.
 
-Bounds: `connections_max`; one more gets an ERROR and is closed. When the process runs out of file descriptors accepting pauses, connections go on.
+Bounds: `connections_max`; one more gets an ERROR and is closed. When the process runs out of file descriptors or
+memory, accepting pauses until there are some again; connections go on. Either is logged once when it begins and once
+when it is over, however many knock meanwhile.
 """
 
 from __future__ import annotations
@@ -10,21 +12,40 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-import structlog
 import trio
 
+from protocols.log import get_logger
 from protocols.stomp.encoder import error_frame
 from protocols.streams import SocketStream
 
 ACCEPTS_PER_WAKE_UP: Final = 64
 BACKLOG: Final = 1024
-OUT_OF_FILES_PAUSE_SECONDS: Final = 0.25
+EXHAUSTED_PAUSE_SECONDS: Final = 0.25
+EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+NOT_OURS: Final = frozenset(
+    {
+        errno.ECONNABORTED,
+        errno.EPERM,  # a firewall of this machine
+        errno.EPROTO,
+        errno.ENOPROTOOPT,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.EOPNOTSUPP,
+        errno.ETIMEDOUT,
+    }
+)
+"""What accept() reports of a connection that failed before it was taken: its trouble, not the listener's."""
 
-log = structlog.get_logger("sluiceway.listener")
+log = get_logger("sluiceway.listener")
 
 
 class ListenError(OSError):
-    """An address can't be listened on. `address` is as configured, `reason` the system's error or what is wrong with the address."""
+    """An address can't be listened on.
+
+    `address` is as configured, `reason` the system's error or what is wrong with the address.
+    """
 
     def __init__(self, address: str, reason: OSError | str) -> None:
         said = _remedy(reason) if isinstance(reason, OSError) else reason
@@ -45,11 +66,10 @@ async def bind(address: str) -> list[socket.socket]:
     """Sockets that listen on this address (several if the host name has several). Raises ListenError."""
     host, port = split_address(address)
     try:
-        found = await trio.socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+        found = await trio.socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as error:
-        raise ListenError(address, f"the host is not known ({error.strerror}): use an address of this machine") from None
+        reason = f"the host is not known ({error.strerror}): use an address of this machine"
+        raise ListenError(address, reason) from None
     sockets: list[socket.socket] = []
     try:
         for family, kind, protocol, _name, where in dict.fromkeys(found):
@@ -103,6 +123,11 @@ class Listener:
         self.connections_count = 0
         self.accepted_count = 0
         self.refused_count = 0
+        self._closed = False
+        self._exhausted = False
+        """Accepting pauses for want of file descriptors or memory."""
+        self._full = False
+        """The last one that came was refused."""
         self.address = name_of(listening.getsockname())
 
     def connection_ended(self) -> None:
@@ -112,10 +137,10 @@ class Listener:
     async def run(self) -> None:
         """Accept until cancelled or closed."""
         try:
-            while True:
+            while not self._closed:
                 await trio.lowlevel.wait_readable(self._socket)
                 if not self._accept_some():
-                    await trio.sleep(OUT_OF_FILES_PAUSE_SECONDS)
+                    await trio.sleep(EXHAUSTED_PAUSE_SECONDS)
         except trio.ClosedResourceError:
             return
 
@@ -124,30 +149,51 @@ class Listener:
         for _ in range(ACCEPTS_PER_WAKE_UP):
             try:
                 connected, where = self._socket.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            except (BlockingIOError, InterruptedError):
                 return True
             except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    log.error(
-                        "cannot accept",
-                        address=self.address,
-                        reason=error.strerror,
-                        remedy="raise the limit of open files (ulimit -n), or lower connections_max",
-                    )
-                    return False
-                raise
+                if error.errno in NOT_OURS:
+                    log.info("connection failed before it was accepted", address=self.address, reason=error.strerror)
+                    continue
+                if error.errno not in EXHAUSTED:
+                    raise
+                self._say_exhausted(error)
+                return False
             stream = SocketStream(connected, name_of(where))
             if self.connections_count >= self._connections_max:
-                self.refused_count += 1
                 self._refuse(stream)
                 continue
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._exhausted or self._full:
+                self._exhausted = self._full = False
+                log.warning("accepting again", address=self.address, refused=self.refused_count)
             self.connections_count += 1
             self.accepted_count += 1
             self._accepted(stream)
         return True
 
+    def _say_exhausted(self, error: OSError) -> None:
+        """Once per shortage: it may last, and we look again four times a second."""
+        if not self._exhausted:
+            self._exhausted = True
+            log.error(
+                "cannot accept",
+                address=self.address,
+                connections=self.connections_count,
+                reason=error.strerror,
+                remedy="raise the limit of open files (ulimit -n), or lower connections_max",
+            )
+
     def _refuse(self, stream: SocketStream) -> None:
+        self.refused_count += 1
+        if not self._full:
+            self._full = True
+            log.warning(
+                "connection refused",
+                peer=stream.peer,
+                address=self.address,
+                connections_max=self._connections_max,
+                remedy="raise connections_max of the listener, or find out who keeps them open",
+            )
         try:
             stream.write(
                 error_frame(
@@ -163,5 +209,6 @@ class Listener:
 
     def close(self) -> None:
         """Stop accepting."""
+        self._closed = True
         trio.lowlevel.notify_closing(self._socket)
         self._socket.close()

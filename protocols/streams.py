@@ -1,9 +1,10 @@
 """Byte streams under a connection: what the transport needs of a socket, and nothing more.
 
-Reading and writing never wait: they take what there is. Waiting is separate, so that the broker writes from inside a dispatch turn (one system call
-per batch, no task switch), and a task waits only when the kernel's buffer is full.
+Reading and writing never wait: they take what there is. Waiting is separate, so that the broker writes from inside a
+dispatch turn (one system call per batch, no task switch), and a task waits only when the kernel's buffer is full.
 
-`SocketStream` is the real one; `memory_pair` joins two ends in memory, for tests and for clients inside the same process.
+`SocketStream` is the real one; `memory_pair` joins two ends in memory, for tests and for clients inside the same
+process.
 """
 
 from __future__ import annotations
@@ -47,6 +48,12 @@ class SocketStream:
 
     def __init__(self, connected: socket.socket, peer: str) -> None:
         connected.setblocking(False)
+        try:
+            # Batches are ours to make; Nagle's would hold back the last bytes of each.
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError:
+            # Some systems refuse it on a connection that was reset already; reading it will tell.
+            pass
         self._socket = connected
         self._closed = False
         self.peer = peer
@@ -187,7 +194,12 @@ class MemoryStream:
         return data
 
 
-def memory_pair(*, capacity_bytes: int = 65536, names: tuple[str, str] = ("memory client", "memory broker")) -> tuple[MemoryStream, MemoryStream]:
-    """Two ends joined in memory; each direction holds `capacity_bytes` before its writer waits. `names`: of first and second end."""
+def memory_pair(
+    *, capacity_bytes: int = 65536, names: tuple[str, str] = ("memory client", "memory broker")
+) -> tuple[MemoryStream, MemoryStream]:
+    """Two ends joined in memory; each direction holds `capacity_bytes` before its writer waits.
+
+    `names`: of the first and the second end.
+    """
     there, back = _Pipe(capacity_bytes), _Pipe(capacity_bytes)
     return MemoryStream(back, there, names[1]), MemoryStream(there, back, names[0])

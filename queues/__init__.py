@@ -1,7 +1,8 @@
 """Queues: where messages wait, in order, for consumers with credit.
 
-Kinds: Relay (no buffer), ExclusiveQueue (one consumer), SharedQueue (each message to one of many), Topic (each message to all), PartitionedQueue
-(several inside one). All of them keep their elements in a CursoredQueue. Pure: no trio, no sockets, no clock of its own.
+Kinds: Relay (no buffer), ExclusiveQueue (one consumer), SharedQueue (each message to one of many), Topic (each message
+to all), PartitionedQueue (several inside one). All of them keep their elements in a CursoredQueue. Pure: no trio, no
+sockets, no clock of its own.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Elements of a queue that wait until their message group may go on: set aside under their key, in order.
 
-A line per key, the next one first. What leaves while it waits (expired, dropped) stays in its line as a dead entry until the line comes to it
-or half of the line is dead, so memory is bounded by what is alive. With `ranked` the oldest over all lines can be asked for, which
-policy `drop_oldest` needs.
+A line per key, the next one first. What leaves while it waits (expired, dropped) stays in its line as a dead entry
+until the line comes to it or half of the line is dead, so memory is bounded by what is alive. With `ranked` the oldest
+over all lines can be asked for, which policy `drop_oldest` needs.
 
-Pure bookkeeping of sequences: the elements themselves stay in the CursoredQueue. Not here: who holds a key (groups.py), who is woken (shared.py).
+Pure bookkeeping of sequences: the elements themselves stay in the CursoredQueue. Not here: who holds a key (groups.py),
+who is woken (shared.py).
 """
 
 from __future__ import annotations

@@ -6,12 +6,18 @@ Shared by ExclusiveQueue (one subscription) and SharedQueue (many).
 from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
+from typing import Final
 
 from queues.cursored import Cursor, Slice
-from queues.message import MESSAGE_OVERHEAD_BYTES
+from queues.message import MESSAGE_OVERHEAD_BYTES, size_of
 from queues.policy import QueuePolicy
 from queues.queue import MessageQueue, QueueEnvironment
 from queues.subscription import Subscription
+
+DROP_COUNT: Final = 64
+"""Elements looked at together when room must be made."""
+
+UNLIMITED_BYTES: Final = 1 << 62
 
 
 class ConsumedQueue(MessageQueue):
@@ -27,16 +33,17 @@ class ConsumedQueue(MessageQueue):
             part = self._cursor.take(count_max, bytes_max)
             if part is None or not self._expiring:
                 return part
+            now_ms = self._environment.now_ms()
             expired = [
                 sequence
                 for sequence, message in zip(part.sequences, part.messages, strict=True)
-                if self._is_expired(message)
+                if 0 < message.expires_at_ms <= now_ms
             ]
             if not expired:
                 return part
-            self._drop(expired)
-            self.expired_count += len(expired)
             rest = part.without(expired)
+            self.expired_count += len(expired)
+            self._drop(expired)
             if rest is not None:
                 return rest
 
@@ -61,38 +68,55 @@ class ConsumedQueue(MessageQueue):
     def given_back(self, subscription: Subscription, sequences: SequenceOf[int], *, attempted: bool) -> None:
         if self.closed:
             return
-        self._cursor.give_back(sequences, attempted=attempted)
         self.unsettled_count -= len(sequences)
         self.returned_count += len(sequences)
+        if self._expiring:
+            sequences = self._drop_expired(sequences)
+        self._put_back(sequences, attempted=attempted)
         self.context.request_dispatch()
+
+    def _put_back(self, sequences: SequenceOf[int], *, attempted: bool) -> None:
+        """Hook of the kinds: these wait again."""
+        self._cursor.give_back(sequences, attempted=attempted)
 
     # ------------------------------------------------------------------ leaving unread
 
-    def _drop(self, sequences: list[int]) -> tuple[int, int]:
-        """Remove elements that nobody holds; returns their number and charge."""
-        charge_bytes = 0
-        for sequence in sequences:
-            message = self.elements.get(sequence)
-            if message is not None:
-                charge_bytes += message.size_bytes
+    def _drop(self, sequences: SequenceOf[int]) -> None:
+        """Remove elements that nobody holds, and free their space: which may let senders go on before this returns."""
+        messages = [message for sequence in sequences if (message := self.elements.get(sequence)) is not None]
+        # Unread always: a cursor that untakes may come past here again.
         self.elements.remove(sequences, unread=True)
         self._cursor.forget(sequences)
-        self._release(len(sequences), charge_bytes)
-        return len(sequences), charge_bytes
+        self.controller.release(len(messages), size_of(messages))
 
-    def _expire(self, sequences: range) -> None:
-        gone = [
+    def _drop_expired(self, sequences: SequenceOf[int]) -> SequenceOf[int]:
+        """Of elements that come back: drop those past their date, return the others."""
+        now_ms = self._environment.now_ms()
+        expired = [
             sequence
             for sequence in sequences
-            if self._cursor.is_available(sequence) and self.elements.get(sequence) is not None
+            if (message := self.elements.get(sequence)) is not None and 0 < message.expires_at_ms <= now_ms
         ]
+        if not expired:
+            return sequences
+        self.expired_count += len(expired)
+        self._drop(expired)
+        out = set(expired)
+        return [sequence for sequence in sequences if sequence not in out]
+
+    def _waits(self, sequence: int) -> bool:
+        """Whether this element, if it is there, is in nobody's hands."""
+        return self._cursor.is_available(sequence)
+
+    def _expire(self, sequences: range) -> None:
+        gone = [s for s in sequences if self._waits(s) and self.elements.get(s) is not None]
         if gone:
-            self._drop(gone)
             self.expired_count += len(gone)
+            self._drop(gone)
 
     def _make_room(self, over_count: int, over_bytes: int) -> None:
         while over_count > 0 or over_bytes > 0:
-            part = self._cursor.take(64, 1 << 62)
+            part = self._cursor.take(DROP_COUNT, UNLIMITED_BYTES)
             if part is None:
                 return
             cut = freed_bytes = 0
@@ -101,8 +125,8 @@ class ConsumedQueue(MessageQueue):
                     break
                 cut += 1
                 freed_bytes += message.size_bytes
-            self._cursor.give_back(part.sequences[cut:], attempted=False)
-            self._drop(list(part.sequences[:cut]))
+            self._cursor.untake(part, cut)
             self.dropped_count += cut
+            self._drop(part.sequences[:cut])
             over_count -= cut
             over_bytes -= freed_bytes

@@ -7,26 +7,31 @@ from queues.subscription import Consumer, Subscription
 
 
 class ExclusiveQueue(ConsumedQueue):
-    """At most one subscription at a time; a second one raises ValueError."""
+    """At most one subscription at a time."""
 
     kind_label = "exclusive queue"
 
     def subscribe(self, consumer: Consumer, *, exclusive: bool = True) -> Subscription:
+        """As in MessageQueue. Raises ValueError if there is a subscription already."""
         if self.subscriptions:
             (taken,) = self.subscriptions.values()
-            raise ValueError(f"{self.name} has its one consumer already: {taken.consumer.label}")
+            raise ValueError(f"{self.name} has its one consumer already: {taken.consumer.label}; close that one first")
         return super().subscribe(consumer, exclusive=exclusive)
 
     def dispatch(self, budget: int) -> bool:
-        while self._ring:
-            subscription = self._ring[0]
-            if subscription.closed or subscription.source.blocked:
-                subscription.in_ring = False
-                self._ring.popleft()
+        ring = self._ring
+        while ring:
+            subscription = next(iter(ring))
+            if subscription.source.blocked:
+                del ring[subscription]
                 continue
+            if not self._cursor.has_more:
+                return False
             if budget <= 0:
-                return self._cursor.has_more
-            room_count, room_bytes = subscription.consumer.room(express=self.express)
+                return True
+            room_count, room_bytes = self._room_of(subscription)
+            if not room_count:
+                continue
             part = self._take(min(budget, room_count), room_bytes)
             if part is None:
                 return False

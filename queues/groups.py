@@ -1,10 +1,12 @@
 """Message groups: one consumer per key at a time, and the key is drained before another consumer gets it.
 
-A key belongs to a consumer only while that consumer holds messages of it. When the last of them is settled or given back, the key is free and
-the next message of it goes to whoever has credit. So keys spread over consumers by load, nothing is remembered of a key at rest (bound: keys in
-flight, which is at most the unsettled messages), and a consumer that joins or leaves needs no rebalancing.
+A key belongs to a consumer only while that consumer holds messages of it. When the last of them is settled or given
+back, the key is free and the next message of it goes to whoever has credit. So keys spread over consumers by load,
+nothing is remembered of a key at rest (bound: keys in flight, which is at most the unsettled messages), and a consumer
+that joins or leaves needs no rebalancing.
 
-One table serves all partitions of a destination: order by key holds within a priority, and one consumer per key across all of them.
+One table serves all partitions of a destination: order by key holds within a priority, and one consumer per key across
+all of them.
 
 Source: DESIGN section 6; anchors d27 (drain before hand-over), e15 and c49 (block the key, not the consumer).
 """

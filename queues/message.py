@@ -1,7 +1,8 @@
 """A message as queues see it: the wire form it came in, and the few facts about it that decide where it goes.
 
-The header block is kept as received. What queues need of it (priority, group, expiry) is parsed once per *distinct* block and shared by
-all messages that carry the same block: that object is the envelope. So a message costs one small object and one bytes string.
+The header block is kept as received. What queues need of it (priority, group, expiry) is parsed once per *distinct*
+block and shared by all messages that carry the same block: that object is the envelope. So a message costs one small
+object and one bytes string.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ Sequence = NewType("Sequence", int)
 PRIORITY_DEFAULT: Final = 4
 
 MESSAGE_OVERHEAD_BYTES: Final = 192
-"""What the interpreter needs for one queued message beside its wire bytes (measured: object, bytes header, integers, places in lists)."""
+"""What the interpreter needs for one queued message beside its wire bytes (measured: object, bytes header, integers,
+places in lists).
+"""
 
 
 class Envelope(Protocol):

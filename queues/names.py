@@ -1,8 +1,9 @@
 """The grammar of destination names.
 
-`/queue/a`, `/topic/a.b`, `/temp-queue/x`, `/temp-topic/x`, `/remote-temp-queue/…`, `/remote-temp-topic/…`; a bare `a` is `/queue/a`; anything else that starts
-with a slash is an opaque queue of that very name. A comma joins several into a composite. On SUBSCRIBE `*` stands for one level and a last `>` for
-one or more; levels are parted by `.` or `/`. Source: DESIGN section 9; checklist b28, b31.
+`/queue/a`, `/topic/a.b`, `/temp-queue/x`, `/temp-topic/x`, `/remote-temp-queue/…`, `/remote-temp-topic/…`; a bare `a`
+is `/queue/a`; anything else that starts with a slash is an opaque queue of that very name. A comma joins several into a
+composite. On SUBSCRIBE `*` stands for one level and a last `>` for one or more; levels are parted by `.` or `/`.
+Source: DESIGN section 9; checklist b28, b31.
 """
 
 from __future__ import annotations
@@ -46,10 +47,13 @@ class Address:
     """Holds `*` or `>` as a level: fine on SUBSCRIBE only."""
 
     def matches(self, canonical: str) -> bool:
-        """Whether this (wildcard) address covers that name."""
+        """Whether this (wildcard) address covers that name, and is of its kind (`/>` has no `/queue/a`)."""
         if not self.wildcard:
             return self.canonical == canonical
-        return pattern_of(self.canonical).fullmatch(canonical) is not None
+        return (
+            _prefix_of(canonical) == _prefix_of(self.canonical)
+            and pattern_of(self.canonical).fullmatch(canonical) is not None
+        )
 
 
 _PREFIXES: Final = (
@@ -61,6 +65,14 @@ _PREFIXES: Final = (
     ("/remote-temp-topic/", Kind.TOPIC, False, True),
 )
 _LEVEL: Final = re.compile(r"[./]")
+_CONTROL: Final = re.compile(r"[\x00-\x1f]")
+COMPOSITE_COUNT_MAX: Final = 100
+"""Destinations in one composite: each costs its queue a copy of the message."""
+
+
+def _prefix_of(canonical: str) -> str:
+    """`/queue/` and the like; empty for an opaque name."""
+    return next((prefix for prefix, *_rest in _PREFIXES if canonical.startswith(prefix)), "")
 
 
 def parse(text: str) -> Address:
@@ -73,20 +85,33 @@ def _parse(text: str) -> Address:
     if not text or text.isspace():
         raise DestinationNameError("the destination is empty: name one, such as /queue/orders")
     if len(text) > NAME_LENGTH_MAX:
-        raise DestinationNameError(f"the destination is {len(text)} characters long, at most {NAME_LENGTH_MAX} are allowed")
-    if any(ord(character) < 32 for character in text):
+        raise DestinationNameError(
+            f"the destination is {len(text)} characters long, at most {NAME_LENGTH_MAX} are allowed"
+        )
+    if _CONTROL.search(text):
         raise DestinationNameError(f"the destination {text!r} holds control characters")
     for prefix, kind, local, remote in _PREFIXES:
         if text.startswith(prefix):
             if len(text) == len(prefix):
                 raise DestinationNameError(f"the destination {text!r} has no name after {prefix!r}")
-            return Address(text, kind, local, remote, _is_wildcard(text[len(prefix) :]))
+            wildcard = _is_wildcard(text[len(prefix) :])
+            if wildcard and (local or remote):
+                raise DestinationNameError(f"{text!r}: wildcards are not for temporary destinations, name one of them")
+            return _checked(Address(text, kind, local, remote, wildcard))
         if text == prefix[:-1]:
             raise DestinationNameError(f"the destination {text!r} has no name: write {prefix}NAME")
     if text.startswith("/log/"):
-        raise DestinationNameError(f"the destination {text!r} is a log; this version has no logs yet: use /queue/ or /topic/")
+        raise DestinationNameError(
+            f"the destination {text!r} is a log; this version has no logs yet: use /queue/ or /topic/"
+        )
     canonical = text if text.startswith("/") else f"/queue/{text}"
-    return Address(canonical, Kind.QUEUE, wildcard=_is_wildcard(text))
+    return _checked(Address(canonical, Kind.QUEUE, wildcard=_is_wildcard(text)))
+
+
+def _checked(address: Address) -> Address:
+    if address.wildcard:
+        pattern_of(address.canonical)  # raises for a `>` in the middle: now, not when somebody else's name is matched
+    return address
 
 
 def parse_composite(text: str) -> tuple[Address, ...]:
@@ -94,8 +119,10 @@ def parse_composite(text: str) -> tuple[Address, ...]:
     if "," not in text:
         return (parse(text),)
     parts = dict.fromkeys(parse(part.strip()) for part in text.split(","))
-    if len(parts) > 100:
-        raise DestinationNameError(f"the composite destination names {len(parts)} destinations, at most 100 are allowed")
+    if len(parts) > COMPOSITE_COUNT_MAX:
+        raise DestinationNameError(
+            f"the composite destination names {len(parts)} destinations, at most {COMPOSITE_COUNT_MAX} are allowed"
+        )
     return tuple(parts)
 
 
@@ -108,10 +135,10 @@ def pattern_of(pattern: str) -> re.Pattern[str]:
     """A compiled pattern with `*` and `>` levels, for full names. A `>` before the end raises DestinationNameError."""
     pieces = re.split(r"([./])", pattern)
     if ">" in pieces[:-1]:
-        raise DestinationNameError(f"{pattern!r}: the wildcard '>' stands for all the rest, so it must be the last level")
+        raise DestinationNameError(
+            f"{pattern!r}: the wildcard '>' stands for all the rest, so it must be the last level"
+        )
     return re.compile(
-        "".join(
-            r"[^./]+" if piece == "*" else r".+" if piece == ">" else re.escape(piece) for piece in pieces
-        ),
+        "".join(r"[^./]+" if piece == "*" else r".+" if piece == ">" else re.escape(piece) for piece in pieces),
         re.DOTALL,
     )

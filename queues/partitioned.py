@@ -1,7 +1,8 @@
-"""One destination, several queues inside it: by priority, by key, or by any function. Seed 002 "Partitioning of queues".
+"""One destination, several queues inside it: by priority, by key, or by any function. Seed 002 "Partitioning".
 
-Each partition has its own elements, limiter and dispatch context. So a full partition blocks only the senders to it, and a partition of raised
-priority is dispatched first, past any backlog in the others. Partitions are made when first needed; consumers are attached to all of them.
+Each partition has its own elements, limiter and dispatch context. So a full partition blocks only the senders to it,
+and a partition of raised priority is dispatched first, past any backlog in the others. Partitions are made when first
+needed; consumers are attached to all of them.
 
 Bound: `partitions_max`; the eleventh priority does not exist, and partitioning by key uses a fixed number of buckets.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from zlib import crc32
 
-from flow import SourceController
+from flow import FlowClosedError, SourceController
 from queues.message import PRIORITY_DEFAULT, Message
 from queues.queue import MessageQueue
 from queues.subscription import Consumer, Subscription
@@ -58,9 +59,11 @@ class PartitionedQueue:
         partitions_max: int,
         same_for_run: bool = False,
     ) -> None:
-        """`make` builds the queue of a partition; `partition_of` says where a message belongs; `same_for_run`: it depends on the envelope only,
-        so that one look decides for a whole run."""
+        """`make` builds the queue of a partition; `partition_of` says where a message belongs; `same_for_run`: it
+        depends on the envelope only, so that one look decides for a whole run.
+        """
         self.name = name
+        self.closed = False
         self._make = make
         self._partition_of = partition_of
         self._partitions_max = partitions_max
@@ -69,9 +72,14 @@ class PartitionedQueue:
         self._attachments: dict[int, Attachment] = {}
 
     def partition(self, key: Hashable) -> MessageQueue:
-        """The partition for this key, made if it is not there yet. Raises PartitionLimitError."""
+        """The partition for this key, made if it is not there yet.
+
+        Raises PartitionLimitError, and FlowClosedError if it had to be made after the queue was deleted.
+        """
         queue = self.partitions.get(key)
         if queue is None:
+            if self.closed:
+                raise FlowClosedError(f"{self.name} was deleted: look it up again before you send to it")
             if len(self.partitions) >= self._partitions_max:
                 raise PartitionLimitError(
                     f"{self.name} has {self._partitions_max} partitions already and none for {key!r}: "
@@ -87,7 +95,11 @@ class PartitionedQueue:
         return self.partition(self._partition_of(message))
 
     def add(self, messages: list[Message], wire_bytes: int, source: SourceController | None) -> None:
-        """Take a run; see MessageQueue.add."""
+        """Take a run; see MessageQueue.add.
+
+        A run that falls into several partitions is taken by each for itself: where one raises, those before it keep
+        their part.
+        """
         if self._same_for_run:
             self.partition_for(messages[0]).add(messages, wire_bytes, source)
             return
@@ -95,10 +107,12 @@ class PartitionedQueue:
         for message in messages:
             parts.setdefault(self._partition_of(message), []).append(message)
         for key, part in parts.items():
-            self.partition(key).add(part, sum(len(message.wire) for message in part), source)
+            self.partition(key).add(part, sum([len(message.wire) for message in part]), source)
 
     def attach(self, consumer: Consumer, *, exclusive: bool = False) -> Attachment:
-        """Let this consumer take from every partition."""
+        """Let this consumer take from every partition, present and future. Raises FlowClosedError if it was deleted."""
+        if self.closed:
+            raise FlowClosedError(f"{self.name} was deleted: look it up again before you subscribe to it")
         attachment = Attachment(self, consumer, exclusive=exclusive)
         self._attachments[id(attachment)] = attachment
         attachment.subscriptions.extend(
@@ -116,7 +130,8 @@ class PartitionedQueue:
         return list(self._attachments.values())
 
     def close_queue(self, reason: str) -> list[Message]:
-        """Delete all partitions; returns what was in them."""
+        """Delete all partitions; returns what was in them. A second call does nothing."""
+        self.closed = True
         gone: list[Message] = []
         for queue in self.partitions.values():
             gone.extend(queue.close_queue(reason))
@@ -134,7 +149,12 @@ def _priority_of(message: Message) -> int:
 
 def by_priority(name: str, make: Callable[[int], MessageQueue]) -> PartitionedQueue:
     """Ten partitions at most; `make` gets the priority, 0 to 9. The one of default priority exists from the start."""
-    queue = PartitionedQueue(name, lambda key: make(int(key)), _priority_of, partitions_max=10, same_for_run=True)  # type: ignore[call-overload]
+
+    def make_one(key: Hashable) -> MessageQueue:
+        assert isinstance(key, int)
+        return make(key)
+
+    queue = PartitionedQueue(name, make_one, _priority_of, partitions_max=10, same_for_run=True)
     queue.partition(PRIORITY_DEFAULT)
     return queue
 
@@ -147,4 +167,8 @@ def by_key(
     def bucket_of(message: Message) -> int:
         return crc32(key_of(message).encode()) % buckets_count
 
-    return PartitionedQueue(name, lambda key: make(int(key)), bucket_of, partitions_max=buckets_count)  # type: ignore[call-overload]
+    def make_one(key: Hashable) -> MessageQueue:
+        assert isinstance(key, int)
+        return make(key)
+
+    return PartitionedQueue(name, make_one, bucket_of, partitions_max=buckets_count)

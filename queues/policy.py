@@ -1,6 +1,7 @@
 """What a destination may hold, and what happens when it is full.
 
-One frozen object per pattern of destinations, merged top to bottom by the configuration. Nothing here acts: queues read it.
+One frozen object per pattern of destinations, merged top to bottom by the configuration. Nothing here acts: queues read
+it.
 """
 
 from __future__ import annotations
@@ -37,17 +38,20 @@ def _full_action(_instance: object, _attribute: attrs.Attribute[str], value: str
 
 @attrs.frozen
 class QueuePolicy:
-    """Limits and habits of one destination. Sizes count the message on the wire plus a fixed overhead for its bookkeeping."""
+    """Limits and habits of one destination. Sizes count the message on the wire plus a fixed overhead for its
+    bookkeeping.
+    """
 
     memory_bytes: int = attrs.field(
         default=64 * MIB,
         validator=_positive,
         metadata={
             "unit": "bytes",
-            "doc": "Memory that the messages of one destination may use, unsettled ones included; producers wait (or the `full` "
-            "action is taken) at this size and go on at half of it. The default takes a burst of some 300,000 small messages; "
-            "more rides out longer bursts, at the price of memory. Holds for each priority level in use: a destination that "
-            "carries high-priority messages keeps room for them apart from the backlog.",
+            "doc": "Memory that the messages of one destination may use, unsettled ones included; producers wait (or "
+            "the `full` action is taken) at this size and go on at half of it. The default takes a burst of some "
+            "300,000 small messages; more rides out longer bursts, at the price of memory. Holds for each priority "
+            "level in use: a destination that carries high-priority messages keeps room for them apart from the "
+            "backlog.",
         },
     )
     count_max: int | None = attrs.field(
@@ -55,7 +59,8 @@ class QueuePolicy:
         validator=_positive_or_none,
         metadata={
             "unit": "count",
-            "doc": "Messages that one destination may hold, unsettled ones included. None by default: memory is the limit that matters.",
+            "doc": "Messages that one destination may hold, unsettled ones included. None by default: memory is the "
+            "limit that matters.",
         },
     )
     bytes_max: int | None = attrs.field(
@@ -63,7 +68,8 @@ class QueuePolicy:
         validator=_positive_or_none,
         metadata={
             "unit": "bytes",
-            "doc": "Total size of the messages that one destination may hold. None by default: `memory_bytes` already bounds it.",
+            "doc": "Total size of the messages that one destination may hold. None by default: `memory_bytes` already "
+            "bounds it.",
         },
     )
     full: str | None = attrs.field(
@@ -71,11 +77,12 @@ class QueuePolicy:
         validator=_full_action,
         metadata={
             "unit": "",
-            "doc": "What happens at the limit: `block` (senders to this destination wait, nothing is lost), `drop_oldest` (the oldest "
-            "message that no consumer holds goes), `drop_newest` (the incoming message goes), `reject` (its sender gets an ERROR). "
-            "What is dropped is counted, and a topic subscriber finds the number in the `dropped-count` header of the next MESSAGE. "
-            "Default: `block` for queues. For topics the sender is paced by the *fastest* subscriber, and one that lags by more "
-            "than `memory_bytes` behind it loses the oldest (`drop_oldest`): a slow reader hurts only itself.",
+            "doc": "What happens at the limit: `block` (senders to this destination wait, nothing is lost), "
+            "`drop_oldest` (the oldest message that no consumer holds goes), `drop_newest` (the incoming message "
+            "goes), `reject` (its sender gets an ERROR). What is dropped is counted, and a topic subscriber finds the "
+            "number in the `dropped-count` header of the next MESSAGE. Default: `block` for queues. For topics the "
+            "sender is paced by the *fastest* subscriber, and one that lags by more than `memory_bytes` behind it "
+            "loses the oldest (`drop_oldest`): a slow reader hurts only itself.",
         },
     )
     lead_bytes: int = attrs.field(
@@ -83,8 +90,8 @@ class QueuePolicy:
         validator=_positive,
         metadata={
             "unit": "bytes",
-            "doc": "Topics: how far senders may run ahead of the fastest subscriber before they wait. The default covers a hiccup of "
-            "some milliseconds at full speed; more only adds latency.",
+            "doc": "Topics: how far senders may run ahead of the fastest subscriber before they wait. The default "
+            "covers a hiccup of some milliseconds at full speed; more only adds latency.",
         },
     )
     prefetch_count: int = attrs.field(
@@ -92,9 +99,9 @@ class QueuePolicy:
         validator=_positive,
         metadata={
             "unit": "count",
-            "doc": "Messages that a subscription with ack `client` or `client-individual` may hold unacknowledged, if it asks for no "
-            "other number (`prefetch-count`, `activemq.prefetchSize`, `credit`). Enough to hide a round trip; lower it for "
-            "slow work that should be shared out evenly.",
+            "doc": "Messages that a subscription with ack `client` or `client-individual` may hold unacknowledged, if "
+            "it asks for no other number (`prefetch-count`, `activemq.prefetchSize`, `credit`). Enough to hide a "
+            "round trip; lower it for slow work that should be shared out evenly.",
         },
     )
     prefetch_bytes: int = attrs.field(
@@ -102,7 +109,8 @@ class QueuePolicy:
         validator=_positive,
         metadata={
             "unit": "bytes",
-            "doc": "The same limit in bytes; one message always fits. Keeps a thousand large messages from being pushed at once.",
+            "doc": "The same limit in bytes; one message always fits. Keeps a thousand large messages from being "
+            "pushed at once.",
         },
     )
     expires_max_ms: int | None = attrs.field(
@@ -110,7 +118,8 @@ class QueuePolicy:
         validator=_positive_or_none,
         metadata={
             "unit": "ms",
-            "doc": "Longest life of a message here: a later `expires` is brought forward, a missing one is set. None: as the sender says.",
+            "doc": "Longest life of a message here: a later `expires` is brought forward, a missing one is set. None: "
+            "as the sender says.",
         },
     )
     auto_delete_seconds: float | None = attrs.field(
@@ -118,8 +127,9 @@ class QueuePolicy:
         validator=_not_negative_or_none,
         metadata={
             "unit": "seconds",
-            "doc": "An empty destination without consumers and senders is forgotten after this time (it comes back with the next SEND or "
-            "SUBSCRIBE). Long enough for a client to reconnect, short enough that thousands of one-off names cost nothing.",
+            "doc": "An empty destination without consumers and senders is forgotten after this time (it comes back "
+            "with the next SEND or SUBSCRIBE). Long enough for a client to reconnect, short enough that thousands of "
+            "one-off names cost nothing.",
         },
     )
 

@@ -2,28 +2,37 @@
 
 A kind says how elements reach its subscriptions (`dispatch`) and what settling means (`settled`, `given_back`).
 
-The gate. `add` takes a *run*: messages that share one envelope, from one source, with their wire bytes. Under policy `block` the run goes through
-the queue's FlowController: while the limiter is throttled it waits in the controller's overflow list and the source is blocked. The dropping
-policies never block and `reject` raises QueueFullError, which costs its sender that frame and nobody else anything.
+The gate. `add` takes a *run*: messages that share one envelope, from one source, with their wire bytes. Under policy
+`block` the run goes through the queue's FlowController: while the limiter is throttled it waits in the controller's
+overflow list and the source is blocked. The dropping policies never block, and `reject` raises QueueFullError, which
+costs its sender that frame and nobody else anything.
 
-Bound: the limiter's capacity, plus one run per source (a source is blocked by the first run that overfills).
+Expiry. A run has one date, so the dates to watch are one entry per run, in a heap with one timer for the earliest.
+What a consumer holds at its date is looked at when it comes back; nothing past its date is handed out.
+
+Bound: the limiter's capacity, plus one run per source (a source is blocked by the first run that overfills). Dates of
+runs that were consumed in time are cleared out when they are half of all.
 """
 
 from __future__ import annotations
 
 import heapq
 from abc import abstractmethod
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence as SequenceOf
-from typing import Protocol
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as SequenceOf
+from typing import Final, Protocol
 
 import attrs
 
-from flow import Flow, FlowController, FlowManager, FlowResource, SourceController, WindowLimiter
-from queues.cursored import CursoredQueue
+from flow import Flow, FlowClosedError, FlowController, FlowManager, FlowResource, SourceController, WindowLimiter
+from queues.cursored import CursoredQueue, QueueInvariantError
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
 from queues.policy import QueuePolicy
 from queues.subscription import Consumer, Subscription
+
+EXPIRIES_MIN: Final = 256
+"""Dates that may always be kept; only beyond that is it worth looking for dead ones."""
 
 
 class QueueFullError(Exception):
@@ -104,13 +113,9 @@ class Run:
     charge_bytes: int
 
 
-@attrs.frozen(order=True)
-class Expiry:
-    """The elements `first` .. `end - 1` expire at this date."""
-
-    at_ms: int
-    first: int
-    end: int
+Expiry = tuple[int, int, int]
+"""A date in ms, first and end: the elements `first` .. `end - 1` expire then. A plain tuple, because heaps compare it.
+"""
 
 
 class MessageQueue(FlowResource):
@@ -144,8 +149,10 @@ class MessageQueue(FlowResource):
         )
         self.context = environment.scheduling.register(self.dispatch, f"{self.kind_label} {name}", priority)
         self.subscriptions: dict[int, Subscription] = {}
-        self._ring: deque[Subscription] = deque()
+        self._ring: OrderedDict[Subscription, None] = OrderedDict()
+        """Subscriptions that may have credit, the next one to be served first. An OrderedDict, to leave it in O(1)."""
         self._expiries: list[Expiry] = []
+        self._expiries_max_count = EXPIRIES_MIN
         self._expiry_timer: TimerHandle | None = None
         self._expiring = False
         self.added_count = 0
@@ -163,45 +170,47 @@ class MessageQueue(FlowResource):
     # ------------------------------------------------------------------ the gate
 
     def add(self, messages: list[Message], wire_bytes: int, source: SourceController | None) -> None:
-        """Take a run (all of one envelope). May block `source`. Raises QueueFullError (policy `reject`), queue unchanged. O(n)."""
+        """Take a run: at least one message, all of one envelope, `wire_bytes` in total. O(n).
+
+        Policy `block`: may block `source`; never refuses. Raises QueueFullError (policy `reject`), queue unchanged, and
+        FlowClosedError once the queue is closed: a source looks at `closed` before it goes on.
+        """
         charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
         if self._full == "block":
             self.controller.add(Run(messages, charge_bytes), len(messages), charge_bytes, source)
         else:
-            self._add_without_blocking(messages, charge_bytes, source)
+            self._add_without_blocking(messages, charge_bytes)
 
     def offer(self, messages: list[Message], wire_bytes: int, source: SourceController) -> bool:
-        """Like `add`, but refuses (False) and blocks `source` instead of overflowing."""
+        """Like `add`, but where `add` would let the run wait this refuses it (False). `source` is blocked alike."""
         charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
-        return self.controller.offer(Run(messages, charge_bytes), len(messages), charge_bytes, source)
+        if self._full == "block":
+            return self.controller.offer(Run(messages, charge_bytes), len(messages), charge_bytes, source)
+        self._add_without_blocking(messages, charge_bytes)
+        return True
 
-    def _add_without_blocking(self, messages: list[Message], charge_bytes: int, source: SourceController | None) -> None:
+    def _add_without_blocking(self, messages: list[Message], charge_bytes: int) -> None:
         limiter = self.controller.limiter
         over_count, over_bytes = self._overhang(len(messages), charge_bytes)
         if over_count > 0 or over_bytes > 0:
             if self._full == "reject":
                 self.rejected_count += len(messages)
                 raise QueueFullError(
-                    f"{self.name} is full ({limiter.used_count} messages, {limiter.used_bytes} bytes) and refuses new messages "
-                    f"(policy reject): consume from it, or raise memory_bytes, count_max or bytes_max"
+                    f"{self.name} is full ({limiter.used_count} messages, {limiter.used_bytes} bytes) and refuses new "
+                    "messages (policy reject): consume from it, or raise memory_bytes, count_max or bytes_max"
                 )
-            if self._full == "drop_newest":
-                messages, charge_bytes = self._first_that_fit(messages)
-                if not messages:
-                    return
-            else:
+            if self._full == "drop_oldest":
                 self._make_room(over_count, over_bytes)
                 over_count, over_bytes = self._overhang(len(messages), charge_bytes)
-                if over_count > 0 or over_bytes > 0:
-                    messages, charge_bytes = self._last_that_fit(messages)
-                    if not messages:
-                        return
+            if over_count > 0 or over_bytes > 0:
+                messages, charge_bytes = self._cut(messages)
+                if not messages:
+                    return
         self.controller.charge(len(messages), charge_bytes, None)
         self._accept_run(Run(messages, charge_bytes))
 
-    def refuses(self, count: int, charge_bytes: int) -> bool:
-        """Whether `add` of this much would raise QueueFullError now."""
-        return self._full == "reject" and any(over > 0 for over in self._overhang(count, charge_bytes))
+    def _incoming_dropped(self, count: int) -> None:
+        """Hook of the kinds: so many messages were dropped before they got in."""
 
     def _overhang(self, count: int, charge_bytes: int) -> tuple[int, int]:
         """By how much this many more would go over the limits."""
@@ -209,17 +218,17 @@ class MessageQueue(FlowResource):
         over_count = 0 if self.policy.count_max is None else limiter.used_count + count - self.policy.count_max
         return over_count, limiter.used_bytes + charge_bytes - self.policy.limit_bytes
 
-    def _first_that_fit(self, messages: list[Message]) -> tuple[list[Message], int]:
-        count, charge_bytes = self._fitting(messages)
-        self.dropped_count += len(messages) - count
-        return messages[:count], charge_bytes
-
-    def _last_that_fit(self, messages: list[Message]) -> tuple[list[Message], int]:
-        count, charge_bytes = self._fitting(messages[::-1])
-        self.dropped_count += len(messages) - count
-        return messages[len(messages) - count :], charge_bytes
+    def _cut(self, messages: list[Message]) -> tuple[list[Message], int]:
+        """As many as there is room for, the newest or (drop_newest) the oldest of them, and their charge."""
+        newest_go = self._full == "drop_newest"
+        count, charge_bytes = self._fitting(messages if newest_go else messages[::-1])
+        missing_count = len(messages) - count
+        self.dropped_count += missing_count
+        self._incoming_dropped(missing_count)
+        return (messages[:count] if newest_go else messages[missing_count:]), charge_bytes
 
     def _fitting(self, messages: list[Message]) -> tuple[int, int]:
+        """How many of the first of these there is room for, and their charge."""
         over_count, over_bytes = self._overhang(0, 0)
         count = charge_bytes = 0
         for message in messages:
@@ -236,6 +245,9 @@ class MessageQueue(FlowResource):
         messages = run.messages
         head = messages[0].head
         self._last_active_seconds = self._environment.clock()
+        if messages[0].expires_at_ms:
+            # Another queue (of a composite) has dated these objects; the date here may be another one.
+            messages = [Message(message.head, message.wire, message.number) for message in messages]
         if head.expires_at_ms or head.ttl_ms or self.policy.expires_max_ms is not None:
             self._accept_expiring(messages)
         else:
@@ -261,9 +273,13 @@ class MessageQueue(FlowResource):
             message.expires_at_ms = at_ms
         self._expiring = True
         first = self.elements.extend(messages)
-        self._remember_expiry(Expiry(at_ms, first, first + len(messages)))
+        self._remember_expiry((at_ms, first, first + len(messages)))
 
     def _remember_expiry(self, expiry: Expiry) -> None:
+        if len(self._expiries) >= self._expiries_max_count:
+            self._expiries = [other for other in self._expiries if self.elements.holds_any(other[1], other[2])]
+            heapq.heapify(self._expiries)
+            self._expiries_max_count = max(EXPIRIES_MIN, 2 * len(self._expiries))
         heapq.heappush(self._expiries, expiry)
         if self._expiries[0] is expiry:
             self._arm_expiry()
@@ -273,29 +289,31 @@ class MessageQueue(FlowResource):
             self._expiry_timer.cancel()
             self._expiry_timer = None
         if self._expiries and not self.closed:
-            delay_ms = max(0, self._expiries[0].at_ms - self._environment.now_ms())
+            delay_ms = max(0, self._expiries[0][0] - self._environment.now_ms())
             self._expiry_timer = self._environment.scheduling.call_later(delay_ms / 1000, self._expire_due)
 
     def _expire_due(self) -> None:
         """Remove what is past its date and in nobody's hands. What a consumer holds is looked at when it comes back."""
         self._expiry_timer = None
         now_ms = self._environment.now_ms()
-        while self._expiries and self._expiries[0].at_ms <= now_ms:
-            expiry = heapq.heappop(self._expiries)
-            self._expire(range(expiry.first, expiry.end))
+        while self._expiries and self._expiries[0][0] <= now_ms:
+            _at_ms, first, end = heapq.heappop(self._expiries)
+            self._expire(range(first, end))
         self._arm_expiry()
 
     @abstractmethod
     def _expire(self, sequences: range) -> None:
         """These are past their date: remove those that nobody holds, count them, release their space."""
 
-    def _is_expired(self, message: Message) -> bool:
-        return message.expires_at_ms != 0 and message.expires_at_ms <= self._environment.now_ms()
-
     # ------------------------------------------------------------------ subscriptions
 
     def subscribe(self, consumer: Consumer, *, exclusive: bool = False) -> Subscription:
-        """Attach a consumer. It gets messages as soon as the dispatcher runs, while its credit lasts."""
+        """Attach a consumer. It gets messages as soon as the dispatcher runs, while its credit lasts.
+
+        Raises FlowClosedError once the queue is closed.
+        """
+        if self.closed:
+            raise FlowClosedError(f"{self.name} was deleted: look it up again before you subscribe to it")
         subscription = Subscription(
             self, consumer, exclusive=exclusive, clock=self._environment.clock, on_resume=self._subscription_resumed
         )
@@ -307,6 +325,7 @@ class MessageQueue(FlowResource):
     def unsubscribed(self, subscription: Subscription) -> None:
         """Called by `Subscription.close`."""
         self.subscriptions.pop(id(subscription), None)
+        self._ring.pop(subscription, None)
         self._last_active_seconds = self._environment.clock()
         self._detached(subscription)
 
@@ -323,10 +342,24 @@ class MessageQueue(FlowResource):
         """It has credit: the next dispatch considers it."""
         if subscription.closed:
             return
-        if not subscription.in_ring:
-            subscription.in_ring = True
-            self._ring.append(subscription)
+        self._ring[subscription] = None  # one that is in it keeps its place
         self.context.request_dispatch()
+
+    def _room_of(self, subscription: Subscription) -> tuple[int, int]:
+        """Its credit. (0, 0) if it has none: then its source is blocked.
+
+        Raises QueueInvariantError if the consumer did not block it: nobody would ever wake it.
+        """
+        room_count, room_bytes = subscription.consumer.room(express=self.express)
+        if room_count > 0 and room_bytes > 0:
+            return room_count, room_bytes
+        subscription.consumer.wait(subscription)
+        if not subscription.source.blocked and not subscription.closed:
+            raise QueueInvariantError(
+                f"{subscription.consumer.label} has no credit for {self.name} and does not block it: "
+                "it would wait forever"
+            )
+        return 0, 0
 
     # ------------------------------------------------------------------ for the kinds
 
@@ -344,30 +377,35 @@ class MessageQueue(FlowResource):
 
     @abstractmethod
     def _make_room(self, over_count: int, over_bytes: int) -> None:
-        """Policy drop_oldest: let the oldest go that nobody holds, until this much is free or nothing is left to drop."""
-
-    def _release(self, count: int, charge_bytes: int) -> None:
-        if count:
-            self.controller.release(count, charge_bytes)
+        """Policy drop_oldest: let the oldest go that nobody holds, until this much is free or nothing is left."""
 
     # ------------------------------------------------------------------ end, and what people see
 
     def close_queue(self, reason: str) -> list[Message]:
-        """Delete: subscriptions are cancelled, blocked sources let go, and what was in it is returned (in order, overflow last)."""
+        """Delete: blocked sources are let go, subscriptions are cancelled. A second call does nothing.
+
+        Returns what was in it, in order, and then what waited in front of it; what consumers hold is among it. `closed`
+        is True before anybody is told.
+        """
         if self.closed:
             return []
         self.closed = True
+        self.context.close()
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+        waiting = self._close_gates()
+        gone = self.elements.trim(self.elements.next_sequence)
+        self.controller.release(len(gone), size_of(gone))
+        gone += waiting
         for subscription in list(self.subscriptions.values()):
             subscription.close()
             subscription.consumer.cancelled(subscription, reason)
-        if self._expiry_timer is not None:
-            self._expiry_timer.cancel()
-        self.context.close()
-        gone = self.elements.trim(self.elements.next_sequence)
-        for run in self.controller.close():
-            gone.extend(run.messages)
         self.close()
         return gone
+
+    def _close_gates(self) -> list[Message]:
+        """Let the sources go; returns the messages that waited."""
+        return [message for run in self.controller.close() for message in run.messages]
 
     @property
     def is_empty(self) -> bool:

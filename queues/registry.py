@@ -1,7 +1,7 @@
 """All destinations of a broker: found or made by name, with their policies, wildcard consumers and auto-deletion.
 
-A `Destination` is the queues behind one name (partitioned by priority) and who sends to it. Wildcard consumers are attached to every destination
-that matches, also to those that are made later.
+A `Destination` is the queues behind one name (partitioned by priority) and who sends to it. Wildcard consumers are
+attached to every destination that matches, also to those that are made later.
 
 Bound: `destinations_max`; idle empty ones are swept away by their policy's `auto_delete_seconds`.
 """
@@ -55,7 +55,7 @@ class Destination:
         return self.address.canonical
 
     def is_deletable(self, by_wildcard: set[int]) -> bool:
-        """Empty, no senders, and no consumers but those that are there for many names (`by_wildcard`: ids of their attachments)."""
+        """Empty, no senders, and no consumers but those of wildcards (`by_wildcard`: the ids of their attachments)."""
         return (
             self.producers_count == 0
             and self.queue.is_empty
@@ -119,7 +119,7 @@ class DestinationRegistry:
         self._sweep_timer = self._environment.scheduling.call_later(SWEEP_SECONDS, self._sweep_and_go_on)
 
     def close(self) -> None:
-        """Delete everything."""
+        """Delete everything and sweep no more."""
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         for destination in list(self.destinations.values()):
@@ -167,7 +167,10 @@ class DestinationRegistry:
         self._wildcards.pop(id(wildcard), None)
 
     def delete(self, destination: Destination, reason: str) -> None:
-        """Delete it with all that is in it; its subscriptions are cancelled."""
+        """Delete it with all that is in it; its subscriptions are cancelled. Deleted already: does nothing.
+
+        Its name is free before anybody is told, so whoever is told may ask for it again and gets a new one.
+        """
         if self.destinations.pop(destination.name, None) is None:
             return
         self.deleted_count += 1
@@ -202,4 +205,3 @@ class DestinationRegistry:
             made_count=self.made_count,
             deleted_count=self.deleted_count,
         )
-

@@ -1,7 +1,10 @@
 """A queue without a buffer: what comes in goes straight on, under a controller. Seed 002 "Relay".
 
-The relay holds a run only while the sink behind it blocks: then the run's space stays reserved, the relay's limiter fills, and the relay in turn
-blocks its own sources. So back pressure passes through it, and its limit says how much may pile up before it does.
+The relay holds a run only while the sink behind it blocks: then the run's space stays reserved, the relay's limiter
+fills, and the relay in turn blocks its own sources. So back pressure passes through it, and its limit says how much may
+pile up before it does.
+
+A sink that refuses (policy `reject`) costs the run: the sender is no longer there to be told. It is counted.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from typing import Protocol
 
 from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message
-from queues.queue import Run
+from queues.queue import QueueFullError, Run
 
 
 class RunSink(Protocol):
@@ -36,22 +39,43 @@ class Relay(FlowResource):
         super().__init__(name, "relay", manager)
         self._sink = sink
         self.passed_count = 0
+        self.rejected_count = 0
         self.controller: FlowController[Run] = FlowController(
-            self, Flow(name), SizeLimiter(capacity_bytes, clock=clock), accept=self._pass_on, schedule=resume, clock=clock
+            self,
+            Flow(name),
+            SizeLimiter(capacity_bytes, clock=clock),
+            accept=self._pass_on,
+            schedule=resume,
+            clock=clock,
         )
         self.open()
 
     def add(self, messages: list[Message], wire_bytes: int, source: SourceController | None) -> None:
-        """Pass this run on; may block `source` when the sink has blocked the relay and the relay's limit is reached."""
+        """Pass this run on; blocks `source` when the sink has blocked the relay and the relay's limit is reached.
+
+        Raises FlowClosedError once the relay is closed. Close a relay before the sink behind it.
+        """
         charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
         self.controller.add(Run(messages, charge_bytes), len(messages), charge_bytes, source)
 
     def _pass_on(self, run: Run) -> None:
         count = len(run.messages)
-        self._sink.add(run.messages, run.charge_bytes - count * MESSAGE_OVERHEAD_BYTES, self.controller)
-        self.passed_count += count
+        try:
+            self._sink.add(run.messages, run.charge_bytes - count * MESSAGE_OVERHEAD_BYTES, self.controller)
+            self.passed_count += count
+        except QueueFullError:
+            self.rejected_count += count
         # If the sink has just blocked us this only reserves the space; it is freed when the sink lets go.
         self.controller.release(count, run.charge_bytes)
 
     def facts(self) -> Mapping[str, object]:
-        return {"passed": self.passed_count}
+        facts: dict[str, object] = {"passed": self.passed_count}
+        if self.rejected_count:
+            facts["rejected by the sink"] = self.rejected_count
+        return facts
+
+    def close_relay(self) -> list[Message]:
+        """Let the sources go and leave the flow map; returns the messages that waited in front of it."""
+        waiting = [message for run in self.controller.close() for message in run.messages]
+        self.close()
+        return waiting

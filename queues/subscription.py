@@ -1,13 +1,15 @@
 """What stands between a queue and a consumer.
 
-A `Consumer` is whoever takes messages: one STOMP subscription, a forwarding queue, a test. It owns its credit. A `Subscription` is one
-consumer's attachment to one queue (a consumer of a wildcard or of a queue with priorities has several). It is a flow source: the consumer
-blocks it while it has no credit, and the queue learns of it at once, so that nobody polls anybody.
+A `Consumer` is whoever takes messages: one STOMP subscription, a forwarding queue, a test. It owns its credit. A
+`Subscription` is one consumer's attachment to one queue (a consumer of a wildcard or of a queue with priorities has
+several, which share its credit). It is a flow source: the consumer blocks it while it has no credit, and the queue
+learns of it at once, so that nobody polls anybody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence as SequenceOf
+from collections.abc import Callable
+from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING, Protocol
 
 from flow import Flow, SourceController
@@ -18,27 +20,35 @@ if TYPE_CHECKING:
 
 
 class Consumer(Protocol):
-    """The port of a message consumer. Everything is synchronous: what is delivered is charged before `deliver` returns."""
+    """The port of a message consumer. All is synchronous: what is delivered is charged before `deliver` returns."""
 
     @property
     def label(self) -> str:
         """Who it is, for people."""
 
     def room(self, *, express: bool) -> tuple[int, int]:
-        """Messages and wire bytes that may be delivered now. Asked only of an unblocked subscription: then the count is at least 1.
+        """Messages and wire bytes that may be delivered now. Asked only for a subscription that is not blocked.
 
-        `express`: for messages of raised priority, which may pass beyond a prefetch that the backlog has used up.
+        Either of them 0: no credit, because another subscription of this consumer has used it up; `wait` is called
+        then. `express`: for messages of raised priority, which may pass beyond a prefetch that the backlog has used up.
+        Called in the middle of a dispatch: it must not call back into a queue.
+        """
+
+    def wait(self, subscription: Subscription) -> None:
+        """`room` had nothing for this subscription: block its source until there is credit.
+
+        With a FlowController as the window that is `window.charge(0, 0, subscription.source)`.
         """
 
     def deliver(self, subscription: Subscription, part: Slice, *, dropped_count: int) -> None:
         """Take these; charge own limiters with `subscription.source` as the source, which may block it.
 
-        `dropped_count`: how many messages this consumer missed just before them (policy, lag). Later the consumer calls
-        `subscription.settle` or `subscription.give_back` for each, exactly once.
+        `dropped_count`: how many messages this consumer missed just before them (policy, lag). Later (or at once) the
+        consumer calls `subscription.settle` or `subscription.give_back` for each, exactly once.
         """
 
     def cancelled(self, subscription: Subscription, reason: str) -> None:
-        """The queue ended this subscription (it was deleted)."""
+        """The queue ended this subscription (it was deleted). Settling or giving back does nothing from now on."""
 
 
 class Subscription:
@@ -52,7 +62,6 @@ class Subscription:
         "dropped_count",
         "dropped_unreported_count",
         "exclusive",
-        "in_ring",
         "queue",
         "returned_count",
         "settled_count",
@@ -74,7 +83,6 @@ class Subscription:
         self.exclusive = exclusive
         self.cursor: Cursor | None = None
         self.closed = False
-        self.in_ring = False
         self.delivered_count = 0
         self.settled_count = 0
         self.returned_count = 0
@@ -97,7 +105,7 @@ class Subscription:
         self.queue.settled(self, sequences, wire_bytes)
 
     def give_back(self, sequences: SequenceOf[int], *, attempted: bool) -> None:
-        """Not done: they come again, here or elsewhere, before anything later. `attempted`: they had been handed over."""
+        """Not done: they come again, here or elsewhere, before anything later. `attempted`: they were handed over."""
         count = len(sequences)
         self.unsettled_count -= count
         self.returned_count += count

@@ -1,19 +1,27 @@
 """A topic: every subscriber gets every message, and all of them read one copy.
 
-Each subscriber is a cursor over the same elements; an element goes when the last cursor has passed it. Rendering is shared too: cursors at
-the same position get the same slice.
+Each subscriber is a cursor over the same elements; an element goes when the last cursor has passed it. Rendering is
+shared too: cursors at the same position get the same slice.
 
-Who waits for whom: senders are paced by the *fastest* subscriber (the `lead` controller: bytes ahead of the foremost cursor), never by a
-slow one. A subscriber that lags by more than the topic's memory behind loses the oldest messages, is told how many with its next MESSAGE, and hurts
-nobody. With policy `block` senders wait for the slowest instead. Without subscribers a message is dropped before it is stored (seed 004: discard early).
+Who waits for whom (policy `drop_oldest`, the default): senders are paced by the *fastest* subscriber, never by a slow
+one. The `lead` controller holds what no subscriber has been handed yet. A subscriber that lags by more than the topic's
+memory behind loses the oldest messages, is told how many with its next MESSAGE, and hurts nobody. With policy `block`
+senders wait for the slowest instead; `drop_newest` and `reject` do to incoming messages what they say as soon as the
+slowest has the memory filled. Without subscribers a message is dropped before it is stored (seed 004: discard early).
+
+Invariants: an element is there exactly while some cursor has not passed it, and is charged to `controller`. An element
+at or beyond `_lead_position`, the foremost place that any cursor has reached, is charged to `lead` too.
+
+Bound: the policy's memory plus one run per source, since nothing beyond the lead position is ever dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence as SequenceOf
+from collections.abc import Mapping
+from collections.abc import Sequence as SequenceOf
 from typing import Final
 
-from flow import Flow, FlowController, SizeLimiter, SourceController
+from flow import Flow, FlowController, SourceController, WindowLimiter
 from queues.cursored import Cursor, Slice
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
 from queues.policy import QueuePolicy
@@ -22,6 +30,9 @@ from queues.subscription import Subscription
 
 FAN_OUT_COUNT: Final = 512
 """Messages per hand-over. Constant, so that cursors stay at common positions and share slices."""
+
+DROP_SHARE: Final = 16
+"""A lagging subscriber loses at least this part of the limit at once, so that making room is not done for each run."""
 
 
 class Topic(MessageQueue):
@@ -35,20 +46,29 @@ class Topic(MessageQueue):
         self.unheard_count = 0
         """Messages that nobody was there to hear."""
         self._lead_position = 0
-        self._caught_up: list[Subscription] = []
+        self._caught_up: dict[Subscription, None] = {}
+        lead_bytes = min(policy.lead_bytes, policy.limit_bytes)
         self.lead: FlowController[Run] = FlowController(
             self,
             Flow(f"{name} (lead)"),
-            SizeLimiter(min(policy.lead_bytes, policy.limit_bytes), clock=environment.clock),
+            WindowLimiter(
+                policy.count_max,
+                lead_bytes,
+                resume_count=None if policy.count_max is None else policy.count_max // 2,
+                resume_bytes=lead_bytes // 2,
+                clock=environment.clock,
+                label="lead over the fastest subscriber",
+            ),
             accept=self._accept_lead,
             schedule=environment.resume,
             clock=environment.clock,
+            counts_memory=False,  # the same messages are charged to the other controller
         )
 
     # ------------------------------------------------------------------ in
 
     def add(self, messages: list[Message], wire_bytes: int, source: SourceController | None) -> None:
-        if not self.subscriptions:
+        if not self.subscriptions and not self.closed:
             self.unheard_count += len(messages)
         elif self._full == "drop_oldest":
             charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
@@ -56,22 +76,42 @@ class Topic(MessageQueue):
         else:
             super().add(messages, wire_bytes, source)
 
+    def offer(self, messages: list[Message], wire_bytes: int, source: SourceController) -> bool:
+        if not self.subscriptions and not self.closed:
+            self.unheard_count += len(messages)
+            return True
+        if self._full == "drop_oldest":
+            charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
+            return self.lead.offer(Run(messages, charge_bytes), len(messages), charge_bytes, source)
+        return super().offer(messages, wire_bytes, source)
+
     def _accept_lead(self, run: Run) -> None:
+        count = len(run.messages)
         if not self.subscriptions:
-            self.unheard_count += len(run.messages)
-            self.lead.release(len(run.messages), run.charge_bytes)
+            self.unheard_count += count
+            self.lead.release(count, run.charge_bytes)
             return
-        added_count = self.added_count
-        self._add_without_blocking(run.messages, run.charge_bytes, None)
-        if self.added_count - added_count < len(run.messages):
-            # The run alone was larger than the topic's memory: part of it was dropped and will never be read.
-            kept = self.added_count - added_count
-            kept_bytes = size_of(run.messages[len(run.messages) - kept :])
-            self.lead.release(len(run.messages) - kept, run.charge_bytes - kept_bytes)
+        over_count, over_bytes = self._overhang(count, run.charge_bytes)
+        if over_count > 0 or over_bytes > 0:
+            self._make_room(over_count, over_bytes)
+        self.controller.charge(count, run.charge_bytes, None)
+        super()._accept_run(run)
+
+    def _accept_run(self, run: Run) -> None:
+        if self.subscriptions:
+            super()._accept_run(run)
+        else:  # it waited until the last subscriber had left
+            self.unheard_count += len(run.messages)
+            self.controller.release(len(run.messages), run.charge_bytes)
+
+    def _incoming_dropped(self, count: int) -> None:
+        for subscription in self.subscriptions.values():
+            subscription.dropped_count += count
+            subscription.dropped_unreported_count += count
 
     def _arrived(self, messages: list[Message]) -> None:
         if self._caught_up:
-            self._ring.extend(self._caught_up)
+            self._ring.update(self._caught_up)
             self._caught_up.clear()
 
     def _remember_expiry(self, expiry: Expiry) -> None:
@@ -94,38 +134,42 @@ class Topic(MessageQueue):
             self.lead.release(limiter.used_count, limiter.used_bytes)
 
     def _detached(self, subscription: Subscription) -> None:
-        if not subscription.in_ring or subscription in self._caught_up:
-            self._caught_up = [other for other in self._caught_up if other is not subscription]
+        self._caught_up.pop(subscription, None)
         self.unsettled_count -= subscription.unsettled_count
-        subscription.unsettled_count = 0
-        assert subscription.cursor is not None
-        self._gone(subscription.cursor.close())
+        cursor = subscription.cursor
+        assert cursor is not None
+        self._gone(cursor.close())
         if not self.subscriptions:
             self._release_lead()
+
+    def _enter_ring(self, subscription: Subscription) -> None:
+        self._caught_up.pop(subscription, None)
+        super()._enter_ring(subscription)
 
     # ------------------------------------------------------------------ out
 
     def dispatch(self, budget: int) -> bool:
         ring = self._ring
         while ring:
-            subscription = ring[0]
-            if subscription.closed or subscription.source.blocked:
-                ring.popleft()
-                subscription.in_ring = False
+            subscription = next(iter(ring))
+            if subscription.source.blocked:
+                del ring[subscription]
                 continue
             if budget <= 0:
                 return True
             cursor = subscription.cursor
             assert cursor is not None
-            room_count, room_bytes = subscription.consumer.room(express=self.express)
-            part = self._take(subscription, cursor, min(FAN_OUT_COUNT, room_count), room_bytes)
-            if part is None:
-                ring.popleft()
-                self._caught_up.append(subscription)
+            room_count, room_bytes = self._room_of(subscription)
+            if not room_count:
                 continue
-            budget -= len(part.messages)
-            ring.rotate(-1)
+            ring.move_to_end(subscription)
+            part = self._take(cursor, min(FAN_OUT_COUNT, room_count), room_bytes)
+            if part is None:
+                del ring[subscription]
+                self._caught_up[subscription] = None
+                continue
             count = len(part.messages)
+            budget -= count
             self.unsettled_count += count
             subscription.unsettled_count += count
             subscription.delivered_count += count
@@ -137,23 +181,25 @@ class Topic(MessageQueue):
         self.elements.forget_shared_slice()
         return False
 
-    def _take(self, subscription: Subscription, cursor: Cursor, count_max: int, bytes_max: int) -> Slice | None:
+    def _take(self, cursor: Cursor, count_max: int, bytes_max: int) -> Slice | None:
+        """The next elements for this subscriber that are not past their date."""
         while True:
             part = cursor.take(count_max, bytes_max)
             if part is None or not self._expiring:
                 return part
+            now_ms = self._environment.now_ms()
             expired = [
                 sequence
                 for sequence, message in zip(part.sequences, part.messages, strict=True)
-                if self._is_expired(message)
+                if 0 < message.expires_at_ms <= now_ms
             ]
             if not expired:
                 return part
             self.expired_count += len(expired)
-            if part.end > self._lead_position:
-                self._advance_lead(part)
             rest = part.without(expired)
             self._gone(cursor.settle(expired))
+            if part.end > self._lead_position:
+                self._advance_lead(part)
             if rest is not None:
                 return rest
 
@@ -183,30 +229,37 @@ class Topic(MessageQueue):
         self.unsettled_count -= len(sequences)
         self.returned_count += len(sequences)
         assert subscription.cursor is not None
-        subscription.cursor.give_back(sequences, attempted=attempted)
-        if subscription in self._caught_up:
-            self._caught_up.remove(subscription)
-            self._ring.append(subscription)
-        self.context.request_dispatch()
+        gone_count = subscription.cursor.give_back(sequences, attempted=attempted)
+        if gone_count:
+            self._missed(subscription, gone_count)
+        self._enter_ring(subscription)
 
     def _gone(self, messages: list[Message]) -> None:
         """These left the elements: nobody needs them any more."""
         if messages:
             self.controller.release(len(messages), size_of(messages))
 
+    def _missed(self, subscription: Subscription, count: int) -> None:
+        """It will never get so many messages, and is told with the next one."""
+        self.dropped_count += count
+        subscription.dropped_count += count
+        subscription.dropped_unreported_count += count
+
     def _make_room(self, over_count: int, over_bytes: int) -> None:
-        """Move every cursor that lags past the oldest elements. Drops a little more than asked, so that it is not done for each run."""
-        over_bytes = max(over_bytes, self.policy.limit_bytes // 16)
-        position = self.elements.first_sequence
-        freed_count = freed_bytes = 0
-        floor = position
-        while (freed_bytes < over_bytes or freed_count < over_count) and position < self._lead_position:
-            part, position = self.elements.read(position, FAN_OUT_COUNT, over_bytes)
+        """Move every cursor that lags past the oldest elements, by a little more than asked (DROP_SHARE)."""
+        if over_bytes > 0:
+            over_bytes = max(over_bytes, self.policy.limit_bytes // DROP_SHARE)
+        if over_count > 0:
+            over_count = max(over_count, (self.policy.count_max or 0) // DROP_SHARE)
+        position = floor = self.elements.first_sequence
+        while (over_count > 0 or over_bytes > 0) and position < self._lead_position:
+            count_max = FAN_OUT_COUNT if over_bytes > 0 else min(FAN_OUT_COUNT, over_count)
+            part, position = self.elements.read(position, count_max, over_bytes if over_bytes > 0 else 1 << 62)
             if part is None:
                 break
             floor = part.end
-            freed_count += len(part.messages)
-            freed_bytes += part.charge_bytes
+            over_count -= len(part.messages)
+            over_bytes -= part.charge_bytes
         floor = min(floor, self._lead_position)
         gone: list[Message] = []
         for subscription in self.subscriptions.values():
@@ -215,20 +268,18 @@ class Topic(MessageQueue):
             if cursor.front < floor:
                 missed_count, left = cursor.skip_to(floor)
                 gone += left
-                subscription.dropped_count += missed_count
-                subscription.dropped_unreported_count += missed_count
-                self.dropped_count += missed_count
+                if missed_count:
+                    self._missed(subscription, missed_count)
         self._gone(gone)
 
     # ------------------------------------------------------------------ end, and what people see
 
-    def close_queue(self, reason: str) -> list[Message]:
-        was_closed = self.closed
-        gone = super().close_queue(reason)
-        if not was_closed:
-            for run in self.lead.close():
-                gone.extend(run.messages)
-        return gone
+    def _close_gates(self) -> list[Message]:
+        waiting = super()._close_gates()
+        waiting += [message for run in self.lead.close() for message in run.messages]
+        limiter = self.lead.limiter
+        self.lead.release(limiter.used_count, limiter.used_bytes)
+        return waiting
 
     @property
     def is_empty(self) -> bool:

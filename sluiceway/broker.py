@@ -3,9 +3,9 @@
     async with Broker(config) as broker:          # inside trio
         print(broker.urls)
 
-Start: dispatcher, then listeners (all bound before the first one accepts), so that a client that gets in is served. Stop: no new connections; each
-connection gets what was written for it and a last ERROR that says why; whoever is not done after `shutdown_seconds` is cut; then
-destinations and dispatcher go.
+Start: dispatcher, then listeners (all bound before the first one accepts), so that a client that gets in is served.
+Stop: no new connections; each connection gets what was written for it and a last ERROR that says why; whoever is not
+done after `shutdown_seconds` is cut; then destinations and dispatcher go.
 
 `Broker` is also the `Hub` of STOMP sessions. The page of statistics is made in `sluiceway.report`.
 """
@@ -22,13 +22,13 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any
 
-import structlog
 import trio
 
 from dispatcher import Dispatcher
 from flow import FlowManager
 from protocols.connection import Connection
 from protocols.listener import Listener, ListenError, bind
+from protocols.log import get_logger
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.hub import LoginRefusedError
 from protocols.stomp.limits import StompLimits
@@ -41,7 +41,7 @@ from sluiceway.version import VERSION
 
 __all__ = ["Broker", "ListenError", "serve"]
 
-log = structlog.get_logger("sluiceway.broker")
+log = get_logger("sluiceway.broker")
 
 
 def _now_ms() -> int:
@@ -51,8 +51,8 @@ def _now_ms() -> int:
 class Broker:
     """A broker inside a trio program. Enter it as an async context manager; inside, clients can connect to `urls`.
 
-    `now_ms` is the wall clock that expiry dates are held against (milliseconds since the epoch); tests pass their own. Time otherwise is trio's, so the
-    whole broker runs on a `MockClock`.
+    `now_ms` is the wall clock that expiry dates are held against (milliseconds since the epoch); tests pass their own.
+    Time otherwise is trio's, so the whole broker runs on a `MockClock`.
     """
 
     def __init__(self, config: Config | None = None, *, now_ms: Callable[[], int] = _now_ms) -> None:
@@ -140,7 +140,9 @@ class Broker:
             await self._nursery_manager.__aexit__(kind, error, trace)
 
     async def stop(self) -> None:
-        """Stop in good order: see the module. Returns when all connections are gone or cut. A second call waits for the same."""
+        """Stop in good order: see the module. Returns when all connections are gone or cut. A second call waits for the
+        same.
+        """
         if not self._stopping:
             self._stopping = True
             log.info("broker stops", connections=len(self.connections))
@@ -148,14 +150,17 @@ class Broker:
                 listener.close()
             for connection in list(self.connections):
                 connection.session.fail(
-                    ProtocolError("shutdown", "the broker is shutting down", "Connect again when it is back.")
+                    ProtocolError("shutdown", "the broker is shutting down", "Connect again when it is back."),
+                    peers_fault=False,
                 )
             if not self.connections:
                 self._all_gone.set()
         with trio.move_on_after(self.config.broker.shutdown_seconds):
             await self._all_gone.wait()
         if self.connections:
-            log.warning("connections cut", count=len(self.connections), after_seconds=self.config.broker.shutdown_seconds)
+            log.warning(
+                "connections cut", count=len(self.connections), after_seconds=self.config.broker.shutdown_seconds
+            )
         self.registry.close()
         self.dispatcher.close()
 
@@ -229,7 +234,9 @@ class Broker:
         return json.dumps(_finite(self.report()), separators=(",", ":")).encode()
 
     def report(self) -> dict[str, Any]:
-        """The state of the broker as plain data: flow map, destinations, connections, dispatcher. What `sluiceway stat` shows."""
+        """The state of the broker as plain data: flow map, destinations, connections, dispatcher. What `sluiceway stat`
+        shows.
+        """
         return stat_report(self, uptime_seconds=self.clock() - self._started_seconds)
 
 
@@ -247,7 +254,8 @@ def _finite(value: Any) -> Any:
 async def serve(config: Config, *, on_ready: Callable[[list[str]], None]) -> None:
     """Run a broker until SIGTERM or SIGINT, then stop it in good order; a second signal cuts at once.
 
-    `on_ready` gets the URLs when clients can connect. Raises ListenError. Tunes the garbage collector of this process for many live messages.
+    `on_ready` gets the URLs when clients can connect. Raises ListenError. Tunes the garbage collector of this process
+    for many live messages.
     """
     tune_garbage_collector()
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:

@@ -44,7 +44,9 @@ class EmbeddedBroker:
     # ------------------------------------------------------------------ life
 
     def start(self) -> EmbeddedBroker:
-        """Start it and wait until clients can connect. Raises what starting raised (ListenError), RuntimeError if it runs already."""
+        """Start it and wait until clients can connect. Raises what starting raised (ListenError), RuntimeError if it
+        runs already.
+        """
         if self._thread is not None:
             raise RuntimeError("this EmbeddedBroker was started before: make a new one")
         self._thread = threading.Thread(target=self._run, name="sluiceway", daemon=True)
@@ -57,7 +59,9 @@ class EmbeddedBroker:
         return self
 
     def stop(self) -> None:
-        """Stop it in good order and wait for the end. Does nothing if it is not running. Raises what the broker died of."""
+        """Stop it in good order and wait for the end. Does nothing if it is not running. Raises what the broker died
+        of.
+        """
         thread = self._thread
         if thread is None:
             return
@@ -133,4 +137,3 @@ class EmbeddedBroker:
     def report(self) -> dict[str, Any]:
         """The state of the broker: flow map, destinations, connections; what `sluiceway stat` shows."""
         return self.call(lambda broker: broker.report())
-

@@ -1,6 +1,8 @@
-"""The state of a broker as plain data, for `sluiceway stat` and whoever else asks: numbers are what the parts count themselves.
+"""The state of a broker as plain data, for `sluiceway stat` and whoever else asks: numbers are what the parts count
+themselves.
 
-The flow map comes from the FlowManager; destinations add up their priority partitions. Made on request only: it costs nothing in between.
+The flow map comes from the FlowManager; destinations add up their priority partitions. Made on request only: it costs
+nothing in between.
 """
 
 from __future__ import annotations
@@ -86,11 +88,7 @@ def connection_reports(connections: Iterable[Connection], now_seconds: float) ->
     reports = []
     for connection in connections:
         session = connection.session
-        blocked_since = [
-            since
-            for controller in session.lanes.controllers
-            for since in controller.blocked_by.values()
-        ]
+        blocked_since = [since for controller in session.lanes.controllers for since in controller.blocked_by.values()]
         reports.append(
             {
                 "peer": session.peer,

@@ -1,1 +1,4 @@
-"""The tests are packages (`tests.flow`, `tests.queues`), or pytest would put a folder named like a core package on the path."""
+"""The tests are packages (`tests.flow`, `tests.queues`).
+
+Otherwise pytest would put a folder that is named like a core package on the import path.
+"""

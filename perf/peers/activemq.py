@@ -1,7 +1,8 @@
 """ActiveMQ Classic from Debian, with one STOMP connector on loopback and KahaDB in a folder of the run.
 
-Java gets 1 GiB of heap, as upstream's own start script gives it. Left at their defaults: the broker's memory limit (1 GiB, or
-70 % of the heap where that is less), destination policies, the blocking-I/O STOMP transport, persistence of what asks for it.
+Java gets 1 GiB of heap, as upstream's own start script gives it. Left at their defaults: the broker's memory limit (1
+GiB, or 70 % of the heap where that is less), destination policies, the blocking-I/O STOMP transport, persistence of
+what asks for it.
 """
 
 from __future__ import annotations
@@ -20,13 +21,12 @@ _JAR = _HOME / "bin" / "activemq.jar"
 
 _CONFIGURATION = """\
 <beans xmlns="http://www.springframework.org/schema/beans" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
-  xsi:schemaLocation="http://www.springframework.org/schema/beans http://www.springframework.org/schema/beans/spring-beans-2.0.xsd
-  http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/activemq-core.xsd">
-  <broker xmlns="http://activemq.apache.org/schema/core" useJmx="false" brokerName="perf" dataDirectory="{folder}/data">
-    <persistenceAdapter><kahaDB directory="{folder}/data/kahadb"/></persistenceAdapter>
-    <transportConnectors><transportConnector name="stomp" uri="stomp://{host}:{port}"/></transportConnectors>
-  </broker>
-</beans>
+  xsi:schemaLocation="http://www.springframework.org/schema/beans
+  http://www.springframework.org/schema/beans/spring-beans-2.0.xsd http://activemq.apache.org/schema/core
+  http://activemq.apache.org/schema/core/activemq-core.xsd"> <broker xmlns="http://activemq.apache.org/schema/core"
+  useJmx="false" brokerName="perf" dataDirectory="{folder}/data"> <persistenceAdapter><kahaDB
+  directory="{folder}/data/kahadb"/></persistenceAdapter> <transportConnectors><transportConnector name="stomp"
+  uri="stomp://{host}:{port}"/></transportConnectors> </broker> </beans>
 """
 
 

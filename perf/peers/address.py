@@ -1,4 +1,5 @@
-"""A broker that somebody else started: `HOST:PORT`, with `/PID` behind it where its CPU time and memory are wanted too."""
+"""A broker that somebody else started: `HOST:PORT`, with `/PID` behind it where its CPU time and memory are wanted
+too."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from perf.plans import Endpoint
 
 
 class Address:
-    """It is not started, not pinned and not stopped; it should be on this machine, or the network is measured with it."""
+    """It is not started, not pinned and not stopped; it should be on this machine, or the network is measured with
+    it."""
 
     def __init__(self, host: str, port: int, pid: int | None) -> None:
         self.name = f"{host}:{port}"

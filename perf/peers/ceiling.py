@@ -1,8 +1,10 @@
-"""Not a broker but the least that could stand in for one: it shows how fast the load generator can go, and what it costs.
+"""Not a broker but the least that could stand in for one: it shows how fast the load generator can go, and what it
+costs.
 
-It renames SEND to MESSAGE in whatever block of frames it reads and passes it on to the subscribers of the sender's destination.
-It knows no acknowledgement, no receipts for messages, no limits and no back pressure, so only scenarios with ack `auto` on it
-mean anything, with one consumer for a queue. Its figures bound what the generator can show of a broker.
+It renames SEND to MESSAGE in whatever block of frames it reads and passes it on to the subscribers of the sender's
+destination. It knows no acknowledgement, no receipts for messages, no limits and no back pressure, so only scenarios
+with ack `auto` on it mean anything, with one consumer for a queue. Its figures bound what the generator can show of a
+broker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""CoilMQ from PyPI, the other STOMP broker in Python, in a virtual environment of its own under the user's cache folder."""
+"""CoilMQ from PyPI, the other STOMP broker in Python, in a virtual environment of its own under the user's cache
+folder."""
 
 from __future__ import annotations
 

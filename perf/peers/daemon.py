@@ -80,7 +80,8 @@ class Daemon:
             link.close()
             return link.greeting
         raise PeerError(
-            f"{self.name} did not answer on {endpoint.host}:{endpoint.port} within {_START_SECONDS:g} s ({trouble}): {self.log_tail()}"
+            f"{self.name} did not answer on {endpoint.host}:{endpoint.port} within {_START_SECONDS:g} s ({trouble}): "
+            f"{self.log_tail()}"
         )
 
     def log_tail(self) -> str:

@@ -13,8 +13,8 @@ from perf.peers.port import PeerError
 def ensure_package(package: str, proof: Path) -> None:
     """Install `package` with apt unless the file `proof`, which it brings, exists.
 
-    Needs root, or sudo that asks for no password. A service that the package starts is stopped: the measured broker is a
-    node of its own on a port of its own.
+    Needs root, or sudo that asks for no password. A service that the package starts is stopped: the measured broker is
+    a node of its own on a port of its own.
 
     Raises:
         PeerError: there is no apt, no right to use it, or it failed.
@@ -39,11 +39,13 @@ def ensure_package(package: str, proof: Path) -> None:
         )
         if done.returncode != 0:
             raise PeerError(
-                f"`{' '.join([*prefix, *command])}` failed with status {done.returncode}; install {package} by hand.\n{done.stdout[-1500:]}"
+                f"`{' '.join([*prefix, *command])}` failed with status {done.returncode}; "
+                f"install {package} by hand.\n{done.stdout[-1500:]}"
             )
     service = shutil.which("service")
     if service is not None:
-        # Where the package has no service of that name, or starting was denied, there is nothing to stop: status is irrelevant.
+        # Where the package has no service of that name, or starting was denied, there is nothing to stop: status is
+        # irrelevant.
         subprocess.run(
             [*prefix, service, package, "stop"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
         )

@@ -1,4 +1,5 @@
-"""What the runner needs of a broker: install it, start it on loopback, say where it is and which processes it is, stop it."""
+"""What the runner needs of a broker: install it, start it on loopback, say where it is and which processes it is,
+stop it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""RabbitMQ from Debian with its STOMP plugin, as a throw-away node: own name, own port mapper, own folder, loopback only.
+"""RabbitMQ from Debian with its STOMP plugin, as a throw-away node: own name, own port mapper, own folder, loopback
+only.
 
-Left at its defaults: the memory watermark (0.4 of the machine), classic queues, no busy waiting of schedulers (Debian's own).
-It is started through the package's inner script, since the outer one changes to the user `rabbitmq`, whose files these are not.
+Left at its defaults: the memory watermark (0.4 of the machine), classic queues, no busy waiting of schedulers (Debian's
+own). It is started through the package's inner script, since the outer one changes to the user `rabbitmq`, whose files
+these are not.
 """
 
 from __future__ import annotations

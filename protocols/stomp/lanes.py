@@ -13,7 +13,7 @@ Bounds: ROUTES_MAX, LANES_MAX (the longest unused lane goes), the stash's limite
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import attrs
@@ -150,10 +150,7 @@ class Lanes(FlowResource):
     def _forget_stale(self) -> None:
         self._routes = {head: route for head, route in self._routes.items() if not route.is_stale}
         for key, lane in list(self._lanes.items()):
-            if lane.queue.closed:
-                for run in lane.parked:
-                    self.stash.release(0, run.charge_bytes)
-                lane.parked.clear()
+            if lane.queue.closed and not lane.parked:  # what is parked is still owed its receipts: `unpark` comes by
                 self._drop(key, lane)
 
     def _drop(self, key: int, lane: Lane) -> None:
@@ -169,18 +166,24 @@ class Lanes(FlowResource):
         lane.parked.append(ParkedRun(head, wires, size_bytes, receipts, charge_bytes))
         self.stash.charge(0, charge_bytes, self._gate)
 
-    def unpark(self) -> Iterator[tuple[Lane, ParkedRun]]:
-        """What may go on now, in order within each lane, one run of each lane in turn. The caller publishes each before it takes the next."""
+    def unpark(self, budget: int, send_on: Callable[[Lane, ParkedRun], None]) -> bool:
+        """Send on what may go now: in order within each lane, one run of each lane in turn, about `budget` messages. True: there is more."""
         ready = deque(lane for lane in self._lanes.values() if lane.parked)
         while ready:
             lane = ready.popleft()
             if lane.source.blocked and not lane.queue.closed:
                 continue
+            if budget <= 0:
+                return True
             run = lane.parked.popleft()
-            yield lane, run
-            self.stash.release(0, run.charge_bytes)
+            budget -= max(1, len(run.wires))
+            try:
+                send_on(lane, run)
+            finally:  # only now: what is under way is charged somewhere at any time
+                self.stash.release(0, run.charge_bytes)
             if lane.parked:
                 ready.append(lane)
+        return False
 
     def close_lanes(self) -> None:
         """Nothing is parked any more and nothing will be sent: let all lanes go."""

@@ -37,6 +37,7 @@ from protocols.stomp.errors import ProtocolError
 from protocols.stomp.escaping import Version
 from protocols.stomp.frames import Event, Fault, Frame, SendRun
 from protocols.stomp.head import SendHead, parse_headers, salvage_headers, whole_number
+from protocols.stomp.headcache import Entry, HeadCache
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.pile import Pile
 from protocols.stomp.transitions import NEVER_ESCAPED, WITH_BODY, Role, State, Then, arrivals, refusal
@@ -45,10 +46,6 @@ _TLS_HANDSHAKE: Final = 0x16
 
 #: A first line longer than this is no command (the longest is UNSUBSCRIBE), so it is refused before it ends.
 COMMAND_LINE_BYTES_MAX: Final = 64
-
-#: Distinct SEND heads kept per connection, and the longest that is kept: at most 128 KiB, and as much again parsed.
-HEAD_CACHE_COUNT_MAX: Final = 128
-HEAD_CACHE_BYTES_MAX: Final = 1024
 
 #: A receipt id up to this length is read in the fast loop.
 _FAST_RECEIPT_BYTES_MAX: Final = 256
@@ -75,10 +72,10 @@ class Parser:
     """
 
     __slots__ = (
-        "_cache",
         "_ends",
         "_frame_bytes_max",
         "_head_bytes_max",
+        "_heads",
         "_held",
         "_legal",
         "_limits",
@@ -88,8 +85,8 @@ class Parser:
         "_pile",
         "_receipt_bytes_max",
         "_role",
+        "_safe_head_bytes_max",
         "_sends",
-        "_siblings",
         "_state",
         "_tail",
         "_target_bytes",
@@ -107,9 +104,7 @@ class Parser:
         self._tail = b""
         self._open_head: SendHead | None = None
         self._open_receipt: str | None = None
-        self._cache: dict[bytes, tuple[SendHead, bool]] = {}
-        #: Heads by their block without its content-length: bodies of all lengths share the work of one parse.
-        self._siblings: dict[bytes, SendHead] = {}
+        self._heads = HeadCache()
         self._held = False
         self._ends = False
         self._parked = False
@@ -128,14 +123,15 @@ class Parser:
         self._head_bytes_max = (
             limits.header_block_bytes_max if version is not None else min(greeting_max, limits.header_block_bytes_max)
         )
+        #: Heads up to this size can't exceed any limit by a longer number in them.
+        self._safe_head_bytes_max = min(self._head_bytes_max, limits.header_line_bytes_max)
         self._frame_bytes_max = limits.body_bytes_max if version is not None else greeting_max
 
     def park(self) -> None:
         """Read nothing any more; drop what is held."""
         self._parked = True
         self._pile.clear()
-        self._cache.clear()
-        self._siblings.clear()
+        self._heads.clear()
         self._open_head = None
 
     @property
@@ -363,10 +359,10 @@ class Parser:
         """Take the SEND at `pos` and all that follow with the same head. Returns where the next frame starts, -1 if
         none is left."""
         found = buf.find(b"\nreceipt:", pos, head_end)
-        cached: tuple[SendHead, bool] | None
+        cached: Entry | None
         if found < 0:
             before = buf[pos:body_start]
-            cached = self._cache.get(before)
+            cached = self._heads.get(before)
             if cached is None:
                 raw = buf[pos:head_end]
                 cached, receipt = self._new_head(before, raw, raw)
@@ -384,7 +380,7 @@ class Parser:
         before, behind = buf[pos:value_at], buf[value_end:body_start]
         if plain and body_start - pos <= self._head_bytes_max:
             key = buf[pos:found] + behind
-            cached = self._cache.get(key)
+            cached = self._heads.get(key)
             if cached is None:
                 # The whole head, receipt and all, is judged first: what is in the cache has passed every limit.
                 self._check_raw_head(buf[pos:head_end])
@@ -397,29 +393,14 @@ class Parser:
         head, receipt = self._uncached_head(raw, raw)
         return self._take_one(buf, pos, body_start, head, receipt, events)
 
-    def _new_head(self, key: bytes, raw: bytes, seen: bytes) -> tuple[tuple[SendHead, bool], str | None]:
-        """Parse a head and keep it under `key`, unless it holds a receipt. Returns (head, forwarded as it is) and
-        that receipt."""
-        entry: tuple[SendHead, bool]
-        receipt: str | None = None
-        lengthless, length = _cut_length(key)
-        sibling = self._siblings.get(lengthless) if lengthless else None
-        if sibling is not None and length <= self._frame_bytes_max:
-            entry = (sibling.with_length(length, key[5:-2]), True)
-        else:
-            head, receipt = self._uncached_head(raw, seen)
-            entry = (head, key == b"SEND\n%s\n\n" % head.block)
-            if lengthless and receipt is None and entry[1]:
-                if len(self._siblings) >= HEAD_CACHE_COUNT_MAX:
-                    self._siblings.clear()
-                self._siblings[lengthless] = head
-        if receipt is None and len(key) <= HEAD_CACHE_BYTES_MAX:
-            if len(self._cache) >= HEAD_CACHE_COUNT_MAX:
-                # All at once: who fills it with unique headers gains nothing from it, and the others come back after
-                # one miss each.
-                self._cache.clear()
-            self._cache[key] = entry
-        return entry, receipt
+    def _new_head(self, key: bytes, raw: bytes, seen: bytes) -> tuple[Entry, str | None]:
+        """Make a head and keep it under `key`, unless it holds a receipt, which is returned beside it."""
+        if len(seen) <= self._safe_head_bytes_max:
+            entry = self._heads.derive(key, self._frame_bytes_max)
+            if entry is not None:
+                return entry, None
+        head, receipt = self._uncached_head(raw, seen)
+        return ((head, False) if receipt is not None else self._heads.put(key, head)), receipt
 
     def _uncached_head(self, raw: bytes, seen: bytes) -> tuple[SendHead, str | None]:
         """Parse command and headers of a SEND. Returns its head and its receipt. `seen` is what a fault is reported
@@ -657,21 +638,6 @@ class Parser:
         elif then is Then.END:
             self._ends = True
         return end + 1
-
-
-def _cut_length(key: bytes) -> tuple[bytes, int]:
-    """A head in cacheable size without the number of its only, plain content-length, and that number; (b"", -1) if it
-    has no such."""
-    if len(key) > HEAD_CACHE_BYTES_MAX:
-        return b"", -1
-    start = key.find(b"\ncontent-length:") + 16
-    if start < 16:
-        return b"", -1
-    end = key.find(b"\n", start)
-    digits = key[start:end]
-    if not digits.isdigit() or len(digits) > 10 or (digits[0] == 48 and len(digits) > 1):
-        return b"", -1
-    return key[:start] + key[end:], int(digits)
 
 
 def _skip_eols(buf: bytes, pos: int) -> int:

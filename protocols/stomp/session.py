@@ -61,6 +61,28 @@ _NOT_YET: Final = {
 }
 
 
+RoutedRun = tuple[SendRun, SendHead, Lane]
+"""SENDs of a transaction, the head with which they are forwarded, and the lane to one of their queues."""
+
+
+@attrs.frozen(eq=False)
+class ParkedCommit:
+    """A COMMIT with all that it needs, which may have to wait for the destinations of its SENDs."""
+
+    transaction: Transaction
+    receipt_id: str | None
+    routed: list[RoutedRun]
+
+    def blocked_queues(self) -> set[MessageQueue]:
+        """The queues that it waits for. One that was deleted holds nobody up."""
+        return {lane.queue for _run, _head, lane in self.routed if lane.must_wait and not lane.queue.closed}
+
+    def headers(self) -> dict[str, str]:
+        """What of its frame an ERROR about it names."""
+        receipt = {} if self.receipt_id is None else {"receipt": self.receipt_id}
+        return {"transaction": self.transaction.name, **receipt}
+
+
 class Session:
     """A STOMP connection, without its socket."""
 
@@ -87,7 +109,7 @@ class Session:
         self.ending: str | None = None
         """Why the connection is about to end: flush what is written, linger, close. None while it goes on."""
         self.failed = False
-        """It ends with an ERROR."""
+        """It ends with an ERROR that is worth somebody's attention: not at the shutdown of the broker."""
         self.closed = False
         self.connected = False
         self._changed = changed
@@ -111,7 +133,7 @@ class Session:
         )
         self._context: DispatchHandle = hub.scheduling.register(self._dispatch, f"connection {peer}")
         self.transactions = Transactions(limits)
-        self._parked_commits: list[tuple[Transaction, str | None]] = []
+        self._parked_commits: list[ParkedCommit] = []
         self.subscriptions: dict[str, StompSubscription] = {}
         self._by_key: dict[int, StompSubscription] = {}
         self._next_key = 1
@@ -191,6 +213,9 @@ class Session:
             return
         if not self.outbound.flush():
             self._wake_writer()
+        if not self._was_readable:
+            # What was written may be the receipts, or the deliveries to be acknowledged, for which reading was stopped.
+            self._changed()
 
     def _request_flush(self) -> None:
         self.hub.at_turn_end(self._flush_at_turn_end)
@@ -207,12 +232,12 @@ class Session:
             self.ending = reason
             self._changed()
 
-    def fail(self, error: ProtocolError) -> None:
+    def fail(self, error: ProtocolError, *, peers_fault: bool = True) -> None:
         """Send ERROR and end the connection (b29, b52, b53)."""
         if self.ending is not None:
             return
         self.outbound.send_control(self._machine.fail(error))
-        self.failed = True
+        self.failed = peers_fault
         self.ending = f"{error.code}: {error.message}"
         self._detach_subscriptions()
         self._changed()
@@ -233,10 +258,14 @@ class Session:
         for transaction in self.transactions.end_all():
             undo_acks(transaction)
             self.transactions.forget_bytes(transaction)
-        for transaction, _receipt_id in self._parked_commits:
-            # Its SENDs were complete and may have been answered; they drain. Its ACKs count as well.
-            self._carry_out(transaction)
-        self._parked_commits.clear()
+        waiting, self._parked_commits = self._parked_commits, []
+        for commit in waiting:
+            # It was complete and came before the end, so it is carried out (b50): its ACKs count, its SENDs drain.
+            try:
+                self._carry_out(commit)
+            except ProtocolError:
+                # Nobody is left to be told. Nothing of it was done: its deliveries are returned below, with the others.
+                self.transactions.forget_bytes(commit.transaction)
         for subscription in self._by_key.values():
             subscription.return_unsettled()
             subscription.close()
@@ -354,7 +383,11 @@ class Session:
         targets = route.targets
         if len(targets) == 1 and not targets[0][1].must_wait:
             forwarded, lane = targets[0]
-            self._publish(lane, forwarded, self._rewrite(head, forwarded, run.wires), run.size_bytes, run.receipts)
+            if forwarded is head:
+                self._publish(lane, head, run.wires, run.size_bytes, run.receipts)
+            else:
+                wires = self._rewrite(head, forwarded, run.wires)
+                self._publish(lane, forwarded, wires, sum(map(len, wires)), run.receipts)
             return
         self._send_to_some(run, route)
 
@@ -374,9 +407,9 @@ class Session:
             self._receipts(run.receipts)
         self._check_overfull()
 
-    def _check_overfull(self) -> None:
+    def _check_overfull(self, more_bytes: int = 0) -> None:
         limit_bytes = self.limits.stash_overfull_bytes_max
-        if self.lanes.stash_bytes > limit_bytes:
+        if self.lanes.stash_bytes + more_bytes > limit_bytes:
             raise ProtocolError(
                 "too-much-waits",
                 f"more than {limit_bytes} bytes wait for blocked destinations",
@@ -399,16 +432,26 @@ class Session:
         messages = [Message(head, wire, n) for n, wire in enumerate(wires, number)]
         try:
             lane.queue.add(messages, size_bytes, lane.source)
-        except QueueFullError as refusal:
-            raise ProtocolError(
-                "queue-full",
-                str(refusal),
-                "The destination's full policy is reject.",
-                receipt_id=receipt_ids[0] if receipt_ids else None,
-                headers={"destination": head.destination},
-            ) from None
-        if receipt_ids is not None:
-            self._receipts(receipt_ids)
+        except QueueFullError:
+            self._publish_one_by_one(lane, messages, receipt_ids)
+        else:
+            if receipt_ids is not None:
+                self._receipts(receipt_ids)
+
+    def _publish_one_by_one(self, lane: Lane, messages: list[Message], receipt_ids: list[str] | None) -> None:
+        """The queue refused the run as a whole. What of it still fits goes in, as if the frames had come apart: the outcome must not depend on
+        how the network cut them. Raises ProtocolError for the first that does not fit."""
+        for place, message in enumerate(messages):
+            receipt_id = receipt_ids[place] if receipt_ids is not None else None
+            try:
+                lane.queue.add([message], len(message.wire), lane.source)
+            except QueueFullError as refusal:
+                error = ProtocolError("queue-full", str(refusal), "The destination's full policy is reject.")
+                headers = {"destination": message.head.destination}
+                error.identify("SEND", headers if receipt_id is None else {**headers, "receipt": receipt_id})
+                raise error from None
+            if receipt_id is not None:
+                self._receipts([receipt_id])
 
     def _receipts(self, receipt_ids: list[str] | None) -> None:
         if receipt_ids is not None and not self.closed:
@@ -529,14 +572,8 @@ class Session:
 
     def _dispatch(self, budget: int) -> bool:
         """Send on what was parked and may go now."""
-        for lane, parked in self.lanes.unpark():
-            try:
-                self._publish_parked(lane, parked)
-            except ProtocolError as error:
-                self.fail(error)
-            budget -= max(1, len(parked.wires))
-            if budget <= 0:
-                return True
+        if self.lanes.unpark(budget, self._publish_parked):
+            return True
         self._commit_parked()
         if self.closed and not self.lanes.parked_count and self.lanes.is_open:
             self.lanes.close_lanes()
@@ -545,11 +582,14 @@ class Session:
         return False
 
     def _publish_parked(self, lane: Lane, parked: ParkedRun) -> None:
-        if lane.queue.closed:
+        if lane.queue.closed or not parked.wires:
             self.hub.registry.unheard_count += len(parked.wires)
             self._receipts(parked.receipts)
             return
-        self._publish(lane, parked.head, parked.wires, parked.size_bytes, parked.receipts)
+        try:
+            self._publish(lane, parked.head, parked.wires, parked.size_bytes, parked.receipts)
+        except ProtocolError as error:
+            self.fail(error)
 
     # ------------------------------------------------------------------ SUBSCRIBE
 
@@ -733,7 +773,10 @@ class Session:
             if subscription_id is not None:
                 name = subscription_id.decode()
                 live = self.subscriptions.get(name)
-                candidates = [s for s in self._by_key.values() if s.subscription_id == name] if live is None else [live]
+                if live is not None and live.ledger is not None and live.ledger.ordinal_of_number(number) is not None:
+                    candidates = [live]
+                else:  # perhaps of an earlier subscription with the same id
+                    candidates = [s for s in self._by_key.values() if s.subscription_id == name]
             else:
                 candidates = list(self._by_key.values())
             for subscription in candidates:
@@ -770,82 +813,94 @@ class Session:
     def _commit(self, frame: Frame) -> None:
         transaction = self.transactions.end(frame.headers["transaction"])
         receipt_id = frame.headers.get("receipt")
-        if self._must_wait(transaction):
-            self._parked_commits.append((transaction, receipt_id))
-            return
-        self._carry_out(transaction)
-        self._receipt(receipt_id)
+        routed = self._routed(transaction)
+        waited_for = {queue for commit in self._parked_commits for queue in commit.blocked_queues()} | {
+            lane.queue for _run, _forwarded, lane in routed if lane.must_wait
+        }
+        commit = ParkedCommit(transaction, receipt_id, routed)
+        if not waited_for and not self._parked_commits:
+            self._carry_out(commit)
+        elif waited_for.isdisjoint(transaction.freed_queues()):
+            self._parked_commits.append(commit)
+        else:
+            # It makes room where it, or a COMMIT before it, waits: if it waited too, the connection could lock itself up.
+            waiting, self._parked_commits = [*self._parked_commits, commit], []
+            for one in waiting:
+                self._carry_out(one)
 
-    def _must_wait(self, transaction: Transaction) -> bool:
-        """A COMMIT waits while a destination of its SENDs blocks, unless it frees something there itself: else it could lock itself up."""
-        if self._parked_commits:
-            return True
-        freed = {portion.subscription.queue for _subscription, portion, nack in transaction.acks if not nack}
+    def _routed(self, transaction: Transaction) -> list[RoutedRun]:
+        """Where its SENDs go. Raises ProtocolError for a destination that can't be."""
+        routed: list[RoutedRun] = []
         for run in transaction.sends:
-            route = self.lanes.route(run.head) or self._make_route_of(run)
-            if route is not None and any(
-                lane.must_wait and lane.queue not in freed for _head, lane in route.targets
-            ):
-                return True
-        return False
-
-    def _make_route_of(self, run: SendRun) -> Route | None:
-        if run.head.destination.startswith(ADMIN_PREFIX):
-            return None
-        return self._make_route(attrs.evolve(run, receipts=None))
+            # Without its receipts: those went out when the SENDs came.
+            route = self.lanes.route(run.head) or self._make_route(attrs.evolve(run, receipts=None))
+            if route is not None:
+                routed.extend((run, forwarded, lane) for forwarded, lane in route.targets)
+        return routed
 
     def _commit_parked(self) -> None:
-        while self._parked_commits:
-            waiting, self._parked_commits = self._parked_commits, []
-            transaction, receipt_id = waiting[0]
-            if self._must_wait(transaction):
-                self._parked_commits = waiting
-                return
-            self._parked_commits = waiting[1:]
+        """Carry out the COMMITs that waited and need not any more, in order."""
+        while self._parked_commits and not self._parked_commits[0].blocked_queues():
+            commit = self._parked_commits.pop(0)
             try:
-                self._carry_out(transaction)
+                self._carry_out(commit)
             except ProtocolError as error:
-                if error.receipt_id is None:
-                    error.receipt_id = receipt_id
+                error.identify("COMMIT", commit.headers())
                 self.fail(error)
                 return
-            self._receipt(receipt_id)
 
-    def _carry_out(self, transaction: Transaction) -> None:
-        """Everything of a transaction at once: settlements first, they make room. Raises ProtocolError, nothing done, if a queue refuses."""
-        self._check_refusals(transaction)
+    def _carry_out(self, commit: ParkedCommit) -> None:
+        """Everything of a transaction at once: settlements first, they make room; then the SENDs. Those of lanes that must wait all the
+        same are parked, and the receipt behind them. Raises ProtocolError, nothing done, if a queue refuses or too much would be parked."""
+        transaction = commit.transaction
+        self._check_refusals(commit)
         settle_acks(transaction)
         self.transactions.forget_bytes(transaction)
-        for run in transaction.sends:
-            route = self.lanes.route(run.head)
-            if route is None:
-                route = self._make_route(attrs.evolve(run, receipts=None))
-            if route is None:
-                continue
-            for forwarded, lane in route.targets:
-                wires = self._rewrite(run.head, forwarded, run.wires)
+        waiting = {lane: forwarded for _run, forwarded, lane in commit.routed if lane.must_wait}
+        for run, forwarded, lane in commit.routed:
+            wires = self._rewrite(run.head, forwarded, run.wires)
+            if lane in waiting:
+                self.lanes.park(lane, forwarded, wires, sum(map(len, wires)), None)
+            elif lane.queue.closed:
+                self.hub.registry.unheard_count += len(wires)
+            else:
                 self._publish(lane, forwarded, wires, sum(map(len, wires)), None)
+        if not waiting:
+            self._receipt(commit.receipt_id)
+        elif commit.receipt_id is not None:
+            lane, forwarded = waiting.popitem()
+            self.lanes.park(lane, forwarded, [], 0, [commit.receipt_id])
         for subscription in list(self._by_key.values()):
             if subscription.unsubscribed:
                 self._forget_if_settled(subscription)
 
-
-    def _check_refusals(self, transaction: Transaction) -> None:
-        """All or nothing: look for queues of policy reject before anything is done."""
+    def _check_refusals(self, commit: ParkedCommit) -> None:
+        """All or nothing: look for queues of policy reject, and at the stash, before anything is done."""
+        transaction = commit.transaction
         wanted: dict[MessageQueue, list[int]] = {}
-        for run in transaction.sends:
-            route = self.lanes.route(run.head) or self._make_route_of(run)
-            for _head, lane in route.targets if route is not None else ():
+        for run, forwarded, lane in commit.routed:
+            if lane.queue.policy.full == "reject":
                 count_and_bytes = wanted.setdefault(lane.queue, [0, 0])
+                grown_bytes = len(forwarded.block) - len(run.head.block) + MESSAGE_OVERHEAD_BYTES
                 count_and_bytes[0] += len(run.wires)
-                count_and_bytes[1] += run.size_bytes + len(run.wires) * MESSAGE_OVERHEAD_BYTES
+                count_and_bytes[1] += run.size_bytes + grown_bytes * len(run.wires)
+        for _subscription, portion, nack in transaction.acks:
+            count_and_bytes = wanted.get(portion.subscription.queue, [0, 0])
+            if not nack:
+                count_and_bytes[0] -= len(portion.sequences)
+                count_and_bytes[1] -= portion.wire_bytes + len(portion.sequences) * MESSAGE_OVERHEAD_BYTES
         for queue, (count, charge_bytes) in wanted.items():
-            if queue.refuses(count, charge_bytes):
+            limiter, policy = queue.controller.limiter, queue.policy
+            if (
+                policy.count_max is not None and limiter.used_count + count > policy.count_max
+            ) or limiter.used_bytes + charge_bytes > policy.limit_bytes:
                 raise ProtocolError(
                     "queue-full",
                     f"{queue.name} has no room for the SENDs of transaction {transaction.name!r}: none of it was carried out",
                     "The destination's full policy is reject. Consume from it, or raise its limits.",
                 )
+        if commit.blocked_queues():
+            self._check_overfull(transaction.size_bytes)
 
 
 def _unknown_ack(token: str) -> ProtocolError:

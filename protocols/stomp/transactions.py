@@ -14,6 +14,7 @@ from protocols.stomp.errors import ProtocolError
 from protocols.stomp.frames import SendRun
 from protocols.stomp.ledger import Portion
 from protocols.stomp.limits import StompLimits
+from queues import MessageQueue
 
 
 class Transaction:
@@ -26,6 +27,10 @@ class Transaction:
         self.sends: list[SendRun] = []
         self.acks: list[tuple[StompSubscription, Portion, bool]] = []
         self.size_bytes = 0
+
+    def freed_queues(self) -> set[MessageQueue]:
+        """Where its ACKs make room."""
+        return {portion.subscription.queue for _subscription, portion, nack in self.acks if not nack}
 
 
 class Transactions:

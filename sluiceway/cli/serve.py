@@ -104,7 +104,7 @@ def _leaves(group: BaseExceptionGroup[Any]) -> list[Any]:
 
 def _why(error: Any) -> str:
     """What happened and what to do: the address, the reason, the remedy."""
-    said = f"cannot listen on {error.address}: {error.reason}."
+    said = f"cannot listen on {error.address}: {getattr(error.reason, 'strerror', None) or error.reason}."
     code = getattr(error.reason, "errno", None) or error.errno
     port = str(error.address).rpartition(":")[2]
     if code == errno.EADDRINUSE:

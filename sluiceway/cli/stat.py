@@ -6,6 +6,7 @@ A request over STOMP like any other: SEND to /sluiceway/stat with a temporary re
 from __future__ import annotations
 
 import json
+import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 REQUEST_DESTINATION: Final = "/sluiceway/stat"
 REPLY_DESTINATION: Final = "/temp-queue/stat"
 REPLY_SECONDS: Final = 10.0
+PIPED_WIDTH: Final = 160
+"""Characters."""
 
 
 @click.command()
@@ -45,7 +48,8 @@ def stat(target: Target, as_json: bool, watch: bool, interval_seconds: float, sh
     from sluiceway.cli.client import Client
     from sluiceway.cli.stat_view import render
 
-    console = Console()
+    # What is piped into a pager or a file has no width to keep to.
+    console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
     with Client(target) as client:
         client.subscribe(REPLY_DESTINATION, ack="auto", headers={})
         try:

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from rich.console import Console
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
 from flow.words import age_in_words, size_in_words
 
 CHAINS_MAX: Final = 5
+_ALWAYS: Final = frozenset({"name", "peer", "depth_count", "subscriptions_count", "producers_count"})
 
 
 def render(report: Mapping[str, Any], console: Console, *, rows_max: int | None = 20) -> None:
@@ -57,7 +59,7 @@ def _header(report: Mapping[str, Any], console: Console) -> None:
         said.append(f"{size_in_words(report['used_bytes'])} held by limiters")
     if _is_number(broker.get("rss_bytes")):
         said.append(f"{size_in_words(broker['rss_bytes'])} of memory")
-    console.print(", ".join(said), highlight=False)
+    console.print(", ".join(said), highlight=False, soft_wrap=True)
 
 
 def _bottleneck(report: Mapping[str, Any], console: Console) -> None:
@@ -92,7 +94,7 @@ def _dispatcher(report: Mapping[str, Any], console: Console) -> None:
     if _is_number(dispatcher.get("timers_count")):
         said.append(f"{dispatcher['timers_count']:,} timers")
     if said:
-        console.print(f"dispatcher: {', '.join(said)}", highlight=False)
+        console.print(f"dispatcher: {', '.join(said)}", highlight=False, soft_wrap=True)
 
 
 Column = tuple[str, str, Callable[[Any], str]]
@@ -122,34 +124,37 @@ _DESTINATIONS: Final[Sequence[Column]] = (
     ("settled_count", "settled", _count),
     ("dropped_count", "dropped", _count),
     ("expired_count", "expired", _count),
+    ("rejected_count", "rejected", _count),
     ("oldest_age_seconds", "oldest", _age),
 )
 _CONNECTIONS: Final[Sequence[Column]] = (
-    ("name", "connection", str),
-    ("peer", "peer", str),
-    ("login", "login", str),
+    ("peer", "connection", str),
+    ("user", "user", str),
     ("version", "STOMP", str),
     ("subscriptions_count", "subscriptions", _count),
     ("unsettled_count", "unsettled", _count),
     ("in_bytes", "received", _size),
     ("out_bytes", "sent", _size),
-    ("outbound_bytes", "waiting to be sent", _size),
+    ("waiting_bytes", "to be sent", _size),
     ("stash_bytes", "parked", _size),
     ("blocked_seconds", "blocked", _age),
-    ("idle_seconds", "idle", _age),
+    ("waiting_on", "waits on", str),
 )
 
 
 def _table(
     console: Console, title: str, columns: Sequence[Column], rows: list[Mapping[str, Any]], rows_max: int | None
 ) -> None:
-    """A table of the columns that at least one row has something in."""
+    """A table of the columns that say something: one that is empty or zero in every row is left out."""
     if not rows:
         return
-    present = [column for column in columns if any(row.get(column[0]) is not None for row in rows)]
-    table = Table(title=f"{title}: {len(rows):,}", title_justify="left", header_style="bold")
+    present = [column for column in columns if column[0] in _ALWAYS or any(row.get(column[0]) for row in rows)]
+    table = Table(
+        title=f"{title}: {len(rows):,}", title_justify="left", header_style="bold", box=SIMPLE_HEAD, pad_edge=False
+    )
     for _key, heading, say in present:
-        table.add_column(heading, justify="left" if say is str else "right", overflow="fold")
+        justify: JustifyMethod = "left" if say is str else "right"
+        table.add_column(heading, justify=justify, overflow="fold", no_wrap=say is not str)
     shown = rows[:rows_max]
     for row in shown:
         table.add_row(*("" if row.get(key) is None else escape(say(row[key])) for key, _heading, say in present))

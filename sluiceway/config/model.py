@@ -115,15 +115,17 @@ class Listener:
         return self.name or self.address
 
 
+def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(values)  # so that the caller's own may change
+
+
 def _pattern(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
     if not value.startswith("/"):
         raise ValueError(
             f"{attribute.name} must be a full destination or pattern such as /queue/orders, /queue/orders.>, /topic/* "
             f"or />, got {value!r}"
         )
-    # DestinationNameError is a ValueError, and says what is wrong with the name. A misplaced `>` shows when the pattern
-    # is used.
-    names.parse(value).matches("/queue/x")
+    names.pattern_of(value)  # its DestinationNameError is a ValueError, and says what is wrong with the name
 
 
 @attrs.frozen
@@ -138,7 +140,7 @@ class DestinationPolicy:
             "entries that match apply, from top to bottom, so put the general ones first."
         ),
     )
-    settings: Mapping[str, Any] = attrs.field(factory=dict, converter=dict, hash=False)
+    settings: Mapping[str, Any] = attrs.field(factory=dict, converter=_copied, hash=False)
     """Fields of `QueuePolicy` to change."""
 
     def __attrs_post_init__(self) -> None:
@@ -150,7 +152,8 @@ class DestinationPolicy:
 
     def matches(self, address: names.Address) -> bool:
         """Whether this entry is for that destination."""
-        return names.parse(self.match).matches(address.canonical)
+        # Not Address.matches: as the destination of a SUBSCRIBE "/>" is something else than all there is.
+        return names.pattern_of(self.match).fullmatch(address.canonical) is not None
 
 
 @attrs.frozen
@@ -213,7 +216,7 @@ class SecurityConfig:
 
     users: Mapping[str, str] = attrs.field(
         factory=dict,
-        converter=dict,
+        converter=_copied,
         repr=False,
         hash=False,
         metadata=_about(

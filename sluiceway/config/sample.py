@@ -134,8 +134,8 @@ from these, each over the one before:
 
 Sizes are bytes, or text with a unit: `67108864` or `"64 MiB"` (B, KiB, MiB, GiB, TiB; kB, MB, GB, TB are powers of
 1000). Durations are in the unit that the key's name ends with, or text: `1.5`, `"1500 ms"`, `"30 s"`, `"2 min"`,
-`"1 h"`, `"1 d"`. `"none"` stands for no limit where a default below says none. An unknown key is an error that names the
-nearest known one.
+`"1 h"`, `"1 d"`. `"none"` stands for no limit where a default below says none. An unknown key is an error that names
+the nearest known one.
 
 A file that changes something in each section:
 

@@ -57,12 +57,12 @@ def format_bytes(size_bytes: int) -> str:
     return f"{size_bytes} B"
 
 
-def format_ms(duration_ms: float) -> str:
+def format_ms(duration_ms: int) -> str:
     """The shortest exact form: 3600000 is "1 h", 1500 is "1500 ms"."""
     for unit in ("d", "h", "min", "s"):
         if duration_ms >= DURATIONS_MS[unit] and duration_ms % DURATIONS_MS[unit] == 0:
-            return f"{duration_ms / DURATIONS_MS[unit]:g} {unit}"
-    return f"{duration_ms:g} ms"
+            return f"{duration_ms // DURATIONS_MS[unit]} {unit}"
+    return f"{duration_ms} ms"
 
 
 def _split(text: str, units: dict[str, int], what: str, example: str) -> tuple[float, str]:

@@ -192,6 +192,15 @@ class TestReservedSpace:
         assert not upstream.controller.blocked and upstream.controller.reserved_bytes == 0
         assert upstream.limiter.used_bytes == 0
 
+    def test_bytes_without_a_count_are_reserved_and_freed_too(self, upstream: Tank, tank: Tank) -> None:
+        upstream.controller.charge(0, 30, None)
+        tank.add("x", 100, None)
+        tank.controller.add(("part", 30), 0, 30, upstream.controller)
+        upstream.controller.release(0, 30)
+        assert upstream.controller.reserved_bytes == 30
+        tank.drain()
+        assert upstream.controller.reserved_bytes == upstream.limiter.used_bytes == 0
+
     def test_reserved_space_cannot_be_released_again(self, upstream: Tank, tank: Tank) -> None:
         upstream.add("a", 60, None)
         tank.add("x", 100, None)

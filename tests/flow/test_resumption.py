@@ -52,6 +52,59 @@ def test_resuming_source_cannot_overfill_the_sink(manager: FlowManager, clock: M
     assert [source.resume_calls_count for source in sources] == [1, 1, 0, 0, 0]
 
 
+def test_source_that_goes_on_adding_in_its_turn_overflows(manager: FlowManager, clock: ManualClock) -> None:
+    """Its turn ends with the room: what it adds beyond it is not charged, though it does not look."""
+    tank = Tank("t", manager, SizeLimiter(100, clock=clock))
+    (source,) = blocked_sources(tank, manager, 1)
+    source.when_resumed = lambda: [tank.add(name, 60, source) for name in "abcd"]
+    tank.drain()
+    assert tank.limiter.used_bytes == 120 and tank.controller.overflow_count == 2
+    assert source.controller.blocked and source.block_calls_count == 2
+
+
+def test_turn_does_not_pass_what_lies_in_overflow(manager: FlowManager, clock: ManualClock) -> None:
+    """A newcomer that adds within the turn of another was before what that one adds after it."""
+    tank = Tank("t", manager, SizeLimiter(100, clock=clock), sources_per_turn=2)
+    first, second = blocked_sources(tank, manager, 2)
+    newcomer = Source("new", manager)
+
+    def resumed() -> None:
+        if first.resume_calls_count == 1:
+            tank.add("a", 1, first)
+            tank.add("n", 1, newcomer)
+            tank.add("b", 1, first)
+
+    first.when_resumed = resumed
+    second.when_resumed = lambda: tank.add("c", 1, second)
+    tank.drain()
+    assert tank.accepted == ["fill", "a", "n", "b", "c"]
+    assert second.block_calls_count == 1, "the overflow went first, so the second found the door open"
+
+
+def test_newcomer_waits_for_the_turn_to_end_even_if_nobody_else_waits(manager: FlowManager, clock: ManualClock) -> None:
+    tank = Tank("t", manager, SizeLimiter(100, clock=clock))
+    first, second = blocked_sources(tank, manager, 2)
+    newcomer = Source("new", manager)
+
+    def resumed() -> None:
+        second.controller.close()
+        tank.add("n", 1, newcomer)
+        assert tank.accepted == ["fill"] and newcomer.controller.blocked
+
+    first.when_resumed = resumed
+    tank.drain()
+    assert tank.accepted == ["fill", "n"] and not newcomer.controller.blocked
+
+
+def test_last_waiting_source_that_closes_opens_the_gate(manager: FlowManager, clock: ManualClock) -> None:
+    executor = Executor()
+    tank = Tank("t", manager, SizeLimiter(100, clock=clock), schedule=executor)
+    (source,) = blocked_sources(tank, manager, 1)
+    source.controller.close()
+    tank.drain()
+    assert tank.controller.accepting and not executor.pending, "nobody is left to take a turn"
+
+
 def test_sources_not_reached_keep_their_place(manager: FlowManager, clock: ManualClock) -> None:
     tank = Tank("t", manager, SizeLimiter(100, clock=clock))
     sources = blocked_sources(tank, manager, 4)
@@ -73,6 +126,7 @@ def test_newcomers_wait_behind_those_who_resume(manager: FlowManager, clock: Man
     tank.add("n", 1, newcomer)
     assert not tank.offer("r", 1, refused)
     assert tank.accepted == ["fill"], "there is room, but others were first"
+    assert len(executor.pending) == 1, "one turn is on its way, whoever asks for one"
     executor.run_all()
     assert log == ["block new", "block refused", "resume s0", "resume s1", "resume new", "resume refused"]
     assert tank.accepted == ["fill", "n"]
@@ -181,6 +235,33 @@ def test_sink_closed_by_a_callback_ends_resumption(manager: FlowManager, clock: 
     assert [source.resume_calls_count for source in sources] == [1, 1, 1]
 
 
+def test_source_may_charge_in_its_turn(manager: FlowManager, clock: ManualClock) -> None:
+    tank = Tank("t", manager, SizeLimiter(100, clock=clock))
+    first, second = blocked_sources(tank, manager, 2)
+    first.when_resumed = lambda: tank.controller.charge(1, 10, first.controller)
+    tank.drain()
+    assert first.block_calls_count == 1 and second.resume_calls_count == 1
+
+
+def test_closed_sink_accepts_nothing_more_from_overflow(manager: FlowManager, clock: ManualClock) -> None:
+    """Not even if its close was broken off by a callback, with a turn on its way."""
+    executor = Executor()
+    tank = Tank("t", manager, SizeLimiter(100, clock=clock), schedule=executor)
+
+    def fail() -> None:
+        raise RuntimeError("callback")
+
+    source = Source("s", manager)
+    source.when_resumed = fail
+    tank.add("fill", 100, source)
+    tank.add("waits", 1, None)
+    tank.drain()
+    with pytest.raises(RuntimeError, match="callback"):
+        tank.controller.close()
+    executor.run_all()
+    assert tank.accepted == ["fill"] and tank.controller.close() == [("waits", 1)]
+
+
 def test_scheduled_turn_after_close_does_nothing(manager: FlowManager, clock: ManualClock) -> None:
     executor = Executor()
     tank = Tank("t", manager, SizeLimiter(100, clock=clock), schedule=executor)
@@ -192,9 +273,11 @@ def test_scheduled_turn_after_close_does_nothing(manager: FlowManager, clock: Ma
 
 
 @pytest.mark.parametrize("scheduled", [False, True])
+@pytest.mark.parametrize("event", ["poll", "add", "offer", "release"])
 def test_callback_that_raises_delays_the_others_but_loses_none(
-    manager: FlowManager, clock: ManualClock, scheduled: bool
+    manager: FlowManager, clock: ManualClock, scheduled: bool, event: str
 ) -> None:
+    """Whatever happens next at the sink starts the resumption again."""
     executor = Executor()
     tank = Tank("t", manager, SizeLimiter(100, clock=clock), schedule=executor if scheduled else None)
     first, second = blocked_sources(tank, manager, 2)
@@ -207,7 +290,15 @@ def test_callback_that_raises_delays_the_others_but_loses_none(
         tank.drain()
         executor.run_all()
     assert not first.controller.blocked and second.controller.blocked
-    tank.controller.poll()
+    match event:
+        case "poll":
+            tank.controller.poll()
+        case "add":
+            tank.add("a", 1, None)
+        case "offer":
+            tank.offer("o", 1, None)
+        case "release":
+            tank.controller.release(0, 0)
     executor.run_all()
     assert not second.controller.blocked
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+
 from perf.comparing import Started, started
 from perf.peers import peer_named
 from perf.runner import Effort, Run

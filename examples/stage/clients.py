@@ -1,0 +1,208 @@
+"""The players: stomp.py connections that have names, and a subscriber on a bare socket that can stop reading.
+
+Nothing here is special to Sluiceway: any STOMP 1.2 broker would do.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+import stomp
+
+POLL_SECONDS: Final = 0.005
+CONNECT_SECONDS: Final = 10.0
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Look until it holds; False if it did not within that time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+@attrs.frozen(slots=True)
+class Received:
+    """One MESSAGE, as stomp.py gave it to us."""
+
+    headers: Mapping[str, str]
+    body: str
+
+
+class Inbox(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py ships no types
+    """Keeps what comes, in order. Filled by stomp.py's reading thread; appending to a list needs no lock."""
+
+    def __init__(self) -> None:
+        self.messages: list[Received] = []
+        self.receipts: set[str] = set()
+        self.errors: list[str] = []
+        self.react: Callable[[Received], None] | None = None
+        """Called in stomp.py's thread with every message, for instance to acknowledge it."""
+
+    def on_message(self, frame: Any) -> None:
+        message = Received(frame.headers, frame.body)
+        self.messages.append(message)
+        if self.react is not None:
+            self.react(message)
+
+    def on_receipt(self, frame: Any) -> None:
+        self.receipts.add(frame.headers["receipt-id"])
+
+    def on_error(self, frame: Any) -> None:
+        self.errors.append(frame.headers.get("message", "ERROR without a message"))
+
+
+class Player:
+    """One stomp.py connection."""
+
+    def __init__(self, name: str, host: str, port: int) -> None:
+        """Connects. Raises stomp.py's ConnectFailedException if nobody is there."""
+        self.name = name
+        self.inbox = Inbox()
+        self.stomp: Any = stomp.Connection12(
+            [(host, port)], try_loopback_connect=False, reconnect_attempts_max=1, timeout=CONNECT_SECONDS
+        )
+        self.stomp.set_listener("demo", self.inbox)
+        self.stomp.connect(wait=True)
+        own = self.stomp.transport.socket.getsockname()
+        self.address = f"{own[0]}:{own[1]}"
+        """Our end, by which the broker calls this connection."""
+        self._receipts_count = 0
+
+    @property
+    def messages(self) -> list[Received]:
+        """What came so far, in order."""
+        return self.inbox.messages
+
+    @property
+    def bodies(self) -> list[str]:
+        """Their bodies."""
+        return [message.body for message in self.inbox.messages]
+
+    def send(self, destination: str, body: str, **headers: str) -> None:
+        """SEND; does not wait for anything but room in the socket."""
+        self.stomp.send(destination, body, headers=headers)
+
+    def subscribe(self, destination: str, *, id: str = "1", ack: str = "auto", **headers: str) -> None:
+        """SUBSCRIBE, and wait until the broker has done it. `prefetch_count` becomes the header prefetch-count."""
+        written = {name.replace("_", "-"): value for name, value in headers.items()}
+        receipt = self._receipt()
+        self.stomp.subscribe(destination, id=id, ack=ack, headers={**written, "receipt": receipt})
+        self._await(receipt)
+
+    def acknowledge(self, message: Received) -> None:
+        """ACK."""
+        self.stomp.ack(message.headers["ack"])
+
+    def refuse(self, message: Received) -> None:
+        """NACK."""
+        self.stomp.nack(message.headers["ack"])
+
+    def send_and_wait(self, destination: str, body: str, **headers: str) -> None:
+        """SEND, and wait until the broker has taken it and so all that went before."""
+        receipt = self._receipt()
+        self.send(destination, body, **headers, receipt=receipt)
+        self._await(receipt)
+
+    def commit(self, transaction: str) -> None:
+        """COMMIT, and wait until it is done."""
+        receipt = self._receipt()
+        self.stomp.commit(transaction, receipt=receipt)
+        self._await(receipt)
+
+    def abort(self, transaction: str) -> None:
+        """ABORT, and wait until it is done."""
+        receipt = self._receipt()
+        self.stomp.abort(transaction, receipt=receipt)
+        self._await(receipt)
+
+    def _receipt(self) -> str:
+        self._receipts_count += 1
+        return f"{self.name}-{self._receipts_count}"
+
+    def _await(self, receipt: str) -> None:
+        if not wait_until(lambda: receipt in self.inbox.receipts, CONNECT_SECONDS):
+            raise TimeoutError(f"{self.name} waited {CONNECT_SECONDS:g} s for its receipt {receipt!r} in vain")
+
+    def leave(self) -> None:
+        """DISCONNECT, and close."""
+        if self.stomp.is_connected():
+            self.stomp.disconnect()
+        self.vanish()
+
+    def vanish(self) -> None:
+        """Close without a word, as a process that crashed does."""
+        self.stomp.transport.stop()
+
+
+class Sleeper:
+    """A subscriber on a bare socket: subscribes, falls asleep, and reads only when it is woken.
+
+    Its receive buffer is small, so that most of what it does not read stays with the broker.
+    """
+
+    def __init__(self, name: str, host: str, port: int, destination: str) -> None:
+        """Connects, subscribes and waits for the RECEIPT, the last thing that it reads."""
+        self.name = name
+        self.received_count = 0
+        self.told_dropped_count = 0
+        """Sum of the dropped-count headers: what the broker says that it missed."""
+        self._unread = b""
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+        self._socket.settimeout(CONNECT_SECONDS)
+        self._socket.connect((host, port))
+        own = self._socket.getsockname()
+        self.address = f"{own[0]}:{own[1]}"
+        self._socket.sendall(
+            f"CONNECT\naccept-version:1.2\nhost:{host}\n\n\0"
+            f"SUBSCRIBE\nid:1\ndestination:{destination}\nreceipt:asleep\n\n\0".encode()
+        )
+        while b"RECEIPT" not in self._unread:
+            self._read()
+        self._unread = b""
+
+    def read_up_to(self, total_count: int, seconds: float, *, news: Callable[[int], None]) -> None:
+        """Wake up: read until received and dropped messages make `total_count`, or time is up. `news` hears of each
+        step.
+        """
+        deadline = time.monotonic() + seconds
+        self._socket.settimeout(0.2)
+        while self.accounted_count < total_count and time.monotonic() < deadline:
+            try:
+                self._read()
+            except TimeoutError:
+                continue  # nothing for a moment; the deadline decides
+            *whole, self._unread = self._unread.split(b"\0")
+            for frame in whole:
+                self._take(frame)
+            news(self.accounted_count)
+
+    @property
+    def accounted_count(self) -> int:
+        """Messages that it got or was told to have missed."""
+        return self.received_count + self.told_dropped_count
+
+    def _read(self) -> None:
+        data = self._socket.recv(1 << 16)
+        if not data:
+            raise ConnectionError(f"the broker closed the connection of {self.name}")
+        self._unread += data
+
+    def _take(self, frame: bytes) -> None:
+        head, _blank, _body = frame.lstrip(b"\n").partition(b"\n\n")
+        if head.startswith(b"MESSAGE\n"):
+            self.received_count += 1
+            dropped = re.search(rb"^dropped-count:(\d+)$", head, re.MULTILINE)
+            self.told_dropped_count += int(dropped[1]) if dropped else 0
+
+    def vanish(self) -> None:
+        """Close the socket."""
+        self._socket.close()

@@ -1,0 +1,136 @@
+"""The broker of the demonstration: `sluiceway serve` as a process of its own, with small limits that are soon reached.
+
+Started in a session of its own, so that Ctrl-C on the terminal reaches the demonstration only, which then stops the
+broker in good order. What the broker logs goes to a file in its data folder and is read again for the verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+START_SECONDS_MAX: Final = 20.0
+STOP_SECONDS_MAX: Final = 10.0
+READY: Final = "sluiceway ready: stomp://"
+ROOT: Final = Path(__file__).resolve().parents[2]
+
+CONFIGURATION: Final = """\
+# The broker of the demonstration: limits so small that they are reached while you watch.
+
+[broker]
+name = "demo"
+shutdown_seconds = 3
+
+[[listeners]]
+address = "127.0.0.1:0"
+
+[listeners.limits]
+outbound_bytes_max = "64 KiB"    # little may wait for a client that does not read
+
+[[destinations]]
+match = "/topic/prices"
+memory_bytes = "1 MiB"           # a subscriber that lags by more loses the oldest prices, and is told how many
+
+[[destinations]]
+match = "/queue/parcels"
+memory_bytes = "256 KiB"
+full = "block"                   # senders wait; nothing is lost
+"""
+
+
+class ServerError(Exception):
+    """The broker did not start, or not in time; says where its log is."""
+
+
+class Server:
+    """A running broker, from `with` to its end."""
+
+    def __init__(self, data_dir: Path) -> None:
+        """`data_dir`: gets `demo.toml`, `broker.log` and what the broker stores; made if it is not there."""
+        self.log = data_dir / "broker.log"
+        self.host, self.port = "", 0
+        self.exit_code: int | None = None
+        """What the process ended with; None while it runs."""
+        self._data_dir = data_dir
+
+    def __enter__(self) -> Server:
+        """Start it and wait until clients can connect. Raises ServerError."""
+        self._data_dir.mkdir(parents=True, exist_ok=True)
+        file = self._data_dir / "demo.toml"
+        file.write_text(CONFIGURATION, encoding="utf-8")
+        command = [sys.executable, "-m", "sluiceway", "serve", "--config", str(file), "--data", str(self._data_dir)]
+        # From the checkout it is found without being installed; nobody else's SLUICEWAY_ settings belong here.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("SLUICEWAY_")}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*command, "--log-format", "json"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                text=True,
+                start_new_session=True,
+            )
+        try:
+            self.host, self.port = self._address()
+        except BaseException:
+            self._process.kill()
+            self._process.wait()
+            raise
+        return self
+
+    def _address(self) -> tuple[str, int]:
+        lines: queue.Queue[str] = queue.Queue()
+        assert self._process.stdout is not None
+        # A pipe has no deadline of its own.
+        threading.Thread(
+            target=lambda out: lines.put(out.readline()), args=(self._process.stdout,), daemon=True
+        ).start()
+        try:
+            line = lines.get(timeout=START_SECONDS_MAX)
+        except queue.Empty:
+            raise ServerError(f"the broker was not ready in {START_SECONDS_MAX:g} s; see {self.log}") from None
+        if not line.startswith(READY):
+            said = self.log.read_text(encoding="utf-8", errors="replace").strip()
+            raise ServerError(f"the broker did not start; it said: {said or line!r}")
+        host, _colon, port = line.removeprefix(READY).strip().rpartition(":")
+        return host.strip("[]"), int(port)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """SIGTERM, and if that does not help in time, SIGKILL. Sets `exit_code`. A second call does nothing."""
+        if self.exit_code is not None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self.exit_code = self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self.exit_code = self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def complaints(self) -> list[str]:
+        """What it logged as an error. Lines that are not of the log (a traceback) count as well."""
+        found = []
+        for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                level = json.loads(line)["level"]
+            except (ValueError, KeyError, TypeError):
+                level = "error"
+            if level not in ("debug", "info", "warning"):
+                found.append(line)
+        return found

@@ -1,0 +1,30 @@
+"""The broker's loggers: they follow the program they run in.
+
+A program that has set structlog up (the command line does, see `sluiceway.logs`) gets every line its way. One that has
+not, such as somebody's test suite with an embedded broker, gets warnings and errors only, on standard error: a line
+per connection would drown what it has to say itself.
+
+This is decided line by line, without touching structlog's global configuration, which belongs to the program.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, cast
+
+import structlog
+
+_WARNINGS_AND_ERRORS = structlog.make_filtering_bound_logger(30)
+
+
+def get_logger(name: str) -> Any:
+    """A logger called `name`, such as ``sluiceway.listener``."""
+    # structlog asks for a class, and calls it: a function that chooses the class serves.
+    return structlog.wrap_logger(None, wrapper_class=cast(Any, _bound), logger_factory_args=(name,))
+
+
+def _bound(logger: Any, processors: Any, context: Any) -> Any:
+    if structlog.is_configured():
+        return structlog.get_config()["wrapper_class"](logger, processors, context)
+    quiet = cast(Any, _WARNINGS_AND_ERRORS)
+    return quiet(structlog.PrintLogger(sys.stderr), processors, context)

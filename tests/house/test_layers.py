@@ -1,0 +1,91 @@
+"""Imports only point down, and the pure core stays pure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.house.sources import PACKAGES, ROOT, imports_of, modules
+
+RANKS: Final = {"flow": 0, "dispatcher": 0, "queues": 1, "store": 2, "protocols": 2, "sluiceway": 3}
+"""Low to high; a package imports itself and what ranks lower. Equal ranks don't know each other."""
+
+PROJECT: Final = frozenset({*PACKAGES, "tests", "perf", "examples", "scripts"})
+
+IMPURE: Final = frozenset(
+    {
+        "trio", "plyvel", "asyncio", "socket", "selectors", "ssl", "select", "subprocess", "threading", "signal",
+        "multiprocessing", "time", "datetime", "random", "secrets", "uuid", "os", "pathlib", "mmap", "logging",
+        "structlog",
+    }
+)  # fmt: skip
+"""What the pure core must not touch: event loops, sockets, threads, clocks, chance, files, logs."""
+
+DISPATCHER_SHELL: Final = frozenset({"dispatcher/shell.py", "dispatcher/inbox.py"})
+"""The trio loop and the inbox for other threads; the rest of dispatcher/ is pure."""
+
+STOMP_MACHINE: Final = frozenset(
+    f"protocols/stomp/{name}.py"
+    for name in (
+        "__init__", "acks", "encoder", "errors", "escaping", "frames", "head", "headcache", "limits", "machine",
+        "parser", "pile", "transitions",
+    )
+)  # fmt: skip
+"""The sans-I/O machine, usable without the broker (by a client, by pyspark_stomp); the others bind it to queues."""
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def pure_modules() -> list[Path]:
+    paths = [*modules("flow", "queues", "dispatcher"), *modules("protocols/stomp")]
+    return [path for path in paths if relative(path) not in DISPATCHER_SHELL]
+
+
+@pytest.mark.parametrize("path", modules(*RANKS), ids=relative)
+def test_imports_only_point_down(path: Path) -> None:
+    package = path.relative_to(ROOT).parts[0]
+    allowed = {package, *(other for other, rank in RANKS.items() if rank < RANKS[package])}
+    wrong = {name for name in imports_of(path) if name.split(".")[0] in PROJECT - allowed}
+    assert not wrong, (
+        f"{relative(path)} imports {', '.join(sorted(wrong))}; {package} may import {', '.join(sorted(allowed))}"
+    )
+
+
+@pytest.mark.parametrize("path", pure_modules(), ids=relative)
+def test_the_core_touches_no_io_clock_or_chance(path: Path) -> None:
+    wrong = {name for name in imports_of(path) if name.split(".")[0] in IMPURE}
+    assert not wrong, f"{relative(path)} imports {', '.join(sorted(wrong))}: pass it in, or move it to a shell"
+
+
+def stays_in_the_machine(name: str) -> bool:
+    """Whether an imported name is the machine, a part of it, or something that a part defines."""
+    path = name.replace(".", "/")
+    parts = (path, path.rpartition("/")[0])
+    return name in ("protocols", "protocols.stomp") or any(
+        f"{part}.py" in STOMP_MACHINE or f"{part}/__init__.py" in STOMP_MACHINE for part in parts
+    )
+
+
+def test_the_spark_source_stays_light() -> None:
+    """Spark ships it to its workers: the sans-I/O machine and nothing else of ours, no trio, no plyvel."""
+    foreign = (PROJECT | {"trio", "plyvel"}) - {"pyspark_stomp", "protocols"}
+    for path in modules("pyspark_stomp"):
+        wrong = {
+            name
+            for name in imports_of(path)
+            if name.split(".")[0] in foreign or (name.split(".")[0] == "protocols" and not stays_in_the_machine(name))
+        }
+        assert not wrong, f"{relative(path)} imports {', '.join(sorted(wrong))}"
+
+
+@pytest.mark.parametrize("module", sorted(STOMP_MACHINE))
+def test_the_stomp_machine_knows_nothing_of_the_broker(module: str) -> None:
+    """Neither queues and flow, nor those parts of its own folder that bind it to them."""
+    wrong = {
+        name for name in imports_of(ROOT / module) if name.split(".")[0] in PROJECT and not stays_in_the_machine(name)
+    }
+    assert not wrong, f"{module} imports {', '.join(sorted(wrong))}"

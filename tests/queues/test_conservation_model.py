@@ -1,0 +1,315 @@
+"""Whatever happens, in whatever order: no message is lost, doubled or forgotten, and nobody waits for nothing.
+
+One machine drives a destination of two priorities with everything at once: several producers and consumers with tiny windows, groups,
+exclusive consumers, expiry, all full policies, consumers that settle within the delivery, that return, leave and die.
+
+Conservation: each message is settled, expired, dropped, rejected or still there, exactly once; limiters hold exactly what is there.
+Liveness: whenever the dispatcher is idle, nothing waits that somebody with credit could have; at the end a willing consumer gets all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import queues.cursored as cursored
+from queues import (
+    Attachment,
+    ConsumedQueue,
+    Consumer,
+    ExclusiveQueue,
+    GroupTable,
+    PartitionedQueue,
+    QueuePolicy,
+    SharedQueue,
+    by_priority,
+)
+from tests.queues.rig import Delivery, FakeConsumer, Head, Producer, World, assert_exact, make_policy
+
+PRODUCTION_BITS = cursored.BLOCK_BITS
+PRIORITIES = (4, 9)
+POLICIES: list[dict[str, Any]] = [
+    {"full": "block", "count_max": 6},
+    {"full": "block", "memory_bytes": 1500},
+    {"full": "block"},
+    {"full": "drop_oldest", "count_max": 6},
+    {"full": "drop_oldest", "bytes_max": 1500},
+    {"full": "drop_newest", "count_max": 6},
+    {"full": "drop_newest", "memory_bytes": 1500},
+    {"full": "reject", "count_max": 6},
+]
+
+
+class _Party:
+    """A consumer with its attachment to the destination."""
+
+    def __init__(self, consumer: FakeConsumer, attachment: Attachment) -> None:
+        self.consumer = consumer
+        self.attachment = attachment
+
+    @property
+    def is_open(self) -> bool:
+        return not self.attachment.closed
+
+
+class ConservationMachine(RuleBasedStateMachine):
+    """See the module."""
+
+    exclusive_queue = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        cursored.BLOCK_BITS = 2  # type: ignore[misc]
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "world"):
+                self.everything_drains()
+        finally:
+            cursored.BLOCK_BITS = PRODUCTION_BITS  # type: ignore[misc]
+
+    @initialize(policy=st.sampled_from(POLICIES), later=st.booleans(), budget=st.sampled_from([1, 3, 1024]))
+    def start(self, policy: dict[str, Any], later: bool, budget: int) -> None:
+        self.world = World(later=later, budget_count=budget)
+        self.policy: QueuePolicy = make_policy(**policy)
+        self.groups = GroupTable()
+        self.destination: PartitionedQueue = by_priority("/queue/a", self._make)
+        self.parties: list[_Party] = []
+        self.sent: dict[int, Head] = {}
+        self.sender_of: dict[int, int] = {}
+        self.rejected_count = 0
+        self.settled: set[int] = set()
+        self.attempts: dict[int, int] = {}
+        self.seen_last: dict[tuple[int, int, str | None], int] = {}
+        self.seen: set[int] = set()
+        self.producers = [
+            {priority: Producer(self.world, self.destination, on_rejected=self._rejected) for priority in PRIORITIES}
+            for _ in range(2)
+        ]
+
+    def _make(self, priority: int) -> ConsumedQueue:
+        if self.exclusive_queue:
+            return ExclusiveQueue(f"priority {priority}", self.policy, self.world.environment, priority=priority)
+        return SharedQueue(
+            f"priority {priority}", self.policy, self.world.environment, priority=priority, groups=self.groups
+        )
+
+    def _rejected(self, count: int) -> None:
+        self.rejected_count += count
+
+    @property
+    def queues(self) -> list[ConsumedQueue]:
+        queues = list(self.destination.partitions.values())
+        return [queue for queue in queues if isinstance(queue, ConsumedQueue)]
+
+    # What happens
+
+    @rule(
+        producer=st.integers(0, 1),
+        priority=st.sampled_from(PRIORITIES),
+        group=st.sampled_from([None, None, "k1", "k2", "k3"]),
+        count=st.integers(1, 5),
+        wire_bytes=st.sampled_from([1, 100, 400]),
+        ttl_ms=st.sampled_from([0, 0, 0, 2000, 5000]),
+    )
+    def send(self, producer: int, priority: int, group: str | None, count: int, wire_bytes: int, ttl_ms: int) -> None:
+        head = Head(priority=priority, group=group, ttl_ms=ttl_ms)
+        run = self.world.messages(count, wire_bytes=wire_bytes, head=head)
+        for message in run:
+            self.sent[message.number] = head
+            self.sender_of[message.number] = producer
+        self.producers[producer][priority].send(run)
+
+    @precondition(lambda self: len(self.parties) < 5)
+    @rule(
+        window=st.sampled_from([1, 1, 2, 3, None]),
+        size_bytes=st.sampled_from([None, None, 1, 150]),
+        auto=st.booleans(),
+        exclusive=st.sampled_from([False, False, False, True]),
+    )
+    def subscribe(self, window: int | None, size_bytes: int | None, auto: bool, exclusive: bool) -> None:
+        if self.exclusive_queue and any(party.is_open for party in self.parties):
+            with pytest.raises(ValueError, match="has its one consumer already"):
+                self.queues[0].subscribe(self.world.consumer(1))
+            return
+        consumer = self.world.consumer(window, size_bytes, auto=auto)
+        party = _Party(consumer, self.destination.attach(consumer, exclusive=exclusive))
+        consumer.on_delivery = lambda delivery: self._delivered(party, delivery)
+        self.parties.append(party)
+
+    def _delivered(self, party: _Party, delivery: Delivery) -> None:
+        number = delivery.number
+        head = self.sent[number]
+        assert party.is_open, "a delivery after unsubscribe"
+        assert number not in self.settled, "delivered after it was settled"
+        held_by_others = {held.number for other in self.parties for held in other.consumer.held}
+        assert number not in held_by_others, "in two hands"
+        assert delivery.attempts_count == self.attempts.get(number, 0)
+        assert not 0 < delivery.message.expires_at_ms <= self.world.now_ms, "handed out past its date"
+        if number not in self.seen:
+            self.seen.add(number)
+            order = (self.sender_of[number], head.priority, head.group)
+            assert self.seen_last.get(order, -1) < number, "out of order"
+            self.seen_last[order] = number
+        if head.group is not None and not self.exclusive_queue:
+            holders = {
+                other for other in self.parties for held in other.consumer.held if held.message.head.group == head.group
+            }
+            assert holders <= {party}, "a group in two hands"
+        if party.consumer.auto:
+            self.settled.add(number)
+
+    @precondition(lambda self: any(party.consumer.held for party in self.parties))
+    @rule(data=st.data())
+    def settle(self, data: st.DataObject) -> None:
+        party, chosen = self._choose_held(data)
+        self.settled |= {delivery.number for delivery in chosen}
+        party.consumer.settle(chosen)
+
+    @precondition(lambda self: any(party.consumer.held for party in self.parties))
+    @rule(data=st.data(), attempted=st.booleans())
+    def give_back(self, data: st.DataObject, attempted: bool) -> None:
+        party, chosen = self._choose_held(data)
+        self._return(party, chosen, attempted)
+
+    def _choose_held(self, data: st.DataObject) -> tuple[_Party, list[Delivery]]:
+        party = data.draw(st.sampled_from([party for party in self.parties if party.consumer.held]))
+        held = party.consumer.held
+        places = data.draw(st.lists(st.integers(0, len(held) - 1), min_size=1, unique=True))
+        return party, [held[place] for place in places]
+
+    def _return(self, party: _Party, chosen: list[Delivery], attempted: bool) -> None:
+        if attempted:
+            for delivery in chosen:
+                self.attempts[delivery.number] = self.attempts.get(delivery.number, 0) + 1
+        party.consumer.give_back(chosen, attempted=attempted)
+
+    @precondition(lambda self: any(party.is_open for party in self.parties))
+    @rule(data=st.data())
+    def unsubscribe(self, data: st.DataObject) -> None:
+        """What it holds stays with it."""
+        data.draw(st.sampled_from([party for party in self.parties if party.is_open])).attachment.close()
+
+    @precondition(lambda self: self.parties)
+    @rule(data=st.data())
+    def die(self, data: st.DataObject) -> None:
+        party = data.draw(st.sampled_from(self.parties))
+        party.attachment.close()
+        self._return(party, list(party.consumer.held), attempted=True)
+        self.parties.remove(party)
+
+    @rule(seconds=st.sampled_from([0.001, 1.0, 3.0]))
+    def let_time_pass(self, seconds: float) -> None:
+        self.world.now_seconds += seconds
+
+    @rule()
+    def turn(self) -> None:
+        self.world.core.run_turn()
+
+    @rule()
+    def idle(self) -> None:
+        self.world.run()
+
+    # What always holds
+
+    @invariant()
+    def limiters_hold_what_is_there(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        for queue in self.queues:
+            assert_exact(queue)
+            held = [d for party in self.parties for d in party.consumer.held if d.subscription.queue is queue]
+            assert queue.unsettled_count == len(held)
+            assert queue.waiting_count == queue.elements.live_count - len(held)
+            if self.policy.full != "block":
+                assert queue.controller.limiter.used_bytes <= self.policy.limit_bytes
+                assert queue.controller.limiter.used_count <= (self.policy.count_max or 1 << 60)
+
+    @invariant()
+    def every_message_is_somewhere_once(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        held = [d.number for party in self.parties for d in party.consumer.held]
+        assert len(held) == len(set(held))
+        assert not self.settled & set(held)
+        queues = self.queues
+        in_outbox = sum(len(run) for lanes in self.producers for lane in lanes.values() for run in lane.outbox)
+        assert len(self.sent) == (
+            len(self.settled)
+            + sum(queue.expired_count + queue.dropped_count for queue in queues)
+            + sum(queue.elements.live_count + queue.controller.overflow_count for queue in queues)
+            + self.rejected_count
+            + in_outbox
+        )
+        assert sum(queue.settled_count for queue in queues) == len(self.settled)
+        assert sum(queue.rejected_count for queue in queues) == self.rejected_count
+
+    @invariant()
+    def nobody_waits_for_nothing(self) -> None:
+        if not hasattr(self, "world") or self.world.core.has_work():
+            return
+        self._check_nothing_waits()
+
+    def _check_nothing_waits(self) -> None:
+        open_parties = [party for party in self.parties if party.is_open]
+        for queue in self.queues:
+            assert queue.controller.limiter.throttled or not queue.controller.overflow_count
+            assert queue.controller.limiter.throttled or not queue.controller.blocked_sources()
+            eligible = [party.consumer for party in open_parties]
+            if isinstance(queue, SharedQueue):
+                active = queue._active
+                if active is not None:
+                    eligible = [c for c in eligible if c is active.consumer and not active.closed]
+            ready: list[Consumer] = [consumer for consumer in eligible if consumer.has_credit]
+            held = {d.sequence for party in self.parties for d in party.consumer.held if d.subscription.queue is queue}
+            for sequence in range(queue.elements.next_sequence):
+                message = queue.elements.get(sequence)
+                if message is None or sequence in held:
+                    continue
+                assert not 0 < message.expires_at_ms <= self.world.now_ms, "past its date and still there"
+                key = message.head.group
+                owner = self.groups.owner(key) if key is not None else None
+                assert not (ready if owner is None else [consumer for consumer in ready if consumer is owner])
+
+    def everything_drains(self) -> None:
+        """Everybody leaves, a willing consumer comes: it gets all that is left, and all producers go on."""
+        self.world.run()
+        self._check_nothing_waits()
+        for party in list(self.parties):
+            party.attachment.close()
+            self._return(party, list(party.consumer.held), attempted=True)
+        self.parties.clear()
+        self.subscribe(None, None, True, False)
+        self.world.run()
+        self.limiters_hold_what_is_there()
+        self.every_message_is_somewhere_once()
+        for queue in self.queues:
+            assert queue.is_empty
+            assert queue.controller.limiter.used_bytes == 0
+            assert queue.elements.block_count == 0
+        assert len(self.groups) == 0
+        for lanes in self.producers:
+            for lane in lanes.values():
+                assert not lane.blocked
+                assert not lane.outbox
+        lost = set(self.sent) - self.settled
+        queues = self.queues
+        assert len(lost) == sum(q.expired_count + q.dropped_count + q.rejected_count for q in queues)
+        if self.policy.full == "block":
+            assert all(self.sent[number].ttl_ms for number in lost)
+
+
+class ExclusiveConservationMachine(ConservationMachine):
+    """The same with one subscription at a time."""
+
+    exclusive_queue = True
+
+
+TestSharedQueue = ConservationMachine.TestCase
+TestExclusiveQueue = ExclusiveConservationMachine.TestCase
+TestSharedQueue.settings = settings(max_examples=300, stateful_step_count=50)
+TestExclusiveQueue.settings = settings(max_examples=80, stateful_step_count=40)

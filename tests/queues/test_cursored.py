@@ -1,0 +1,221 @@
+"""CursoredQueue and Cursor alone: blocks, slices, returns. The whole against a plain list is in test_cursored_model.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from queues import Cursor, CursoredQueue, Message, QueueInvariantError
+from queues.cursored import BLOCK_SIZE, fit
+from tests.queues.rig import Head, numbers
+
+
+def make(count: int, *, first: int = 0, wire_bytes: int = 10) -> list[Message]:
+    return [Message(Head(), b"x" * wire_bytes, number) for number in range(first, first + count)]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queues.cursored.BLOCK_BITS", 2)
+
+
+def test_one_stuck_element_pins_one_block_however_many_pass() -> None:
+    """100,000 messages pass beside one that is never settled: at most its block and the last one are left."""
+    queue = CursoredQueue()
+    cursor = Cursor(queue, 0)
+    queue.extend(make(1))
+    cursor.take(1, 1 << 30)
+    run = make(500)
+    block_count_max = 0
+    for _ in range(200):
+        queue.extend(run)
+        while (part := cursor.take(1 << 30, 1 << 30)) is not None:
+            queue.remove(part.sequences)
+        block_count_max = max(block_count_max, queue.block_count)
+    assert queue.live_count == 1
+    assert block_count_max <= 3
+    assert queue.get(0) is not None
+
+
+def test_a_slice_ends_at_a_block_and_the_next_goes_on() -> None:
+    queue = CursoredQueue()
+    cursor = Cursor(queue, 0)
+    queue.extend(make(BLOCK_SIZE + 10))
+    first = cursor.take(1 << 30, 1 << 30)
+    second = cursor.take(1 << 30, 1 << 30)
+    assert first is not None and second is not None
+    assert (len(first), len(second)) == (BLOCK_SIZE, 10)
+    assert isinstance(first.sequences, range)
+    assert cursor.take(1, 1) is None
+
+
+def test_the_first_element_passes_whatever_its_size() -> None:
+    queue = CursoredQueue()
+    cursor = Cursor(queue, 0)
+    queue.extend(make(3, wire_bytes=100))
+    part = cursor.take(10, 1)
+    assert part is not None and len(part) == 1
+
+
+@pytest.mark.parametrize(
+    ("bytes_max", "expected"), [(0, (1, 3)), (3, (1, 3)), (4, (1, 3)), (8, (2, 8)), (9, (3, 9)), (99, (3, 9))]
+)
+def test_fit_counts_what_goes_into_a_number_of_bytes(bytes_max: int, expected: tuple[int, int]) -> None:
+    assert fit([b"aaa", b"bbbbb", b"c"], bytes_max) == expected
+
+
+def test_a_read_of_nothing_is_refused() -> None:
+    """It would pass elements by."""
+    queue = CursoredQueue()
+    cursor = Cursor(queue, 0)
+    queue.extend(make(3))
+    with pytest.raises(QueueInvariantError, match="a read of 0 elements"):
+        cursor.take(0, 100)
+    assert cursor.position == 0
+
+
+@pytest.mark.parametrize("again", [range(1), range(3), range(2, 5), [1, 2], [99], range(3, 99)])
+def test_what_is_not_there_cannot_be_removed(again: range | list[int]) -> None:
+    queue = CursoredQueue()
+    queue.extend(make(6))
+    queue.remove(range(3))
+    with pytest.raises(QueueInvariantError):
+        queue.remove(again)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_block_that_was_emptied_and_filled_again_keeps_its_sequences() -> None:
+    queue = CursoredQueue()
+    queue.extend(make(2))
+    queue.remove(range(2))
+    assert queue.extend(make(1, first=2)) == 2
+    message = queue.get(2)
+    assert message is not None and message.number == 2
+    assert queue.get(0) is None and queue.get(1) is None and queue.get(3) is None
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_elements_that_left_unread_are_skipped_also_whole_blocks_of_them() -> None:
+    queue = CursoredQueue()
+    cursor = Cursor(queue, 0)
+    queue.extend(make(20))
+    queue.remove([1, *range(4, 13), 19], unread=True)
+    seen: list[int] = []
+    while (part := cursor.take(3, 1 << 30)) is not None:
+        assert list(part.sequences) == numbers(part.messages)
+        seen += part.sequences
+    assert seen == [0, 2, 3, 13, 14, 15, 16, 17, 18]
+
+
+def test_returns_come_first_in_order_with_their_attempts() -> None:
+    queue = CursoredQueue()
+    cursor = Cursor(queue, 0)
+    queue.extend(make(10))
+    cursor.take(6, 1 << 30)
+    cursor.give_back([4], attempted=True)
+    cursor.give_back([1, 3], attempted=False)
+    part = cursor.take(10, 1 << 30)
+    assert part is not None and part.returned
+    assert (list(part.sequences), part.attempts) == ([1, 3, 4], {4: 1})
+    following = cursor.take(10, 1 << 30)
+    assert following is not None and list(following.sequences) == [6, 7, 8, 9]
+
+
+def test_an_element_cannot_come_back_twice_nor_from_nobody() -> None:
+    queue = CursoredQueue()
+    cursor = Cursor(queue, 0)
+    queue.extend(make(4))
+    cursor.take(2, 1 << 30)
+    cursor.give_back([1], attempted=True)
+    for sequence in (1, 2):
+        with pytest.raises(QueueInvariantError, match=f"element {sequence} is in nobody's hands"):
+            cursor.give_back([sequence], attempted=True)
+
+
+@pytest.mark.parametrize("back_first", [False, True])
+def test_untake_is_as_if_it_had_not_been_taken(back_first: bool) -> None:
+    queue = CursoredQueue()
+    cursor = Cursor(queue, 0)
+    queue.extend(make(6))
+    if back_first:
+        cursor.take(6, 1 << 30)
+        cursor.give_back(range(6), attempted=True)
+    part = cursor.take(4, 1 << 30)
+    assert part is not None
+    cursor.untake(part, 1)
+    again = cursor.take(9, 1 << 30)
+    assert again is not None and list(again.sequences) == [1, 2, 3, 4, 5]
+    assert again.attempts == (dict.fromkeys(range(1, 6), 1) if back_first else None)
+    cursor.untake(again, 5)
+    assert cursor.take(1, 1) is None
+
+
+def test_readers_at_the_same_position_share_one_slice() -> None:
+    queue = CursoredQueue()
+    cursors = [Cursor(queue, 0, tracking=True) for _ in range(3)]
+    queue.extend(make(10))
+    parts = [cursor.take(10, 1 << 30) for cursor in cursors]
+    assert parts[0] is not None and parts[0] is parts[1] is parts[2]
+    queue.forget_shared_slice()
+    late = Cursor(queue, 0, tracking=True)
+    assert late.take(10, 1 << 30) is not parts[0]
+
+
+def test_a_shared_slice_never_exceeds_the_credit_of_a_reader() -> None:
+    queue = CursoredQueue()
+    rich, poor, poorer = (Cursor(queue, 0, tracking=True) for _ in range(3))
+    queue.extend(make(10))
+    assert len(rich.take(10, 1 << 30) or ()) == 10
+    assert len(poor.take(4, 1 << 30) or ()) == 4
+    assert len(poorer.take(10, 25) or ()) == 2
+
+
+def test_an_element_goes_when_the_last_cursor_has_passed_it() -> None:
+    queue = CursoredQueue()
+    quick, slow = Cursor(queue, 0, tracking=True), Cursor(queue, 0, tracking=True)
+    queue.extend(make(6))
+    quick.take(6, 1 << 30)
+    slow.take(6, 1 << 30)
+    assert quick.settle(range(6)) == []
+    assert slow.settle([1, 2]) == []
+    assert numbers(slow.settle([0])) == [0, 1, 2]
+    assert queue.live_count == 3
+    assert numbers(slow.close()) == [3, 4, 5]
+    assert (queue.live_count, queue.block_count) == (0, 0)
+
+
+def test_a_cursor_that_skips_says_how_many_it_missed() -> None:
+    """What it holds in its hands is not missed; what was given back or lies ahead is."""
+    queue = CursoredQueue()
+    cursor = Cursor(queue, 0, tracking=True)
+    queue.extend(make(10))
+    cursor.take(4, 1 << 30)
+    cursor.give_back([1], attempted=True)
+    missed_count, gone = cursor.skip_to(6)
+    assert (missed_count, numbers(gone)) == (1 + 2, [0, 1, 2, 3, 4, 5])
+    assert cursor.settle([0, 2]) == []
+    assert cursor.give_back([3], attempted=True) == 1
+    part = cursor.take(10, 1 << 30)
+    assert part is not None and list(part.sequences) == [6, 7, 8, 9]
+
+
+def test_without_keeps_what_it_does_not_take_out() -> None:
+    queue = CursoredQueue()
+    cursor = Cursor(queue, 0)
+    queue.extend(make(4))
+    part = cursor.take(4, 1 << 30)
+    assert part is not None
+    rest = part.without([0, 2])
+    assert rest is not None
+    assert (list(rest.sequences), numbers(rest.messages), rest.wire_bytes) == ([1, 3], [1, 3], 20)
+    assert part.without(range(4)) is None
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_holds_any_looks_into_every_block_of_the_range() -> None:
+    queue = CursoredQueue()
+    queue.extend(make(12))
+    queue.remove(range(6))
+    assert not queue.holds_any(0, 6)
+    assert queue.holds_any(0, 7)
+    assert queue.holds_any(3, 99)
+    assert not queue.holds_any(12, 99)

@@ -1,0 +1,1 @@
+"""The whole broker over memory streams, in virtual time: one test, one guarantee."""

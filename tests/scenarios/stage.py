@@ -1,0 +1,179 @@
+"""Where scenarios play: a whole broker in virtual time, its clients, and the check that nothing is left behind.
+
+The check at the end is the suite's leak detector: when all connections are gone and all queues are drained, no limiter
+holds anything, no resource is registered but destinations, and every message that was added is accounted for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+import attrs
+import trio
+
+from protocols.stomp.escaping import Version
+from protocols.stomp.limits import StompLimits
+from queues import Destination, MessageQueue
+from sluiceway.broker import Broker
+from sluiceway.config import BrokerConfig, Config, DestinationPolicy, Listener, SecurityConfig
+from tests.scenarios.client import PATIENCE_SECONDS, Client
+
+EPOCH_MS = 1_700_000_000_000
+"""The wall clock when virtual time is 0."""
+
+
+def wall_clock_ms() -> int:
+    """The date that goes with virtual time."""
+    return EPOCH_MS + round(trio.current_time() * 1000)
+
+
+class Stage:
+    """A broker and its clients. An async context manager; leaving it in peace checks that all is accounted for."""
+
+    def __init__(
+        self,
+        policies: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        users: Mapping[str, str] | None = None,
+        shutdown_seconds: float = 10.0,
+        **limits: Any,
+    ) -> None:
+        """`policies`: settings of QueuePolicy by destination pattern; `limits`: fields of StompLimits."""
+        self.broker = Broker(
+            Config(
+                broker=BrokerConfig(shutdown_seconds=shutdown_seconds),
+                security=SecurityConfig(users=users or {}),
+                listeners=(Listener(address="127.0.0.1:0", limits=attrs.evolve(StompLimits(), **limits)),),
+                destinations=tuple(DestinationPolicy(match, settings) for match, settings in (policies or {}).items()),
+            ),
+            now_ms=wall_clock_ms,
+        )
+        self.clients: list[Client] = []
+
+    async def __aenter__(self) -> Stage:
+        await self.broker.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None and not self.broker.dispatcher.closed:
+                await self.check_all_accounted_for()
+        except BaseException as failure:
+            await self.broker.__aexit__(type(failure), failure, failure.__traceback__)
+            raise
+        await self.broker.__aexit__(kind, error, trace)
+
+    # ------------------------------------------------------------------ clients
+
+    def stranger(self, name: str | None = None) -> Client:
+        """A client that has not said CONNECT yet."""
+        name = name or f"client {len(self.clients) + 1}"
+        client = Client(self.broker.connect_memory(name=name), name)
+        self.clients.append(client)
+        return client
+
+    async def connect(
+        self,
+        version: Version = "1.2",
+        *,
+        name: str | None = None,
+        heart_beat: tuple[int, int] = (0, 0),
+        **headers: str,
+    ) -> Client:
+        """A connected client."""
+        client = self.stranger(name)
+        await client.connect(version, heart_beat=heart_beat, **headers)
+        return client
+
+    # ------------------------------------------------------------------ looking inside
+
+    def destination(self, name: str) -> Destination:
+        """A destination by its full name."""
+        return self.broker.registry.destinations[name]
+
+    def partitions(self, name: str) -> list[MessageQueue]:
+        """The queues of a destination."""
+        return list(self.destination(name).queue.partitions.values())
+
+    def depth_count(self, name: str) -> int:
+        """Messages in a destination, unsettled ones included; 0 if it is not there."""
+        if name not in self.broker.registry.destinations:
+            return 0
+        return sum(queue.statistics().depth_count for queue in self.partitions(name))
+
+    def reported(self, name: str) -> dict[str, Any]:
+        """A destination as `broker.report()` shows it."""
+        (found,) = [d for d in self.broker.report()["destinations"] if d["name"] == name]
+        return dict(found)
+
+    def chains(self) -> list[str]:
+        """Who waits on whom, in words."""
+        return [chain["words"] for chain in self.broker.report()["chains"]]
+
+    async def settled_down(self) -> None:
+        """Until the broker has nothing left to do now (virtual time does not pass)."""
+        await trio.testing.wait_all_tasks_blocked()
+
+    # ------------------------------------------------------------------ the check
+
+    async def all_gone(self) -> None:
+        """Close all clients and wait until the broker has noticed."""
+        for client in self.clients:
+            client.stream.close()
+        with trio.move_on_after(PATIENCE_SECONDS):
+            while self.broker.connections:
+                await trio.sleep(0.01)
+        assert not self.broker.connections, [c.session.peer for c in self.broker.connections]
+
+    async def check_all_accounted_for(self) -> None:
+        """Everybody goes, everything is consumed: then nothing may be left that is charged, registered or waited for."""
+        await self.all_gone()
+        await self.drain_queues()
+        broker = self.broker
+        assert broker.manager.used_bytes == 0, self._charged()
+        queues = {
+            id(queue) for d in broker.registry.destinations.values() for queue in d.queue.partitions.values()
+        }
+        left = [resource for resource in broker.manager.resources if id(resource) not in queues]
+        assert not left, f"still registered: {left}"
+        snapshot = broker.manager.snapshot()
+        assert not snapshot.chains, [chain.words for chain in snapshot.chains]
+        for name, destination in broker.registry.destinations.items():
+            assert destination.producers_count == 0, f"{name} believes in {destination.producers_count} producers"
+            assert not destination.queue.attachments, f"{name} has consumers left: {destination.queue.attachments}"
+            for queue in self.partitions(name):
+                seen = queue.statistics()
+                assert (seen.depth_count, seen.unsettled_count, seen.subscriptions_count) == (0, 0, 0), (name, seen)
+
+    async def drain_queues(self) -> list[bytes]:
+        """Consume what is left in all queues, over a connection like any other; returns the bodies."""
+        bodies: list[bytes] = []
+        names = [
+            name for name, d in self.broker.registry.destinations.items()
+            if not d.address.kind.is_topic and not d.queue.is_empty
+        ]
+        if names:
+            client = Client(self.broker.connect_memory(name="drain"), "drain")
+            users = self.broker.config.security.users
+            await client.connect("1.2", **dict(zip(("login", "passcode"), next(iter(users.items()), ()), strict=False)))
+            for name in names:
+                await client.subscribe(name, id=name)
+            bodies = [delivery.body for delivery in await client.drain()]
+            client.stream.close()
+            with trio.move_on_after(PATIENCE_SECONDS):
+                while self.broker.connections:
+                    await trio.sleep(0.01)
+        return bodies
+
+    def _charged(self) -> list[str]:
+        return [
+            f"{resource.kind} {resource.name}: {controller.flow.name} holds {limiter.used_count} of "
+            f"{limiter.used_bytes} bytes"
+            for resource in self.broker.manager.resources
+            for controller in resource.controllers
+            if (limiter := controller.sink_limiter) is not None and limiter.used_bytes
+        ]

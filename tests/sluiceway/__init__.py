@@ -1,0 +1,1 @@
+"""Tests of the public face: configuration, command line, logs, layout."""

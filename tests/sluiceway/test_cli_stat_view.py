@@ -1,0 +1,74 @@
+"""The drawing of a broker's report, also of one that lacks what we know or holds what we don't."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from flow import FlowManager
+from sluiceway.cli.stat_view import bottleneck_line, render
+
+KEYS = (
+    "broker", "destinations", "connections", "dispatcher", "chains", "bottlenecks", "cycles", "used_bytes", "name",
+    "words", "depth_count", "ready_count", "uptime_seconds", "login", "longest_dispatch_seconds",
+)  # fmt: skip
+
+
+def drawn(report: Mapping[str, Any], *, rows_max: int | None = 20) -> str:
+    out = io.StringIO()
+    render(report, Console(file=out, width=200), rows_max=rows_max)
+    return out.getvalue()
+
+
+def test_an_idle_broker_is_said_to_be_fine() -> None:
+    assert "nobody waits for anybody" in drawn({})
+    assert bottleneck_line({}) == "nobody waits for anybody"
+
+
+def test_a_real_snapshot_of_the_flow_map_is_drawn() -> None:
+    """The report is this dictionary with more keys beside it."""
+    assert "nobody waits for anybody" in drawn(FlowManager(lambda: 0.0).snapshot().to_dict())
+
+
+def test_a_cycle_is_worse_than_a_bottleneck() -> None:
+    line = bottleneck_line({"cycles": [{"words": "cycle: a waits on b, waits on a"}], "bottlenecks": [{"words": "b"}]})
+    assert "cycle: a waits on b" in line
+
+
+def test_only_columns_with_content_are_drawn() -> None:
+    """Empty and zero say the same; how much a destination holds is said in any case."""
+    text = drawn({"destinations": [{"name": "/queue/a", "depth_count": 0, "expired_count": None, "dropped_count": 0}]})
+    assert "holds" in text
+    assert "expired" not in text
+    assert "dropped" not in text
+
+
+def test_long_tables_are_cut_with_a_count_of_the_rest() -> None:
+    report = {"destinations": [{"name": f"/queue/{number}", "depth_count": number} for number in range(30)]}
+    text = drawn(report, rows_max=5)
+    assert "/queue/29" in text
+    assert "/queue/24" not in text
+    assert "and 25 more" in text
+    assert "/queue/0" in drawn(report, rows_max=None)
+
+
+def test_names_are_not_taken_for_markup() -> None:
+    assert "/queue/[red]x" in drawn({"destinations": [{"name": "/queue/[red]x"}]})
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), json_values, max_size=8))
+def test_whatever_is_missing_or_odd_is_not_drawn(report: dict[str, Any]) -> None:
+    """A broker of another version must not break the command that says what is wrong with it."""
+    assert drawn(report)

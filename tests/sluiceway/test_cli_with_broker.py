@@ -1,0 +1,75 @@
+"""The commands against a real broker: what the scripted one can't show."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from sluiceway import EmbeddedBroker
+from sluiceway.cli import main
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as running:
+        yield running
+
+
+def run(broker: EmbeddedBroker, *arguments: str) -> Result:
+    return CliRunner(env={"SLUICEWAY_URL": broker.url}).invoke(main, list(arguments))
+
+
+def test_what_was_sent_is_received_once_and_in_order(broker: EmbeddedBroker) -> None:
+    for body in ("one", "two", "three"):
+        assert run(broker, "send", "/queue/a", body).exit_code == 0
+    assert run(broker, "receive", "/queue/a", "--count", "1").stdout == "one\n"
+    assert run(broker, "receive", "/queue/a", "--count", "2").stdout == "two\nthree\n"
+    assert run(broker, "receive", "/queue/a", "--count", "1", "--timeout", "0").exit_code == 1
+
+
+def test_stat_shows_what_a_queue_holds(broker: EmbeddedBroker) -> None:
+    assert run(broker, "send", "/queue/a", "x", "--count", "7").exit_code == 0
+    report = json.loads(run(broker, "stat", "--json").stdout)
+    [queue] = [row for row in report["destinations"] if row["name"] == "/queue/a"]
+    assert queue["depth_count"] == 7
+    result = run(broker, "stat")
+    assert result.exit_code == 0
+    assert "nobody waits for anybody" in result.stdout
+    assert "/queue/a" in result.stdout
+
+
+def test_a_refusal_ends_with_5_and_the_brokers_words(broker: EmbeddedBroker) -> None:
+    result = run(broker, "send", "/topic/*", "x")
+    assert result.exit_code == 5
+    assert "wildcard" in result.stderr
+
+
+def test_serve_says_where_it_listens_and_ends_in_good_order_on_sigterm(tmp_path: Path) -> None:
+    """A second one on the same port says that it is taken, and ends with 3."""
+    command = [sys.executable, "-m", "sluiceway", "serve", "--data", str(tmp_path / "data"), "--listen"]
+    with subprocess.Popen(
+        [*command, "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as first:
+        assert first.stdout is not None
+        try:
+            ready, _space, url = first.stdout.readline().rpartition(" ")
+            assert ready == "sluiceway ready:"
+            address = url.strip().removeprefix("stomp://")
+            second = subprocess.run([*command, address], capture_output=True, text=True, timeout=30, check=False)
+            assert second.returncode == 3
+            assert f"cannot listen on {address}" in second.stderr
+            assert "is taken by another program" in second.stderr
+            first.send_signal(signal.SIGTERM)
+            assert first.wait(timeout=30) == 0
+        finally:
+            first.kill()
+    assert not (tmp_path / "data").exists(), "nothing was stored, so there is no folder"

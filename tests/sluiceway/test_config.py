@@ -1,0 +1,252 @@
+"""The configuration objects and their sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import attrs
+import pytest
+
+from queues import names
+from queues.policy import QueuePolicy
+from sluiceway.config import Config, ConfigError, DestinationPolicy, Listener, load
+from sluiceway.config.sources import Layer
+from sluiceway.config.structure import known_keys
+
+
+def load_text(tmp_path: Path, text: str, **environment: str) -> Config:
+    file = tmp_path / "broker.toml"
+    file.write_text(dedent(text))
+    return load(file, environment=environment)
+
+
+def mistakes(tmp_path: Path, text: str, **environment: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load_text(tmp_path, text, **environment)
+    return str(caught.value).splitlines()
+
+
+def mistake(tmp_path: Path, text: str, **environment: str) -> str:
+    found = mistakes(tmp_path, text, **environment)
+    assert len(found) == 1, found
+    return found[0]
+
+
+# -- sources -----------------------------------------------------------------------------------------------------------
+
+
+def test_without_sources_it_is_the_default() -> None:
+    assert load() == Config()
+
+
+def test_each_source_goes_over_the_one_before(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text('[logs]\nlevel = "error"\nformat = "json"\n[broker]\nname = "from-file"\n')
+    config = load(
+        file,
+        environment={"SLUICEWAY_LOGS__LEVEL": "warning", "SLUICEWAY_BROKER__NAME": "from-environment"},
+        flags=[Layer("--log-level", {"logs": {"level": "debug"}})],
+    )
+    assert (config.logs.format, config.broker.name, config.logs.level) == ("json", "from-environment", "debug")
+
+
+def test_units_are_read_in_every_section(tmp_path: Path) -> None:
+    config = load_text(
+        tmp_path,
+        """
+        [broker]
+        shutdown_seconds = "1500 ms"
+        [[listeners]]
+        limits = { body_bytes_max = "8 MiB", heart_beat_min_ms = "2 s", connect_timeout_seconds = 3 }
+        [[destinations]]
+        match = "/queue/a"
+        memory_bytes = "1 MiB"
+        count_max = "none"
+        expires_max_ms = "1 min"
+        """,
+    )
+    limits = config.listeners[0].limits
+    assert config.broker.shutdown_seconds == 1.5
+    assert (limits.body_bytes_max, limits.heart_beat_min_ms, limits.connect_timeout_seconds) == (8 << 20, 2000, 3.0)
+    assert config.destinations[0].settings == {"memory_bytes": 1 << 20, "count_max": None, "expires_max_ms": 60_000}
+
+
+def test_lists_from_the_environment_are_json_or_separated_by_commas() -> None:
+    plain = load(environment={"SLUICEWAY_LISTENERS": "127.0.0.1:1, [::1]:2"})
+    assert [listener.address for listener in plain.listeners] == ["127.0.0.1:1", "[::1]:2"]
+    full = load(
+        environment={"SLUICEWAY_LISTENERS": '[{"address": "127.0.0.1:1", "limits": {"body_bytes_max": "1 KiB"}}]'}
+    )
+    assert full.listeners[0].limits.body_bytes_max == 1024
+
+
+def test_tables_from_the_environment_are_json_or_pairs() -> None:
+    assert load(environment={"SLUICEWAY_SECURITY__USERS": "web=a, ops=b=c"}).security.users == {
+        "web": "a",
+        "ops": "b=c",
+    }
+    assert load(environment={"SLUICEWAY_SECURITY__USERS": '{"web": "x,y"}'}).security.users == {"web": "x,y"}
+    assert load(environment={"SLUICEWAY_SECURITY__USERS__WEB": "z"}).security.users == {"web": "z"}
+
+
+def test_variables_without_a_section_are_not_ours() -> None:
+    assert load(environment={"SLUICEWAY_URL": "stomp://elsewhere", "SLUICEWAY_VENV": ".venv-3.13"}) == Config()
+
+
+def test_numbers_from_the_environment_are_read_as_numbers() -> None:
+    config = load(
+        environment={"SLUICEWAY_DISPATCHER__BUDGET_COUNT": "64", "SLUICEWAY_DISPATCHER__TURN_SECONDS": "0.002"}
+    )
+    assert (config.dispatcher.budget_count, config.dispatcher.turn_seconds) == (64, 0.002)
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_known_one(tmp_path: Path) -> None:
+    said = mistake(tmp_path, '[logs]\nlevle = "info"\n')
+    assert said == f"{tmp_path / 'broker.toml'}: logs.levle = 'info': unknown key; did you mean logs.level?"
+
+
+def test_an_unknown_key_in_a_list_names_its_place(tmp_path: Path) -> None:
+    said = mistake(tmp_path, '[[listeners]]\n[[listeners]]\naddress = "[::1]:5"\nlimits = { header_count = 5 }\n')
+    assert (
+        "listeners[1].limits.header_count = 5: unknown key; did you mean listeners[1].limits.header_count_max?" in said
+    )
+
+
+def test_a_key_of_another_section_is_found_there(tmp_path: Path) -> None:
+    said = mistake(tmp_path, "[broker]\nmemory_bytes = 5\n")
+    assert "did you mean destinations[].memory_bytes?" in said
+
+
+def test_an_unknown_section_lists_the_known_ones(tmp_path: Path) -> None:
+    said = mistake(tmp_path, "[zzz]\n")
+    assert "zzz: unknown key; known here: broker, logs, security, dispatcher, listeners, destinations" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "what"),
+    [
+        ("[[listeners]]\nconnections_max = true", "listeners[0].connections_max = True", "whole number"),
+        ("[[listeners]]\nconnections_max = 0", "listeners[0].connections_max = 0", "must be 1 or more"),
+        ('[[listeners]]\naddress = "61613"', "listeners[0].address = '61613'", "write HOST:PORT"),
+        ('[[listeners]]\naddress = "a:99999"', "listeners[0].address = 'a:99999'", "write HOST:PORT"),
+        ("listeners = 5", "listeners = 5", "must be a list"),
+        ("listeners = []", "listeners", "must not be empty"),
+        ('listeners = ["a:1", "a:1"]', "listeners", "two listeners are called 'a:1'"),
+        ("broker = 5", "broker = 5", "must be a table"),
+        ('[broker]\nshutdown_seconds = "3 weeks"', "broker.shutdown_seconds = '3 weeks'", "units: ms, s, min, h, d"),
+        ('[logs]\nlevel = "loud"', "logs.level = 'loud'", "one of debug, info, warning, error"),
+        ("[logs]\nlevel = 5", "logs.level = 5", "must be text"),
+        ("[dispatcher]\nbudget_count = 0", "dispatcher.budget_count = 0", "must be above 0"),
+        ("[dispatcher]\nturn_seconds = []", "dispatcher.turn_seconds", "must be a number"),
+        ('[[destinations]]\nmatch = "/queue/a"\nfull = "explode"', "destinations[0].full = 'explode'", "drop_oldest"),
+        ('[[destinations]]\nmatch = "/queue/>.a"', "destinations[0].match = '/queue/>.a'", "must be the last level"),
+        ('[[destinations]]\nmatch = "orders"', "destinations[0].match = 'orders'", "must be a full destination"),
+        ("[[destinations]]\nmemory_bytes = 5", "destinations[0].match", "is missing"),
+    ],
+)
+def test_a_bad_value_is_named_with_what_is_allowed(tmp_path: Path, text: str, key: str, what: str) -> None:
+    said = mistake(tmp_path, text)
+    assert said.startswith(f"{tmp_path / 'broker.toml'}: {key}: ")
+    assert what in said
+
+
+def test_all_mistakes_are_told_at_once_each_with_its_source(tmp_path: Path) -> None:
+    said = mistakes(tmp_path, '[logs]\nlevel = "loud"\nfromat = 5\n', SLUICEWAY_BROKER__NAME=" ")
+    assert len(said) == 3
+    assert sum(str(tmp_path / "broker.toml") in line for line in said) == 2
+    assert any(line.startswith("environment variable SLUICEWAY_BROKER__NAME: broker.name = ' ': ") for line in said)
+
+
+def test_a_mistake_in_a_flag_names_the_flag() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^--listen: listeners\[0\]: .*write HOST:PORT|^--listen: listeners\[0\].address"
+    ):
+        load(flags=[Layer("--listen", {"listeners": ["nowhere"]})])
+
+
+def test_a_passcode_is_never_shown(tmp_path: Path) -> None:
+    said = mistake(tmp_path, "[security]\nusers = { web = 12345 }\n")
+    assert "security.users.web" in said
+    assert "12345" not in said
+    config = load_text(tmp_path, '[security]\nusers = { web = "hunter2" }\n')
+    assert "hunter2" not in repr(config)
+
+
+def test_a_missing_file_says_how_to_write_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no such file; `sluiceway config >"):
+        load(tmp_path / "none.toml")
+
+
+def test_what_is_not_toml_is_named_with_its_line(tmp_path: Path) -> None:
+    assert "line 2" in mistake(tmp_path, "[broker]\nname = \n")
+
+
+# -- objects -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "port"),
+    [("127.0.0.1:61613", "127.0.0.1", 61613), ("[::1]:0", "::1", 0), ("broker.example:5", "broker.example", 5)],
+)
+def test_an_address_is_split_into_host_and_port(address: str, host: str, port: int) -> None:
+    listener = Listener(address)
+    assert (listener.host, listener.port) == (host, port)
+
+
+def test_every_matching_entry_applies_from_top_to_bottom() -> None:
+    config = Config(
+        destinations=[
+            DestinationPolicy("/>", {"memory_bytes": 1000, "prefetch_count": 1}),
+            DestinationPolicy("/queue/orders.*", {"memory_bytes": 2000}),
+            DestinationPolicy("/topic/>", {"full": "block"}),
+        ]
+    )
+    orders = config.policy_for(names.parse("/queue/orders.eu"))
+    assert (orders.memory_bytes, orders.prefetch_count, orders.full) == (2000, 1, None)
+    assert config.policy_for(names.parse("/queue/orders.eu.berlin")).memory_bytes == 1000
+    assert config.policy_for(names.parse("/topic/a.b")).full == "block"
+
+
+def test_a_destination_that_nothing_matches_has_the_defaults() -> None:
+    config = Config(destinations=[DestinationPolicy("/queue/a", {"memory_bytes": 1})])
+    assert config.policy_for(names.parse("/queue/b")) == QueuePolicy()
+
+
+def test_a_policy_made_in_code_is_checked_too() -> None:
+    with pytest.raises(TypeError, match="memory_byte"):
+        DestinationPolicy("/queue/a", {"memory_byte": 1})
+    with pytest.raises(ValueError, match="above 0"):
+        DestinationPolicy("/queue/a", {"memory_bytes": 0})
+
+
+def test_two_free_ports_are_not_one_listener_twice() -> None:
+    assert len(Config(listeners=[Listener("127.0.0.1:0"), Listener("127.0.0.1:0")]).listeners) == 2
+
+
+def test_the_configuration_is_frozen() -> None:
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        Config().broker.name = "other"  # type: ignore[misc]
+
+
+def test_every_key_is_documented() -> None:
+    def undocumented(cls: type, prefix: str = "") -> list[str]:
+        found = []
+        for field in attrs.fields(cls):
+            if "doc" not in field.metadata:
+                found.append(prefix + field.name)
+            if isinstance(field.type, type) and attrs.has(field.type):
+                found += undocumented(field.type, f"{prefix}{field.name}.")
+        return found
+
+    missing = [
+        *undocumented(Config),
+        *undocumented(Listener, "listeners[]."),
+        *undocumented(QueuePolicy, "destinations[]."),
+    ]
+    assert not missing
+    assert "listeners[].limits.header_count_max" in known_keys()
+    assert "destinations[].memory_bytes" in known_keys()
