@@ -195,13 +195,12 @@ class Listener:
                 remedy="raise connections_max of the listener, or find out who keeps them open",
             )
         try:
-            stream.write(
-                error_frame(
-                    f"this listener has its {self._connections_max} connections already",
-                    body="Close some, or raise connections_max of the listener.",
-                    version=None,
-                )
+            refusal = error_frame(
+                f"this listener has its {self._connections_max} connections already",
+                body="Close some, or raise connections_max of the listener.",
+                version=None,
             )
+            stream.write([refusal])
         except OSError as error:
             log.info("refused connection was gone already", peer=stream.peer, reason=error.strerror)
         stream.shutdown_write()

@@ -7,19 +7,27 @@ many bytes of them wait is what the session looks at before it reads more from a
 A *mark* is a callback that runs when the kernel has taken everything appended before it: that is when a message with ack `auto` is settled. If the
 connection dies first, the marks that never ran are handed back, so that those messages come again.
 
-Pure: `write` is passed in (it must not block and returns how many bytes were taken).
+Pure: `write` is passed in: it takes pieces of bytes, must not block, and returns how many bytes were taken in all.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
 
-JOIN_BYTES_MAX: Final = 1 << 20
-"""Most bytes joined for one write. More would copy what the kernel will not take at once anyway."""
+WRITE_BYTES_MAX: Final = 1 << 20
+"""About how much one write is offered. The kernel rarely takes more at once."""
+
+PIECES_MAX: Final = 64
+"""Pieces of one write; far below what any kernel refuses."""
+
+ALONE_BYTES: Final = 8192
+"""Parts from this size on are written where they lie; smaller ones are joined, which is cheaper than a piece each."""
+
+Piece = bytes | memoryview
 
 Mark = Callable[[bool], None]
 """Called with True when the kernel has taken the bytes before it, with False when it never will."""
@@ -35,14 +43,14 @@ class Outbound(FlowResource):
         capacity_bytes: int,
         manager: FlowManager,
         clock: Callable[[], float],
-        write: Callable[[bytes | memoryview], int],
+        write: Callable[[Sequence[Piece]], int],
         request_flush: Callable[[], None],
     ) -> None:
         super().__init__(label, "outbound", manager)
         self._write = write
         self._request_flush = request_flush
         self._parts: deque[bytes] = deque()
-        self._rest: memoryview | None = None
+        self._rest: list[Piece] = []
         self._marks: deque[tuple[int, Mark]] = deque()
         self._control: deque[list[int]] = deque()
         self._clock = clock
@@ -120,35 +128,37 @@ class Outbound(FlowResource):
         before_bytes = self.taken_bytes
         try:
             while True:
-                chunk = self._rest
-                if chunk is None:
-                    if not self._parts:
-                        return True
-                    chunk = memoryview(self._join())
-                taken = self._write(chunk)
+                pieces = self._rest or self._next_pieces()
+                if not pieces:
+                    return True
+                taken = self._write(pieces)
                 self.taken_bytes += taken
-                if taken < len(chunk):
-                    self._rest = chunk[taken:]
+                self._rest = _behind(pieces, taken)
+                if self._rest:
                     return False
-                self._rest = None
         finally:
             if self.taken_bytes > before_bytes:
                 self._after_write(self.taken_bytes - before_bytes)
 
-    def _join(self) -> bytes:
+    def _next_pieces(self) -> list[Piece]:
+        """What to write next: large parts as they are, small neighbours joined."""
         parts = self._parts
-        if len(parts) == 1:
-            return parts.popleft()
-        if self.waiting_bytes <= JOIN_BYTES_MAX:
-            joined = b"".join(parts)
-            parts.clear()
-            return joined
-        some = [parts.popleft()]
-        size_bytes = len(some[0])
-        while parts and size_bytes + len(parts[0]) <= JOIN_BYTES_MAX:
-            some.append(parts.popleft())
-            size_bytes += len(some[-1])
-        return some[0] if len(some) == 1 else b"".join(some)
+        pieces: list[Piece] = []
+        small: list[bytes] = []
+        size_bytes = 0
+        while parts and size_bytes < WRITE_BYTES_MAX and len(pieces) < PIECES_MAX:
+            part = parts.popleft()
+            size_bytes += len(part)
+            if len(part) < ALONE_BYTES:
+                small.append(part)
+                continue
+            if small:
+                pieces.append(b"".join(small))
+                small.clear()
+            pieces.append(part)
+        if small:
+            pieces.append(small[0] if len(small) == 1 else b"".join(small))
+        return pieces
 
     def _after_write(self, size_bytes: int) -> None:
         self.last_taken_seconds = self._clock()
@@ -167,7 +177,7 @@ class Outbound(FlowResource):
             return
         self.closed = True
         self._parts.clear()
-        self._rest = None
+        self._rest = []
         marks, self._marks = self._marks, deque()
         for _offset, mark in marks:
             mark(False)
@@ -179,6 +189,15 @@ class Outbound(FlowResource):
         if self.waiting_bytes:
             facts["idle_seconds"] = self._clock() - self.last_taken_seconds
         return facts
+
+
+def _behind(pieces: list[Piece], taken_bytes: int) -> list[Piece]:
+    """What is left of these when this many bytes were taken from the front."""
+    for place, piece in enumerate(pieces):
+        if taken_bytes < len(piece):
+            return [memoryview(piece)[taken_bytes:], *pieces[place + 1 :]] if taken_bytes else pieces[place:]
+        taken_bytes -= len(piece)
+    return []
 
 
 def _never(_element: bytes) -> None:

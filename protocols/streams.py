@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import socket
 from collections import deque
+from collections.abc import Sequence
 from typing import Protocol
 
 import trio
@@ -25,8 +26,8 @@ class ByteStream(Protocol):
     def read(self, size_max: int) -> bytes | None:
         """Bytes that are there; b"" at the end of the stream, None if there are none now. Raises OSError."""
 
-    def write(self, data: bytes | memoryview) -> int:
-        """Hand over what fits; returns how much that was, 0 if nothing. Raises OSError."""
+    def write(self, pieces: Sequence[bytes | memoryview]) -> int:
+        """Hand over these, in order, as far as they fit; returns how many bytes that was, 0 if none. Raises OSError."""
 
     async def wait_readable(self) -> None:
         """Until `read` has something. Raises trio.ClosedResourceError if the stream is closed meanwhile."""
@@ -64,9 +65,9 @@ class SocketStream:
         except (BlockingIOError, InterruptedError):
             return None
 
-    def write(self, data: bytes | memoryview) -> int:
+    def write(self, pieces: Sequence[bytes | memoryview]) -> int:
         try:
-            return self._socket.send(data)
+            return self._socket.send(pieces[0]) if len(pieces) == 1 else self._socket.sendmsg(pieces)
         except (BlockingIOError, InterruptedError):
             return 0
 
@@ -145,9 +146,15 @@ class MemoryStream:
         self._check()
         return self._in.get(size_max)
 
-    def write(self, data: bytes | memoryview) -> int:
+    def write(self, pieces: Sequence[bytes | memoryview]) -> int:
         self._check()
-        return self._out.put(data)
+        taken_bytes = 0
+        for piece in pieces:
+            taken = self._out.put(piece)
+            taken_bytes += taken
+            if taken < len(piece):
+                break
+        return taken_bytes
 
     async def wait_readable(self) -> None:
         self._check()
@@ -182,7 +189,7 @@ class MemoryStream:
         """Write all of it, waiting where the other end does not read."""
         view = memoryview(data)
         while view:
-            taken = self.write(view)
+            taken = self.write([view])
             view = view[taken:]
             if view:
                 await self.wait_writable()

@@ -114,15 +114,28 @@ class StompSubscription(FlowResource):
     # ------------------------------------------------------------------ the consumer port
 
     def room(self, *, express: bool) -> tuple[int, int]:
-        room_bytes = self._outbound.room_bytes()
-        window = self.window
+        outbound = self._outbound
+        # Throttled though this subscription is not blocked: another one that shares the limiter has filled it.
+        if outbound.controller.limiter.throttled:
+            return 0, 0
+        room_bytes = outbound.room_bytes()
+        window = self._express if express and self._express is not None else self.window
         if window is None:
             return 1 << 30, room_bytes
-        if express and self._express is not None:
-            window = self._express
         limiter = window.limiter
         assert isinstance(limiter, WindowLimiter)
-        return max(1, limiter.room_count()), max(1, min(room_bytes, limiter.room_bytes()))
+        if limiter.throttled:
+            return 0, 0
+        return limiter.room_count(), min(room_bytes, limiter.room_bytes())
+
+    def wait(self, subscription: Subscription) -> None:
+        outbound = self._outbound.controller
+        express = self._express if subscription.queue.express else None
+        window = express if express is not None else self.window
+        if outbound.limiter.throttled:
+            outbound.charge(0, 0, subscription.source)
+        elif window is not None:
+            window.charge(0, 0, subscription.source)
 
     def deliver(self, subscription: Subscription, part: Slice, *, dropped_count: int) -> None:
         outbound = self._outbound

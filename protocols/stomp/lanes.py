@@ -166,6 +166,14 @@ class Lanes(FlowResource):
         lane.parked.append(ParkedRun(head, wires, size_bytes, receipts, charge_bytes))
         self.stash.charge(0, charge_bytes, self._gate)
 
+    def hold(self, size_bytes: int) -> None:
+        """A COMMIT waits: its SENDs are charged to the stash like those that are parked, until `let_go`."""
+        self.stash.charge(0, size_bytes, self._gate)
+
+    def let_go(self, size_bytes: int) -> None:
+        """That COMMIT is carried out."""
+        self.stash.release(0, size_bytes)
+
     def unpark(self, budget: int, send_on: Callable[[Lane, ParkedRun], None]) -> bool:
         """Send on what may go now: in order within each lane, one run of each lane in turn, about `budget` messages. True: there is more."""
         ready = deque(lane for lane in self._lanes.values() if lane.parked)

@@ -13,12 +13,12 @@ After the connection ended, what was parked still goes to its queues (b50): the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import attrs
 
-from protocols.outbound import Outbound
+from protocols.outbound import Outbound, Piece
 from protocols.stomp.delivery import ACK_AUTO, ACK_CLIENT, SessionTotals, StompSubscription
 from protocols.stomp.encoder import HEART_BEAT, receipt, receipts
 from protocols.stomp.errors import ProtocolError
@@ -92,7 +92,7 @@ class Session:
         limits: StompLimits,
         *,
         peer: str,
-        write: Callable[[bytes | memoryview], int],
+        write: Callable[[Sequence[Piece]], int],
         wake_writer: Callable[[], None],
         changed: Callable[[], None],
     ) -> None:
@@ -261,11 +261,12 @@ class Session:
         waiting, self._parked_commits = self._parked_commits, []
         for commit in waiting:
             # It was complete and came before the end, so it is carried out (b50): its ACKs count, its SENDs drain.
+            self.lanes.let_go(commit.transaction.size_bytes)
             try:
                 self._carry_out(commit)
             except ProtocolError:
                 # Nobody is left to be told. Nothing of it was done: its deliveries are returned below, with the others.
-                self.transactions.forget_bytes(commit.transaction)
+                continue
         for subscription in self._by_key.values():
             subscription.return_unsettled()
             subscription.close()
@@ -812,6 +813,7 @@ class Session:
 
     def _commit(self, frame: Frame) -> None:
         transaction = self.transactions.end(frame.headers["transaction"])
+        self.transactions.forget_bytes(transaction)
         receipt_id = frame.headers.get("receipt")
         routed = self._routed(transaction)
         waited_for = {queue for commit in self._parked_commits for queue in commit.blocked_queues()} | {
@@ -822,11 +824,18 @@ class Session:
             self._carry_out(commit)
         elif waited_for.isdisjoint(transaction.freed_queues()):
             self._parked_commits.append(commit)
+            self.lanes.hold(transaction.size_bytes)
+            self._check_overfull()
         else:
             # It makes room where it, or a COMMIT before it, waits: if it waited too, the connection could lock itself up.
-            waiting, self._parked_commits = [*self._parked_commits, commit], []
-            for one in waiting:
-                self._carry_out(one)
+            self._carry_out_parked()
+            self._carry_out(commit)
+
+    def _carry_out_parked(self) -> None:
+        waiting, self._parked_commits = self._parked_commits, []
+        for commit in waiting:
+            self.lanes.let_go(commit.transaction.size_bytes)
+            self._carry_out(commit)
 
     def _routed(self, transaction: Transaction) -> list[RoutedRun]:
         """Where its SENDs go. Raises ProtocolError for a destination that can't be."""
@@ -842,6 +851,7 @@ class Session:
         """Carry out the COMMITs that waited and need not any more, in order."""
         while self._parked_commits and not self._parked_commits[0].blocked_queues():
             commit = self._parked_commits.pop(0)
+            self.lanes.let_go(commit.transaction.size_bytes)
             try:
                 self._carry_out(commit)
             except ProtocolError as error:
@@ -855,7 +865,6 @@ class Session:
         transaction = commit.transaction
         self._check_refusals(commit)
         settle_acks(transaction)
-        self.transactions.forget_bytes(transaction)
         waiting = {lane: forwarded for _run, forwarded, lane in commit.routed if lane.must_wait}
         for run, forwarded, lane in commit.routed:
             wires = self._rewrite(run.head, forwarded, run.wires)

@@ -126,7 +126,6 @@ def test_before_connected_next_to_nothing_is_accepted(start_broker: StartBroker)
 
 FOREIGN = {
     "http": (b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n", "http-request", "not HTTP"),
-    "smtp": (b"EHLO mail.example.org\r\n" + b"x" * 300, "not-connected", "expected"),
     "frame before CONNECT": (frame("SEND", b"x", destination="/queue/a"), "not-connected", "CONNECT"),
     "unknown version": (frame("CONNECT", accept_version="9.9", host="h"), "no-common-version", "version"),
     "heart-beat in words": (

@@ -63,9 +63,14 @@ class Stage:
             if kind is None and not self.broker.dispatcher.closed:
                 await self.check_all_accounted_for()
         except BaseException as failure:
-            await self.broker.__aexit__(type(failure), failure, failure.__traceback__)
+            await self._leave(failure)
             raise
-        await self.broker.__aexit__(kind, error, trace)
+        await self._leave(error)
+
+    async def _leave(self, error: BaseException | None) -> None:
+        for listener in self.broker.listeners:
+            listener.close()
+        await self.broker.__aexit__(None if error is None else type(error), error, error and error.__traceback__)
 
     # ------------------------------------------------------------------ clients
 
