@@ -316,10 +316,9 @@ class FlowController(SourceController, Generic[E]):
             self._hold_back(source)
 
     def offer(self, element: E, count: int, size_bytes: int, source: SourceController | None) -> bool:
-        """Take `element` like `add` and return True; but without room, or while others wait, block `source`, leave the
-        element and return False.
+        """Take `element` like `add` and return True, or leave it and return False.
 
-        Raises as `add` does. O(1).
+        False, and `source` blocked: when there is no room, or while others wait. Raises as `add` does. O(1).
         """
         limiter = self.limiter
         if (self._gated or limiter.throttled) and not self._is_turn_of(source):
@@ -334,11 +333,10 @@ class FlowController(SourceController, Generic[E]):
         return True
 
     def charge(self, count: int, size_bytes: int, source: SourceController | None) -> None:
-        """Charge elements that the caller handed over by another way, after it had looked for room (`accepting`, or the
-        limiter's own).
+        """Charge elements that the caller hands over by another way: `accept` is not called.
 
-        Blocks `source` if the limiter is throttled then, or if others wait. `accept` is not called. Raises as `add`
-        does. O(1).
+        The caller looked for room before (`accepting`, or the limiter's own room). Blocks `source` if the limiter is
+        throttled then, or if others wait. Raises as `add` does. O(1).
         """
         if self._gated:
             self._check_add(count, size_bytes)
@@ -370,12 +368,10 @@ class FlowController(SourceController, Generic[E]):
             self._start_turns()
 
     def discard(self, count: int, size_bytes: int) -> None:
-        """These elements are gone for good: expired, dropped, acknowledged.
+        """These elements are gone for good: expired, dropped. Free at once, even while a sink blocks this controller.
 
-        Free at once, even while a sink blocks this controller.
-
-        `release` is right for what may sit in the overflow of a sink; `discard` for what certainly does not. Raises
-        as `release` does.
+        `release` is right for what may sit in the overflow of a sink; `discard` for what certainly does not. Raises as
+        `release` does.
         """
         if self.blocked:
             self._check_release(count, size_bytes)

@@ -57,9 +57,7 @@ class WaitGraph:
                     self._longest[key] = edge
 
     def chains(self) -> tuple[BlockedByChain, ...]:
-        """Return one chain for each flow that waits (and one for each resource that waits in common), the longest wait
-        first.
-        """
+        """Return one chain for each flow that waits, and for each resource that waits as one; longest wait first."""
         chains = []
         for start in self._edges_by_node:
             path, other_count, cyclic, truncated = self._walk(start)

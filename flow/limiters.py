@@ -130,7 +130,7 @@ class SizeLimiter(FlowLimiter):
     def __init__(
         self, capacity_bytes: int, resume_threshold_bytes: int | None = None, *, clock: Clock, label: str = "memory"
     ) -> None:
-        """Throttle when `capacity_bytes` (at least 1) are used, resume at `resume_threshold_bytes` (default: the half).
+        """Throttle when `capacity_bytes` (at least 1) are used, resume at `resume_threshold_bytes` (default: half).
 
         Raises ThresholdError if the capacity is below 1, or the threshold negative or above the capacity.
         """

@@ -13,6 +13,8 @@ from perf.processes import ProcessTree
 
 _PER_SOURCE_COUNT = 20_000
 """Connections from one loopback address: below the 28,000 ports that Linux hands out for one pair of addresses."""
+_AT_ONCE_COUNT = 50
+"""So many connections are opened before their CONNECTED is waited for: less than any broker's backlog."""
 _PROBES = 20
 _SPARE_DESCRIPTORS = 500
 
@@ -49,7 +51,11 @@ def hold_idle(
         began = time.monotonic()
         for number in range(wanted_count):
             source = None if number < _PER_SOURCE_COUNT else f"127.0.0.{1 + number // _PER_SOURCE_COUNT}"
-            links.append(Link(endpoint, source_host=source))
+            links.append(Link(endpoint, source_host=source, wait=False))
+            if len(links) % _AT_ONCE_COUNT == 0 or len(links) == wanted_count:
+                for link in links[-_AT_ONCE_COUNT:]:
+                    if not link.greeting:
+                        link.await_connected()
         opened_seconds = time.monotonic() - began
         rss_peak, cpu_from, window_from = broker.rss_bytes(), broker.cpu_seconds(), time.monotonic()
         while (left := window_from + hold_seconds - time.monotonic()) > 0:

@@ -17,7 +17,8 @@ class BrokerFaultError(Exception):
 class Link:
     """One STOMP connection to a broker, CONNECTED once the constructor returns.
 
-    Until `release` the socket blocks (with `timeout_seconds`), then it doesn't.
+    Until `release` the socket blocks (with `timeout_seconds`), then it doesn't. With `wait=False` the constructor only
+    sends CONNECT, and `await_connected` has to follow: many connections can be opened at once so.
 
     Raises:
         BrokerFaultError: the broker answered with something else than CONNECTED, or closed.
@@ -26,20 +27,28 @@ class Link:
 
     __slots__ = ("_unsent", "greeting", "sock", "spare")
 
-    def __init__(self, endpoint: Endpoint, timeout_seconds: float = 20.0, source_host: str | None = None) -> None:
+    def __init__(
+        self, endpoint: Endpoint, timeout_seconds: float = 20.0, source_host: str | None = None, wait: bool = True
+    ) -> None:
         source = (source_host, 0) if source_host else None
         self.sock = socket.create_connection((endpoint.host, endpoint.port), timeout_seconds, source)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.spare = b""
         """What was read past the answer of a handshake: only newlines, unless messages wait."""
         self._unsent = bytearray()
+        self.greeting = ""
+        """The CONNECTED frame."""
         try:
             self.sock.sendall(frames.connect(endpoint))
-            self.greeting = self.expect(b"CONNECTED").decode("utf-8", "replace")
-            """The CONNECTED frame."""
+            if wait:
+                self.await_connected()
         except BaseException:
             self.sock.close()
             raise
+
+    def await_connected(self) -> None:
+        """Wait for CONNECTED; raises as the constructor does."""
+        self.greeting = self.expect(b"CONNECTED").decode("utf-8", "replace")
 
     def expect(self, command: bytes) -> bytes:
         """Wait for one whole frame, check its command, and return it without its NUL."""

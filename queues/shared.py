@@ -375,6 +375,7 @@ class _Plan:
         queue = self._queue
         handed_count = 0
         for subscription, taken in self._taken.items():
+            taken.sort()  # keys that woke were planned before what lay ahead of the cursor; no two sequences are equal
             sequences = [sequence for sequence, _message in taken]
             messages = [message for _sequence, message in taken]
             attempts = {sequence: count for sequence in sequences if (count := queue.attempts_of(sequence))}

@@ -12,8 +12,6 @@ done after `shutdown_seconds` is cut; then destinations and dispatcher go.
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import hmac
 import json
 import math
@@ -22,7 +20,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Final
+from typing import Any
 
 import trio
 
@@ -39,6 +37,7 @@ from queues import DestinationRegistry
 from queues.queue import QueueEnvironment
 from sluiceway.config import Config
 from sluiceway.report import stat_report
+from sluiceway.tuning import tune_allocator, tune_garbage_collector
 from sluiceway.version import VERSION
 
 __all__ = ["Broker", "ListenError", "serve"]
@@ -278,25 +277,3 @@ async def serve(config: Config, *, on_ready: Callable[[list[str]], None]) -> Non
                 nursery.start_soon(cut_on_second)
                 await broker.stop()
                 nursery.cancel_scope.cancel()
-
-
-def tune_garbage_collector() -> None:
-    """Messages hold no cycles, so the collector finds nothing among them however often it looks: let it look seldom."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(200_000, 20, 100)
-
-
-def tune_allocator() -> None:
-    """Keep freed memory for the next read instead of giving it back after each: with glibc a tenth of the time went into that.
-
-    Costs up to TRIM_THRESHOLD_BYTES of memory that is free but not returned. Does nothing on other C libraries.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        log.debug("no mallopt in this C library: allocator left as it is")
-        return
-    mallopt(_M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES)
-    mallopt(_M_TOP_PAD, TRIM_THRESHOLD_BYTES // 8)
-    mallopt(_M_MMAP_THRESHOLD, TRIM_THRESHOLD_BYTES // 4)

@@ -59,6 +59,7 @@ class RawClient:
         self.name = "{}:{}".format(*self.socket.getsockname())
         """As the broker's log and report call this peer."""
         self._buffer = b""
+        self._at = 0
         self.heart_beats_count = 0
         """EOLs that were skipped in front of frames."""
 
@@ -149,7 +150,7 @@ class RawClient:
             try:
                 self._read_more()
             except EOFError:
-                return self._buffer
+                return self._buffer[self._at :]
 
     def _read_more(self) -> None:
         try:
@@ -157,27 +158,30 @@ class RawClient:
         except ConnectionResetError:
             raise EOFError("the broker reset the connection") from None
         if not data:
-            raise EOFError(f"the broker closed the connection; left over: {self._buffer[:200]!r}")
-        self._buffer += data
+            raise EOFError(f"the broker closed the connection; left over: {self._buffer[self._at :][:200]!r}")
+        self._buffer = self._buffer[self._at :] + data
+        self._at = 0
 
     def _cut(self) -> RawFrame | None:
-        rest = self._buffer.lstrip(b"\n")
-        self.heart_beats_count += len(self._buffer) - len(rest)
-        self._buffer = rest
-        head, blank, behind = rest.partition(b"\n\n")
-        if not blank:
+        buffer = self._buffer
+        while buffer[self._at : self._at + 1] == b"\n":
+            self._at += 1
+            self.heart_beats_count += 1
+        blank = buffer.find(b"\n\n", self._at)
+        if blank < 0:
             return None
-        command, *lines = head.decode().split("\n")
+        command, *lines = buffer[self._at : blank].decode().split("\n")
         headers: dict[str, str] = {}
         for line in lines:
             name, _colon, value = line.partition(":")
             headers.setdefault(name, value)
-        length = int(headers["content-length"]) if "content-length" in headers else behind.find(b"\0")
-        if length < 0 or len(behind) <= length:
+        start = blank + 2
+        end = start + int(headers["content-length"]) if "content-length" in headers else buffer.find(b"\0", start)
+        if end < 0 or len(buffer) <= end:
             return None
-        assert behind[length] == 0, f"no NUL behind the body of {head!r}"
-        self._buffer = behind[length + 1 :]
-        return RawFrame(command, headers, behind[:length])
+        assert buffer[end] == 0, f"no NUL behind the body of {command} {headers}"
+        self._at = end + 1
+        return RawFrame(command, headers, buffer[start:end])
 
 
 def poll(what: str, deadline_seconds: float = DEADLINE_SECONDS, interval_seconds: float = 0.01) -> Iterator[None]:

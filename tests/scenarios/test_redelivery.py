@@ -109,9 +109,12 @@ async def test_error_returns_unsettled_messages(stage: Stage, version: Version) 
     assert await heir.next_texts(2) == ["0", "1"]
 
 
-@pytest.mark.parametrize("ack", ["auto", "client"])
-async def test_what_was_never_handed_over_is_not_charged_as_an_attempt(stage: Stage, ack: str) -> None:
-    """Messages that waited for the kernel when the connection died come as new to the next consumer."""
+@pytest.mark.parametrize(("ack", "settled_count"), [("auto", 2), ("client", 0)])
+async def test_what_was_never_handed_over_is_not_charged_as_an_attempt(
+    stage: Stage, ack: str, settled_count: int
+) -> None:
+    """Messages that waited for the kernel when the connection died come as new to the next consumer. (Two fit into the
+    stream whole; with ack auto they are settled then.)"""
     consumer, producer = await stage.connect(name="stuck"), await stage.connect()
     await consumer.subscribe(Q, ack=ack, prefetch_count="1000")
     for number in range(8):
@@ -119,9 +122,9 @@ async def test_what_was_never_handed_over_is_not_charged_as_an_attempt(stage: St
     consumer.vanish()
     heir = await stage.connect()
     await heir.subscribe(Q)
-    deliveries = await heir.next_messages(8)
-    assert [d.text[0] for d in deliveries] == list("01234567")
-    assert deliveries[0].redelivered, "two of them fit into the stream"
+    deliveries = await heir.next_messages(8 - settled_count)
+    assert [d.text[0] for d in deliveries] == list("01234567")[settled_count:]
+    assert deliveries[0].redelivered
     assert not deliveries[-1].redelivered
     marks = [d.redelivered for d in deliveries]
     assert marks == sorted(marks, reverse=True), marks
