@@ -112,7 +112,8 @@ def show(screen: Screen, data_dir: Path, *, quick: bool) -> tuple[list[Check], i
     checks.append(
         Check(
             "the broker stopped in good order",
-            f"exit code {server.exit_code}, {len(complaints)} errors in its log{''.join(': ' + c for c in complaints[:1])}",
+            f"exit code {server.exit_code}, {len(complaints)} errors in its log"
+            + "".join(f": {c}" for c in complaints[:1]),
             server.exit_code == 0 and not complaints,
         )
     )

@@ -153,7 +153,9 @@ def _measure(
     scenarios: list[Scenario], peers: list[Peer], runs: int, seconds: float, pin: bool, out: Path | None
 ) -> Results:
     """Install and measure with a progress bar, saving after each scenario."""
-    # A kill must end the brokers like Ctrl-C does: as an exception, so that every `finally` runs.
+    # A kill must end the brokers like Ctrl-C does: as an exception, so that every `finally` runs. Ctrl-C itself is
+    # ignored by what a shell starts in the background, unless it is asked for.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
     raise_descriptor_limit()
     effort = Effort(seconds=seconds, generator_cores=frozenset({1}) if pin else None)

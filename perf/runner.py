@@ -39,14 +39,14 @@ class Effort:
 
     `message_count`: when set, each window ends after so many messages in all instead of after `seconds`; that is for
     tests and says nothing about speed. `settle_seconds`: how long the neighbour of a disturbance floods before the
-    second window. `drain_seconds`: the deadline for all that was sent to arrive. `generator_cores`: which processors
-    the load may use.
+    second window. `silence_seconds`: when nothing has come for so long, what is missing counts as lost.
+    `generator_cores`: which processors the load may use.
     """
 
     seconds: float = 5.0
     warm_up_seconds: float = 1.5
     settle_seconds: float = 4.0
-    drain_seconds: float = 60.0
+    silence_seconds: float = 15.0
     check_count: int = 200
     message_count: int | None = None
     idle_count_max: int | None = None
@@ -59,7 +59,7 @@ class Effort:
             seconds=0.2,
             warm_up_seconds=0.0,
             settle_seconds=0.2,
-            drain_seconds=15.0,
+            silence_seconds=10.0,
             check_count=10,
             message_count=10,
             idle_count_max=10,
@@ -67,7 +67,7 @@ class Effort:
 
     def lifetime_seconds(self) -> float:
         """After this a worker ends whatever happens."""
-        return 2 * (self.seconds + self.warm_up_seconds + self.drain_seconds) + self.settle_seconds + 60.0
+        return 2 * (self.seconds + self.warm_up_seconds + 8 * self.silence_seconds) + self.settle_seconds + 60.0
 
 
 class Run:
@@ -166,10 +166,17 @@ class Run:
     def _arrive(self, board: Board, load: Load, expected: int, what: str) -> None:
         """Wait until so many messages have come, and no more."""
         slots = load.delivered_slots
-        if not self._wait(lambda: _total(board, slots) >= expected, self._effort.drain_seconds, _SAMPLE_SECONDS / 20):
-            missing = expected - _total(board, slots)
+        silence_seconds = self._effort.silence_seconds
+        came = _total(board, slots)
+        while came < expected and self._wait(
+            lambda known=came: _total(board, slots) > known,  # type: ignore[misc]
+            silence_seconds,
+            _SAMPLE_SECONDS / 20,
+        ):
+            came = _total(board, slots)
+        if came < expected:
             self._faults.append(
-                f"{what}: {missing} of {expected} messages had not come after {self._effort.drain_seconds:g} s"
+                f"{what}: {expected - came} of {expected} messages never came: {silence_seconds:g} s of silence"
             )
         elif (extra := _total(board, slots) - expected) > 0:
             self._faults.append(f"{what}: {extra} more messages came than the {expected} that were sent for")
@@ -223,7 +230,7 @@ class Run:
         each = max(1, message_count // streams)
         target = _total(board, counted) + each * streams * copies
         board[QUOTA] += each
-        if not self._wait(lambda: _total(board, counted) >= target, self._effort.drain_seconds, _SAMPLE_SECONDS / 20):
+        if not self._wait(lambda: _total(board, counted) >= target, self._effort.silence_seconds, _SAMPLE_SECONDS / 20):
             self._faults.append(
                 f"{target - _total(board, counted)} of the last {each * streams * copies} messages never came"
             )
@@ -248,8 +255,8 @@ class Run:
         """Stop the streams and wait for what is under way."""
         board[QUOTA] = min(board[QUOTA], 0) if self._effort.message_count is None else board[QUOTA]
         board[FLOOD_QUOTA] = 0
-        if not self._wait(lambda: _total(board, load.idle_slots) == len(load.idle_slots), self._effort.drain_seconds):
-            self._faults.append(f"the broker did not take the last messages within {self._effort.drain_seconds:g} s")
+        if not self._wait(lambda: _total(board, load.idle_slots) == len(load.idle_slots), self._effort.silence_seconds):
+            self._faults.append(f"the broker did not take the last messages within {self._effort.silence_seconds:g} s")
         sent = tuple(board[slot] for slot in load.sent_slots)
         self._arrive(board, load, load.expected_count(sent), "the load")
         if sum(sent) == 0:

@@ -134,6 +134,10 @@ class SharedQueue(ConsumedQueue):
             part = self._take(min(budget, room_count), room_bytes)
             if part is None:
                 return False
+            if self._grouped:
+                # A settlement or an expiry within this dispatch made room, and a sender filled it with grouped ones.
+                cursor.untake(part, 0)
+                return self._dispatch_grouped(budget)
             budget -= len(part.messages)
             self._hand_over(subscription, part)
         return False

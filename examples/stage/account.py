@@ -1,7 +1,7 @@
 """The books of the demonstration: what was owed, what became of it, and the checks that make the verdict.
 
-*Owed* are deliveries: a message to a queue is owed once, one to a topic once to each subscriber. Each of them must end as
-delivered, as dropped by the policy of its destination (and told to its reader), or as withdrawn (an aborted
+*Owed* are deliveries: a message to a queue is owed once, one to a topic once to each subscriber. Each of them must end
+as delivered, as dropped by the policy of its destination (and told to its reader), or as withdrawn (an aborted
 transaction).
 """
 

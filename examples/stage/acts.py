@@ -6,7 +6,6 @@ an act in which something never comes ends with a failed check, not with a hang.
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -108,7 +107,7 @@ def fast_pair(stage: Stage) -> tuple[Account, Sequence[Check]]:
     destination = "/queue/orders"
     shop, packer = stage.player("the shop"), stage.player("the packer")
     packer.subscribe(destination)
-    total_count = stage.count(15_000, 1_000)
+    total_count = stage.count(25_000, 1_000)
     stage.screen.say(f"The shop sends {total_count:,} orders to {destination}; the packer takes them as they come.")
     began_seconds = time.monotonic()
     for number in range(total_count):
@@ -149,19 +148,20 @@ def sleeping_subscriber(stage: Stage) -> tuple[Account, Sequence[Check]]:
     def slower_count() -> int:
         return min(len(anna.messages), len(ben.messages))
 
-    enough_dropped_count = stage.count(1_500, 100)
+    def caught_up(sent_count: int) -> Callable[[], bool]:
+        return lambda: sent_count - slower_count() < PRICES_AHEAD_MAX
+
+    enough_dropped_count = stage.count(3_000, 100)
     sent_count = dropped_count = 0
     began_seconds = time.monotonic()
     while dropped_count < enough_dropped_count and sent_count < PRICES_MAX:
         for _ in range(100):
             ticker.send(destination, f"{sent_count} ".ljust(PRICE_BYTES, "."))
             sent_count += 1
-            if not wait_until(lambda: sent_count - slower_count() < PRICES_AHEAD_MAX, WAIT_SECONDS):
+            if not wait_until(caught_up(sent_count), WAIT_SECONDS):
                 break
         dropped_count = stage.flow_map.destination(destination).get("dropped_count", 0)
-        stage.screen.progress(
-            f"{sent_count:,} prices; {dropped_count:,} gone for the sleeper", dropped_count, enough_dropped_count
-        )
+        stage.screen.progress(f"gone for the sleeper, after {sent_count:,} prices", dropped_count, enough_dropped_count)
     stage.wait("prices read by Anna and Ben", slower_count, sent_count)
     seconds = time.monotonic() - began_seconds
     stage.hold_the_picture()
@@ -171,7 +171,7 @@ def sleeping_subscriber(stage: Stage) -> tuple[Account, Sequence[Check]]:
     sleeper.read_up_to(
         sent_count,
         WAIT_SECONDS,
-        news=lambda count: stage.screen.progress("accounted for by the sleeper", count, sent_count),
+        news=lambda count: stage.screen.progress("prices that the sleeper knows of", count, sent_count),
     )
     counted_count = stage.flow_map.destination(destination).get("dropped_count", 0)
     expected = [str(number) for number in range(sent_count)]
@@ -229,17 +229,13 @@ def full_queue(stage: Stage) -> tuple[Account, Sequence[Check]]:
     stage.hold_the_picture()
     stage.hold_the_picture()
     report = stage.flow_map.ask()
-    named = [
-        chain["words"]
-        for chain in report["chains"]
-        if chain["source"] == f"connection {shop.address}" and courier.address in chain["words"]
-    ]
+    chains = [chain["edges"] for chain in report["chains"] if chain["source"] == f"connection {shop.address}"]
+    named = [edge["sink"].replace(courier.address, courier.name) for edge in chains[0]] if chains else []
     held = stage.flow_map.destination(destination)
+    held_count, held_bytes = held.get("depth_count", 0), held.get("depth_bytes", 0)
 
     stage.screen.say("The courier goes on. Its ACKs pass its own SENDs, which still wait on the same connection.")
-    courier.inbox.react = courier.acknowledge
-    for message in itertools.islice(courier.messages, 50):
-        courier.acknowledge(message)
+    courier.inbox.react_to_all(courier.acknowledge)
     stage.wait("parcels delivered", lambda: len(courier.messages), total_count)
     for sender in senders:
         sender.join(WAIT_SECONDS)
@@ -248,14 +244,14 @@ def full_queue(stage: Stage) -> tuple[Account, Sequence[Check]]:
     expected = {f"{player.name} {number}" for player in (shop, courier) for number in range(each_count)}
     return Account(owed_count=total_count, delivered_count=len(set(ids))), [
         Check(
-            "the flow map named the chain down to its end",
-            f"{named[0].count('waits on') if named else 0} steps: shop, queue, subscription of the courier",
-            both_waited and bool(named),
+            "the flow map named whom the shop waits for, down to the end of the chain",
+            ", then ".join(named) or "nobody",
+            both_waited and named == [f"queue {destination}", "subscription parcels of the courier"],
         ),
         Check(
             "the queue kept to its limit",
-            f"{size_in_words(held.get('depth_bytes', 0))} of 256.0 KiB and one batch, {held.get('depth_count', 0)} parcels",
-            0 < held.get("depth_bytes", 0) < 2 * 256 * 1024,
+            f"{held_count} parcels, {size_in_words(held_bytes)} of 256.0 KiB and one batch",
+            0 < held_bytes < 2 * 256 * 1024,
         ),
         Check(
             "every parcel came, in spite of the courier's own traffic jam",
@@ -328,7 +324,7 @@ def refusal(stage: Stage) -> tuple[Account, Sequence[Check]]:
             moody.refuse(message)
 
     stage.screen.say(f"{total_count} jobs for a worker who refuses each of them once (NACK).")
-    moody.inbox.react = refuse_once
+    moody.inbox.react_to_all(refuse_once)
     moody.subscribe(destination, ack="client-individual")
     for number in range(total_count):
         boss.send(destination, f"job {number}")
@@ -346,7 +342,7 @@ def refusal(stage: Stage) -> tuple[Account, Sequence[Check]]:
     for number in range(PREFETCH):
         boss.send(destination, f"late job {number}")
     stage.wait("jobs in the hands of the unlucky worker", lambda: len(unlucky.messages), PREFETCH)
-    colleague.inbox.react = colleague.acknowledge
+    colleague.inbox.react_to_all(colleague.acknowledge)
     colleague.subscribe(destination, ack="client-individual")
     stage.hold_the_picture()
     unlucky.vanish()
@@ -384,9 +380,7 @@ def priority(stage: Stage) -> tuple[Account, Sequence[Check]]:
     stage.wait("calls with the agent", lambda: len(agent.messages), PREFETCH)
     stage.hold_the_picture()
     desk.send_and_wait(destination, "emergency", priority="9")
-    agent.inbox.react = agent.acknowledge
-    for message in itertools.islice(agent.messages, PREFETCH):
-        agent.acknowledge(message)
+    agent.inbox.react_to_all(agent.acknowledge)
     stage.wait("calls answered", lambda: len(agent.messages), backlog_count + 1)
     emptied = stage.wait_empty(destination)
     got = agent.bodies

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -37,26 +38,32 @@ class Received:
 
 
 class Inbox(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py ships no types
-    """Keeps what comes, in order. Filled by stomp.py's reading thread; appending to a list needs no lock."""
+    """Keeps what comes, in order. Filled by stomp.py's reading thread."""
 
     def __init__(self) -> None:
         self.messages: list[Received] = []
         self.receipts: set[str] = set()
-        self.errors: list[str] = []
-        self.react: Callable[[Received], None] | None = None
-        """Called in stomp.py's thread with every message, for instance to acknowledge it."""
+        self._react: Callable[[Received], None] | None = None
+        self._reacting = threading.Lock()
+
+    def react_to_all(self, react: Callable[[Received], None]) -> None:
+        """Call this with every message, for instance to acknowledge it: with those that are here, now, then with
+        those that come, in stomp.py's thread. With each one exactly once.
+        """
+        with self._reacting:
+            self._react = react
+            for message in self.messages:
+                react(message)
 
     def on_message(self, frame: Any) -> None:
         message = Received(frame.headers, frame.body)
-        self.messages.append(message)
-        if self.react is not None:
-            self.react(message)
+        with self._reacting:
+            self.messages.append(message)
+            if self._react is not None:
+                self._react(message)
 
     def on_receipt(self, frame: Any) -> None:
         self.receipts.add(frame.headers["receipt-id"])
-
-    def on_error(self, frame: Any) -> None:
-        self.errors.append(frame.headers.get("message", "ERROR without a message"))
 
 
 class Player:
@@ -139,7 +146,8 @@ class Player:
 
     def vanish(self) -> None:
         """Close without a word, as a process that crashed does."""
-        self.stomp.transport.stop()
+        # Not transport.stop(): that waits for the reading thread, which waits for the broker.
+        self.stomp.transport.disconnect_socket()
 
 
 class Sleeper:

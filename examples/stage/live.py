@@ -25,6 +25,8 @@ from flow.words import size_in_words
 
 FRAMES_PER_SECOND = 8
 DESTINATIONS_SHOWN_MAX = 3
+TALL_LINES_MIN = 36
+"""Below this height the programme shrinks to one line, so that the flow map is not cut off."""
 
 
 class _Act:
@@ -40,7 +42,7 @@ class _Act:
 class LiveScreen:
     """Draws over itself. Needs a terminal that can move its cursor."""
 
-    reading_seconds = 2.5
+    reading_seconds = 1.8
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -102,6 +104,8 @@ class LiveScreen:
         )
 
     def _programme(self, *, with_checks: bool) -> RenderableType:
+        if not with_checks and self._console.height < TALL_LINES_MIN:
+            return self._short_programme()
         table = Table.grid(padding=(0, 1))
         table.add_column(width=max(len(self._yes), 1))
         table.add_column()
@@ -110,9 +114,22 @@ class LiveScreen:
             style = "bold" if here else "" if act.began else "dim"
             table.add_row(self._mark(act, here), Text(f"{number}. {act.title}", style=style))
             for check in act.checks if with_checks or here else ():
-                mark = Text(self._yes, "green") if check.met else Text(self._no, "bold red")
-                table.add_row("", Text.assemble("   ", mark, " ", check.claim, ": ", (check.numbers, "dim")))
+                table.add_row("", self._proved(check))
         return table
+
+    def _short_programme(self) -> RenderableType:
+        line = Text()
+        for number, act in enumerate(self._acts, 1):
+            here = act is self._now
+            line.append_text(self._mark(act, here))
+            line.append(f" {number}. {act.title}   " if here else f" {number}   ", "bold" if here else "dim")
+        return Group(line, *(self._proved(check) for check in (self._now.checks if self._now is not None else ())))
+
+    def _proved(self, check: Check) -> RenderableType:
+        row = Table.grid(padding=(0, 1))
+        mark = Text(self._yes, "green") if check.met else Text(self._no, "bold red")
+        row.add_row("  ", mark, Text.assemble(check.claim, ": ", (check.numbers, "dim")))
+        return row
 
     def _mark(self, act: _Act, here: bool) -> Text:
         if any(not check.met for check in act.checks):
@@ -130,6 +147,7 @@ class LiveScreen:
             lines.append(Text(" "))
         else:
             what, done_count, total_count = self._progress
+            what = f"{done_count:,} of {total_count:,} {what}"
             row = Table.grid(padding=(0, 1))
             row.add_row(
                 ProgressBar(total=max(total_count, 1), completed=min(done_count, total_count), width=30), Text(what)

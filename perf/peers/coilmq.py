@@ -4,6 +4,7 @@ folder."""
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import venv
@@ -63,7 +64,7 @@ class CoilMq:
 
     def start(self, folder: Path, cores: frozenset[int] | None = None) -> Endpoint:
         """Start it; see `Peer`."""
-        endpoint = Endpoint(LOOPBACK, free_port(), virtual_host=LOOPBACK)  # it takes no name but that of its address
+        endpoint = Endpoint(LOOPBACK, free_port(), virtual_host=socket.getfqdn())  # it takes no other name
         configuration = folder / "coilmq.cfg"
         configuration.write_text(_CONFIGURATION.format(host=endpoint.host, port=endpoint.port))
         self._daemon = Daemon(self.name, [str(_program()), "-c", str(configuration)], folder=folder, cores=cores)

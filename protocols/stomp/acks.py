@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import repeat
 from typing import Final
 
 from protocols.stomp.escaping import Version
@@ -21,11 +22,13 @@ from protocols.stomp.frames import AckRun, Event
 #: path.
 _PLAIN: Final = rb"[!-\[\]-~]{1,256}+"
 
+_LF: Final = 10
+
 
 class AckShape:
     """One way in which clients write an ACK, with the expression that finds a whole run of it."""
 
-    __slots__ = ("between", "pattern", "skip_bytes", "split_at", "swapped", "tail_bytes")
+    __slots__ = ("between", "pattern", "skip_bytes", "split_at", "subscription_first", "tail_bytes")
 
     def __init__(self, command: bytes, names: tuple[bytes, ...], eol: bytes) -> None:
         lines = b"".join(name + b":" + _PLAIN + b"\n" for name in names)
@@ -35,14 +38,28 @@ class AckShape:
         self.tail_bytes = len(b"\n\n\0" + eol)
         self.split_at = b"\n\n\0" + eol + command + b"\n" + names[0] + b":"
         self.between = b"\n" + names[1] + b":" if len(names) > 1 else b""
-        self.swapped = names[-1] == b"subscription"
+        self.subscription_first = names[0] == b"subscription"
 
-    def tokens(self, run: bytes) -> list[bytes]:
-        """The values in a run that `pattern` matched, without its first skip_bytes and last tail_bytes: flat, as they
-        come."""
-        if self.between:
-            return run.replace(self.split_at, b"\n").replace(self.between, b"\n").split(b"\n")
+    def ids(self, run: bytes) -> list[bytes]:
+        """The values in a run of frames with one header."""
         return run.split(self.split_at)
+
+    def pairs(self, run: bytes) -> list[tuple[bytes | None, bytes]]:
+        """Subscription and message id of each frame in a run with both headers."""
+        if self.subscription_first:
+            subscription, _, ids = run.partition(self.between)
+            found = ids.split(self.split_at + subscription + self.between)
+        else:
+            subscription = run[run.rindex(self.between) + len(self.between) :]
+            found = run[: -len(self.between + subscription)].split(self.between + subscription + self.split_at)
+        # Acknowledged are nearly always messages of one subscription; any other would be left inside a value, behind
+        # a line end.
+        if _LF not in b"".join(found):
+            return list(zip(repeat(subscription), found))
+        flat = run.replace(self.split_at, b"\n").replace(self.between, b"\n").split(b"\n")
+        if self.subscription_first:
+            return list(zip(flat[0::2], flat[1::2], strict=True))
+        return list(zip(flat[1::2], flat[0::2], strict=True))
 
 
 _ACK_NAMES: Final[dict[Version, tuple[tuple[bytes, ...], ...]]] = {
@@ -68,18 +85,14 @@ def take_ack_run(buf: bytes, pos: int, version: Version, nack: bool, events: lis
         if match is None:
             continue
         end = match.end()
-        tokens = shape.tokens(buf[pos + shape.skip_bytes : end - shape.tail_bytes])
-        if version == "1.2":
-            _add_tokens(tokens, nack, events)
-            return end
-        pairs: list[tuple[bytes | None, bytes]]
-        if not shape.between:
-            pairs = [(None, token) for token in tokens]
-        elif shape.swapped:
-            pairs = list(zip(tokens[1::2], tokens[0::2], strict=True))
+        run = buf[pos + shape.skip_bytes : end - shape.tail_bytes]
+        if shape.between:
+            _add_tokens(shape.pairs(run), nack, events)
+        elif version == "1.2":
+            _add_tokens(shape.ids(run), nack, events)
         else:
-            pairs = list(zip(tokens[0::2], tokens[1::2], strict=True))
-        _add_tokens(pairs, nack, events)
+            without: list[tuple[bytes | None, bytes]] = [(None, message_id) for message_id in shape.ids(run)]
+            _add_tokens(without, nack, events)
         return end
     return pos
 

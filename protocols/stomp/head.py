@@ -43,6 +43,14 @@ BROKER_OWNED_HEADERS: Final = frozenset(
 
 #: Milliseconds beyond this (about 292 million years) are a mistake, and would not fit eight bytes in a store.
 _MS_MAX: Final = 2**63 - 1
+
+# Octets as numbers: looking for a one-byte string in bytes costs ten times as much, because it is tried as a number
+# first.
+_TAB: Final = 9
+_CR: Final = 13
+_SPACE: Final = 32
+_BACKSLASH: Final = 92
+
 _GROUP_NAMES: Final = ("group", "JMSXGroupID")
 _DELAY_NAMES: Final = ("delay", "AMQ_SCHEDULED_DELAY", "x-delay")
 _SPECIAL_NAMES: Final = frozenset({"persistent", "priority", "expires", "expiration", *_GROUP_NAMES, *_DELAY_NAMES})
@@ -240,10 +248,10 @@ class SendHead:
         """Make a head of header lines as received under `version`, without the receipt. Raises `ProtocolError`."""
         headers = parse_headers(block, limits, unescape_as=version, trim=version == "1.0")
         if not BROKER_OWNED_HEADERS.isdisjoint(headers) or (
-            (b" " in block or b"\t" in block) and _ALL_OWNED.search(block) is not None
+            (_SPACE in block or _TAB in block) and _ALL_OWNED.search(block) is not None
         ):
             block = _without_owned(block)
-        if b"\r" in block:
+        if _CR in block:
             block = block.replace(b"\r\n", b"\n").removesuffix(b"\r")
         return cls(headers, block, version)
 
@@ -305,9 +313,9 @@ class SendHead:
 
 
 def _is_neutral(block: bytes) -> bool:
-    if b"\\" in block or b"\r" in block or block.count(b":") != block.count(b"\n") + 1:
+    if _BACKSLASH in block or _CR in block or block.count(b":") != block.count(b"\n") + 1:
         return False
-    return not ((b" " in block or b"\t" in block) and _PADDED.search(block) is not None)
+    return not ((_SPACE in block or _TAB in block) and _PADDED.search(block) is not None)
 
 
 def _without_owned(block: bytes) -> bytes:

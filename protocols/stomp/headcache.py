@@ -43,23 +43,20 @@ class HeadCache:
         """The entry of exactly these bytes."""
         return self._entries.get(key)
 
-    def derive(self, key: bytes, content_length_max: int) -> Entry | None:
-        """An entry made from a sibling of `key`, and kept; None without a sibling or with a length over the limit."""
-        lengthless, length = _cut_length(key)
+    def derive(self, key: bytes, lengthless: bytes, length: int) -> Entry | None:
+        """An entry for `key`, made from its sibling and kept; None without one. The other two are of `cut_length`."""
         sibling = self._siblings.get(lengthless)
-        if sibling is None or length > content_length_max:
+        if sibling is None:
             return None
         return self._keep(key, (sibling.with_length(length, key[5:-2]), True))
 
-    def put(self, key: bytes, head: SendHead) -> Entry:
+    def put(self, key: bytes, lengthless: bytes, head: SendHead) -> Entry:
         """Keep a parsed head without receipt under `key`, if it is not too long. Returns its entry."""
         verbatim = key == b"SEND\n%s\n\n" % head.block
         # Neutral means no blanks that 1.0 trims, so that no other line of the block can be the content-length.
-        if verbatim and head.neutral:
-            lengthless, _length = _cut_length(key)
-            if lengthless:
-                _make_room(self._siblings)
-                self._siblings[lengthless] = head
+        if lengthless and verbatim and head.neutral:
+            _make_room(self._siblings)
+            self._siblings[lengthless] = head
         return self._keep(key, (head, verbatim))
 
     def clear(self) -> None:
@@ -80,7 +77,7 @@ def _make_room(table: dict[bytes, Entry] | dict[bytes, SendHead]) -> None:
         table.clear()
 
 
-def _cut_length(key: bytes) -> tuple[bytes, int]:
+def cut_length(key: bytes) -> tuple[bytes, int]:
     """A head without the number of its content-length, and that number; (b"", -1) if it has no plain one or is too
     long."""
     start = key.find(_LENGTH_LINE) + len(_LENGTH_LINE)

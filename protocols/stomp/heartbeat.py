@@ -16,6 +16,9 @@ from typing import Final
 from queues.queue import Scheduling, TimerHandle
 
 SECOND_LOOK_SECONDS: Final = 0.2
+EARLY_SECONDS: Final = 0.001
+"""So much too early is on time. Without it a difference that rounding left over would become a timer of no length, again and again."""
+
 BEAT_SHARE: Final = 0.8
 
 
@@ -95,7 +98,7 @@ class HeartBeat:
 
     def _write_due(self) -> None:
         quiet_seconds = self._clock() - self._last_written()
-        if quiet_seconds >= self._write_seconds:
+        if quiet_seconds >= self._write_seconds - EARLY_SECONDS:
             self._beat()
             quiet_seconds = 0.0
         self._arm_write(self._write_seconds - quiet_seconds)
@@ -108,7 +111,7 @@ class HeartBeat:
             self._arm_read(self._read_seconds)
             return
         silent_seconds = self._clock() - self._last_read_seconds
-        if silent_seconds < self._read_seconds:
+        if silent_seconds < self._read_seconds - EARLY_SECONDS:
             self._arm_read(self._read_seconds - silent_seconds)
         elif not self._suspect:
             self._suspect = True

@@ -13,7 +13,7 @@ Bounds: ROUTES_MAX, LANES_MAX (the longest unused lane goes), the stash's limite
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import attrs
@@ -29,13 +29,32 @@ PARKED_OVERHEAD_BYTES: Final = 128
 
 @attrs.frozen
 class ParkedRun:
-    """SENDs that wait for their queue, or (no wires) the receipts that wait behind them."""
+    """SENDs that wait for their queue."""
 
     head: SendHead
     wires: list[bytes]
     size_bytes: int
     receipts: list[str] | None
     charge_bytes: int
+
+
+class Barrier:
+    """The place of a waiting COMMIT in its lanes: what was parked later stays behind it, so that nothing overtakes."""
+
+    __slots__ = ("charge_bytes", "lanes")
+
+    def __init__(self, lanes: list[Lane], charge_bytes: int) -> None:
+        self.lanes = lanes
+        self.charge_bytes = charge_bytes
+
+    @property
+    def waits_for(self) -> list[Lane]:
+        """Lanes that hold it up: blocked, or with something parked before it. A deleted queue holds nobody up."""
+        return [
+            lane
+            for lane in self.lanes
+            if not lane.queue.closed and (lane.source.blocked or lane.parked[0] is not self)
+        ]
 
 
 class Lane:
@@ -47,7 +66,7 @@ class Lane:
         self.destination = destination
         self.queue = queue
         self.source = source
-        self.parked: deque[ParkedRun] = deque()
+        self.parked: deque[ParkedRun | Barrier] = deque()
 
     @property
     def must_wait(self) -> bool:
@@ -109,7 +128,8 @@ class Lanes(FlowResource):
     @property
     def parked_count(self) -> int:
         """Messages parked."""
-        return sum(len(run.wires) for lane in self._lanes.values() for run in lane.parked)
+        parked = [run for lane in self._lanes.values() for run in lane.parked]
+        return sum(len(run.wires) for run in parked if isinstance(run, ParkedRun))
 
     def route(self, head: SendHead) -> Route | None:
         """The route made for this head before, unless it went stale."""
@@ -160,19 +180,38 @@ class Lanes(FlowResource):
 
     # ------------------------------------------------------------------ the stash
 
-    def park(self, lane: Lane, head: SendHead, wires: list[bytes], size_bytes: int, receipts: list[str] | None) -> None:
-        """These SENDs wait until their lane can go on."""
+    def park(
+        self,
+        lane: Lane,
+        head: SendHead,
+        wires: list[bytes],
+        size_bytes: int,
+        receipts: list[str] | None,
+        *,
+        before: Barrier | None = None,
+    ) -> None:
+        """These SENDs wait until their lane can go on; `before`: at the place of that COMMIT, else behind all others."""
         charge_bytes = size_bytes + PARKED_OVERHEAD_BYTES * (1 + len(wires))
-        lane.parked.append(ParkedRun(head, wires, size_bytes, receipts, charge_bytes))
+        run = ParkedRun(head, wires, size_bytes, receipts, charge_bytes)
+        if before is None:
+            lane.parked.append(run)
+        else:
+            lane.parked.insert(lane.parked.index(before), run)
         self.stash.charge(0, charge_bytes, self._gate)
 
-    def hold(self, size_bytes: int) -> None:
-        """A COMMIT waits: its SENDs are charged to the stash like those that are parked, until `let_go`."""
+    def hold(self, lanes: Iterable[Lane], size_bytes: int) -> Barrier:
+        """A COMMIT to these lanes waits: it is charged to the stash, and what comes later stays behind it, until `let_go`."""
+        barrier = Barrier(list(lanes), size_bytes)
+        for lane in barrier.lanes:
+            lane.parked.append(barrier)
         self.stash.charge(0, size_bytes, self._gate)
+        return barrier
 
-    def let_go(self, size_bytes: int) -> None:
-        """That COMMIT is carried out."""
-        self.stash.release(0, size_bytes)
+    def let_go(self, barrier: Barrier) -> None:
+        """That COMMIT is carried out. `unpark` is due: something may have waited behind it."""
+        for lane in barrier.lanes:
+            lane.parked.remove(barrier)
+        self.stash.release(0, barrier.charge_bytes)
 
     def unpark(self, budget: int, send_on: Callable[[Lane, ParkedRun], None]) -> bool:
         """Send on what may go now: in order within each lane, one run of each lane in turn, about `budget` messages. True: there is more."""
@@ -181,9 +220,12 @@ class Lanes(FlowResource):
             lane = ready.popleft()
             if lane.source.blocked and not lane.queue.closed:
                 continue
+            run = lane.parked[0]
+            if isinstance(run, Barrier):
+                continue
             if budget <= 0:
                 return True
-            run = lane.parked.popleft()
+            lane.parked.popleft()
             budget -= max(1, len(run.wires))
             try:
                 send_on(lane, run)

@@ -64,9 +64,8 @@ class StompLimits:
         64 * _MIB,
         "bytes",
         "A connection that holds unacknowledged messages is read on, slowly, past a full stash, because its ACKs"
-        " may be what frees the"
-        " destination. This is where that ends with an ERROR. Larger than what kernel buffers hold, so that"
-        " clients that do acknowledge never meet it.",
+        " may be what frees the destination. This is where that ends with an ERROR. Larger than what kernel"
+        " buffers hold, so that clients that do acknowledge never meet it.",
     )
     outbound_bytes_max: int = _limit(
         512 * _KIB,

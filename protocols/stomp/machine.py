@@ -17,6 +17,7 @@ Source: STOMP 1.2 "Connecting", "Heart-beating", "Client Frames"; checklist b15-
 
 from __future__ import annotations
 
+import abc
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -69,7 +70,7 @@ def parse_heart_beat(value: str | None) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-class _Machine:
+class _Machine(abc.ABC):
     """What both sides share: a parser, a state, a version, and how a fault ends it all."""
 
     def __init__(self, limits: StompLimits, role: Role, state: State) -> None:
@@ -123,8 +124,9 @@ class _Machine:
             elif type(event) is Fault:
                 self.park()
 
+    @abc.abstractmethod
     def _arrive(self, frame: Frame) -> Event:
-        raise NotImplementedError
+        """Judge one frame and move; returns the event it becomes. Raises `ProtocolError`."""
 
     def _move(self, command: str) -> None:
         move = ARRIVALS[self._role][self._state][command]

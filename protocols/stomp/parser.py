@@ -37,7 +37,7 @@ from protocols.stomp.errors import ProtocolError
 from protocols.stomp.escaping import Version
 from protocols.stomp.frames import Event, Fault, Frame, SendRun
 from protocols.stomp.head import SendHead, parse_headers, salvage_headers, whole_number
-from protocols.stomp.headcache import Entry, HeadCache
+from protocols.stomp.headcache import Entry, HeadCache, cut_length
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.pile import Pile
 from protocols.stomp.transitions import NEVER_ESCAPED, WITH_BODY, Role, State, Then, arrivals, refusal
@@ -50,6 +50,7 @@ COMMAND_LINE_BYTES_MAX: Final = 64
 #: A receipt id up to this length is read in the fast loop.
 _FAST_RECEIPT_BYTES_MAX: Final = 256
 
+_EOL_OCTETS: Final = b"\r\n"
 _EOLS: Final = re.compile(rb"[\r\n]*")
 
 #: Octets that mean themselves in every version: printable ASCII without the backslash. A receipt with others takes
@@ -261,7 +262,7 @@ class Parser:
         )  # Where the next LF LF is; searched again only when `pos` has passed it, or CR LF clients would cost O(n²).
         while pos < size:
             first = buf[pos]
-            if first in b"\r\n":
+            if first in _EOL_OCTETS:
                 pos = _skip_eols(buf, pos)
                 continue
             if sends and version is not None and (first == 65 or first == 78):  # A, N
@@ -395,12 +396,13 @@ class Parser:
 
     def _new_head(self, key: bytes, raw: bytes, seen: bytes) -> tuple[Entry, str | None]:
         """Make a head and keep it under `key`, unless it holds a receipt, which is returned beside it."""
-        if len(seen) <= self._safe_head_bytes_max:
-            entry = self._heads.derive(key, self._frame_bytes_max)
+        lengthless, length = cut_length(key)
+        if lengthless and length <= self._frame_bytes_max and len(seen) <= self._safe_head_bytes_max:
+            entry = self._heads.derive(key, lengthless, length)
             if entry is not None:
                 return entry, None
         head, receipt = self._uncached_head(raw, seen)
-        return ((head, False) if receipt is not None else self._heads.put(key, head)), receipt
+        return ((head, False) if receipt is not None else self._heads.put(key, lengthless, head)), receipt
 
     def _uncached_head(self, raw: bytes, seen: bytes) -> tuple[SendHead, str | None]:
         """Parse command and headers of a SEND. Returns its head and its receipt. `seen` is what a fault is reported
@@ -440,10 +442,9 @@ class Parser:
             add(buf[pos + cut : end + 1])
             pos = end + 1
             if not startswith(before, pos):
-                if pos < size and buf[pos] in b"\r\n":
-                    pos = _skip_eols(buf, pos)
-                    if startswith(before, pos):
-                        continue
+                if startswith(before, pos + 1) and buf[pos] in _EOL_OCTETS:
+                    pos += 1
+                    continue
                 break
         else:
             # It begins with the head of this run, but does not end in this buffer.
@@ -473,10 +474,9 @@ class Parser:
             wires.append(buf[pos + cut : end + 1])
             pos = end + 1
             if not buf.startswith(before, pos):
-                if pos < size and buf[pos] in b"\r\n":
-                    pos = _skip_eols(buf, pos)
-                    if buf.startswith(before, pos):
-                        continue
+                if buf.startswith(before, pos + 1) and buf[pos] in _EOL_OCTETS:
+                    pos += 1
+                    continue
                 break
         self._add_run(head, wires, verbatim, events)
         return pos
@@ -527,10 +527,9 @@ class Parser:
             wires.append(start + buf[body : end + 1])
             pos = end + 1
             if not startswith(before, pos):
-                if pos < size and buf[pos] in b"\r\n":
-                    pos = _skip_eols(buf, pos)
-                    if startswith(before, pos):
-                        continue
+                if startswith(before, pos + 1) and buf[pos] in _EOL_OCTETS:
+                    pos += 1
+                    continue
                 break
         if b"".join(raw_receipts).translate(None, _PLAIN_OCTETS):
             # Something to unescape, to trim or to refuse: that frame and all behind it are taken one by one.

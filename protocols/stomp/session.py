@@ -31,15 +31,13 @@ from protocols.stomp.lanes import Lane, Lanes, ParkedRun, Route
 from protocols.stomp.ledger import Portion, UnknownDeliveryError
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.machine import ServerMachine
-from protocols.stomp.transactions import Transaction, Transactions, settle_acks, undo_acks
+from protocols.stomp.transactions import Commit, RoutedRun, Transaction, Transactions, settle_acks, undo_acks
 from queues import (
-    MESSAGE_OVERHEAD_BYTES,
     Address,
     Destination,
     DestinationLimitError,
     DestinationNameError,
     Message,
-    MessageQueue,
     QueueFullError,
     parse_composite,
 )
@@ -59,28 +57,6 @@ _NOT_YET: Final = {
     "activemq.subscriptionName": "durable subscriptions",
     "browser": "browsing",
 }
-
-
-RoutedRun = tuple[SendRun, SendHead, Lane]
-"""SENDs of a transaction, the head with which they are forwarded, and the lane to one of their queues."""
-
-
-@attrs.frozen(eq=False)
-class ParkedCommit:
-    """A COMMIT with all that it needs, which may have to wait for the destinations of its SENDs."""
-
-    transaction: Transaction
-    receipt_id: str | None
-    routed: list[RoutedRun]
-
-    def blocked_queues(self) -> set[MessageQueue]:
-        """The queues that it waits for. One that was deleted holds nobody up."""
-        return {lane.queue for _run, _head, lane in self.routed if lane.must_wait and not lane.queue.closed}
-
-    def headers(self) -> dict[str, str]:
-        """What of its frame an ERROR about it names."""
-        receipt = {} if self.receipt_id is None else {"receipt": self.receipt_id}
-        return {"transaction": self.transaction.name, **receipt}
 
 
 class Session:
@@ -133,7 +109,7 @@ class Session:
         )
         self._context: DispatchHandle = hub.scheduling.register(self._dispatch, f"connection {peer}")
         self.transactions = Transactions(limits)
-        self._parked_commits: list[ParkedCommit] = []
+        self._parked_commits: list[Commit] = []
         self.subscriptions: dict[str, StompSubscription] = {}
         self._by_key: dict[int, StompSubscription] = {}
         self._next_key = 1
@@ -261,7 +237,6 @@ class Session:
         waiting, self._parked_commits = self._parked_commits, []
         for commit in waiting:
             # It was complete and came before the end, so it is carried out (b50): its ACKs count, its SENDs drain.
-            self.lanes.let_go(commit.transaction.size_bytes)
             try:
                 self._carry_out(commit)
             except ProtocolError:
@@ -466,8 +441,8 @@ class Session:
             return None
         if head.delay_ms:
             raise self._send_error(head, run, "not-supported", "delayed delivery is not available in this version")
-        forwarded = self._with_global_reply_to(head)
         try:
+            forwarded = self._with_global_reply_to(head)
             addresses = [self._global_address(address) for address in parse_composite(head.destination)]
         except DestinationNameError as error:
             raise self._send_error(head, run, "bad-destination", str(error)) from None
@@ -509,15 +484,11 @@ class Session:
         return error
 
     def _with_global_reply_to(self, head: SendHead) -> SendHead:
-        """A reply-to that names a temporary destination of this connection, as others can use it."""
+        """A reply-to that names a temporary destination of this connection, as others can use it. Raises DestinationNameError."""
         reply_to = head.reply_to
         if reply_to is None or not reply_to.startswith(tuple(_LOCAL_TEMP)):
             return head
-        try:
-            address = self._global_address(parse_composite(reply_to)[0])
-        except DestinationNameError as error:
-            raise ProtocolError("bad-reply-to", str(error), headers={"destination": head.destination}) from None
-        return head.with_headers({"reply-to": address.canonical})
+        return head.with_headers({"reply-to": self._global_address(parse_composite(reply_to)[0]).canonical})
 
     def _global_address(self, address: Address) -> Address:
         """Make a local temporary name global, and see to it that the destination is there."""
@@ -532,18 +503,23 @@ class Session:
                         raise DestinationNameError(
                             f"this connection has {len(self._temporary)} temporary destinations already: reuse them"
                         )
-                    self._temporary[canonical] = self.hub.registry.get(shared)
+                    destination = self._temporary[canonical] = self.hub.registry.get(shared)
+                    destination.producers_count += 1  # its owner: never idle as long as this connection lives
                 return shared
         raise AssertionError(address)
 
     def _answer(self, run: SendRun) -> None:
         """A request to the broker itself: the JSON reply goes to `reply-to`."""
         head = run.head
-        reply_to = self._with_global_reply_to(head).reply_to
-        if reply_to is None:
-            raise self._send_error(
-                head, run, "missing-header", f"a request to {head.destination} needs a reply-to, such as /temp-queue/reply"
-            )
+        try:
+            reply_to = self._with_global_reply_to(head).reply_to
+            if reply_to is None:
+                raise DestinationNameError(f"a request to {head.destination} needs a reply-to, such as /temp-queue/reply")
+            address = parse_composite(reply_to)[0]
+            if address.wildcard:
+                raise DestinationNameError(f"cannot reply to the wildcard {reply_to}: name one destination")
+        except DestinationNameError as error:
+            raise self._send_error(head, run, "bad-reply-to", str(error)) from None
         for wire in run.wires:
             try:
                 body = self.hub.answer(head.destination, wire[head.body_offset : -1])
@@ -551,19 +527,21 @@ class Session:
                 raise self._send_error(
                     head, run, "unknown-request", f"there is no request {head.destination}: try {ADMIN_PREFIX}stat"
                 ) from None
-            headers = {
+            headers: dict[str, str | None] = dict.fromkeys(head.headers)
+            headers |= {
                 "destination": reply_to,
                 "content-type": "application/json",
                 "content-length": str(len(body)),
+                "correlation-id": head.headers.get("correlation-id"),
             }
-            if "correlation-id" in head.headers:
-                headers["correlation-id"] = head.headers["correlation-id"]
-            reply = head.with_headers({name: None for name in head.headers} | headers)
-            address = parse_composite(reply_to)[0]
+            reply = head.with_headers(headers)
             destination = self._destination_for_send(address, head, run)
             if destination is not None:
                 message = Message(reply, reply.block + b"\n\n" + body + b"\0", self.hub.take_numbers(1))
-                destination.queue.add([message], len(message.wire), None)
+                try:
+                    destination.queue.add([message], len(message.wire), None)
+                except QueueFullError as refusal:
+                    raise self._send_error(head, run, "queue-full", str(refusal)) from None
         self._receipts(run.receipts)
 
     # ------------------------------------------------------------------ the stash
@@ -573,9 +551,8 @@ class Session:
 
     def _dispatch(self, budget: int) -> bool:
         """Send on what was parked and may go now."""
-        if self.lanes.unpark(budget, self._publish_parked):
+        if self.lanes.unpark(budget, self._publish_parked) or self._commit_parked():
             return True
-        self._commit_parked()
         if self.closed and not self.lanes.parked_count and self.lanes.is_open:
             self.lanes.close_lanes()
             self._context.close()
@@ -583,7 +560,7 @@ class Session:
         return False
 
     def _publish_parked(self, lane: Lane, parked: ParkedRun) -> None:
-        if lane.queue.closed or not parked.wires:
+        if lane.queue.closed:
             self.hub.registry.unheard_count += len(parked.wires)
             self._receipts(parked.receipts)
             return
@@ -814,102 +791,80 @@ class Session:
     def _commit(self, frame: Frame) -> None:
         transaction = self.transactions.end(frame.headers["transaction"])
         self.transactions.forget_bytes(transaction)
-        receipt_id = frame.headers.get("receipt")
-        routed = self._routed(transaction)
-        waited_for = {queue for commit in self._parked_commits for queue in commit.blocked_queues()} | {
-            lane.queue for _run, _forwarded, lane in routed if lane.must_wait
-        }
-        commit = ParkedCommit(transaction, receipt_id, routed)
-        if not waited_for and not self._parked_commits:
+        commit = Commit(transaction, frame.headers.get("receipt"), self._routed(transaction, frame))
+        waits_for = commit.waits_for()
+        if not waits_for:
             self._carry_out(commit)
-        elif waited_for.isdisjoint(transaction.freed_queues()):
+            return
+        for other in self._parked_commits:
+            waits_for |= other.waits_for()
+        if waits_for.isdisjoint(transaction.freed_queues()):
+            commit.barrier = self.lanes.hold(commit.runs, transaction.size_bytes)
             self._parked_commits.append(commit)
-            self.lanes.hold(transaction.size_bytes)
             self._check_overfull()
-        else:
-            # It makes room where it, or a COMMIT before it, waits: if it waited too, the connection could lock itself up.
-            self._carry_out_parked()
-            self._carry_out(commit)
-
-    def _carry_out_parked(self) -> None:
+            return
+        # It makes room where it, or a COMMIT before it, waits: if it waited too, the connection could lock itself up.
         waiting, self._parked_commits = self._parked_commits, []
-        for commit in waiting:
-            self.lanes.let_go(commit.transaction.size_bytes)
-            self._carry_out(commit)
+        for other in waiting:
+            self._carry_out(other)
+        self._carry_out(commit)
 
-    def _routed(self, transaction: Transaction) -> list[RoutedRun]:
-        """Where its SENDs go. Raises ProtocolError for a destination that can't be."""
+    def _routed(self, transaction: Transaction, frame: Frame) -> list[RoutedRun]:
+        """Where its SENDs go. Raises ProtocolError, about the COMMIT, for a destination that can't be."""
         routed: list[RoutedRun] = []
         for run in transaction.sends:
-            # Without its receipts: those went out when the SENDs came.
-            route = self.lanes.route(run.head) or self._make_route(attrs.evolve(run, receipts=None))
+            try:
+                # Without its receipts: those went out when the SENDs came.
+                route = self.lanes.route(run.head) or self._make_route(attrs.evolve(run, receipts=None))
+            except ProtocolError as error:
+                error.command = None
+                error.identify(frame.command, frame.headers)
+                raise
             if route is not None:
                 routed.extend((run, forwarded, lane) for forwarded, lane in route.targets)
         return routed
 
-    def _commit_parked(self) -> None:
-        """Carry out the COMMITs that waited and need not any more, in order."""
-        while self._parked_commits and not self._parked_commits[0].blocked_queues():
+    def _commit_parked(self) -> bool:
+        """Carry out the COMMITs that waited and need not any more, in order. True: there was one, and something may have waited behind it."""
+        carried_out = False
+        while self._parked_commits and not self._parked_commits[0].waits_for():
             commit = self._parked_commits.pop(0)
-            self.lanes.let_go(commit.transaction.size_bytes)
+            carried_out = True
             try:
                 self._carry_out(commit)
             except ProtocolError as error:
                 error.identify("COMMIT", commit.headers())
                 self.fail(error)
-                return
+        return carried_out
 
-    def _carry_out(self, commit: ParkedCommit) -> None:
-        """Everything of a transaction at once: settlements first, they make room; then the SENDs. Those of lanes that must wait all the
-        same are parked, and the receipt behind them. Raises ProtocolError, nothing done, if a queue refuses or too much would be parked."""
-        transaction = commit.transaction
-        self._check_refusals(commit)
-        settle_acks(transaction)
-        waiting = {lane: forwarded for _run, forwarded, lane in commit.routed if lane.must_wait}
-        for run, forwarded, lane in commit.routed:
-            wires = self._rewrite(run.head, forwarded, run.wires)
-            if lane in waiting:
-                self.lanes.park(lane, forwarded, wires, sum(map(len, wires)), None)
-            elif lane.queue.closed:
-                self.hub.registry.unheard_count += len(wires)
-            else:
-                self._publish(lane, forwarded, wires, sum(map(len, wires)), None)
-        if not waiting:
-            self._receipt(commit.receipt_id)
-        elif commit.receipt_id is not None:
-            lane, forwarded = waiting.popitem()
-            self.lanes.park(lane, forwarded, [], 0, [commit.receipt_id])
+    def _carry_out(self, commit: Commit) -> None:
+        """Everything of a transaction at once: settlements first, they make room; then the SENDs. Where these must wait all the same they
+        are parked. Raises ProtocolError, nothing done, if a queue refuses or too much would be parked."""
+        barrier = commit.barrier
+        try:
+            commit.check_room()
+            waits_for = commit.waits_for()
+            if waits_for:
+                self._check_overfull(commit.transaction.size_bytes if barrier is None else 0)
+            settle_acks(commit.transaction)
+            for lane, runs in commit.runs.items():
+                for run, forwarded in runs:
+                    wires = self._rewrite(run.head, forwarded, run.wires)
+                    if lane.queue.closed:
+                        self.hub.registry.unheard_count += len(wires)
+                    elif lane.queue in waits_for:
+                        self.lanes.park(lane, forwarded, wires, sum(map(len, wires)), None, before=barrier)
+                    else:
+                        self._publish(lane, forwarded, wires, sum(map(len, wires)), None)
+        finally:
+            if barrier is not None:
+                commit.barrier = None
+                self.lanes.let_go(barrier)
+                self._context.request_dispatch()
+        self._receipt(commit.receipt_id)
         for subscription in list(self._by_key.values()):
             if subscription.unsubscribed:
                 self._forget_if_settled(subscription)
-
-    def _check_refusals(self, commit: ParkedCommit) -> None:
-        """All or nothing: look for queues of policy reject, and at the stash, before anything is done."""
-        transaction = commit.transaction
-        wanted: dict[MessageQueue, list[int]] = {}
-        for run, forwarded, lane in commit.routed:
-            if lane.queue.policy.full == "reject":
-                count_and_bytes = wanted.setdefault(lane.queue, [0, 0])
-                grown_bytes = len(forwarded.block) - len(run.head.block) + MESSAGE_OVERHEAD_BYTES
-                count_and_bytes[0] += len(run.wires)
-                count_and_bytes[1] += run.size_bytes + grown_bytes * len(run.wires)
-        for _subscription, portion, nack in transaction.acks:
-            count_and_bytes = wanted.get(portion.subscription.queue, [0, 0])
-            if not nack:
-                count_and_bytes[0] -= len(portion.sequences)
-                count_and_bytes[1] -= portion.wire_bytes + len(portion.sequences) * MESSAGE_OVERHEAD_BYTES
-        for queue, (count, charge_bytes) in wanted.items():
-            limiter, policy = queue.controller.limiter, queue.policy
-            if (
-                policy.count_max is not None and limiter.used_count + count > policy.count_max
-            ) or limiter.used_bytes + charge_bytes > policy.limit_bytes:
-                raise ProtocolError(
-                    "queue-full",
-                    f"{queue.name} has no room for the SENDs of transaction {transaction.name!r}: none of it was carried out",
-                    "The destination's full policy is reject. Consume from it, or raise its limits.",
-                )
-        if commit.blocked_queues():
-            self._check_overfull(transaction.size_bytes)
 
 
 def _unknown_ack(token: str) -> ProtocolError:

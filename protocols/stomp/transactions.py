@@ -12,9 +12,11 @@ from __future__ import annotations
 from protocols.stomp.delivery import StompSubscription
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.frames import SendRun
+from protocols.stomp.head import SendHead
+from protocols.stomp.lanes import Barrier, Lane
 from protocols.stomp.ledger import Portion
 from protocols.stomp.limits import StompLimits
-from queues import MessageQueue
+from queues import MESSAGE_OVERHEAD_BYTES, MessageQueue
 
 
 class Transaction:
@@ -31,6 +33,63 @@ class Transaction:
     def freed_queues(self) -> set[MessageQueue]:
         """Where its ACKs make room."""
         return {portion.subscription.queue for _subscription, portion, nack in self.acks if not nack}
+
+
+RoutedRun = tuple[SendRun, SendHead, Lane]
+"""SENDs of a transaction, the head with which they are forwarded, and the lane to one of their queues."""
+
+
+class Commit:
+    """A COMMIT with all that it needs: it may have to wait for the destinations of its SENDs."""
+
+    __slots__ = ("barrier", "receipt_id", "runs", "transaction")
+
+    def __init__(self, transaction: Transaction, receipt_id: str | None, routed: list[RoutedRun]) -> None:
+        self.transaction = transaction
+        self.receipt_id = receipt_id
+        self.runs: dict[Lane, list[tuple[SendRun, SendHead]]] = {}
+        """By lane, in order in each of them."""
+        for run, forwarded, lane in routed:
+            self.runs.setdefault(lane, []).append((run, forwarded))
+        self.barrier: Barrier | None = None
+        """Its place in the lanes, while it waits."""
+
+    def waits_for(self) -> set[MessageQueue]:
+        """The queues that hold it up now."""
+        lanes = [lane for lane in self.runs if lane.must_wait] if self.barrier is None else self.barrier.waits_for
+        return {lane.queue for lane in lanes}
+
+    def headers(self) -> dict[str, str]:
+        """What of its frame an ERROR about it names."""
+        receipt = {} if self.receipt_id is None else {"receipt": self.receipt_id}
+        return {"transaction": self.transaction.name, **receipt}
+
+    def check_room(self) -> None:
+        """Raises ProtocolError if a queue of policy reject has no room for all its SENDs, counting what its ACKs free there."""
+        freed: dict[MessageQueue, list[int]] = {}
+        for _subscription, portion, nack in self.transaction.acks:
+            if not nack:
+                count_and_bytes = freed.setdefault(portion.subscription.queue, [0, 0])
+                count_and_bytes[0] += len(portion.sequences)
+                count_and_bytes[1] += portion.wire_bytes + len(portion.sequences) * MESSAGE_OVERHEAD_BYTES
+        for lane, runs in self.runs.items():
+            queue = lane.queue
+            policy, limiter = queue.policy, queue.controller.limiter
+            if policy.full != "reject":
+                continue
+            freed_count, freed_bytes = freed.get(queue, (0, 0))
+            count = limiter.used_count - freed_count
+            charge_bytes = limiter.used_bytes - freed_bytes
+            for run, forwarded in runs:
+                count += len(run.wires)
+                grown_bytes = len(forwarded.block) - len(run.head.block) + MESSAGE_OVERHEAD_BYTES
+                charge_bytes += run.size_bytes + grown_bytes * len(run.wires)
+            if charge_bytes > policy.limit_bytes or (policy.count_max is not None and count > policy.count_max):
+                raise ProtocolError(
+                    "queue-full",
+                    f"{queue.name} has no room for the SENDs of transaction {self.transaction.name!r}: none of it was carried out",
+                    "The destination's full policy is reject. Consume from it, or raise its limits.",
+                )
 
 
 class Transactions:

@@ -84,7 +84,7 @@ class ConservationMachine(RuleBasedStateMachine):
         self.rejected_count = 0
         self.settled: set[int] = set()
         self.attempts: dict[int, int] = {}
-        self.seen_last: dict[tuple[int, int, str | None], int] = {}
+        self.seen_last: dict[tuple[int, int, str], int] = {}
         self.seen: set[int] = set()
         self.producers = [
             {priority: Producer(self.world, self.destination, on_rejected=self._rejected) for priority in PRIORITIES}
@@ -152,7 +152,8 @@ class ConservationMachine(RuleBasedStateMachine):
         assert not 0 < delivery.message.expires_at_ms <= self.world.now_ms, "handed out past its date"
         if number not in self.seen:
             self.seen.add(number)
-            order = (self.sender_of[number], head.priority, head.group)
+            # Within a group whoever gets it, else as one consumer sees it: two are served in turn.
+            order = (self.sender_of[number], head.priority, head.group or party.consumer.name)
             assert self.seen_last.get(order, -1) < number, "out of order"
             self.seen_last[order] = number
         if head.group is not None and not self.exclusive_queue:

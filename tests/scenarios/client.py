@@ -220,11 +220,11 @@ class Client:
 
     async def drain(self, seconds: float = QUIET_SECONDS) -> list[Delivery]:
         """All messages that come until nothing has come for so long."""
-        seen = -1
-        while seen != len(self.received) and not self.ended:
-            seen = len(self.received)
-            with trio.move_on_after(seconds):
+        quiet = False
+        while not quiet and not self.ended:
+            with trio.move_on_after(seconds) as scope:
                 await self._receive()
+            quiet = scope.cancelled_caught
         drained = list(self.messages)
         self.messages.clear()
         return drained

@@ -94,3 +94,12 @@ def test_an_ack_with_receipt_or_transaction_comes_alone(header: str) -> None:
     assert [type(event) for event in events] == [AckRun, Frame, Frame]
     name, value = header.split(":")
     assert events[1] == Frame("ACK", {"id": "2", name: value})
+
+
+@pytest.mark.parametrize("line_up", ["message-id:{1}\nsubscription:{0}\n", "subscription:{0}\nmessage-id:{1}\n"])
+@pytest.mark.parametrize("subscriptions", ["aaab", "abab", "baaa", "aaba", "a", "ab"])
+def test_acks_of_several_subscriptions_keep_theirs(line_up: str, subscriptions: str) -> None:
+    """b37: an ACK never crosses subscriptions."""
+    expected: list[tuple[bytes | None, bytes]] = [(each.encode(), b"m-%d" % n) for n, each in enumerate(subscriptions)]
+    data = "".join(f"ACK\n{line_up.format(each, f'm-{n}')}\n\0" for n, each in enumerate(subscriptions)).encode()
+    assert connected("1.1").receive_data(data) == [AckRun(False, expected)]

@@ -8,7 +8,7 @@ from protocols.stomp.errors import ProtocolError
 from protocols.stomp.escaping import Version
 from protocols.stomp.frames import Event, Fault, SendRun
 from protocols.stomp.head import BROKER_OWNED_HEADERS, SendHead
-from protocols.stomp.headcache import HEAD_CACHE_BYTES_MAX, HEAD_CACHE_COUNT_MAX, HeadCache
+from protocols.stomp.headcache import HEAD_CACHE_BYTES_MAX, HEAD_CACHE_COUNT_MAX, HeadCache, cut_length
 from protocols.stomp.limits import StompLimits
 from tests.protocols.stomp.connections import VERSIONS, connected, fault_of, frames_of
 
@@ -252,9 +252,10 @@ def test_the_head_cache_is_bounded() -> None:
     for n in range(3 * HEAD_CACHE_COUNT_MAX):
         lines = ("destination:/queue/a", f"id:{n}", "content-length:1")
         head = head_of(*lines)
-        cache.put(send(*lines)[:-1], head)
+        key = send(*lines)[:-1]
+        cache.put(key, cut_length(key)[0], head)
         assert 0 < len(cache) <= HEAD_CACHE_COUNT_MAX
     long = send("destination:/queue/a", "x:" + "y" * HEAD_CACHE_BYTES_MAX)[:-1]
     cache.clear()
-    cache.put(long, SendHead.parse(long[5:-2], "1.2", StompLimits()))
+    cache.put(long, cut_length(long)[0], SendHead.parse(long[5:-2], "1.2", StompLimits()))
     assert len(cache) == 0

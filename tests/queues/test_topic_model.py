@@ -1,0 +1,200 @@
+"""Topics under any interleaving: exact accounting of both controllers, exact gaps, and nobody waits for nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import queues.cursored as cursored
+from queues import QueuePolicy, Subscription
+from tests.queues.rig import CHARGE_BYTES, Delivery, FakeConsumer, Head, Producer, World, assert_exact, make_policy
+
+PRODUCTION_BITS = cursored.BLOCK_BITS
+POLICIES: list[dict[str, Any]] = [
+    {"memory_bytes": 6 * CHARGE_BYTES},
+    {"memory_bytes": 12 * CHARGE_BYTES, "lead_bytes": 3 * CHARGE_BYTES},
+    {"count_max": 6},
+    {"lead_bytes": 5 * CHARGE_BYTES},
+    {"full": "drop_oldest", "bytes_max": 2 * CHARGE_BYTES},
+    {"full": "block", "count_max": 6},
+    {"full": "block", "memory_bytes": 6 * CHARGE_BYTES},
+    {"full": "drop_newest", "count_max": 6},
+    {"full": "reject", "memory_bytes": 6 * CHARGE_BYTES},
+]
+
+
+class _Listener:
+    """A subscriber and what it should know."""
+
+    def __init__(self, consumer: FakeConsumer, subscription: Subscription, added_count: int) -> None:
+        self.consumer = consumer
+        self.subscription = subscription
+        self.added_before_count = added_count
+        self.settled_count = 0
+        self.highest = -1
+        self.attempts: dict[int, int] = {}
+
+
+class TopicMachine(RuleBasedStateMachine):
+    """See the module. Without expiry, so that every gap must be a reported one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        cursored.BLOCK_BITS = 2  # type: ignore[misc]
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "world"):
+                self.everybody_hears_the_rest()
+        finally:
+            cursored.BLOCK_BITS = PRODUCTION_BITS  # type: ignore[misc]
+
+    @initialize(policy=st.sampled_from(POLICIES), later=st.booleans(), budget=st.sampled_from([1, 3, 1024]))
+    def start(self, policy: dict[str, Any], later: bool, budget: int) -> None:
+        self.world = World(later=later, budget_count=budget)
+        self.policy: QueuePolicy = make_policy(**policy)
+        self.topic = self.world.topic(**policy)
+        self.drops_oldest = self.policy.full in (None, "drop_oldest")
+        self.listeners: list[_Listener] = []
+        self.rejected_count = 0
+        self.sent_count = 0
+        self.largest_run_count = 0
+        self.producers = [Producer(self.world, self.topic, on_rejected=self._rejected) for _ in range(2)]
+
+    def _rejected(self, count: int) -> None:
+        self.rejected_count += count
+
+    @rule(producer=st.integers(0, 1), count=st.integers(1, 5), runs=st.integers(1, 3))
+    def send(self, producer: int, count: int, runs: int) -> None:
+        for _ in range(runs):
+            self.sent_count += count
+            self.largest_run_count = max(self.largest_run_count, count)
+            self.producers[producer].send(self.world.messages(count, head=Head()))
+
+    @precondition(lambda self: len(self.listeners) < 4)
+    @rule(window=st.sampled_from([1, 2, 3, None]), auto=st.booleans())
+    def subscribe(self, window: int | None, auto: bool) -> None:
+        consumer = self.world.consumer(window, auto=auto)
+        added_count = self.topic.added_count
+        listener = _Listener(consumer, self.topic.subscribe(consumer), added_count)
+        consumer.on_delivery = lambda delivery: self._delivered(listener, delivery)
+        self.listeners.append(listener)
+
+    def _delivered(self, listener: _Listener, delivery: Delivery) -> None:
+        sequence = delivery.sequence
+        assert delivery.attempts_count == listener.attempts.get(sequence, 0)
+        assert sequence > listener.highest or sequence in listener.attempts, "in order, and again only when given back"
+        listener.highest = max(listener.highest, sequence)
+        if listener.consumer.auto:
+            listener.settled_count += 1
+
+    @precondition(lambda self: any(listener.consumer.held for listener in self.listeners))
+    @rule(data=st.data())
+    def settle(self, data: st.DataObject) -> None:
+        listener, chosen = self._choose_held(data)
+        listener.settled_count += len(chosen)
+        listener.consumer.settle(chosen)
+
+    @precondition(lambda self: any(listener.consumer.held for listener in self.listeners))
+    @rule(data=st.data())
+    def give_back(self, data: st.DataObject) -> None:
+        listener, chosen = self._choose_held(data)
+        for delivery in chosen:
+            listener.attempts[delivery.sequence] = listener.attempts.get(delivery.sequence, 0) + 1
+        listener.consumer.give_back(chosen)
+
+    def _choose_held(self, data: st.DataObject) -> tuple[_Listener, list[Delivery]]:
+        listener = data.draw(st.sampled_from([listener for listener in self.listeners if listener.consumer.held]))
+        held = listener.consumer.held
+        places = data.draw(st.lists(st.integers(0, len(held) - 1), min_size=1, unique=True))
+        return listener, sorted((held[place] for place in places), key=lambda delivery: delivery.sequence)
+
+    @precondition(lambda self: self.listeners)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        """Late acknowledgements change nothing."""
+        listener = data.draw(st.sampled_from(self.listeners))
+        self.listeners.remove(listener)
+        listener.subscription.close()
+        listener.consumer.settle()
+
+    @rule()
+    def turn(self) -> None:
+        self.world.core.run_turn()
+
+    @rule()
+    def idle(self) -> None:
+        self.world.run()
+
+    @invariant()
+    def both_controllers_are_exact(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        topic = self.topic
+        assert_exact(topic)
+        lead_position = topic._lead_position
+        assert lead_position >= max((x.subscription.cursor.position for x in self._open()), default=0)
+        ahead = topic.elements.next_sequence - lead_position
+        if self.drops_oldest:
+            assert topic.lead.limiter.used_count == ahead
+            assert topic.lead.limiter.used_bytes == ahead * CHARGE_BYTES
+        else:
+            assert topic.lead.limiter.used_count == 0
+        if not self.listeners:
+            assert topic.elements.live_count == 0
+        assert topic.unsettled_count == sum(len(listener.consumer.held) for listener in self.listeners)
+
+    @invariant()
+    def memory_is_bounded_by_the_policy_and_one_run(self) -> None:
+        if hasattr(self, "world"):
+            limiter = self.topic.controller.limiter
+            assert limiter.used_bytes <= self.policy.limit_bytes + self.largest_run_count * CHARGE_BYTES
+            assert limiter.used_count <= (self.policy.count_max or 1 << 60) + self.largest_run_count
+
+    @invariant()
+    def nobody_waits_for_nothing(self) -> None:
+        if hasattr(self, "world") and not self.world.core.has_work():
+            self._check_nothing_waits()
+
+    def _check_nothing_waits(self) -> None:
+        for gate in (self.topic.controller, self.topic.lead):
+            assert gate.limiter.throttled or not gate.overflow_count
+            assert gate.limiter.throttled or not gate.blocked_sources()
+        for listener in self._open():
+            cursor = listener.subscription.cursor
+            assert not cursor.has_more or not listener.consumer.has_credit
+
+    def _open(self) -> list[Any]:
+        return list(self.listeners)
+
+    def everybody_hears_the_rest(self) -> None:
+        """All settle what they hold, again and again: each gets every message, but for those it was told it missed."""
+        self.world.run()
+        self._check_nothing_waits()
+        while any(listener.consumer.held for listener in self.listeners):
+            for listener in self.listeners:
+                listener.settled_count += len(listener.consumer.held)
+                listener.consumer.settle()
+            self.world.run()
+        self.both_controllers_are_exact()
+        topic = self.topic
+        assert topic.is_empty
+        assert topic.elements.block_count == 0
+        assert not any(producer.blocked or producer.outbox for producer in self.producers)
+        for listener in self.listeners:
+            subscription = listener.subscription
+            assert sum(listener.consumer.dropped_counts) + subscription.dropped_unreported_count == (
+                subscription.dropped_count
+            )
+            added_count = topic.added_count - listener.added_before_count
+            missed_count = subscription.dropped_count if self.drops_oldest else 0
+            assert added_count == listener.settled_count + missed_count
+        lost_count = 0 if self.drops_oldest else topic.dropped_count
+        assert self.sent_count == topic.added_count + topic.unheard_count + self.rejected_count + lost_count
+
+
+TestTopic = TopicMachine.TestCase
+TestTopic.settings = settings(max_examples=250, stateful_step_count=50)
