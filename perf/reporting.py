@@ -177,7 +177,7 @@ def _plot(results: Results, path: Path) -> bool:
     axes.invert_yaxis()
     axes.set_xlabel(f"delivered messages/s; the better of {' and '.join(REFERENCES)} is 1")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
+    figure.legend(loc="outside upper center", ncols=len(peers), frameon=False, fontsize=8)
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
     return True

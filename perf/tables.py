@@ -42,6 +42,15 @@ def figures_of(scenario: Scenario) -> tuple[str, ...]:
     return _TRAFFIC if scenario.tagged else tuple(name for name in _TRAFFIC if name not in ("p50_us", "p99_us"))
 
 
+def headline(scenario: Scenario) -> str:
+    """Return the figure that a scenario is about."""
+    if scenario.idle_count:
+        return "idle_bytes_per_connection"
+    if scenario.disturbance is not None:
+        return "retained_ratio"
+    return "p99_us" if scenario.rate_per_second or scenario.round_trips else "rate_per_second"
+
+
 def title(figure: str) -> str:
     """Return a figure's name as a column head: its unit is in its values."""
     for ending in ("_per_second", "_bytes", "_us", "_seconds", "_count"):
@@ -123,9 +132,8 @@ def ratio_rows(results: Results) -> list[tuple[str, str, dict[str, str], str]]:
     """Return for each scenario that Sluiceway ran: its name, a figure, the ratio by peer, the ratio to the better."""
     rows = []
     for name in results.scenarios():
-        main_figure = figures_of(BY_NAME[name])[0] if not BY_NAME[name].rate_per_second else "p99_us"
         own = results.medians(name, SUBJECT)
-        for figure in (main_figure, "broker_cpu_us", "rss_peak_bytes"):
+        for figure in (headline(BY_NAME[name]), "broker_cpu_us", "rss_peak_bytes"):
             if figure not in own:
                 continue
             others = [peer for peer in results.peers() if peer != SUBJECT]

@@ -9,7 +9,7 @@ first (b55): closing with unread input in the kernel would reset the connection 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import trio
@@ -40,7 +40,7 @@ class Connection:
         stream: ByteStream,
         *,
         listener: str,
-        spawn: Callable[[Callable[[], object]], None],
+        spawn: Callable[[Callable[[], Awaitable[object]]], None],
     ) -> None:
         """`spawn` starts an async function of no arguments as a task that lives no longer than the broker."""
         self._hub = hub

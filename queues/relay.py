@@ -50,6 +50,11 @@ class Relay(FlowResource):
         )
         self.open()
 
+    @property
+    def closed(self) -> bool:
+        """It takes nothing any more."""
+        return self.controller.closed
+
     def add(self, messages: list[Message], wire_bytes: int, source: SourceController | None) -> None:
         """Pass this run on; blocks `source` when the sink has blocked the relay and the relay's limit is reached.
 

@@ -17,8 +17,10 @@ import json
 import math
 import secrets
 import signal
+import socket
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -36,6 +38,7 @@ from protocols.streams import ByteStream, MemoryStream, memory_pair
 from queues import DestinationRegistry
 from queues.queue import QueueEnvironment
 from sluiceway.config import Config
+from sluiceway.config import Listener as ListenerConfig
 from sluiceway.report import stat_report
 from sluiceway.tuning import tune_allocator, tune_garbage_collector
 from sluiceway.version import VERSION
@@ -98,9 +101,7 @@ class Broker:
             listener = Listener(
                 listening,
                 connections_max=settings.connections_max,
-                accepted=lambda stream, settings=settings, place=len(self.listeners): self._accepted(  # type: ignore[misc]
-                    stream, settings.label, settings.limits, self.listeners[place]
-                ),
+                accepted=partial(self._accepted_by, len(self.listeners), settings),
             )
             self.listeners.append(listener)
             self._nursery.start_soon(listener.run)
@@ -108,8 +109,8 @@ class Broker:
         log.info("broker ready", name=config.broker.name, version=VERSION, listeners=self.urls)
         return self
 
-    async def _bind_all(self) -> list[tuple[Any, Any]]:
-        bound: list[tuple[Any, Any]] = []
+    async def _bind_all(self) -> list[tuple[ListenerConfig, socket.socket]]:
+        bound: list[tuple[ListenerConfig, socket.socket]] = []
         try:
             for settings in self.config.listeners:
                 bound.extend((settings, listening) for listening in await bind(settings.address))
@@ -166,6 +167,9 @@ class Broker:
         self.dispatcher.close()
 
     # ------------------------------------------------------------------ connections
+
+    def _accepted_by(self, place: int, settings: ListenerConfig, stream: ByteStream) -> None:
+        self._accepted(stream, settings.label, settings.limits, self.listeners[place])
 
     def _accepted(self, stream: ByteStream, label: str, limits: StompLimits, listener: Listener | None) -> None:
         assert self._nursery is not None

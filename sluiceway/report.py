@@ -95,7 +95,7 @@ def connection_reports(connections: Iterable[Connection], now_seconds: float) ->
                 "session": session.session_id,
                 "user": session.user,
                 "version": session.version if session.connected else None,
-                "subscriptions_count": len(session.subscriptions),
+                "subscriptions_count": len(session.subscriptions.live),
                 "unsettled_count": session.unsettled_count,
                 "parked_count": session.lanes.parked_count,
                 "stash_bytes": session.lanes.stash_bytes,

@@ -17,13 +17,22 @@ class LoginRefusedError(Exception):
 class Hub(Protocol):
     """The broker, as a session sees it."""
 
-    manager: FlowManager
-    registry: DestinationRegistry
-    scheduling: Scheduling
-    clock: Callable[[], float]
-    message_token: bytes
-    """First part of every message-id of this broker run; no colon, no backslash."""
-    server_name: str
+    @property
+    def manager(self) -> FlowManager: ...
+    @property
+    def registry(self) -> DestinationRegistry: ...
+    @property
+    def scheduling(self) -> Scheduling: ...
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Monotonic seconds."""
+
+    @property
+    def message_token(self) -> bytes:
+        """First part of every message-id of this broker run; no colon, no backslash."""
+
+    @property
+    def server_name(self) -> str: ...
 
     def take_numbers(self, count: int) -> int:
         """Reserve this many message numbers; returns the first."""

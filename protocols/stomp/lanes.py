@@ -51,9 +51,7 @@ class Barrier:
     def waits_for(self) -> list[Lane]:
         """Lanes that hold it up: blocked, or with something parked before it. A deleted queue holds nobody up."""
         return [
-            lane
-            for lane in self.lanes
-            if not lane.queue.closed and (lane.source.blocked or lane.parked[0] is not self)
+            lane for lane in self.lanes if not lane.queue.closed and (lane.source.blocked or lane.parked[0] is not self)
         ]
 
 

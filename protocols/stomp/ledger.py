@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence as SequenceOf
+from collections.abc import Iterable, Iterator
+from collections.abc import Sequence as SequenceOf
 from typing import Final
 
 from queues import Slice, Subscription

@@ -1,4 +1,4 @@
-"""A broker that cannot start says why in one line on standard error, and ends with a code that scripts can test."""
+"""A broker that cannot start says why on standard error, and ends with a code that scripts can test."""
 
 from __future__ import annotations
 
@@ -28,13 +28,6 @@ def serve(folder: Path, *arguments: str, **variables: str) -> tuple[int, str]:
     )
     assert ended.stdout == "", "it is not ready"
     return ended.returncode, ended.stderr
-
-
-def one_line(said: str) -> str:
-    lines = said.splitlines()
-    assert len(lines) == 1, said
-    assert lines[0].startswith("sluiceway: "), said
-    return lines[0]
 
 
 def test_a_port_in_use_names_the_port(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """A world for queues without sockets, tasks or real time.
 
-`World` holds the clock and the dispatcher, cranked by hand. `FakeConsumer` takes messages like a STOMP subscription does: it
-charges a window with the subscription as the source, and settles or gives back when told to (or at once, with
+`World` holds the clock and the dispatcher, cranked by hand. `FakeConsumer` takes messages like a STOMP subscription
+does: it charges a window with the subscription as the source, and settles or gives back when told to (or at once, with
 `auto`). `Producer` sends runs as fast as it is let, in order, like one lane of a connection.
 """
 
@@ -106,6 +106,9 @@ def make_policy(**fields: object) -> QueuePolicy:
 
 
 class RunSink(Protocol):
+    @property
+    def closed(self) -> bool: ...
+
     def add(self, messages: list[Message], wire_bytes: int, source: SourceController | None) -> None: ...
 
 
@@ -234,8 +237,7 @@ class Producer(FlowResource):
         )
         self.open()
 
-    @property
-    def blocked(self) -> bool:
+    def is_blocked(self) -> bool:
         return self.source.blocked
 
     def send(self, *runs: list[Message]) -> None:
@@ -247,7 +249,7 @@ class Producer(FlowResource):
         self._pump()
 
     def _pump(self) -> None:
-        while self.outbox and not self.source.blocked:
+        while self.outbox and not self.source.blocked and not self._queue.closed:
             run = self.outbox.popleft()
             try:
                 self._queue.add(run, sum(len(message.wire) for message in run), self.source)

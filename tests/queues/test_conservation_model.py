@@ -1,10 +1,12 @@
 """Whatever happens, in whatever order: no message is lost, doubled or forgotten, and nobody waits for nothing.
 
-One machine drives a destination of two priorities with everything at once: several producers and consumers with tiny windows, groups,
-exclusive consumers, expiry, all full policies, consumers that settle within the delivery, that return, leave and die.
+One machine drives a destination of two priorities with everything at once: several producers and consumers with tiny
+windows, groups, exclusive consumers, expiry, all full policies, consumers that settle within the delivery, that return,
+leave and die.
 
-Conservation: each message is settled, expired, dropped, rejected or still there, exactly once; limiters hold exactly what is there.
-Liveness: whenever the dispatcher is idle, nothing waits that somebody with credit could have; at the end a willing consumer gets all.
+Conservation: each message is settled, expired, dropped, rejected or still there, exactly once; limiters hold exactly
+what is there. Liveness: whenever the dispatcher is idle, nothing waits that somebody with credit could have; at the end
+a willing consumer gets all.
 """
 
 from __future__ import annotations
@@ -295,7 +297,7 @@ class ConservationMachine(RuleBasedStateMachine):
         assert len(self.groups) == 0
         for lanes in self.producers:
             for lane in lanes.values():
-                assert not lane.blocked
+                assert not lane.is_blocked()
                 assert not lane.outbox
         lost = set(self.sent) - self.settled
         queues = self.queues

@@ -1,4 +1,4 @@
-"""CursoredQueue and Cursor alone: blocks, slices, returns. The whole against a plain list is in test_cursored_model.py."""
+"""CursoredQueue and Cursor alone: blocks, slices, returns. The whole against a plain list: test_cursored_model.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""CursoredQueue against a plain list, with tiny blocks: any interleaving of reading and leaving gives the same elements in the same order."""
+"""CursoredQueue against a plain list, with tiny blocks: any interleaving of reading and leaving gives the same elements
+in the same order.
+"""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def test_nothing_is_remembered_of_a_key_at_rest() -> None:
 
 
 def test_groups_that_arrive_while_plain_ones_are_handed_out_are_claimed() -> None:
-    """Regression: a settlement within the dispatch let a blocked sender in, whose grouped messages went out unclaimed."""
+    """Regression: a settlement within the dispatch let a sender in, whose grouped messages went out unclaimed."""
     world = World()
     queue = world.shared(count_max=2)
     consumer = world.consumer(auto=True)
@@ -275,9 +275,9 @@ def test_a_line_takes_back_in_order_what_came_out_of_it() -> None:
     lines.put("k", 6)
     lines.put("k", 5)
     order = []
-    while (sequence := lines.first("k")) is not None:
-        order.append(sequence)
-        lines.discard(sequence)
+    while (first := lines.first("k")) is not None:
+        order.append(first)
+        lines.discard(first)
     assert order == [2, 5, 6, 7, 8]
     assert not lines.has_line("k")
     with pytest.raises(ValueError, match="not ranked"):

@@ -183,7 +183,7 @@ class TopicMachine(RuleBasedStateMachine):
         topic = self.topic
         assert topic.is_empty
         assert topic.elements.block_count == 0
-        assert not any(producer.blocked or producer.outbox for producer in self.producers)
+        assert not any(producer.is_blocked() or producer.outbox for producer in self.producers)
         for listener in self.listeners:
             subscription = listener.subscription
             assert sum(listener.consumer.dropped_counts) + subscription.dropped_unreported_count == (

@@ -127,7 +127,7 @@ async def test_window_is_shared_by_all_destinations_of_a_subscription(stage: Sta
     await consumer.subscribe("/queue/many.*", ack="client-individual", prefetch_count="2")
     for n in range(6):
         await producer.sent(f"/queue/many.{n}", str(n))
-    got = []
+    got: list[str] = []
     while len(got) < 6:
         deliveries = await consumer.next_messages(min(2, 6 - len(got)))
         await consumer.silence()

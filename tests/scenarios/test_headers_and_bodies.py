@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.stomp.escaping import Version
+from protocols.stomp.escaping import SUPPORTED_VERSIONS, Version
 from tests.scenarios.stage import Stage
 
 Q = "/queue/work"
@@ -183,9 +183,9 @@ async def test_batches_reach_consumers_of_every_version(stage: Stage) -> None:
     """The same run is rendered for different dialects at once (topic, auto and client)."""
     producer = await stage.connect("1.2")
     consumers = []
-    for version in ("1.0", "1.1", "1.2"):
+    for version in SUPPORTED_VERSIONS:
         for ack in ("auto", "client"):
-            consumer = await stage.connect(version)  # type: ignore[arg-type]
+            consumer = await stage.connect(version)
             await consumer.subscribe("/topic/t", ack=ack)
             consumers.append(consumer)
     heads: list[dict[str, str]] = [{"plain": "1"}, {"odd": "a:b\\c\nd"}]

@@ -1,0 +1,64 @@
+"""Temporary destinations of one connection, and the names under which others reach them.
+
+A client says `/temp-queue/reply`; for everybody else that is `/remote-temp-queue/SESSION.reply`. The name is translated where the client writes it (destination, reply-to),
+and the destination lives as long as the connection. Only its owner may subscribe.
+
+Bound: as many names as a connection may have subscriptions.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocols.stomp.head import SendHead
+from protocols.stomp.hub import Hub
+from queues import Address, Destination, DestinationNameError, parse_composite
+
+LOCAL_TEMPORARY: Final = {"/temp-queue/": "/remote-temp-queue/", "/temp-topic/": "/remote-temp-topic/"}
+
+
+class TemporaryDestinations:
+    """Those of one connection, by global name."""
+
+    __slots__ = ("_hub", "_names_max", "_session_id", "_temporary")
+
+    def __init__(self, hub: Hub, session_id: str, *, names_max: int) -> None:
+        self._hub = hub
+        self._session_id = session_id
+        self._names_max = names_max
+        self._temporary: dict[str, Destination] = {}
+
+    def owns(self, address: Address) -> bool:
+        """Whether this (global) address is one of them."""
+        return address.canonical in self._temporary
+
+    def to_global(self, address: Address) -> Address:
+        """Make a local temporary name global, and see to it that the destination is there."""
+        if not address.temporary_local:
+            return address
+        for local, remote in LOCAL_TEMPORARY.items():
+            if address.canonical.startswith(local):
+                canonical = f"{remote}{self._session_id}.{address.canonical.removeprefix(local)}"
+                shared = parse_composite(canonical)[0]
+                if canonical not in self._temporary:
+                    if len(self._temporary) >= self._names_max:
+                        raise DestinationNameError(
+                            f"this connection has {len(self._temporary)} temporary destinations already: reuse them"
+                        )
+                    destination = self._temporary[canonical] = self._hub.registry.get(shared)
+                    destination.producers_count += 1  # its owner: never idle as long as this connection lives
+                return shared
+        raise AssertionError(address)
+
+    def with_global_reply_to(self, head: SendHead) -> SendHead:
+        """A reply-to that names a temporary destination of this connection, as others can use it. Raises DestinationNameError."""
+        reply_to = head.reply_to
+        if reply_to is None or not reply_to.startswith(tuple(LOCAL_TEMPORARY)):
+            return head
+        return head.with_headers({"reply-to": self.to_global(parse_composite(reply_to)[0]).canonical})
+
+    def close(self, reason: str) -> None:
+        """Delete them: the connection is gone."""
+        for destination in list(self._temporary.values()):
+            self._hub.registry.delete(destination, reason)
+        self._temporary.clear()

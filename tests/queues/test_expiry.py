@@ -1,0 +1,196 @@
+"""Messages past their date: by timer, at hand-out, when they come back; and what the policy adds."""
+
+from __future__ import annotations
+
+import pytest
+
+from queues.queue import EXPIRIES_MIN
+from tests.queues.rig import World, assert_exact, numbers
+
+
+def test_what_nobody_takes_leaves_at_its_date() -> None:
+    world = World()
+    queue = world.shared()
+    world.send(queue, 2, ttl_ms=2000)
+    world.send(queue, 2)
+    world.send(queue, 2, ttl_ms=1000)
+    world.send(queue, 2, expires_at_ms=world.now_ms + 1500)
+    for seconds, left in ((0.999, 8), (0.001, 6), (0.5, 4), (0.5, 2), (1000.0, 2)):
+        world.advance(seconds)
+        assert queue.elements.live_count == left
+        assert_exact(queue)
+    assert queue.expired_count == 6
+
+
+def test_nothing_past_its_date_is_handed_out_even_before_the_timer_ran() -> None:
+    world = World()
+    queue = world.shared()
+    consumer = world.consumer()
+    for ttl_ms in (1000, 0, 1000, 5000):
+        world.send(queue, 2, ttl_ms=ttl_ms)
+    queue.subscribe(consumer)
+    world.now_seconds += 2
+    queue.dispatch(100)
+    assert consumer.held_numbers == [2, 3, 6, 7]
+    assert queue.expired_count == 4
+    world.run()
+    assert queue.expired_count == 4
+    assert_exact(queue)
+
+
+def test_what_a_consumer_holds_at_its_date_can_be_settled() -> None:
+    world = World()
+    queue = world.shared()
+    consumer = world.consumer()
+    queue.subscribe(consumer)
+    world.send(queue, 2, ttl_ms=1000)
+    world.run()
+    world.advance(5)
+    assert queue.expired_count == 0
+    consumer.settle()
+    assert (queue.settled_count, queue.expired_count) == (2, 0)
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_what_comes_back_past_its_date_leaves_at_once(leaves: bool) -> None:
+    """Also when no consumer is there to look at it."""
+    world = World()
+    queue = world.shared()
+    consumer = world.consumer()
+    subscription = queue.subscribe(consumer)
+    world.send(queue, 2, ttl_ms=1000)
+    world.send(queue, 1)
+    world.run()
+    world.advance(5)
+    if leaves:
+        subscription.close()
+    consumer.give_back()
+    assert (queue.expired_count, queue.elements.live_count) == (2, 1)
+    assert_exact(queue)
+
+
+def test_what_came_back_in_time_leaves_at_its_date() -> None:
+    world = World()
+    queue = world.shared()
+    consumer = world.consumer()
+    subscription = queue.subscribe(consumer)
+    world.send(queue, 2, ttl_ms=1000)
+    world.run()
+    subscription.close()
+    consumer.give_back()
+    world.advance(1)
+    assert (queue.expired_count, queue.elements.live_count) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("expires_at_seconds", "ttl_ms", "max_ms", "lives_ms"),
+    [
+        (0, 0, 3000, 3000),
+        (0, 1000, 3000, 1000),
+        (0, 9000, 3000, 3000),
+        (101, 0, 3000, 1000),
+        (109, 0, 3000, 3000),
+        (109, 2000, None, 2000),
+        (101, 2000, None, 1000),
+    ],
+)
+def test_the_earliest_of_all_dates_counts(
+    expires_at_seconds: int, ttl_ms: int, max_ms: int | None, lives_ms: int
+) -> None:
+    """The clock stands at 100 s."""
+    world = World()
+    queue = world.shared(expires_max_ms=max_ms)
+    world.send(queue, 1, expires_at_ms=expires_at_seconds * 1000, ttl_ms=ttl_ms)
+    world.advance((lives_ms - 1) / 1000)
+    assert queue.elements.live_count == 1
+    world.advance(0.001)
+    assert queue.elements.live_count == 0
+
+
+def test_expiry_makes_room_for_those_that_wait() -> None:
+    world = World()
+    queue = world.shared(full="block", count_max=4)
+    world.send(queue, 4, ttl_ms=1000)
+    waiting = world.send(queue, 2)
+    consumer = world.consumer()
+    world.advance(1)
+    queue.subscribe(consumer)
+    world.run()
+    assert consumer.held_numbers == numbers(waiting)
+
+
+def test_two_queues_that_share_messages_each_keep_their_own_date() -> None:
+    """A composite destination hands the same objects to several queues."""
+    world = World()
+    short, long, forever = world.shared(expires_max_ms=1000), world.shared(expires_max_ms=5000), world.shared()
+    messages = world.messages(2)
+    for queue in (short, long, forever):
+        queue.add(messages, 16, None)
+        world.send(queue, 1, ttl_ms=9000)
+    world.advance(1)
+    assert [queue.elements.live_count for queue in (short, long, forever)] == [0, 3, 3]
+    world.advance(4)
+    assert [queue.elements.live_count for queue in (short, long, forever)] == [0, 0, 3]
+    consumer = world.consumer()
+    forever.subscribe(consumer)
+    world.run()
+    assert len(consumer.held) == 3
+
+
+def test_dates_of_what_was_consumed_in_time_are_not_kept() -> None:
+    """An hour to live and a thousand runs a second must not pile up a list of dates."""
+    world = World()
+    queue = world.shared()
+    consumer = world.consumer(auto=True)
+    stuck = world.consumer(1)
+    queue.subscribe(stuck)
+    world.send(queue, 1, ttl_ms=3_600_000)
+    world.run()
+    queue.subscribe(consumer)
+    for _ in range(20 * EXPIRIES_MIN):
+        world.send(queue, 1, ttl_ms=3_600_000)
+        world.run()
+    assert len(queue._expiries) <= EXPIRIES_MIN + 1
+    stuck.give_back()
+    world.run()
+    assert len(consumer.deliveries) + len(stuck.deliveries) == 20 * EXPIRIES_MIN + 2
+
+
+def test_each_topic_subscriber_skips_what_is_past_its_date() -> None:
+    world = World()
+    topic = world.topic()
+    quick, slow = world.consumer(auto=True), world.consumer(1)
+    topic.subscribe(quick)
+    topic.subscribe(slow)
+    world.send(topic, 3, ttl_ms=1000)
+    world.send(topic, 2)
+    world.run()
+    world.advance(2)
+    slow.settle()
+    world.run()
+    slow.settle()
+    world.run()
+    slow.settle()
+    assert quick.numbers == [0, 1, 2, 3, 4]
+    assert slow.numbers == [0, 3, 4]
+    assert topic.expired_count == 2
+    assert topic.is_empty
+    assert_exact(topic)
+
+
+def test_a_topic_where_all_that_waits_expires_lets_its_sender_go() -> None:
+    world = World()
+    topic = world.topic(count_max=4)
+    consumer = world.consumer(1)
+    topic.subscribe(consumer)
+    world.send(topic, 1)
+    world.run()
+    world.send(topic, 4, ttl_ms=1000)
+    world.send(topic, 2)
+    world.now_seconds += 2
+    consumer.settle()
+    world.run()
+    consumer.settle()
+    world.run()
+    assert consumer.numbers == [0, 5, 6]
+    assert topic.lead.limiter.used_bytes == 0

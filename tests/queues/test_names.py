@@ -1,0 +1,105 @@
+"""The grammar of destination names."""
+
+from __future__ import annotations
+
+import pytest
+
+from queues import Address, DestinationNameError, Kind, parse, parse_composite
+
+Q, T = Kind.QUEUE, Kind.TOPIC
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/queue/a", Address("/queue/a", Q)),
+        ("a", Address("/queue/a", Q)),
+        ("a.b/c", Address("/queue/a.b/c", Q)),
+        ("/topic/a.b", Address("/topic/a.b", T)),
+        ("/temp-queue/x", Address("/temp-queue/x", Q, temporary_local=True)),
+        ("/temp-topic/x", Address("/temp-topic/x", T, temporary_local=True)),
+        ("/remote-temp-queue/s1/x", Address("/remote-temp-queue/s1/x", Q, temporary_global=True)),
+        ("/remote-temp-topic/s1/x", Address("/remote-temp-topic/s1/x", T, temporary_global=True)),
+        ("/queue/a.*", Address("/queue/a.*", Q, wildcard=True)),
+        ("/topic/*.b", Address("/topic/*.b", T, wildcard=True)),
+        ("/topic/>", Address("/topic/>", T, wildcard=True)),
+        ("a.>", Address("/queue/a.>", Q, wildcard=True)),
+        ("/queue/a*b", Address("/queue/a*b", Q)),
+        ("/queue/a>", Address("/queue/a>", Q)),
+        ("/exchange/logs/x", Address("/exchange/logs/x", Q)),
+        ("/queues/a", Address("/queues/a", Q)),
+        ("/", Address("/", Q)),
+        ("/queue/größe", Address("/queue/größe", Q)),
+        ("q" * 1024, Address("/queue/" + "q" * 1024, Q)),
+    ],
+)
+def test_a_name_is_understood(text: str, expected: Address) -> None:
+    assert parse(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the destination is empty"),
+        ("  ", "the destination is empty"),
+        ("q" * 1025, "1025 characters long, at most 1024"),
+        ("/queue/", "has no name after '/queue/'"),
+        ("/topic", "has no name: write /topic/NAME"),
+        ("/queue/a\nb", "control characters"),
+        ("/queue/\x00", "control characters"),
+        ("/log/a", "this version has no logs yet"),
+        ("/queue/>.a", "must be the last level"),
+        ("a.>/b", "must be the last level"),
+        ("/temp-queue/*", "wildcards are not for temporary destinations"),
+        ("/remote-temp-queue/>", "wildcards are not for temporary destinations"),
+    ],
+)
+def test_a_name_that_cannot_be_is_refused_with_the_reason(text: str, message: str) -> None:
+    with pytest.raises(DestinationNameError, match=message):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "expected"),
+    [
+        ("/queue/*", "/queue/a", True),
+        ("/queue/*", "/queue/a.b", False),
+        ("/queue/*", "/topic/a", False),
+        ("/queue/*.b", "/queue/a.b", True),
+        ("/queue/*.b", "/queue/a/b", False),
+        ("/queue/a.*.c", "/queue/a.b.c", True),
+        ("/queue/a.*.c", "/queue/a.b.d", False),
+        ("/queue/a.>", "/queue/a.b", True),
+        ("/queue/a.>", "/queue/a.b.c/d", True),
+        ("/queue/a.>", "/queue/a", False),
+        ("/queue/>", "/queue/a.b.c", True),
+        ("/topic/prices.*", "/topic/prices.(x)", True),
+        ("/topic/p+.*", "/topic/pp.x", False),
+        ("/>", "/exchange/a", True),
+        ("/>", "/queue/a", False),
+        ("/*/a", "/topic/a", False),
+        ("/>", "/remote-temp-queue/s1/x", False),
+        ("/queue/a", "/queue/a", True),
+        ("/queue/a", "/queue/b", False),
+    ],
+)
+def test_wildcards_cover_names_of_their_kind(pattern: str, name: str, expected: bool) -> None:
+    assert parse(pattern).matches(name) is expected
+
+
+def test_a_composite_is_all_its_parts_once() -> None:
+    assert parse_composite("/queue/a") == (parse("/queue/a"),)
+    assert parse_composite("/queue/a, /topic/b,a,c") == (parse("/queue/a"), parse("/topic/b"), parse("c"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,", "the destination is empty"),
+        ("a,/topic/", "has no name"),
+        (",".join(f"q{n}" for n in range(101)), "names 101 destinations, at most 100"),
+    ],
+)
+def test_a_composite_with_a_wrong_part_is_refused(text: str, message: str) -> None:
+    with pytest.raises(DestinationNameError, match=message):
+        parse_composite(text)

@@ -1,0 +1,101 @@
+"""The broker stops in good order: everybody is told, what was written is delivered, nobody can hold it up for ever."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from protocols.stomp.escaping import Version
+from tests.scenarios.stage import Stage
+
+Q = "/queue/work"
+
+
+async def test_every_client_is_told(stage: Stage, version: Version) -> None:
+    clients = [await stage.connect(version) for _ in range(3)]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stage.broker.stop)
+        for client in clients:
+            error = await client.expect_error("shutting down")
+            assert b"Connect again" in error.body
+    assert not stage.broker.connections
+
+
+async def test_what_was_delivered_can_be_read(stage: Stage, version: Version) -> None:
+    """Also what waited for the client to read on; the ERROR comes last."""
+    consumer, producer = await stage.connect(version), await stage.connect(version)
+    await consumer.subscribe(Q)
+    for n in range(10):
+        await producer.sent(Q, str(n).ljust(20_000))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stage.broker.stop)
+        await consumer.expect_error("shutting down")
+        await producer.expect_error("shutting down")
+    assert [d.text.strip() for d in consumer.messages] == [str(n) for n in range(10)]
+    assert consumer.received[-1].command == "ERROR"
+
+
+async def test_client_that_does_not_read_is_cut(stage: Stage) -> None:
+    consumer, producer = await stage.connect(), await stage.connect()
+    await consumer.subscribe(Q)
+    for _ in range(10):
+        await producer.sent(Q, "x" * 20_000)
+    await stage.broker.stop()
+    assert trio.current_time() < 3
+    assert not stage.broker.connections
+
+
+async def test_deadline_cuts_who_lingers() -> None:
+    """`shutdown_seconds` holds whatever clients do."""
+    async with Stage(shutdown_seconds=0.5, linger_seconds=30.0) as stage:
+        await stage.connect()
+        began = trio.current_time()
+        await stage.broker.stop()
+        assert trio.current_time() - began == pytest.approx(0.5, abs=0.1)
+
+
+async def test_no_new_connections_are_taken(stage: Stage) -> None:
+    addresses = stage.broker.addresses
+    assert addresses
+    await stage.broker.stop()
+    for address in addresses:
+        host, port = address.split(":")
+        with pytest.raises(OSError):
+            await trio.open_tcp_stream(host, int(port))
+
+
+async def test_stranger_is_told_as_well(stage: Stage) -> None:
+    client = stage.stranger()
+    await client.send_raw(client.machine.connect("x")[:5])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stage.broker.stop)
+        await client.expect_error("shutting down")
+
+
+async def test_connections_that_wait_in_every_way_end(version: Version) -> None:
+    """Blocked on a queue, with a full stash, with an open transaction, with a waiting COMMIT."""
+    async with Stage({Q: {"full": "block", "count_max": 10}}, stash_bytes_max=5_000) as stage:
+        clients = [await stage.connect(version) for _ in range(4)]
+        blocked, full, open_one, committing = clients
+        await blocked.send_all(Q, range(30))
+        await open_one.request("BEGIN", {"transaction": "t"})
+        await open_one.sent(Q, "x", transaction="t")
+        await committing.request("BEGIN", {"transaction": "t"})
+        await committing.sent(Q, "x", transaction="t")
+        await committing.frame("COMMIT", {"transaction": "t", "receipt": "r"})
+        async with trio.open_nursery() as nursery:
+            await full.stream.send_all(full.encode("SEND", {"destination": Q}, b"x" * 1_000) * 50)
+            await trio.sleep(1)
+            nursery.start_soon(stage.broker.stop)
+            for client in clients:
+                await client.expect_error("shutting down")
+        assert not stage.broker.connections
+
+
+async def test_second_stop_waits_for_the_first(stage: Stage) -> None:
+    client = await stage.connect()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stage.broker.stop)
+        nursery.start_soon(stage.broker.stop)
+        await client.expect_error("shutting down")
+    assert not stage.broker.connections
