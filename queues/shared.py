@@ -106,8 +106,9 @@ class SharedQueue(ConsumedQueue):
     # ------------------------------------------------------------------ dispatch
 
     def dispatch(self, budget: int) -> bool:
-        if self._grouped:
-            return self._dispatch_grouped(budget)
+        return self._dispatch_grouped(budget) if self._grouped else self._dispatch_plain(budget)
+
+    def _dispatch_plain(self, budget: int) -> bool:
         ring = self._ring
         cursor = self._cursor
         share_count = turns_left = 0

@@ -4,8 +4,9 @@ A *lane* is one flow of the connection: to one queue (a destination at one prior
 else on the connection goes on. What is parked is charged to the *stash*, whose limit decides whether the connection may be read from at all.
 Runs of a lane are parked and sent on in order.
 
-A *route* says for one head which lanes it goes to (several for a composite) and how the head must read there. Routes are kept by head object,
-which the parser shares between all SENDs with the same header block, so the common case is one dictionary look-up per batch.
+A *route* says for one head which lanes it goes to (several for a composite) and how the head must read there. The plain case, one lane and nothing
+to be rewritten, is one look-up by destination and priority; other routes are kept by head object, which the parser shares between
+SENDs with the same header block.
 
 Bounds: ROUTES_MAX, LANES_MAX (the longest unused lane goes), the stash's limiter.
 """
@@ -20,6 +21,7 @@ import attrs
 
 from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
 from protocols.stomp.head import SendHead
+from protocols.stomp.temporary import LOCAL_PREFIXES
 from queues import Destination, MessageQueue
 
 ROUTES_MAX: Final = 1024
@@ -77,6 +79,8 @@ class Route:
     """Lanes for one head, each with the head as it reads there."""
 
     targets: tuple[tuple[SendHead, Lane], ...]
+    plain: bool = False
+    """One lane, and the head goes there as it came: then all heads with this destination and priority share the lane."""
 
     @property
     def is_stale(self) -> bool:
@@ -105,6 +109,7 @@ class Lanes(FlowResource):
         self._on_stash_relieved = on_stash_relieved
         self._lanes: OrderedDict[int, Lane] = OrderedDict()
         self._routes: dict[SendHead, Route] = {}
+        self._plain: dict[tuple[str, int], Lane] = {}
         self.stash: FlowController[None] = FlowController(
             self, Flow(f"stash of {name}"), SizeLimiter(stash_bytes_max, clock=clock), accept=_never, clock=clock
         )
@@ -131,17 +136,37 @@ class Lanes(FlowResource):
 
     def route(self, head: SendHead) -> Route | None:
         """The route made for this head before, unless it went stale."""
+        lane = self.plain_lane(head)
+        if lane is not None:
+            return Route(((head, lane),), plain=True)
         route = self._routes.get(head)
         if route is not None and route.is_stale:
             self._forget_stale()
             return None
         return route
 
+    def plain_lane(self, head: SendHead) -> Lane | None:
+        """The lane of a head that goes to one queue as it came, if one was made before. The hot path of every SEND."""
+        lane = self._plain.get((head.destination, head.priority))
+        if lane is None or head.delay_ms or (head.reply_to is not None and head.reply_to.startswith(LOCAL_PREFIXES)):
+            return None
+        if lane.queue.closed:
+            self._forget_stale()
+            return None
+        return lane
+
     def keep_route(self, head: SendHead, route: Route) -> None:
-        """Remember it for SENDs with the same head."""
-        if len(self._routes) >= ROUTES_MAX:
-            self._routes.clear()
-        self._routes[head] = route
+        """Remember it for SENDs with the same head; a plain one for all to the same destination at the same priority."""
+        if len(self._routes) + len(self._plain) >= ROUTES_MAX:
+            self._forget_routes()
+        if route.plain:
+            self._plain[head.destination, head.priority] = route.targets[0][1]
+        else:
+            self._routes[head] = route
+
+    def _forget_routes(self) -> None:
+        self._routes.clear()
+        self._plain.clear()
 
     def lane(self, destination: Destination, queue: MessageQueue) -> Lane:
         """The lane to this queue, made if need be."""
@@ -162,11 +187,12 @@ class Lanes(FlowResource):
         for key, lane in self._lanes.items():
             if not lane.must_wait:
                 self._drop(key, lane)
-                self._routes.clear()
+                self._forget_routes()
                 return
 
     def _forget_stale(self) -> None:
         self._routes = {head: route for head, route in self._routes.items() if not route.is_stale}
+        self._plain = {name: lane for name, lane in self._plain.items() if not lane.queue.closed}
         for key, lane in list(self._lanes.items()):
             if lane.queue.closed and not lane.parked:  # what is parked is still owed its receipts: `unpark` comes by
                 self._drop(key, lane)
@@ -235,7 +261,7 @@ class Lanes(FlowResource):
 
     def close_lanes(self) -> None:
         """Nothing is parked any more and nothing will be sent: let all lanes go."""
-        self._routes.clear()
+        self._forget_routes()
         for key, lane in list(self._lanes.items()):
             self._drop(key, lane)
         self.close()

@@ -1,5 +1,6 @@
 """SENDs of one connection: to which queues they go, at once or by way of the stash.
 
+Consecutive SENDs to one queue are given to it together, however their headers differ, as long as the queue need not look at them one by one.
 A composite is one message per destination, each with its own `destination` header. A SEND to `/sluiceway/…` is a request to the broker itself, answered in JSON
 to its `reply-to`. Checklist b28-b30.
 """
@@ -33,7 +34,19 @@ ADMIN_PREFIX: Final = "/sluiceway/"
 class Sender:
     """Routes SENDs and publishes them."""
 
-    __slots__ = ("_fail", "_hub", "_limits", "_replies", "_temporary", "_unsettled", "lanes")
+    __slots__ = (
+        "_batch",
+        "_batch_bytes",
+        "_batch_lane",
+        "_batch_receipts",
+        "_fail",
+        "_hub",
+        "_limits",
+        "_replies",
+        "_temporary",
+        "_unsettled",
+        "lanes",
+    )
 
     def __init__(
         self,
@@ -54,23 +67,56 @@ class Sender:
         self._replies = replies
         self._unsettled = unsettled
         self._fail = fail
+        self._batch_lane: Lane | None = None
+        self._batch: list[Message] = []
+        self._batch_bytes = 0
+        self._batch_receipts: list[str] | None = None
 
     def route(self, run: SendRun) -> Route | None:
         """Where a run goes. None: it was dealt with here (a request to the broker, a temporary destination that is gone). Raises ProtocolError."""
         return self.lanes.route(run.head) or self._make_route(run)
 
     def send(self, run: SendRun) -> None:
+        """Publish these SENDs or park them. May put them off until `flush`, to give a queue many at once. Raises ProtocolError."""
         head = run.head
+        lane = self.lanes.plain_lane(head)
+        if lane is None or lane.must_wait or head.group is not None or head.expires_at_ms or head.ttl_ms:
+            self.flush()
+            self._send_apart(run)
+            return
+        receipts = run.receipts
+        if lane is not self._batch_lane or (receipts is None) is not (self._batch_receipts is None):
+            self.flush()
+            self._batch_lane = lane
+            self._batch_receipts = None if receipts is None else []
+        wires = run.wires
+        number = self._hub.take_numbers(len(wires))
+        self._batch += [Message(head, wire, n) for n, wire in enumerate(wires, number)]
+        self._batch_bytes += run.size_bytes
+        if receipts is not None and self._batch_receipts is not None:
+            self._batch_receipts += receipts
+
+    def flush(self) -> None:
+        """Publish what `send` put off: due before any other frame takes effect, and when all frames of a read have. Raises ProtocolError."""
+        lane = self._batch_lane
+        if lane is not None:
+            messages, size_bytes, receipts = self._batch, self._batch_bytes, self._batch_receipts
+            self._batch_lane = self._batch_receipts = None
+            self._batch = []
+            self._batch_bytes = 0
+            self._add(lane, messages, size_bytes, receipts)
+
+    def _send_apart(self, run: SendRun) -> None:
         route = self.route(run)
         if route is None:
             return
         targets = route.targets
         if len(targets) == 1 and not targets[0][1].must_wait:
             forwarded, lane = targets[0]
-            if forwarded is head:
-                self.publish(lane, head, run.wires, run.size_bytes, run.receipts)
+            if forwarded is run.head:
+                self.publish(lane, forwarded, run.wires, run.size_bytes, run.receipts)
             else:
-                wires = self.rewrite(head, forwarded, run.wires)
+                wires = self.rewrite(run.head, forwarded, run.wires)
                 self.publish(lane, forwarded, wires, sum(map(len, wires)), run.receipts)
             return
         self._send_to_some(run, route)
@@ -113,7 +159,9 @@ class Sender:
     ) -> None:
         """Put a run into its queue. Raises ProtocolError if the queue refuses it."""
         number = self._hub.take_numbers(len(wires))
-        messages = [Message(head, wire, n) for n, wire in enumerate(wires, number)]
+        self._add(lane, [Message(head, wire, n) for n, wire in enumerate(wires, number)], size_bytes, receipt_ids)
+
+    def _add(self, lane: Lane, messages: list[Message], size_bytes: int, receipt_ids: list[str] | None) -> None:
         try:
             lane.queue.add(messages, size_bytes, lane.source)
         except QueueFullError:
@@ -167,7 +215,7 @@ class Sender:
         if not targets:
             self._replies.receipts(run.receipts)
             return None
-        route = Route(tuple(targets))
+        route = Route(tuple(targets), plain=len(targets) == 1 and targets[0][0] is head)
         self.lanes.keep_route(head, route)
         return route
 

@@ -179,15 +179,16 @@ class Session:
         while True:
             events = self._machine.receive_data(data)
             accepted = False
-            for event in events:
-                if self.ending is not None:
-                    return
-                accepted = isinstance(event, Connect)
-                try:
+            try:
+                for event in events:
+                    if self.ending is not None:
+                        return
+                    accepted = isinstance(event, Connect)
                     self._take(event)
-                except ProtocolError as error:
-                    self.fail(error)
-                    return
+                self._sender.flush()
+            except ProtocolError as error:
+                self.fail(error)
+                return
             if not accepted or self.ending is not None:
                 return
             data = b""  # what was pipelined behind CONNECT can be parsed now
@@ -258,9 +259,12 @@ class Session:
             self.totals.messages_in_count += len(event.wires)
             if event.head.transaction is None:
                 self._sender.send(event)
-            else:
-                self._committer.send(event)
-        elif isinstance(event, AckRun):
+                return
+            self._sender.flush()
+            self._committer.send(event)
+            return
+        self._sender.flush()
+        if isinstance(event, AckRun):
             self.totals.frames_in_count += len(event.tokens)
             self.subscriptions.ack_run(event)
         elif isinstance(event, Frame):

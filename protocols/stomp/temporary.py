@@ -16,6 +16,8 @@ from queues import Address, Destination, DestinationNameError, parse_composite
 
 LOCAL_TEMPORARY: Final = {"/temp-queue/": "/remote-temp-queue/", "/temp-topic/": "/remote-temp-topic/"}
 
+LOCAL_PREFIXES: Final = tuple(LOCAL_TEMPORARY)
+
 
 class TemporaryDestinations:
     """Those of one connection, by global name."""
@@ -53,7 +55,7 @@ class TemporaryDestinations:
     def with_global_reply_to(self, head: SendHead) -> SendHead:
         """A reply-to that names a temporary destination of this connection, as others can use it. Raises DestinationNameError."""
         reply_to = head.reply_to
-        if reply_to is None or not reply_to.startswith(tuple(LOCAL_TEMPORARY)):
+        if reply_to is None or not reply_to.startswith(LOCAL_PREFIXES):
             return head
         return head.with_headers({"reply-to": self.to_global(parse_composite(reply_to)[0]).canonical})
 

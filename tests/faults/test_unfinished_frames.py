@@ -13,7 +13,13 @@ def test_who_never_sends_a_whole_connect_is_closed(start_broker: StartBroker, br
     broker = start_broker(connect_timeout_seconds=0.2)
     address = (broker.host, broker.port)
     with Bystander(address) as bystander:
-        for wire in (b"", b"\n\n", b"CONNECT\naccept-version:1.2\nho", b"EHLO mail.example.org\r\n", b"*1\r\n$4\r\nPING\r\n"):
+        for wire in (
+            b"",
+            b"\n\n",
+            b"CONNECT\naccept-version:1.2\nho",
+            b"EHLO mail.example.org\r\n",
+            b"*1\r\n$4\r\nPING\r\n",
+        ):
             with RawClient(address) as client:
                 client.send(wire)
                 assert "no CONNECT within 0.2 seconds" in client.frames_to_end()[0]["message"]

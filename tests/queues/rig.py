@@ -129,8 +129,16 @@ class Delivery:
 class FakeConsumer(FlowResource):
     """Takes what it has credit for, and remembers it."""
 
-    def __init__(self, world: World, window: int | None, size_bytes: int | None, *, auto: bool = False) -> None:
-        """`auto`: settles each slice within `deliver`."""
+    def __init__(
+        self,
+        world: World,
+        window: int | None,
+        size_bytes: int | None,
+        *,
+        auto: bool = False,
+        modest: bool = False,
+    ) -> None:
+        """`auto`: settles each slice within `deliver`. `modest`: never asks for more than one at a time."""
         super().__init__(f"consumer {len(world.manager.resources)}", "subscription", world.manager)
         self.window: FlowController[None] = FlowController(
             self,
@@ -141,6 +149,7 @@ class FakeConsumer(FlowResource):
             counts_memory=False,
         )
         self.auto = auto
+        self.modest = modest
         self.deliveries: list[Delivery] = []
         self.held: list[Delivery] = []
         self.slices: list[Slice] = []
@@ -158,7 +167,9 @@ class FakeConsumer(FlowResource):
     def room(self, *, express: bool) -> tuple[int, int]:
         limiter = self.window.limiter
         assert isinstance(limiter, WindowLimiter)
-        return (0, 0) if limiter.throttled else (limiter.room_count(), limiter.room_bytes())
+        if limiter.throttled:
+            return 0, 0
+        return 1 if self.modest else limiter.room_count(), limiter.room_bytes()
 
     def wait(self, subscription: Subscription) -> None:
         self.window.charge(0, 0, subscription.source)

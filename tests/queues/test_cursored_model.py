@@ -257,4 +257,4 @@ class TrackingMachine(_Small):
 
 TestConsuming = ConsumingMachine.TestCase
 TestTracking = TrackingMachine.TestCase
-TestConsuming.settings = TestTracking.settings = settings(max_examples=150, stateful_step_count=40)
+TestConsuming.settings = TestTracking.settings = settings(max_examples=100, stateful_step_count=40)

@@ -295,7 +295,7 @@ async def play(policy: dict[str, Any], everybodys_habits: list[Habits], script: 
         await play.close_the_books()
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(
     policy=st.sampled_from(POLICIES),
     everybodys_habits=st.lists(habits, min_size=len(EVERYBODY), max_size=len(EVERYBODY)),

@@ -1,0 +1,1 @@
+"""The examples run, and the documents tell the truth."""

@@ -1,0 +1,83 @@
+"""Every example runs as it stands, and the demonstration proves what it claims."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.house.sources import ROOT
+
+EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem not in ("__init__", "demo"))
+SECONDS_MAX = 100.0
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SLUICEWAY_")}
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example_runs(name: str) -> None:
+    done = run(f"examples.{name}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout
+    assert not done.stderr
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(120)
+def test_the_demonstration_passes_its_own_verdict(tmp_path: Path) -> None:
+    """Without a terminal: plain lines, the quick way."""
+    done = run("examples.demo", "--quick", "--data", str(tmp_path / "demo"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Verdict: passed, 16 of 16 checks met" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(120)
+def test_an_interrupted_demonstration_stops_its_broker(tmp_path: Path) -> None:
+    data_dir = tmp_path / "demo"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "examples.demo", "--data", str(data_dir)],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    while "Act 1" not in process.stdout.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _out, said = process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode == 130
+    assert "the broker was stopped" in said
+    assert '"broker stops"' in (data_dir / "broker.log").read_text()
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(120)
+def test_the_demonstration_fails_without_a_broker(tmp_path: Path) -> None:
+    """A broken configuration stands for all that can keep it from starting."""
+    file = tmp_path / "not-a-folder"
+    file.write_text("")
+    done = run("examples.demo", "--quick", "--data", str(file / "demo"))
+    assert done.returncode != 0
+    assert "Verdict: passed" not in done.stdout

@@ -1,0 +1,110 @@
+"""What the README and the documents say is so."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from protocols.stomp.limits import StompLimits
+from queues.policy import FULL_ACTIONS
+from sluiceway.cli.exits import Exit
+from tests.examples.pages import PAGES, anchors, blocks, links
+from tests.examples.session import Session, shows
+from tests.house.sources import ROOT, modules
+
+STOMP_PAGE = ROOT / "docs" / "stomp.md"
+README_LINES_MAX = 200
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if any(b.kind in ("session", "server") for b in blocks(p))], ids=lambda p: p.name
+)
+def test_shell_sessions_run_as_printed(page: Path, tmp_path: Path) -> None:
+    with Session(tmp_path) as session:
+        for block in blocks(page):
+            session.play(block)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_in_pages_compiles(page: Path) -> None:
+    """Also what no session runs."""
+    for text in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        compile(text, str(page), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = []
+    for link in links(page):
+        path, _hash, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert not broken, f"{page.name}: {', '.join(broken)}"
+
+
+def test_the_readme_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < README_LINES_MAX
+
+
+def error_codes() -> Iterator[str]:
+    """The codes of all ERRORs that the broker can send to a client, as they stand in the code."""
+    for path in modules("protocols", "sluiceway"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            at = {"ProtocolError": 0, "_send_error": 2}.get(name)
+            if at is not None and len(node.args) > at and isinstance(node.args[at], ast.Constant):
+                yield str(ast.literal_eval(node.args[at]))
+            elif name == "whole_number" and isinstance(node.args[1], ast.Constant):
+                yield f"bad-{ast.literal_eval(node.args[1])}"
+
+
+def test_the_stomp_page_knows_every_error_code_and_no_other() -> None:
+    section = STOMP_PAGE.read_text(encoding="utf-8").partition("## Errors")[2]
+    cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    written = {code for cell in cells for code in re.findall(r"`([^`]+)`", cell)}
+    # Headers whose names are in a table of the code, and one that is an inner name of `credit: MESSAGES,BYTES`.
+    indirect = {"bad-delay", "bad-AMQ_SCHEDULED_DELAY", "bad-x-delay"}
+    assert written - indirect == set(error_codes()) - {"bad-credit bytes"}
+
+
+def test_the_stomp_page_names_real_limits() -> None:
+    known = {name for name in dir(StompLimits()) if not name.startswith("_")}
+    known |= {"auto_delete_seconds", "destinations_max", "prefetch_count", "prefetch_bytes"}
+    written = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", STOMP_PAGE.read_text(encoding="utf-8")))
+    assert written <= known
+
+
+def test_every_full_action_is_explained() -> None:
+    page = (ROOT / "docs" / "flow-control.md").read_text(encoding="utf-8")
+    assert all(f"| `{action}`" in page for action in FULL_ACTIONS)
+
+
+def test_every_exit_code_is_documented() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    assert all(f"| {int(code)} | " in page for code in Exit)
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "same"),
+    [
+        ("up 4 s, 105.6 KiB held\n", "up 12 min, 3 B held\n", True),
+        ("a\nb\nc\n", "a\n...\n", True),
+        ("a\n", "a\n...\n", True),
+        ("b\na\n", "a\n...\n", False),
+        ("message-id: 9017be99-1\n", "message-id: ...\n", True),
+        ("2 flows wait\n", "2 flows wait for me\n", False),
+        ("", "", True),
+        ("something\n", "", False),
+    ],
+)
+def test_output_is_compared_with_numbers_masked(actual: str, expected: str, same: bool) -> None:
+    assert shows(actual, expected) is same

@@ -1,0 +1,106 @@
+"""The pytest plugin, as a project that has Sluiceway installed sees it."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester) -> pytest.Pytester:
+    """An empty project. The plugin comes by its entry point where Sluiceway is installed, else by name."""
+    registered = {entry.value for entry in metadata.entry_points(group="pytest11")}
+    if "sluiceway.testing" not in registered:
+        pytester.plugins.append("sluiceway.testing")
+    return pytester
+
+
+def run(project: pytest.Pytester, code: str, *arguments: str) -> pytest.RunResult:
+    """In a process of its own, with every warning an error."""
+    project.makepyfile(code)
+    named = [argument for plugin in project.plugins for argument in ("-p", str(plugin))]
+    project.plugins.clear()
+    return project.runpytest_subprocess("-W", "error", *named, *arguments, timeout=60)
+
+
+def test_a_test_gets_a_running_broker_of_its_own(project: pytest.Pytester) -> None:
+    """On another port and with another data folder than the next test's; nothing is registered by hand."""
+    result = run(
+        project,
+        """
+        import socket
+        import stomp
+
+        ports = set()
+
+        def talk(broker):
+            connection = stomp.Connection([(broker.host, broker.port)])
+            connection.connect("any", "body", wait=True)
+            connection.disconnect()
+            assert broker.report()["destinations"] == []
+            assert broker.port not in ports
+            ports.add(broker.port)
+
+        def test_one(sluiceway_broker, tmp_path):
+            talk(sluiceway_broker)
+            assert sluiceway_broker.config.broker.data_dir.is_relative_to(tmp_path)
+            assert sluiceway_broker.url.startswith("stomp://127.0.0.1:")
+
+        def test_other(sluiceway_broker):
+            talk(sluiceway_broker)
+        """,
+        "-s",
+    )
+    result.assert_outcomes(passed=2)
+    result.stdout.no_fnmatch_line("*broker ready*")
+    result.stderr.no_fnmatch_line("*broker ready*")
+
+
+def test_the_configuration_can_be_overridden(project: pytest.Pytester) -> None:
+    result = run(
+        project,
+        """
+        import attrs
+        import pytest
+        import stomp
+        from sluiceway.config import SecurityConfig
+
+        @pytest.fixture
+        def sluiceway_config(sluiceway_config):
+            return attrs.evolve(sluiceway_config, security=SecurityConfig(users={"ann": "secret"}))
+
+        def test_login(sluiceway_broker):
+            address = [(sluiceway_broker.host, sluiceway_broker.port)]
+            connection = stomp.Connection(address)
+            connection.connect("ann", "secret", wait=True)
+            connection.disconnect()
+            with pytest.raises(stomp.exception.ConnectFailedException):
+                stomp.Connection(address).connect("ann", "wrong", wait=True)
+        """,
+    )
+    result.assert_outcomes(passed=1)
+
+
+def test_a_project_that_does_not_use_it_pays_nothing(project: pytest.Pytester) -> None:
+    """The broker and trio are imported when the first test asks, not with every run of pytest."""
+    result = run(
+        project,
+        """
+        import sys
+
+        def test_nothing():
+            assert "sluiceway.broker" not in sys.modules
+            assert "protocols" not in sys.modules
+        """,
+        "-p",
+        "no:trio",
+    )
+    result.assert_outcomes(passed=1)
+
+
+def test_the_fixtures_explain_themselves(project: pytest.Pytester) -> None:
+    result = run(project, "def test_nothing(): pass", "--fixtures")
+    result.stdout.fnmatch_lines(["*sluiceway_broker*", "*A running broker*"])
