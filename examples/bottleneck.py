@@ -19,6 +19,7 @@ from sluiceway.config import DestinationPolicy
 from sluiceway.embedded import embedded_config
 
 MESSAGES = 2_000
+PREFETCH = 50
 
 
 class Rester(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py ships no types
@@ -51,7 +52,9 @@ def main() -> None:
         consumer = stomp.Connection12([(broker.host, broker.port)])
         consumer.set_listener("rester", rester)
         consumer.connect(wait=True)
-        consumer.subscribe("/queue/orders", id="billing", ack="client-individual", headers={"prefetch-count": "100"})
+        consumer.subscribe(
+            "/queue/orders", id="billing", ack="client-individual", headers={"prefetch-count": str(PREFETCH)}
+        )
 
         producer = stomp.Connection12([(broker.host, broker.port)])
         producer.connect(wait=True)
@@ -59,7 +62,7 @@ def main() -> None:
         sending = threading.Thread(target=lambda: [producer.send("/queue/orders", body) for _ in range(MESSAGES)])
         sending.start()
 
-        wait_until(lambda: bool(broker.report()["bottlenecks"]) and len(rester.acks) == 100)
+        wait_until(lambda: bool(broker.report()["bottlenecks"]) and len(rester.acks) == PREFETCH)
         worst = broker.report()["bottlenecks"][0]
         assert worst["sink"].startswith("subscription billing"), worst["words"]
         print("while it rests:", worst["sink"].split(" of ")[0], "holds up", worst["waiting_count"], "flows")

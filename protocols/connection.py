@@ -88,6 +88,10 @@ class Connection:
             self._stream.close()
             self._log_end()
 
+    def abandon(self) -> None:
+        """Close the stream when trio has ended already: nothing can be served any more."""
+        self._stream.abandon()
+
     async def _read_loop(self) -> None:
         session, stream = self.session, self._stream
         size = READ_BYTES_MIN

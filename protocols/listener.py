@@ -211,3 +211,8 @@ class Listener:
         self._closed = True
         trio.lowlevel.notify_closing(self._socket)
         self._socket.close()
+
+    def abandon(self) -> None:
+        """Give the port back when trio has ended already, of whatever cause."""
+        self._closed = True
+        self._socket.close()

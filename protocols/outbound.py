@@ -1,11 +1,13 @@
 """What waits to be written to one connection: a flow resource of its own, shared by all that write there.
 
-Messages, receipts and heart-beats are appended; once per dispatch turn everything goes out in one write. When the kernel takes less than all, the rest waits
-and whoever delivers messages here is blocked at the limit, until half of it has drained. Control frames (receipts, ERROR) are never refused; how
-many bytes of them wait is what the session looks at before it reads more from a peer that does not read.
+Messages, receipts and heart-beats are appended; once per dispatch turn everything goes out in one write. When the
+kernel takes less than all, the rest waits and whoever delivers messages here is blocked at the limit, until half of it
+has drained. Control frames (receipts, ERROR) are never refused; how many bytes of them wait is what the session looks
+at before it reads more from a peer that does not read.
 
-A *mark* is a callback that runs when the kernel has taken everything appended before it: that is when a message with ack `auto` is settled. If the
-connection dies first, the marks that never ran are handed back, so that those messages come again.
+A *mark* is a callback that runs when the kernel has taken everything appended before it: that is when a message with
+ack `auto` is settled. If the connection dies first, the marks that never ran are handed back, so that those messages
+come again.
 
 Pure: `write` is passed in: it takes pieces of bytes, must not block, and returns how many bytes were taken in all.
 """
@@ -102,7 +104,9 @@ class Outbound(FlowResource):
     def send_messages(
         self, parts: Iterable[bytes], size_bytes: int, source: SourceController, mark: Mark | None
     ) -> None:
-        """Append message frames (their bytes in order); may block `source`. `mark` runs when they are taken, or never will be."""
+        """Append message frames (their bytes in order); may block `source`. `mark` runs when they are taken, or never
+        will be.
+        """
         if self.closed:
             if mark is not None:
                 mark(False)

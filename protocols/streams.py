@@ -41,6 +41,9 @@ class ByteStream(Protocol):
     def close(self) -> None:
         """Close it; waiting tasks get trio.ClosedResourceError."""
 
+    def abandon(self) -> None:
+        """Close it when trio has ended already, of whatever cause: nobody waits for it any more."""
+
 
 class SocketStream:
     """A connected stream socket, made non-blocking."""
@@ -89,6 +92,10 @@ class SocketStream:
             self._closed = True
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
+
+    def abandon(self) -> None:
+        self._closed = True
+        self._socket.close()
 
 
 class _Pipe:
@@ -180,6 +187,9 @@ class MemoryStream:
             self._closed = True
             self._in.end()
             self._out.end()
+
+    def abandon(self) -> None:
+        self._closed = True
 
     def _check(self) -> None:
         if self._closed:

@@ -166,6 +166,13 @@ class Broker:
         self.registry.close()
         self.dispatcher.close()
 
+    def abandon(self) -> None:
+        """Give ports and sockets back when trio has ended without `stop`: it died of a fault. For whoever ran it."""
+        for listener in self.listeners:
+            listener.abandon()
+        for connection in self.connections:
+            connection.abandon()
+
     # ------------------------------------------------------------------ connections
 
     def _accepted_by(self, place: int, settings: ListenerConfig, stream: ByteStream) -> None:
@@ -193,7 +200,7 @@ class Broker:
         self._nursery.start_soon(function)
 
     def connect_memory(self, *, name: str = "memory client") -> MemoryStream:
-        """A connection without a socket; what is returned is the client's end. Limits are those of the first listener."""
+        """A connection without a socket: returns the client's end of it. Limits are those of the first listener."""
         ours, theirs = memory_pair(names=(name, "memory broker"))
         self._accepted(theirs, "memory", self.config.listeners[0].limits, None)
         return ours

@@ -92,6 +92,8 @@ class EmbeddedBroker:
         except BaseException as failure:  # noqa: BLE001 - handed to the thread that started us
             self._failure = failure
         finally:
+            if self._broker is not None:
+                self._broker.abandon()
             self._ready.set()
 
     async def _main(self) -> None:
@@ -129,10 +131,16 @@ class EmbeddedBroker:
         return self.broker.urls[0]
 
     def call(self, function: Callable[[Broker], T]) -> T:
-        """Run a plain function on the broker, in its thread, and return what it returns."""
+        """Run a plain function on the broker, in its thread, and return what it returns.
+
+        Raises what the function raises, RuntimeError if the broker is not running.
+        """
         broker = self.broker
         assert self._token is not None
-        return trio.from_thread.run_sync(function, broker, trio_token=self._token)
+        try:
+            return trio.from_thread.run_sync(function, broker, trio_token=self._token)
+        except trio.RunFinishedError:
+            raise RuntimeError("the broker has stopped: ask it before the end of its `with` block") from None
 
     def report(self) -> dict[str, Any]:
         """The state of the broker: flow map, destinations, connections; what `sluiceway stat` shows."""

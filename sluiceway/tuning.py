@@ -1,4 +1,6 @@
-"""Settings of the whole process that suit a broker. For `sluiceway serve` only: an embedded broker leaves its host alone."""
+"""Settings of the whole process that suit a broker. For `sluiceway serve` only: an embedded broker leaves its host
+alone.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,9 @@ def tune_garbage_collector() -> None:
 def tune_allocator() -> bool:
     """Keep freed memory for the next read instead of giving it back after each.
 
-    With glibc's own settings much of the time of messages of a kilobyte and more goes into growing and shrinking the heap, page fault by page fault.
-    Costs up to KEPT_BYTES_MAX of memory that is free but not returned to the system. Returns False (nothing done) on other C libraries.
+    With glibc's own settings much of the time of messages of a kilobyte and more goes into growing and shrinking the
+    heap, page fault by page fault. Costs up to KEPT_BYTES_MAX of memory that is free but not returned to the system.
+    Returns False (nothing done) on other C libraries.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -1,7 +1,7 @@
 """BEGIN, COMMIT and ABORT of one connection.
 
-COMMIT does everything at once. It waits, like a SEND, while a destination of it blocks, unless its own ACKs make room there: then waiting could lock the connection up.
-Checklist b45-b47.
+COMMIT does everything at once. It waits, like a SEND, while a destination of it blocks, unless its own ACKs make room
+there: then waiting could lock the connection up. Checklist b45-b47.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ class Committer:
         self._waiting: list[Commit] = []
 
     def close(self) -> None:
-        """The connection is gone: undo what is open (b46). A COMMIT that waits was complete and came before the end, so it is carried out (b50)."""
+        """The connection is gone: undo what is open (b46). A COMMIT that waits was complete and came before the end, so
+        it is carried out (b50).
+        """
         for transaction in self._transactions.end_all():
             undo_acks(transaction)
             self._transactions.forget_bytes(transaction)
@@ -116,7 +118,9 @@ class Committer:
         return routed
 
     def commit_waiting(self) -> bool:
-        """Carry out the COMMITs that waited and need not any more, in order. True: there was one, and something may have waited behind it."""
+        """Carry out the COMMITs that waited and need not any more, in order. True: there was one, and something may
+        have waited behind it.
+        """
         carried_out = False
         while self._waiting and not self._waiting[0].waits_for():
             commit = self._waiting.pop(0)
@@ -129,8 +133,9 @@ class Committer:
         return carried_out
 
     def _carry_out(self, commit: Commit) -> None:
-        """Everything of a transaction at once: settlements first, they make room; then the SENDs. Where these must wait all the same they
-        are parked. Raises ProtocolError, nothing done, if a queue refuses or too much would be parked."""
+        """Everything of a transaction at once: settlements first, they make room; then the SENDs. Where these must wait
+        all the same they are parked. Raises ProtocolError, nothing done, if a queue refuses or too much would be
+        parked."""
         barrier = commit.barrier
         try:
             commit.check_room()

@@ -1,12 +1,14 @@
 """One STOMP subscription: the consumer that queues deliver to, its credit, and how its MESSAGEs look on the wire.
 
-A MESSAGE is a few lines of this subscription's own, then the header block and body as the sender wrote them. So the lines that are the same for every
-message are one constant prefix, and a whole slice becomes `prefix.join(...)`: one call, whatever its length. With ack `auto` (and for 1.0 and
-1.1) what follows the prefix is the same for all subscribers, so they share it through `Slice.rendered`.
+A MESSAGE is a few lines of this subscription's own, then the header block and body as the sender wrote them. So the
+lines that are the same for every message are one constant prefix, and a whole slice becomes `prefix.join(...)`: one
+call, whatever its length. With ack `auto` (and for 1.0 and 1.1) what follows the prefix is the same for all
+subscribers, so they share it through `Slice.rendered`.
 
-Credit (ack `client` and `client-individual`): a window in messages and bytes, opened again by ACK, NACK and by an ACK inside a transaction. With ack
-`auto` the only limit is the connection's outbound buffer; a message is settled when the kernel has taken it (b36). Messages of raised
-priority may pass a tenth beyond a used-up window, so that a backlog in a consumer's hands does not hold them up.
+Credit (ack `client` and `client-individual`): a window in messages and bytes, opened again by ACK, NACK and by an ACK
+inside a transaction. With ack `auto` the only limit is the connection's outbound buffer; a message is settled when the
+kernel has taken it (b36). Messages of raised priority may pass a tenth beyond a used-up window, so that a backlog in a
+consumer's hands does not hold them up.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ ACK_CLIENT: Final = "client"
 ACK_INDIVIDUAL: Final = "client-individual"
 
 EXPRESS_SHARE: Final = 10
-"""One tenth of the window is kept for messages of raised priority; windows below this size have none: "one at a time" means one."""
+"""One tenth of the window is kept for messages of raised priority; windows below this size have none: "one at a time"
+means one.
+"""
 
 LARGE_WIRE_BYTES: Final = 4096
 """From this average size on, copying a message costs more than handling it apart."""
@@ -220,7 +224,7 @@ class StompSubscription(FlowResource):
             self.attachments.clear()
 
     def return_unsettled(self) -> None:
-        """The connection is gone: what it held goes back to its queues. First detach the subscription, then call this."""
+        """The connection is gone: what it held goes back to its queues. Detach the subscription before calling this."""
         if self.ledger is not None:
             for portion, attempted in self.ledger.take_all():
                 portion.subscription.give_back(portion.sequences, attempted=attempted)
@@ -269,7 +273,9 @@ class StompSubscription(FlowResource):
         return parts
 
     def _render_one_by_one(self, part: Slice, first_ordinal: int, dropped_count: int) -> list[bytes]:
-        """With redelivery headers, a count of dropped messages, or header blocks that must be rewritten for this version."""
+        """With redelivery headers, a count of dropped messages, or header blocks that must be rewritten for this
+        version.
+        """
         parts: list[bytes] = []
         attempts = part.attempts
         for ordinal, (sequence, message) in enumerate(zip(part.sequences, part.messages, strict=True), first_ordinal):

@@ -1,9 +1,9 @@
 """When to send a heart-beat, and when silence means that the peer is dead. b23-b27.
 
-Two timers a connection, each re-armed only when it fires, so that traffic costs nothing. A beat is due after 80 % of the agreed interval without bytes
-taken by the kernel. The peer is dead after `grace_factor` times its interval without a byte, but never for time in which we did not read: while
-reading is paused the clock stands still, and when the time is up we look once more after the sockets had their turn, since our own process may have been
-stopped or busy.
+Two timers a connection, each re-armed only when it fires, so that traffic costs nothing. A beat is due after 80 % of
+the agreed interval without bytes taken by the kernel. The peer is dead after `grace_factor` times its interval without
+a byte, but never for time in which we did not read: while reading is paused the clock stands still, and when the time
+is up we look once more after the sockets had their turn, since our own process may have been stopped or busy.
 
 Pure: clock and timers are passed in.
 """
@@ -17,7 +17,9 @@ from queues.queue import Scheduling, TimerHandle
 
 SECOND_LOOK_SECONDS: Final = 0.2
 EARLY_SECONDS: Final = 0.001
-"""So much too early is on time. Without it a difference that rounding left over would become a timer of no length, again and again."""
+"""So much too early is on time. Without it a difference that rounding left over would become a timer of no length,
+again and again.
+"""
 
 BEAT_SHARE: Final = 0.8
 
@@ -53,7 +55,7 @@ class HeartBeat:
         beat: Callable[[], None],
         dead: Callable[[float], None],
     ) -> None:
-        """`last_written`: when the kernel last took bytes; `beat`: send one; `dead`: told the silence in seconds, once."""
+        """`last_written`: when the kernel last took bytes; `beat`: send one; `dead`: told the silence in seconds."""
         self._scheduling = scheduling
         self._clock = clock
         self._read_seconds = read_every_ms / 1000 * grace_factor

@@ -1,12 +1,12 @@
 """Where the SENDs of one connection go: lanes to queues, and the stash for those that must wait.
 
-A *lane* is one flow of the connection: to one queue (a destination at one priority). When that queue blocks it, only SENDs of this lane are parked; all
-else on the connection goes on. What is parked is charged to the *stash*, whose limit decides whether the connection may be read from at all.
-Runs of a lane are parked and sent on in order.
+A *lane* is one flow of the connection: to one queue (a destination at one priority). When that queue blocks it, only
+SENDs of this lane are parked; all else on the connection goes on. What is parked is charged to the *stash*, whose limit
+decides whether the connection may be read from at all. Runs of a lane are parked and sent on in order.
 
-A *route* says for one head which lanes it goes to (several for a composite) and how the head must read there. The plain case, one lane and nothing
-to be rewritten, is one look-up by destination and priority; other routes are kept by head object, which the parser shares between
-SENDs with the same header block.
+A *route* says for one head which lanes it goes to (several for a composite) and how the head must read there. The plain
+case, one lane and nothing to be rewritten, is one look-up by destination and priority; other routes are kept by head
+object, which the parser shares between SENDs with the same header block.
 
 Bounds: ROUTES_MAX, LANES_MAX (the longest unused lane goes), the stash's limiter.
 """
@@ -80,7 +80,8 @@ class Route:
 
     targets: tuple[tuple[SendHead, Lane], ...]
     plain: bool = False
-    """One lane, and the head goes there as it came: then all heads with this destination and priority share the lane."""
+    """One lane, and the head goes there as it came: then all heads with this destination and priority share the lane.
+    """
 
     @property
     def is_stale(self) -> bool:
@@ -156,7 +157,7 @@ class Lanes(FlowResource):
         return lane
 
     def keep_route(self, head: SendHead, route: Route) -> None:
-        """Remember it for SENDs with the same head; a plain one for all to the same destination at the same priority."""
+        """Remember it for SENDs with the same head; a plain one also for all to its destination at its priority."""
         if len(self._routes) + len(self._plain) >= ROUTES_MAX:
             self._forget_routes()
         if route.plain:
@@ -214,7 +215,7 @@ class Lanes(FlowResource):
         *,
         before: Barrier | None = None,
     ) -> None:
-        """These SENDs wait until their lane can go on; `before`: at the place of that COMMIT, else behind all others."""
+        """These SENDs wait until their lane can go on: behind all others, or at the place of COMMIT `before`."""
         charge_bytes = size_bytes + PARKED_OVERHEAD_BYTES * (1 + len(wires))
         run = ParkedRun(head, wires, size_bytes, receipts, charge_bytes)
         if before is None:
@@ -224,7 +225,9 @@ class Lanes(FlowResource):
         self.stash.charge(0, charge_bytes, self._gate)
 
     def hold(self, lanes: Iterable[Lane], size_bytes: int) -> Barrier:
-        """A COMMIT to these lanes waits: it is charged to the stash, and what comes later stays behind it, until `let_go`."""
+        """A COMMIT to these lanes waits: it is charged to the stash, and what comes later stays behind it, until
+        `let_go`.
+        """
         barrier = Barrier(list(lanes), size_bytes)
         for lane in barrier.lanes:
             lane.parked.append(barrier)
@@ -238,7 +241,9 @@ class Lanes(FlowResource):
         self.stash.release(0, barrier.charge_bytes)
 
     def unpark(self, budget: int, send_on: Callable[[Lane, ParkedRun], None]) -> bool:
-        """Send on what may go now: in order within each lane, one run of each lane in turn, about `budget` messages. True: there is more."""
+        """Send on what may go now: in order within each lane, one run of each lane in turn, about `budget` messages.
+        True: there is more.
+        """
         ready = deque(lane for lane in self._lanes.values() if lane.parked)
         while ready:
             lane = ready.popleft()

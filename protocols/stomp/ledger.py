@@ -1,9 +1,11 @@
 """What one subscription was sent and has not settled: in order of delivery, whatever queue it came from.
 
-Every delivered message gets the next *ordinal* of its subscription. The 1.2 `ack` header carries it; for 1.0 and 1.1, whose ACKs name the
-message-id, an index from message number to ordinal is kept. Deliveries are held by slice, so a cumulative ACK costs one step per slice, not per message.
+Every delivered message gets the next *ordinal* of its subscription. The 1.2 `ack` header carries it; for 1.0 and 1.1,
+whose ACKs name the message-id, an index from message number to ordinal is kept. Deliveries are held by slice, so a
+cumulative ACK costs one step per slice, not per message.
 
-The ledger outlives UNSUBSCRIBE: late ACKs still settle, and what is left returns to its queue when the connection ends (b35).
+The ledger outlives UNSUBSCRIBE: late ACKs still settle, and what is left returns to its queue when the connection ends
+(b35).
 
 An ordinal is *unsettled*, *held* (by an open transaction) or *done*. Bound: the subscription's credit.
 """
@@ -28,7 +30,9 @@ class UnknownDeliveryError(Exception):
 
 
 class Portion:
-    """Some deliveries of one queue subscription: what an ACK, a NACK or the end of a connection settles or gives back at once."""
+    """Some deliveries of one queue subscription: what an ACK, a NACK or the end of a connection settles or gives back
+    at once.
+    """
 
     __slots__ = ("ordinals", "sequences", "subscription", "wire_bytes")
 
@@ -96,7 +100,7 @@ class Ledger:
         return first
 
     def ordinal_of_number(self, number: int) -> int | None:
-        """The ordinal under which this message was last delivered, None if it is not unsettled here. Needs `by_number`."""
+        """The ordinal this message was last delivered under, None if it is not unsettled here. Needs `by_number`."""
         return None if self._by_number is None else self._by_number.get(number)
 
     def _check(self, ordinal: int) -> None:
@@ -104,9 +108,11 @@ class Ledger:
             raise UnknownDeliveryError(ordinal)
 
     def take_through(self, ordinal: int) -> list[Portion]:
-        """Settle everything unsettled up to and including `ordinal` (cumulative). What transactions hold stays. O(slices).
+        """Settle everything unsettled up to and including `ordinal` (cumulative). What transactions hold stays.
+        O(slices).
 
-        Ordinals settled before are skipped. Raises UnknownDeliveryError if `ordinal` was never given out, with nothing changed.
+        Ordinals settled before are skipped. Raises UnknownDeliveryError if `ordinal` was never given out, with nothing
+        changed.
         """
         self._check(ordinal)
         portions: list[Portion] = []
@@ -121,11 +127,15 @@ class Ledger:
         return portions
 
     def take(self, ordinals: Iterable[int]) -> list[Portion]:
-        """Settle just these (individual). Those settled before or held are skipped. Raises UnknownDeliveryError, with nothing changed."""
+        """Settle just these (individual). Those settled before or held are skipped. Raises UnknownDeliveryError, with
+        nothing changed.
+        """
         return self._take_each(ordinals, _UNSETTLED, _DONE)
 
     def hold(self, ordinals: Iterable[int], *, through: bool) -> list[Portion]:
-        """A transaction takes these (with `through`: all up to the largest) for later; they can't be settled otherwise until it lets go."""
+        """A transaction takes these (with `through`: all up to the largest) for later; they can't be settled otherwise
+        until it lets go.
+        """
         wanted = list(ordinals)
         for ordinal in wanted:
             self._check(ordinal)
@@ -150,7 +160,9 @@ class Ledger:
         self._take_each(portion.ordinals, _HELD, _UNSETTLED)
 
     def take_all(self) -> Iterator[tuple[Portion, bool]]:
-        """The connection is gone: everything left, held or not, in order; with whether it had been handed over. Empties the ledger."""
+        """The connection is gone: everything left, held or not, in order; with whether it had been handed over. Empties
+        the ledger.
+        """
         chunks, self._chunks = self._chunks, deque()
         self.unsettled_count = self._done_count = 0
         if self._by_number is not None:
@@ -249,7 +261,9 @@ class Ledger:
         return Portion(chunk.subscription, sequences, ordinals, wire_bytes)
 
     def _drop_settled(self) -> None:
-        """Let go of chunks that are done. One that lies behind an old unsettled delivery goes when half of all are like it: O(1) amortised."""
+        """Let go of chunks that are done. One that lies behind an old unsettled delivery goes when half of all are like
+        it: O(1) amortised.
+        """
         chunks = self._chunks
         while chunks and chunks[0].left_count == 0:
             chunks.popleft()

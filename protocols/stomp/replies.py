@@ -27,6 +27,8 @@ class Replies:
             self._outbound.send_control(receipt(receipt_id, self.version))
 
     def receipts(self, receipt_ids: list[str] | None) -> None:
-        """Answer SENDs that asked for receipts. After the end of the connection nobody is there to be answered: does nothing."""
+        """Answer SENDs that asked for receipts. After the end of the connection nobody is there to be answered: does
+        nothing.
+        """
         if receipt_ids is not None:
             self._outbound.send_control(receipts(receipt_ids, self.version, MEMORY_DURABILITY))

@@ -1,8 +1,8 @@
 """SENDs of one connection: to which queues they go, at once or by way of the stash.
 
-Consecutive SENDs to one queue are given to it together, however their headers differ, as long as the queue need not look at them one by one.
-A composite is one message per destination, each with its own `destination` header. A SEND to `/sluiceway/…` is a request to the broker itself, answered in JSON
-to its `reply-to`. Checklist b28-b30.
+Consecutive SENDs to one queue are given to it together, however their headers differ, as long as the queue need not
+look at them one by one. A composite is one message per destination, each with its own `destination` header. A SEND to
+`/sluiceway/…` is a request to the broker itself, answered in JSON to its `reply-to`. Checklist b28-b30.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class Sender:
         unsettled: Callable[[], int],
         fail: Callable[[ProtocolError], None],
     ) -> None:
-        """`unsettled`: how many deliveries the connection holds; `fail`: end it with this error, found when no frame of it is being read."""
+        """`unsettled`: how many deliveries the connection holds; `fail`: end it with this error, found when no frame of
+        it is being read.
+        """
         self.lanes = lanes
         self._hub = hub
         self._limits = limits
@@ -73,11 +75,15 @@ class Sender:
         self._batch_receipts: list[str] | None = None
 
     def route(self, run: SendRun) -> Route | None:
-        """Where a run goes. None: it was dealt with here (a request to the broker, a temporary destination that is gone). Raises ProtocolError."""
+        """Where a run goes. None: it was dealt with here (a request to the broker, a temporary destination that is
+        gone). Raises ProtocolError.
+        """
         return self.lanes.route(run.head) or self._make_route(run)
 
     def send(self, run: SendRun) -> None:
-        """Publish these SENDs or park them. May put them off until `flush`, to give a queue many at once. Raises ProtocolError."""
+        """Publish these SENDs or park them. May put them off until `flush`, to give a queue many at once. Raises
+        ProtocolError.
+        """
         head = run.head
         lane = self.lanes.plain_lane(head)
         if lane is None or lane.must_wait or head.group is not None or head.expires_at_ms or head.ttl_ms:
@@ -97,7 +103,9 @@ class Sender:
             self._batch_receipts += receipts
 
     def flush(self) -> None:
-        """Publish what `send` put off: due before any other frame takes effect, and when all frames of a read have. Raises ProtocolError."""
+        """Publish what `send` put off: due before any other frame takes effect, and when all frames of a read have.
+        Raises ProtocolError.
+        """
         lane = self._batch_lane
         if lane is not None:
             messages, size_bytes, receipts = self._batch, self._batch_bytes, self._batch_receipts
@@ -171,8 +179,8 @@ class Sender:
                 self._replies.receipts(receipt_ids)
 
     def _publish_one_by_one(self, lane: Lane, messages: list[Message], receipt_ids: list[str] | None) -> None:
-        """The queue refused the run as a whole. What of it still fits goes in, as if the frames had come apart: the outcome must not depend on
-        how the network cut them. Raises ProtocolError for the first that does not fit."""
+        """The queue refused the run as a whole. What of it still fits goes in, as if the frames had come apart: the
+        outcome must not depend on how the network cut them. Raises ProtocolError for the first that does not fit."""
         for place, message in enumerate(messages):
             receipt_id = receipt_ids[place] if receipt_ids is not None else None
             try:
@@ -186,7 +194,9 @@ class Sender:
                 self._replies.receipts([receipt_id])
 
     def _make_route(self, run: SendRun) -> Route | None:
-        """Find the queues of a head. None: the run was dealt with here (a request to the broker, a temporary destination that is gone)."""
+        """Find the queues of a head. None: the run was dealt with here (a request to the broker, a temporary
+        destination that is gone).
+        """
         head = run.head
         if head.destination.startswith(ADMIN_PREFIX):
             self._answer(run)

@@ -1,14 +1,17 @@
 """One STOMP connection: what its frames do to the broker, and what the broker sends back.
 
-Bytes go in through `receive`, bytes leave through `outbound`; nothing here waits. What frames mean is in the pieces: machine (protocol), sending and lanes (SENDs
-and the stash), subscribing, delivery and ledger (subscriptions), committing and transactions, heartbeat. The transport around it reads while `may_read`, flushes `outbound`, and closes when
-`ending` says so.
+Bytes go in through `receive`, bytes leave through `outbound`; nothing here waits. What frames mean is in the pieces:
+machine (protocol), sending and lanes (SENDs and the stash), subscribing, delivery and ledger (subscriptions),
+committing and transactions, heartbeat. The transport around it reads while `may_read`, flushes `outbound`, and closes
+when `ending` says so.
 
-ACK bypass. A SEND to a destination that blocks is parked in its lane; everything else on the connection goes on: ACKs, other destinations,
-heart-beats. Reading stops only when the stash is full *and* nothing unacknowledged is out, because until then an ACK that would free the
-destination may be among the unread bytes. Such overfull reading is slow (`reads_slowly`) and ends with an ERROR at `stash_overfull_bytes_max`.
+ACK bypass. A SEND to a destination that blocks is parked in its lane; everything else on the connection goes on: ACKs,
+other destinations, heart-beats. Reading stops only when the stash is full *and* nothing unacknowledged is out, because
+until then an ACK that would free the destination may be among the unread bytes. Such overfull reading is slow
+(`reads_slowly`) and ends with an ERROR at `stash_overfull_bytes_max`.
 
-After the connection ended, what was parked still goes to its queues (b50): the session stays on as a drain until its stash is empty.
+After the connection ended, what was parked still goes to its queues (b50): the session stays on as a drain until its
+stash is empty.
 """
 
 from __future__ import annotations
@@ -52,8 +55,8 @@ class Session:
         wake_writer: Callable[[], None],
         changed: Callable[[], None],
     ) -> None:
-        """`write` takes bytes without waiting; `wake_writer`: the kernel is full, call `flush` when it is not; `changed`: look at
-        `may_read` and `ending` again."""
+        """`write` takes bytes without waiting; `wake_writer`: the kernel is full, call `flush` when it is not;
+        `changed`: look at `may_read` and `ending` again."""
         self.hub = hub
         self.limits = limits
         self.peer = peer

@@ -1,8 +1,8 @@
 """SUBSCRIBE, UNSUBSCRIBE, ACK and NACK of one connection.
 
-A subscription is *live* between SUBSCRIBE and UNSUBSCRIBE; it is *known* until everything it was sent is settled, because late ACKs count (b35). What an ACK
-names is looked up among the known ones. An id that was never given out is an ERROR, one that was settled before is ignored (b43).
-Checklist b31-b43.
+A subscription is *live* between SUBSCRIBE and UNSUBSCRIBE; it is *known* until everything it was sent is settled,
+because late ACKs count (b35). What an ACK names is looked up among the known ones. An id that was never given out is an
+ERROR, one that was settled before is ignored (b43). Checklist b31-b43.
 """
 
 from __future__ import annotations
@@ -140,7 +140,8 @@ class Subscriptions:
         for address in parse_composite(name):
             if address.temporary_global and not self._temporary.owns(address):
                 raise DestinationNameError(
-                    f"{address.canonical} is a temporary destination of another connection: only its owner can subscribe"
+                    f"{address.canonical} is a temporary destination of another connection: only its owner can "
+                    f"subscribe"
                 )
             if address.canonical.startswith(ADMIN_PREFIX):
                 raise DestinationNameError(f"{address.canonical} takes requests only: SEND to it with a reply-to")
@@ -186,9 +187,10 @@ class Subscriptions:
 
     def forget_if_settled(self, subscription: StompSubscription) -> None:
         """A subscription that ended and has nothing unsettled is gone for good."""
-        if subscription.unsubscribed and (subscription.ledger is None or not subscription.ledger.unsettled_count):
-            if self._by_key.pop(subscription.key, None) is not None:
-                subscription.close()
+        if not subscription.unsubscribed or (subscription.ledger is not None and subscription.ledger.unsettled_count):
+            return
+        if self._by_key.pop(subscription.key, None) is not None:
+            subscription.close()
 
     # ------------------------------------------------------------------ ACK and NACK
 
@@ -237,7 +239,9 @@ class Subscriptions:
     def _deliveries(
         self, tokens: list[bytes] | list[tuple[bytes | None, bytes]]
     ) -> Iterable[tuple[StompSubscription, list[int]]]:
-        """Which deliveries these tokens name, in order, those of one subscription together where they follow each other."""
+        """Which deliveries these tokens name, in order, those of one subscription together where they follow each
+        other.
+        """
         first = tokens[0]
         if isinstance(first, bytes):
             return self._deliveries_by_ack(tokens)  # type: ignore[arg-type]
@@ -300,8 +304,8 @@ def _unknown_ack(token: str) -> ProtocolError:
 
 
 def _prefetch(headers: dict[str, str], count: int, size_bytes: int) -> tuple[int | None, int | None]:
-    """The credit that a SUBSCRIBE asks for, in either dialect. `credit: messages,bytes`; 0 of RabbitMQ's `prefetch-count` means no limit,
-    0 of ActiveMQ's means one at a time."""
+    """The credit that a SUBSCRIBE asks for, in either dialect. `credit: messages,bytes`; 0 of RabbitMQ's
+    `prefetch-count` means no limit, 0 of ActiveMQ's means one at a time."""
     if "credit" in headers:
         first, _comma, second = headers["credit"].partition(",")
         parts = {"credit": first.strip(), "credit bytes": second.strip() or str(size_bytes)}

@@ -1,7 +1,8 @@
 """Temporary destinations of one connection, and the names under which others reach them.
 
-A client says `/temp-queue/reply`; for everybody else that is `/remote-temp-queue/SESSION.reply`. The name is translated where the client writes it (destination, reply-to),
-and the destination lives as long as the connection. Only its owner may subscribe.
+A client says `/temp-queue/reply`; for everybody else that is `/remote-temp-queue/SESSION.reply`. The name is translated
+where the client writes it (destination, reply-to), and the destination lives as long as the connection. Only its owner
+may subscribe.
 
 Bound: as many names as a connection may have subscriptions.
 """
@@ -53,7 +54,9 @@ class TemporaryDestinations:
         raise AssertionError(address)
 
     def with_global_reply_to(self, head: SendHead) -> SendHead:
-        """A reply-to that names a temporary destination of this connection, as others can use it. Raises DestinationNameError."""
+        """A reply-to that names a temporary destination of this connection, as others can use it. Raises
+        DestinationNameError.
+        """
         reply_to = head.reply_to
         if reply_to is None or not reply_to.startswith(LOCAL_PREFIXES):
             return head

@@ -1,8 +1,10 @@
-"""Open transactions of one connection: SENDs that no queue has seen yet, and ACKs and NACKs that are held in their ledgers.
+"""Open transactions of one connection: SENDs that no queue has seen yet, and ACKs and NACKs that are held in their
+ledgers.
 
-Nothing takes effect before COMMIT, then everything does in one step, in the order it came. ABORT, DISCONNECT and a lost connection undo all of it (b46): the
-SENDs are dropped, the deliveries are unsettled again. A message acknowledged in a transaction opens the window at once, so that a transaction can be
-larger than the prefetch; an abort takes that credit back.
+Nothing takes effect before COMMIT, then everything does in one step, in the order it came. ABORT, DISCONNECT and a lost
+connection undo all of it (b46): the SENDs are dropped, the deliveries are unsettled again. A message acknowledged in a
+transaction opens the window at once, so that a transaction can be larger than the prefetch; an abort takes that credit
+back.
 
 Bounds: `transactions_max`, `transaction_bytes_max` over all open ones, the window for what is held.
 """
@@ -65,7 +67,9 @@ class Commit:
         return {"transaction": self.transaction.name, **receipt}
 
     def check_room(self) -> None:
-        """Raises ProtocolError if a queue of policy reject has no room for all its SENDs, counting what its ACKs free there."""
+        """Raises ProtocolError if a queue of policy reject has no room for all its SENDs, counting what its ACKs free
+        there.
+        """
         freed: dict[MessageQueue, list[int]] = {}
         for _subscription, portion, nack in self.transaction.acks:
             if not nack:
@@ -87,7 +91,8 @@ class Commit:
             if charge_bytes > policy.limit_bytes or (policy.count_max is not None and count > policy.count_max):
                 raise ProtocolError(
                     "queue-full",
-                    f"{queue.name} has no room for the SENDs of transaction {self.transaction.name!r}: none of it was carried out",
+                    f"{queue.name} has no room for the SENDs of transaction {self.transaction.name!r}: none of it was "
+                    f"carried out",
                     "The destination's full policy is reject. Consume from it, or raise its limits.",
                 )
 

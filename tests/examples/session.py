@@ -31,11 +31,15 @@ from tests.house.sources import ROOT
 PATIENCE_SECONDS: Final = 40.0
 PORT: Final = "61613"
 _NUMBER: Final = re.compile(r"\d[\d.,]*(?: (?:B|[KMG]iB|ms|s|min|h)\b)?")
+_CHAINS: Final = re.compile(r"(?:^  \w+ .* waits on .*\n)+", re.MULTILINE)
 
 
 def masked(text: str) -> str:
-    """The text with its numbers, sizes and durations made equal, and without blanks at the ends of lines."""
-    return re.sub(r"[ \t]+$", "", _NUMBER.sub("N", text), flags=re.MULTILINE)
+    """The text with what differs from run to run made equal: numbers, sizes, durations; whether a window is just full
+    or already draining; which of several chains of `stat` is the oldest; blanks at the ends of lines.
+    """
+    text = re.sub(r"[ \t]+$", "", _NUMBER.sub("N", text), flags=re.MULTILINE).replace("draining to N", "full")
+    return _CHAINS.sub(lambda lines: "".join(sorted(lines[0].splitlines(keepends=True))), text)
 
 
 def shows(actual: str, expected: str) -> bool:
@@ -56,6 +60,8 @@ class Session:
         self._port = ""
         self._server: subprocess.Popen[str] | None = None
         self._background: list[tuple[subprocess.Popen[bytes], Path]] = []
+        self._compared_count: dict[Path, int] = {}
+        """Of what each of them printed: how many characters were compared with the page."""
         self._environment = {
             name: value
             for name, value in os.environ.items()
@@ -122,6 +128,8 @@ class Session:
             if again:
                 done = self._shell(text)
         assert done.returncode == 0, f"line {command.line_number}: `{command.text}`: exit code {done.returncode}"
+        for _process, output in self._background:
+            self._compared_count[output] = len(output.read_text(encoding="utf-8"))
 
     def _shell(self, text: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -137,7 +145,10 @@ class Session:
         )
 
     def _background_output(self) -> str:
-        return "".join(output.read_text(encoding="utf-8") for _process, output in self._background)
+        return "".join(
+            output.read_text(encoding="utf-8")[self._compared_count.get(output, 0) :]
+            for _process, output in self._background
+        )
 
     def _leave_running(self, command: Command) -> None:
         assert not command.expected, f"line {command.line_number}: what it prints comes later"

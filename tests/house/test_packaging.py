@@ -70,10 +70,3 @@ def test_the_python_floor_is_the_same_everywhere() -> None:
     assert PYPROJECT["tool"]["mypy"]["python_version"] == "3.11"
     assert PYPROJECT["tool"]["ruff"]["target-version"] == "py311"
     assert "(3, 11)" in (ROOT / "scripts" / "setup").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", "docs/index.md", "docs/getting-started.md"])
-def test_links_between_pages_lead_somewhere(page: str) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#]+)\)", text):
-        assert "://" in target or ((ROOT / page).parent / target).exists(), target

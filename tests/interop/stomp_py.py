@@ -1,4 +1,4 @@
-"""stomp.py's connections with a listener that a test can wait on. stomp.py calls listeners from its receiving thread."""
+"""stomp.py's connections, with a listener that a test can wait on (stomp.py calls it from its receiving thread)."""
 
 from __future__ import annotations
 

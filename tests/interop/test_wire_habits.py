@@ -17,7 +17,7 @@ def reader(address: tuple[str, int], destination: str, version: str = "1.2", ack
     return client
 
 
-# -- Perl: Net::STOMP::Client -------------------------------------------------------------------------------------------
+# -- Perl: Net::STOMP::Client ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
@@ -38,7 +38,7 @@ def test_the_receipt_of_a_send_in_a_transaction_comes_at_once(address: tuple[str
             assert {"transaction", "receipt"}.isdisjoint(message.headers)
 
 
-# -- PHP: stomp-php ------------------------------------------------------------------------------------------------------
+# -- PHP: stomp-php ----------------------------------------------------------------------------------------------------
 
 
 def echoed(command: str, message: RawFrame, **more: str) -> bytes:
@@ -52,7 +52,7 @@ def echoed(command: str, message: RawFrame, **more: str) -> bytes:
 def test_all_headers_of_a_message_may_be_echoed_in_its_ack(
     broker: EmbeddedBroker, address: tuple[str, int], version: str
 ) -> None:
-    """Whatever they are: a content-length that counts the message's body, its own `receipt-like` names, its priority."""
+    """Whatever they are: a content-length that counts the message's body, names that look like receipts, a priority."""
     with reader(address, "/queue/q", version, ack="client") as client:
         client.send(
             frame("SEND", b"body", length=True, destination="/queue/q", priority="7", custom="x", reply_to="/queue/r")
@@ -86,7 +86,7 @@ def test_what_a_sender_asked_for_itself_is_not_passed_on(address: tuple[str, int
         assert set(client.expect("MESSAGE").headers) == {"destination", "message-id", "subscription"}
 
 
-# -- line ends -----------------------------------------------------------------------------------------------------------
+# -- line ends ---------------------------------------------------------------------------------------------------------
 
 
 def crlf(data: bytes) -> bytes:
@@ -134,7 +134,7 @@ def test_line_ends_before_between_and_behind_frames(address: tuple[str, int]) ->
             assert client.expect("RECEIPT")["receipt-id"] == str(number)
 
 
-# -- commands and versions -----------------------------------------------------------------------------------------------
+# -- commands and versions ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", ["CONNECT", "STOMP"])

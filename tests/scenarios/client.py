@@ -123,9 +123,7 @@ class Client:
         """SEND, and wait until the broker has taken it."""
         await self.request("SEND", {"destination": destination, **dashed(headers)}, body)
 
-    async def request(
-        self, command: str, headers: Mapping[str, str] | None = None, body: bytes | str = b""
-    ) -> None:
+    async def request(self, command: str, headers: Mapping[str, str] | None = None, body: bytes | str = b"") -> None:
         """Send a frame with a receipt, and wait for it."""
         receipt_id = self.new_receipt_id()
         await self.frame(command, {**(headers or {}), "receipt": receipt_id}, body)

@@ -18,7 +18,7 @@ from protocols.stomp.limits import StompLimits
 from queues import Destination, MessageQueue
 from sluiceway.broker import Broker
 from sluiceway.config import BrokerConfig, Config, DestinationPolicy, Listener, SecurityConfig
-from tests.scenarios.client import PATIENCE_SECONDS, Client
+from tests.scenarios.client import Client
 
 EPOCH_MS = 1_700_000_000_000
 """The wall clock when virtual time is 0."""
@@ -127,7 +127,7 @@ class Stage:
     # ------------------------------------------------------------------ the check
 
     async def check_all_accounted_for(self) -> None:
-        """Everybody goes, everything is consumed: then nothing may be left that is charged, registered or waited for."""
+        """Everybody goes, everything is consumed: now nothing may be charged, registered or waited for any more."""
         for client in self.clients:
             client.stream.close()
         await self.drain_queues()

@@ -36,6 +36,7 @@ async def fill(client: Client) -> None:
 
 # ---------------------------------------------------------------------- what goes on
 
+
 async def test_other_destinations_go_on(stage: Stage, version: Version) -> None:
     client = await stage.connect(version)
     await client.subscribe("/queue/free")
@@ -108,6 +109,7 @@ async def test_other_connections_go_on(stage: Stage, version: Version) -> None:
 
 # ---------------------------------------------------------------------- receipts and order
 
+
 async def test_receipts_of_parked_sends_come_when_they_are_in(stage: Stage, version: Version) -> None:
     producer, consumer = await stage.connect(version), await stage.connect(version)
     frames = [producer.encode("SEND", {"destination": FULL, "receipt": str(n)}, str(n)) for n in range(30)]
@@ -164,13 +166,12 @@ async def test_parked_sends_of_an_ended_connection_still_arrive(stage: Stage, ve
 
 # ---------------------------------------------------------------------- the stash
 
+
 async def test_full_stash_stops_the_socket_and_lets_it_go_on() -> None:
     async with Stage(BLOCK, stash_bytes_max=50_000) as stage:
         producer, consumer = await stage.connect(), await stage.connect()
         count = 2_000
-        frames = b"".join(
-            producer.encode("SEND", {"destination": FULL}, str(n).ljust(1_000)) for n in range(count)
-        )
+        frames = b"".join(producer.encode("SEND", {"destination": FULL}, str(n).ljust(1_000)) for n in range(count))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(producer.stream.send_all, frames)
             await trio.sleep(10)

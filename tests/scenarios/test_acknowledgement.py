@@ -145,7 +145,9 @@ async def test_late_ack_of_a_settled_message_is_ignored(stage: Stage, version: V
     await consumer.ack(third)
 
 
-@pytest.mark.parametrize("id", ["nonsense", "7-1", "0-0", "1-9", "1-", "-1", "1-1x", "99999999999999-1", "1-" + "9" * 30])
+@pytest.mark.parametrize(
+    "id", ["nonsense", "7-1", "0-0", "1-9", "1-", "-1", "1-1x", "99999999999999-1", "1-" + "9" * 30]
+)
 async def test_ack_of_what_was_never_delivered_is_an_error(stage: Stage, id: str) -> None:
     """b43: it is a mistake of the client, and silence would hide a message that is never acknowledged."""
     consumer = await stage.connect()

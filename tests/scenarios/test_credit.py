@@ -171,6 +171,7 @@ async def test_queue_is_shared_out_by_credit(stage: Stage) -> None:
 
 # ---------------------------------------------------------------------- the express lane
 
+
 async def test_high_priority_passes_a_full_window(stage: Stage) -> None:
     """A tenth beyond the window is kept for raised priority, so that what the consumer holds does not hold it up."""
     consumer, producer = await stage.connect(), await stage.connect()
@@ -201,7 +202,7 @@ async def test_express_messages_use_the_window_like_others(stage: Stage) -> None
 
 @pytest.mark.parametrize("prefetch", ["1", "9"])
 async def test_small_windows_have_no_express_lane(stage: Stage, prefetch: str) -> None:
-    """"One at a time" means one."""
+    """ "One at a time" means one."""
     consumer, producer = await stage.connect(), await stage.connect()
     await consumer.subscribe(Q, ack="client-individual", prefetch_count=prefetch)
     await producer.send_all(Q, range(20))

@@ -10,8 +10,8 @@ import trio
 from protocols.stomp.escaping import Version
 from tests.scenarios.stage import Stage
 
-
 # ---------------------------------------------------------------------- request and reply
+
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
 async def test_request_and_reply(stage: Stage, version: Version, kind: str) -> None:
@@ -128,6 +128,7 @@ async def test_temporary_destination_lives_as_long_as_its_connection(stage: Stag
 
 # ---------------------------------------------------------------------- wildcards
 
+
 @pytest.mark.parametrize("kind", ["queue", "topic"])
 async def test_wildcard_covers_present_and_future_destinations(stage: Stage, version: Version, kind: str) -> None:
     client, producer = await stage.connect(version), await stage.connect(version)
@@ -181,6 +182,7 @@ async def test_ended_wildcard_covers_nothing_any_more(stage: Stage) -> None:
 
 # ---------------------------------------------------------------------- composites and other names
 
+
 async def test_send_to_a_composite_reaches_each_of_its_destinations(stage: Stage, version: Version) -> None:
     """Once each, with the destination it came through."""
     client = await stage.connect(version)
@@ -224,7 +226,9 @@ async def test_bare_name_is_a_queue(stage: Stage, version: Version) -> None:
     assert (await client.next_message()).text == "x"
 
 
-@pytest.mark.parametrize("name", ["/exchange/amq.topic/x", "/amq/queue/x", "/dsub/x", "/", "jms.queue.x", "ünï", "/a b"])
+@pytest.mark.parametrize(
+    "name", ["/exchange/amq.topic/x", "/amq/queue/x", "/dsub/x", "/", "jms.queue.x", "ünï", "/a b"]
+)
 async def test_any_other_name_is_a_queue_of_that_name(stage: Stage, version: Version, name: str) -> None:
     consumer, producer = await stage.connect(version), await stage.connect(version)
     await consumer.subscribe(name)

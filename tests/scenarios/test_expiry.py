@@ -1,4 +1,6 @@
-"""Messages that are too old are nobody's business any more. DESIGN section 9: `expires` (a date), `expiration` (a time)."""
+"""Messages that are too old are nobody's business any more. DESIGN section 9: `expires` (a date), `expiration` (a
+time).
+"""
 
 from __future__ import annotations
 

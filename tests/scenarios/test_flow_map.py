@@ -72,7 +72,9 @@ async def test_producer_waits_on_the_connection_that_does_not_read() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(producer.send_all, "/queue/q", ["x" * 20_000 for _ in range(150)])
             await trio.sleep(10)
-            (words,) = [chain for chain in stage.chains() if chain.startswith("connection web-3 waits on queue /queue/q")]
+            (words,) = [
+                chain for chain in stage.chains() if chain.startswith("connection web-3 waits on queue /queue/q")
+            ]
             assert "waits on outbound stuck" in words
             assert "waiting" in words
             worst = stage.broker.report()["bottlenecks"][0]

@@ -167,6 +167,7 @@ async def test_topic_that_nobody_hears_costs_nothing(stage: Stage) -> None:
 
 # ---------------------------------------------------------------------- idle destinations
 
+
 async def test_idle_empty_destination_is_forgotten(stage: Stage) -> None:
     """After `auto_delete_seconds`, once it has no messages, no consumers and no senders."""
     client = await stage.connect()

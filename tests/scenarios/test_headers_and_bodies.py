@@ -19,8 +19,18 @@ def other_version(request: pytest.FixtureRequest) -> Version:
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"x", b"\n", b"\n\nleading and trailing\n\n", b"nul \0 inside \0", b"\0", "ünïcödé ✓".encode(), b"\xff\xfe\x00\x01",
-     b"MESSAGE\nfake:1\n\nx\0", b"x" * 70_000],
+    [
+        b"",
+        b"x",
+        b"\n",
+        b"\n\nleading and trailing\n\n",
+        b"nul \0 inside \0",
+        b"\0",
+        "ünïcödé ✓".encode(),
+        b"\xff\xfe\x00\x01",
+        b"MESSAGE\nfake:1\n\nx\0",
+        b"x" * 70_000,
+    ],
     ids=["empty", "one", "newline", "newlines", "NUL", "only NUL", "UTF-8", "binary", "a frame", "large"],
 )
 async def test_bodies_arrive_unchanged(stage: Stage, version: Version, other_version: Version, body: bytes) -> None:
@@ -45,15 +55,20 @@ async def test_user_headers_arrive_in_order_and_unchanged(
     """b28: whatever both versions can say."""
     producer, consumer = await stage.connect(version), await stage.connect(other_version)
     await consumer.subscribe(Q)
-    sent = {"a": "1", "Case-Matters": "Yes", "case-matters": "no", "ünï": "ünïcödé ✓", "content-type": "text/plain", "z": "26"}
+    sent = {
+        "a": "1",
+        "Case-Matters": "Yes",
+        "case-matters": "no",
+        "ünï": "ünïcödé ✓",
+        "content-type": "text/plain",
+        "z": "26",
+    }
     await producer.frame("SEND", {"destination": Q, **sent}, "x")
     headers = (await consumer.next_message()).headers
     assert [(name, value) for name, value in headers.items() if name in sent] == list(sent.items())
 
 
-async def test_escapes_survive_between_versions(
-    stage: Stage, later_version: Version, other_version: Version
-) -> None:
+async def test_escapes_survive_between_versions(stage: Stage, later_version: Version, other_version: Version) -> None:
     """b9: what a 1.0 consumer cannot be told it gets escaped, and a newline is never raw (it would forge a header)."""
     producer, consumer = await stage.connect(later_version), await stage.connect(other_version)
     await consumer.subscribe(Q)
@@ -80,9 +95,7 @@ async def test_newline_in_a_header_cannot_forge_one_for_1_0(stage: Stage, later_
 
 
 @pytest.mark.parametrize(("producing", "consuming"), [("1.2", "1.1"), ("1.2", "1.2"), ("1.1", "1.2")])
-async def test_carriage_return_in_a_header_survives(
-    stage: Stage, producing: Version, consuming: Version
-) -> None:
+async def test_carriage_return_in_a_header_survives(stage: Stage, producing: Version, consuming: Version) -> None:
     r"""1.2 writes it `\r`; 1.1 has no such escape and would call it a fatal error."""
     producer, consumer = await stage.connect(producing), await stage.connect(consuming)
     await consumer.subscribe(Q)
@@ -94,7 +107,9 @@ async def test_first_of_repeated_headers_counts(stage: Stage, version: Version, 
     """b13: for the broker and for whoever reads the MESSAGE."""
     producer, consumer = await stage.connect(version), await stage.connect(other_version)
     await consumer.subscribe(Q)
-    await producer.frame("SEND", [("destination", Q), ("x", "first"), ("x", "second"), ("destination", "/queue/no")], "x")
+    await producer.frame(
+        "SEND", [("destination", Q), ("x", "first"), ("x", "second"), ("destination", "/queue/no")], "x"
+    )
     headers = (await consumer.next_message()).headers
     assert (headers["x"], headers["destination"]) == ("first", Q)
 
@@ -144,7 +159,8 @@ async def test_bare_name_stays_as_it_was_sent(stage: Stage, version: Version) ->
 async def test_telnet_works(stage: Stage) -> None:
     """Keystrokes one by one, CR LF line ends, NUL and a line end behind each frame."""
     client = stage.stranger()
-    typed = b"CONNECT\r\naccept-version:1.2\r\nhost:x\r\n\r\n\0\r\nSUBSCRIBE\r\nid:0\r\ndestination:/queue/work\r\n\r\n\0\r\n"
+    typed = b"CONNECT\r\naccept-version:1.2\r\nhost:x\r\n\r\n\0\r\n"
+    typed += b"SUBSCRIBE\r\nid:0\r\ndestination:/queue/work\r\n\r\n\0\r\n"
     client.machine.connect("x")
     for at in range(len(typed)):
         await client.send_raw(typed[at : at + 1])

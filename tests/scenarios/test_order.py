@@ -51,6 +51,7 @@ async def test_topic_subscriber_gets_what_comes_after_it(stage: Stage) -> None:
 
 # ---------------------------------------------------------------------- priorities
 
+
 async def test_higher_priority_overtakes_a_backlog(stage: Stage, version: Version) -> None:
     producer, consumer = await stage.connect(version), await stage.connect(version)
     for priority in ("4", "0", "9", "5"):
@@ -91,6 +92,7 @@ async def test_redelivered_messages_keep_their_priority(stage: Stage) -> None:
 
 
 # ---------------------------------------------------------------------- groups
+
 
 async def send_groups(producer: Client, keys: str, count: int, header: str = "group") -> None:
     """`count` messages, `KEY.NUMBER`, round robin over the keys."""
@@ -149,6 +151,7 @@ async def test_group_moves_in_order_when_its_consumer_is_lost(stage: Stage) -> N
 
 
 # ---------------------------------------------------------------------- exclusive consumers
+
 
 async def test_exclusive_consumer_gets_everything(stage: Stage) -> None:
     for header in ("exclusive", "activemq.exclusive"):

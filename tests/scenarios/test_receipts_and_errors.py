@@ -128,8 +128,11 @@ async def test_one_error_ends_it(stage: Stage) -> None:
     client, other = await stage.connect(), await stage.connect()
     await other.subscribe(Q)
     wrong = client.encode("COMMIT", {"transaction": "none"})
-    await client.send_raw(client.encode("SEND", {"destination": Q}, "before") + wrong * 2
-                          + client.encode("SEND", {"destination": Q}, "behind"))
+    await client.send_raw(
+        client.encode("SEND", {"destination": Q}, "before")
+        + wrong * 2
+        + client.encode("SEND", {"destination": Q}, "behind")
+    )
     await client.expect_error()
     assert [frame.command for frame in client.received].count("ERROR") == 1
     assert (await other.next_message()).text == "before"
@@ -191,7 +194,9 @@ async def test_what_is_not_there_yet_is_refused_in_words(stage: Stage, headers: 
     assert error.headers["command"] == "SUBSCRIBE"
 
 
-@pytest.mark.parametrize("headers", [{"delay": "100"}, {"AMQ_SCHEDULED_DELAY": "100"}, {"x-delay": "100"}, {"destination": "/log/x"}])
+@pytest.mark.parametrize(
+    "headers", [{"delay": "100"}, {"AMQ_SCHEDULED_DELAY": "100"}, {"x-delay": "100"}, {"destination": "/log/x"}]
+)
 async def test_sends_that_are_not_possible_yet_are_refused_in_words(stage: Stage, headers: dict[str, str]) -> None:
     client = await stage.connect()
     await client.frame("SEND", {"destination": Q, **headers, "receipt": "r"}, "x")
@@ -201,6 +206,7 @@ async def test_sends_that_are_not_possible_yet_are_refused_in_words(stage: Stage
 
 
 # ---------------------------------------------------------------------- the end
+
 
 async def test_error_can_be_read_though_more_was_sent(stage: Stage) -> None:
     """b55: the connection lingers, so input that nobody will read does not destroy the ERROR under way."""

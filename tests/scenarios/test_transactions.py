@@ -1,4 +1,4 @@
-"""Transactions: nothing before COMMIT, then everything at once; and they never lock anybody up. Checklist b42, b45-b47."""
+"""Transactions: nothing before COMMIT, then everything at once; they never lock anybody up. Checklist b42, b45-b47."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ async def abort(client: Client, name: str = "t") -> None:
 
 
 # ---------------------------------------------------------------------- what they do
+
 
 async def test_sends_arrive_with_commit_in_order(stage: Stage, version: Version) -> None:
     """b45: nobody sees any of them before."""
@@ -201,6 +202,7 @@ async def test_empty_transaction_does_nothing(stage: Stage, version: Version) ->
 
 # ---------------------------------------------------------------------- credit
 
+
 async def test_ack_in_a_transaction_opens_the_window(stage: Stage, later_version: Version) -> None:
     """So a transaction larger than the prefetch does not stall."""
     client = await stage.connect(later_version)
@@ -234,6 +236,7 @@ async def test_abort_takes_the_credit_back(stage: Stage, later_version: Version)
 
 
 # ---------------------------------------------------------------------- mistakes and limits
+
 
 @pytest.mark.parametrize("command", ["SEND", "ACK", "NACK", "COMMIT", "ABORT"])
 async def test_unknown_transaction_is_an_error(stage: Stage, later_version: Version, command: str) -> None:

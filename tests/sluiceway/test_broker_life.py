@@ -12,8 +12,10 @@ import trio
 
 from sluiceway import Broker, Config
 from sluiceway.broker import ListenError
+from sluiceway.cli.client import Client, Target
+from sluiceway.cli.stat import REPLY_DESTINATION, ask
 from sluiceway.config import BrokerConfig, Listener
-from tests.interop.raw_client import RawClient, frame
+from tests.interop.raw_client import RawClient, frame, poll
 from tests.sluiceway.broker_process import BrokerProcess
 
 LOOPBACK = Config(listeners=(Listener(address="127.0.0.1:0"),), broker=BrokerConfig(shutdown_seconds=5.0))
@@ -61,12 +63,16 @@ def test_what_was_written_is_delivered_before_the_end(tmp_path: Path) -> None:
         client.expect("RECEIPT")
         body = b"x" * 10_000
         client.send(b"".join(frame("SEND", body, destination="/queue/q", length=True) for _ in range(90)))
-        client.send(frame("SEND", b"", destination="/topic/nobody", receipt="all"))
-        client.expect("MESSAGE")
+        with Client(Target(*broker.address)) as observer:
+            observer.subscribe(REPLY_DESTINATION, ack="auto", headers={})
+            for _ in poll("everything is handed to the connection"):
+                queue = next((d for d in ask(observer)["destinations"] if d["name"] == "/queue/q"), None)
+                if queue is not None and queue["unsettled_count"] == 90:
+                    break
         broker.signal(signal.SIGTERM)
         commands = [f.command for f in client.frames_to_end()]
         assert commands[-1] == "ERROR"
-        assert commands.count("MESSAGE") == 89
+        assert commands.count("MESSAGE") == 90
         client.close()
         assert broker.wait() == 0
 
@@ -180,7 +186,7 @@ async def test_a_broker_that_can_not_listen_leaves_nothing_behind() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as probe:
         free = probe.getsockname()[1]
         probe.close()
-        addresses = (f"127.0.0.1:{free}", "127.0.0.1:{}".format(taken.getsockname()[1]))
+        addresses = (f"127.0.0.1:{free}", f"127.0.0.1:{taken.getsockname()[1]}")
         config = attrs.evolve(LOOPBACK, listeners=tuple(Listener(address=address) for address in addresses))
         with pytest.raises(ListenError, match="the port is in use"):
             async with Broker(config):

@@ -178,5 +178,6 @@ def test_it_logs_the_way_the_program_set_structlog_up(tmp_path: Path) -> None:
 
 
 def test_it_leaves_the_programs_logging_alone() -> None:
+    structlog.reset_defaults()  # whatever a test before this one did
     with EmbeddedBroker():
         assert not structlog.is_configured()

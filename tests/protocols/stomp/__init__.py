@@ -1,0 +1,1 @@
+"""The STOMP machine: bytes in, frames out, with no I/O and no clock."""
