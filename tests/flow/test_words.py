@@ -58,6 +58,7 @@ def test_counts() -> None:
     [
         ({"unacked": 500, "idle_seconds": 41.0}, "500 unacked, idle 41 s"),
         ({"unacked_count": 3, "buffered_bytes": 2048}, "3 unacked, 2.0 KiB buffered"),
+        ({"messages": 1, "consumers": 2, "unacked": 1}, "1 message, 2 consumers, 1 unacked"),
         ({"out_per_second": 1200.0, "share": 0.25}, "out 1,200/s, share 0.25"),
         ({"paused": True, "exclusive": False, "selector": None, "peer": "web-3"}, "paused, not exclusive, peer web-3"),
         ({}, ""),
