@@ -6,6 +6,7 @@ seconds.
     limiters    how much a resource may hold, and when it has too much
     resource    flows, and what they run through
     controller  who must wait, who may go on, what happens to an element that does not fit
+    waiting     the line of those who wait, by priority
     manager     the registry, and the map of all that at one moment
     snapshot    that map as data
     graph       chains, bottlenecks and cycles in it

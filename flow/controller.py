@@ -9,12 +9,20 @@ How it works
       instead.
     - Overflow is not charged here. It is charged where it comes from: a source that was blocked during dispatch does
       not free the space of what it sent. Its `release` only *reserves* the space, and frees it when the last sink
-      that blocks it lets go. So an upstream may overflow a downstream freely, and the memory in use is still the sum
-      of all limiters. The overflow list is bounded by what the sources could hold: one batch of each source that was
-      not blocked yet. A source without a limiter of its own must bound its batches itself.
+      that blocks it lets go. So an upstream may overflow a downstream freely. The overflow list is bounded by what the
+      sources could hold: one batch of each source that was not blocked yet. What a source without a limiter overflows
+      is charged nowhere: it is in `unaccounted_bytes`, and such a source must bound its batches itself (or `offer`).
     - *Resumption* begins when the limiter is no longer throttled: first the overflow in order, then the blocked
-      sources, the longest-waiting first, a few per turn, and only while the limiter is not throttled again. Sources
-      not reached keep their place. Whoever adds meanwhile queues behind them, except the source whose turn it is.
+      sources, the highest priority first and the longest-waiting first within one (waiting.py), a few per turn, and
+      only while the limiter is not throttled again. Sources not reached keep their place. Whoever adds meanwhile queues
+      behind them, except the source whose turn it is.
+    - A source that cannot use its turn at once (a queue charges in its next dispatch) *holds* it: its `on_resume`
+      returns True, nobody else is resumed until it calls `end_turn`. Otherwise all that wait would be resumed for
+      each piece of room, and the one that gets it would be back in line before those that came too late: always the
+      same one gets it. Held turns cost one resumption for each piece of room, however many wait.
+    - *Headroom* (see WindowLimiter): while the limiter is throttled, but not exhausted, turns go on if a source of
+      raised priority waits. A lower one whose share it is may use the headroom too, or a stream of raised priority
+      would keep it out for ever.
     - Turns run in a loop, never in a recursion: a call that would start a turn inside a turn finds one under way and
       returns.
 
@@ -23,8 +31,9 @@ Invariants
       whether there is any.
     - Charged minus released is what the limiter holds; the reserved part of it is zero unless this controller is
       blocked.
-    - While somebody waits and the limiter is not throttled, a turn is running or scheduled. (If a callback raised, the
-      next `add`, `offer`, `release` or `poll` starts it again.)
+    - While somebody waits and the limiter is not throttled, a turn is running, scheduled or held. (If a callback
+      raised, the next `add`, `offer`, `release` or `poll` starts it again.)
+    - A source has one turn at most: the one it was given last.
 
 Everything is synchronous, and no thread may enter twice: the seed's rule that a blocked source must see the block
 before its call returns.
@@ -37,7 +46,7 @@ could overfill the sink; resumption was unfair; the blocked sources were walked 
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
@@ -46,11 +55,18 @@ from flow.errors import FlowClosedError, FlowError, NegativeAmountError, OverRel
 from flow.limiters import Clock, FlowLimiter
 from flow.resource import Flow, FlowResource
 from flow.snapshot import ControllerSnapshot
+from flow.waiting import WaitingLine
 
 E = TypeVar("E")
 
 BlockCallback = Callable[["FlowController[Any]"], None]
-"""Called with the sink that blocked, or with the last one that let go."""
+"""Called with the sink that blocked."""
+
+ResumeCallback = Callable[["FlowController[Any]"], bool | None]
+"""Called with the last sink that let go. True: the source uses its turn later, and calls `end_turn` then."""
+
+PRIORITY_ORDINARY = 4
+"""Sources above it are of raised priority: they may use a limiter's headroom."""
 
 OVERFLOW_PER_TURN = 1000
 """Elements that one scheduled turn takes from overflow at most: about a millisecond, so that sockets are served in
@@ -64,6 +80,7 @@ class SourceController:
         resource, flow: whose flow this is.
         blocked: a sink blocks it. Plain, because the hot path reads it; never written from outside.
         block_count: how often a sink blocked it.
+        priority: which of those that wait for one sink is resumed first (0 to 9, 9 is the highest).
         overflow_count: 0, since a source takes nothing in. Here so that both kinds can be asked.
     """
 
@@ -73,10 +90,12 @@ class SourceController:
         "_closed",
         "_on_block",
         "_on_resume",
+        "_turn_sink",
         "block_count",
         "blocked",
         "flow",
         "overflow_count",
+        "priority",
         "resource",
     )
 
@@ -86,20 +105,24 @@ class SourceController:
         flow: Flow,
         *,
         on_block: BlockCallback | None = None,
-        on_resume: BlockCallback | None = None,
+        on_resume: ResumeCallback | None = None,
+        priority: int = PRIORITY_ORDINARY,
         clock: Clock,
     ) -> None:
         """Attach a source of `flow` to `resource`.
 
         `on_block` is called when a sink blocks this source, once for each sink, within the source's own call to it.
-        `on_resume` is called when the last of them let go; it may add to that sink at once. Both find the state
-        already changed.
+        `on_resume` is called when the last of them let go. Both find the state already changed. `on_resume` may add to
+        that sink at once and return None. Or it returns True: the source keeps its turn, adds later, and then calls
+        `end_turn` whether or not it had anything to add: until then that sink resumes nobody else.
         """
         self.resource = resource
         self.flow = flow
         self.blocked = False
         self.block_count = 0
+        self.priority = priority
         self.overflow_count = 0
+        self._turn_sink: FlowController[Any] | None = None
         self._blocked_by: dict[FlowController[Any], float] = {}
         self._on_block = on_block
         self._on_resume = on_resume
@@ -139,8 +162,8 @@ class SourceController:
         if self._on_block is not None:
             self._on_block(sink)
 
-    def resume(self, sink: FlowController[Any]) -> None:
-        """`sink` lets go; if it was the last, the source goes on.
+    def resume(self, sink: FlowController[Any]) -> bool:
+        """`sink` lets go; if it was the last, the source goes on. True: it holds its turn until `end_turn`.
 
         Raises PairingError if it did not block, then nothing changes.
         """
@@ -148,12 +171,24 @@ class SourceController:
             raise PairingError(
                 f"{sink.title} does not block {self.title}; a sink resumes only a source that it blocked"
             )
-        if not self._blocked_by:
-            self.blocked = False
-            self._let_go(sink)
+        if self._blocked_by:
+            return False
+        self.blocked = False
+        return self._let_go(sink)
+
+    def end_turn(self) -> None:
+        """The turn that `on_resume` kept by returning True is over: the sink may resume the next source, at once.
+
+        Right after what was to be added was added, blocked or not; also if there was nothing. Without a turn it does
+        nothing.
+        """
+        sink = self._turn_sink
+        if sink is not None:
+            self._turn_sink = None
+            sink._turn_is_over()
 
     def close(self) -> list[Any]:
-        """Withdraw from all sinks that block this source and leave the resource.
+        """Withdraw from all sinks that block this source, end its turn, and leave the resource.
 
         `on_resume` is not called. A second call does nothing.
 
@@ -164,6 +199,7 @@ class SourceController:
             self._closed = True
             self._withdraw()
             self.resource.detach_controller(self)
+            self.end_turn()
         return []
 
     def describe(self) -> ControllerSnapshot:
@@ -191,9 +227,8 @@ class SourceController:
             sink._forget(self)
         self.blocked = False
 
-    def _let_go(self, sink: FlowController[Any]) -> None:
-        if self._on_resume is not None:
-            self._on_resume(sink)
+    def _let_go(self, sink: FlowController[Any]) -> bool:
+        return self._on_resume is not None and self._on_resume(sink) is True
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.title}{' blocked' if self.blocked else ''}>"
@@ -207,25 +242,29 @@ class FlowController(SourceController, Generic[E]):
         overflow_count, overflow_bytes: what waits because there was no room.
         reserved_count, reserved_bytes: what left while a sink downstream blocked this controller, and is charged
             until that sink lets go.
+        unaccounted_bytes: the part of `overflow_bytes` that came from sources without a limiter, so that it is charged
+            nowhere. It is in the sum "memory in use" all the same.
         counts_memory: see the constructor.
     """
 
     __slots__ = (
         "_accept",
-        "_blocked_sources",
         "_called_back",
         "_gated",
         "_overflow",
         "_schedule",
         "_sources_per_turn",
+        "_turn_held",
         "_turn_pending",
         "_turn_running",
         "_turn_source",
+        "_waiting",
         "counts_memory",
         "limiter",
         "overflow_bytes",
         "reserved_bytes",
         "reserved_count",
+        "unaccounted_bytes",
     )
 
     def __init__(
@@ -238,7 +277,8 @@ class FlowController(SourceController, Generic[E]):
         schedule: Callable[[Callable[[], None]], None] | None = None,
         sources_per_turn: int = 1,
         on_block: BlockCallback | None = None,
-        on_resume: BlockCallback | None = None,
+        on_resume: ResumeCallback | None = None,
+        priority: int = PRIORITY_ORDINARY,
         clock: Clock,
         counts_memory: bool = True,
     ) -> None:
@@ -252,7 +292,7 @@ class FlowController(SourceController, Generic[E]):
             schedule: runs a callable soon, such as the dispatcher's executor; between two turns of a resumption.
                 None: turns follow each other at once.
             sources_per_turn: blocked sources resumed per turn, at least 1.
-            on_block, on_resume: this controller as a source, see SourceController.
+            on_block, on_resume, priority: this controller as a source, see SourceController.
             clock: monotonic seconds.
             counts_memory: False if what the limiter counts is charged elsewhere too, like a window over elements that
                 a queue still holds: then it is left out of the sum "memory in use".
@@ -261,23 +301,24 @@ class FlowController(SourceController, Generic[E]):
             raise FlowError(
                 f"{resource.kind} {resource.name}: {sources_per_turn} sources per turn resume nobody; give at least 1"
             )
-        super().__init__(resource, flow, on_block=on_block, on_resume=on_resume, clock=clock)
+        super().__init__(resource, flow, on_block=on_block, on_resume=on_resume, priority=priority, clock=clock)
         self.limiter = limiter
         self.counts_memory = counts_memory
         self.overflow_bytes = 0
         self.reserved_count = 0
         self.reserved_bytes = 0
+        self.unaccounted_bytes = 0
         self._accept = accept
         self._schedule = schedule
         self._sources_per_turn = sources_per_turn
-        self._overflow: deque[tuple[E, int, int]] = deque()
-        # In order of waiting. OrderedDict, not dict: taking the first of a dict costs a walk over all that were taken
-        # before.
-        self._blocked_sources: OrderedDict[SourceController, None] = OrderedDict()
-        # The fast paths test one flag: somebody waits, a turn runs, or the controller is closed.
+        # Element, count, bytes, and the part of the bytes that is charged nowhere.
+        self._overflow: deque[tuple[E, int, int, int]] = deque()
+        self._waiting = WaitingLine()
+        # The fast paths test one flag: somebody waits, a turn runs or is held, or the controller is closed.
         self._gated = False
         self._turn_running = False
         self._turn_pending = False
+        self._turn_held = False
         self._turn_source: SourceController | None = None
         self._called_back = False
 
@@ -291,9 +332,24 @@ class FlowController(SourceController, Generic[E]):
         """`add` would take an element at once: not throttled, nobody waits, not closed."""
         return not self._gated and not self.limiter.throttled
 
+    def accepts(self, source: SourceController | None) -> bool:
+        """Whether `add` or `offer` from this source would be taken at once: there is room, and nobody waits before it,
+        or it is its turn.
+
+        Its size does not matter: a batch is charged whole, so the last one may go beyond the capacity. Changes nothing
+        and blocks nobody: a source that is to get its place in the line calls `offer`. O(1).
+        """
+        return self.accepting or self._is_turn_of(source)
+
+    def may_exceed(self, source: SourceController) -> bool:
+        """Whether this source may use the limiter's headroom: it is of raised priority, or a higher one was passed over
+        to give it its turn.
+        """
+        return source.priority > PRIORITY_ORDINARY or (source is self._turn_source and self._waiting.took_share)
+
     def blocked_sources(self) -> tuple[SourceController, ...]:
-        """Return the sources that this controller blocks, the next to be resumed first."""
-        return tuple(self._blocked_sources)
+        """Return the sources that this controller blocks: the highest priority first, within one the next first."""
+        return tuple(self._waiting)
 
     # ------------------------------------------------------------------ in
 
@@ -302,7 +358,9 @@ class FlowController(SourceController, Generic[E]):
 
         With room and nobody waiting the element is charged and accepted before this returns; if that throttled the
         limiter, the source is blocked. Otherwise the element goes to overflow and the source is blocked (once).
-        `source` None, or closed: nobody is there to block, so the caller must bound what it adds.
+        `source` None, or closed: nobody is there to block, so nothing here bounds the overflow. That is for what cannot
+        come again before this was taken, or is bounded elsewhere (a reply to a request that was charged, a test); else
+        ask `accepts` first, or give a source and look at `blocked`. What overflows so counts as memory in use.
 
         Raises NegativeAmountError and, on a closed controller, FlowClosedError; nothing changes then. O(1).
         """
@@ -335,8 +393,9 @@ class FlowController(SourceController, Generic[E]):
     def charge(self, count: int, size_bytes: int, source: SourceController | None) -> None:
         """Charge elements that the caller hands over by another way: `accept` is not called.
 
-        The caller looked for room before (`accepting`, or the limiter's own room). Blocks `source` if the limiter is
-        throttled then, or if others wait. Raises as `add` does. O(1).
+        The caller looked for room before (`accepts`, or the limiter's own room). Blocks `source` if the limiter is
+        throttled then, or if others wait; 0 elements of 0 bytes are a way to wait in line. With headroom left it may be
+        resumed before this returns. Raises as `add` does. O(1).
         """
         if self._gated:
             self._check_add(count, size_bytes)
@@ -344,6 +403,8 @@ class FlowController(SourceController, Generic[E]):
         limiter.add(count, size_bytes)
         if limiter.throttled or (self._gated and source is not self._turn_source):
             self._hold_back(source)
+            if count or size_bytes:  # who only gets in line must find itself blocked
+                self._start_turns()
 
     # ------------------------------------------------------------------ out
 
@@ -362,9 +423,8 @@ class FlowController(SourceController, Generic[E]):
             self.reserved_count += count
             self.reserved_bytes += size_bytes
             return
-        limiter = self.limiter
-        limiter.remove(count, size_bytes)
-        if self._gated and not limiter.throttled:
+        self.limiter.remove(count, size_bytes)
+        if self._gated:
             self._start_turns()
 
     def discard(self, count: int, size_bytes: int) -> None:
@@ -375,9 +435,8 @@ class FlowController(SourceController, Generic[E]):
         """
         if self.blocked:
             self._check_release(count, size_bytes)
-        limiter = self.limiter
-        limiter.remove(count, size_bytes)
-        if self._gated and not limiter.throttled:
+        self.limiter.remove(count, size_bytes)
+        if self._gated:
             self._start_turns()
 
     def poll(self) -> None:
@@ -402,12 +461,12 @@ class FlowController(SourceController, Generic[E]):
             self._withdraw()
             self._free_reserved()
             self.resource.detach_controller(self)
-        while self._blocked_sources:
-            source, _ = self._blocked_sources.popitem(last=False)
-            source.resume(self)
-        elements = [element for element, _, _ in self._overflow]
+            self.end_turn()
+        while self._waiting:
+            self._waiting.take().resume(self)
+        elements = [entry[0] for entry in self._overflow]
         self._overflow.clear()
-        self.overflow_count = self.overflow_bytes = 0
+        self.overflow_count = self.overflow_bytes = self.unaccounted_bytes = 0
         return elements
 
     def describe(self) -> ControllerSnapshot:
@@ -417,7 +476,7 @@ class FlowController(SourceController, Generic[E]):
             limiter=self.limiter.describe(),
             blocked=self.blocked,
             block_count=self.block_count,
-            waiting_source_count=len(self._blocked_sources),
+            waiting_source_count=len(self._waiting),
             overflow_count=self.overflow_count,
             overflow_bytes=self.overflow_bytes,
             reserved_count=self.reserved_count,
@@ -440,23 +499,27 @@ class FlowController(SourceController, Generic[E]):
 
     def _add_to_overflow(self, element: E, count: int, size_bytes: int, source: SourceController | None) -> None:
         self._check_add(count, size_bytes)
-        self._overflow.append((element, count, size_bytes))
+        # A source with a limiter goes on being charged for what it sent while it is blocked (see `release`).
+        accounted = source is not None and source.sink_limiter is not None and not source._closed
+        unaccounted_bytes = 0 if accounted else size_bytes
+        self._overflow.append((element, count, size_bytes, unaccounted_bytes))
         self.overflow_count += count
         self.overflow_bytes += size_bytes
+        self.unaccounted_bytes += unaccounted_bytes
         self._gated = True
         self._hold_back(source)
         self._start_turns()
 
     def _hold_back(self, source: SourceController | None) -> None:
-        if source is None or source._closed or source in self._blocked_sources:
+        if source is None or source._closed or source in self._waiting:
             return
-        self._blocked_sources[source] = None
+        self._waiting.add(source)
         self._gated = True
         source.block(self)
 
     def _forget(self, source: SourceController) -> None:
         """A blocked source withdraws."""
-        del self._blocked_sources[source]
+        self._waiting.discard(source)
         self._set_gate()
 
     def _check_add(self, count: int, size_bytes: int) -> None:
@@ -486,23 +549,32 @@ class FlowController(SourceController, Generic[E]):
             self.reserved_count = self.reserved_bytes = 0
             self.limiter.remove(count, size_bytes)
 
-    def _let_go(self, sink: FlowController[Any]) -> None:
+    def _let_go(self, sink: FlowController[Any]) -> bool:
         """The last sink that blocked this controller let go."""
         self._free_reserved()
         # The own elements go on before those of the sources that are let in again.
         try:
-            super()._let_go(sink)
+            return super()._let_go(sink)
         finally:
             self._start_turns()
 
     # ------------------------------------------------------------------ resumption
 
     def _set_gate(self) -> None:
-        self._gated = bool(self._overflow or self._blocked_sources) or self._turn_running or self._closed
+        self._gated = bool(self._overflow or self._waiting) or self._turn_running or self._turn_held or self._closed
+
+    def _may_resume(self) -> bool:
+        """There is room for those that wait: any, or only the headroom, if one of raised priority is among them."""
+        limiter = self.limiter
+        if not limiter.throttled:
+            return True
+        return self._waiting.highest > PRIORITY_ORDINARY and not self._overflow and not limiter.exhausted
 
     def _start_turns(self) -> None:
-        """Begin or go on with resumption, if somebody waits, there is room, and no turn is running or scheduled."""
-        if not self._gated or self._turn_running or self._turn_pending or self._closed or self.limiter.throttled:
+        """Begin or go on with resumption, if somebody waits, there is room, and no turn runs, is held or scheduled."""
+        if not self._gated or self._turn_running or self._turn_held or self._turn_pending or self._closed:
+            return
+        if not self._may_resume():
             return
         if self._schedule is None:
             self._run_turns()
@@ -538,20 +610,40 @@ class FlowController(SourceController, Generic[E]):
         overflow = self._overflow
         elements_left = OVERFLOW_PER_TURN
         while overflow and elements_left and not limiter.throttled:
-            element, count, size_bytes = overflow.popleft()
+            element, count, size_bytes, unaccounted_bytes = overflow.popleft()
             self.overflow_count -= count
             self.overflow_bytes -= size_bytes
+            self.unaccounted_bytes -= unaccounted_bytes
             elements_left -= 1
             limiter.add(count, size_bytes)
             self._accept(element)
-        sources = self._blocked_sources
+        waiting = self._waiting
         sources_left = self._sources_per_turn
-        while sources and sources_left and not overflow and not limiter.throttled:
-            source, _ = sources.popitem(last=False)
+        while waiting and sources_left and not overflow and self._may_resume():
             sources_left -= 1
-            self._turn_source = source
-            try:
-                source.resume(self)
-            finally:
-                self._turn_source = None
-        return bool(overflow or sources) and not limiter.throttled
+            if self._give_turn(waiting.take()):
+                return False
+        return bool(overflow or waiting) and self._may_resume()
+
+    def _give_turn(self, source: SourceController) -> bool:
+        """Resume this source. True: it holds its turn."""
+        source.end_turn()  # one that another sink gave it, in the midst of which it was blocked by this one
+        self._turn_source = source
+        source._turn_sink = self
+        try:
+            held = source.resume(self)
+        except BaseException:
+            source.end_turn()
+            raise
+        if held and source._turn_sink is self and not self._closed:
+            self._turn_held = True
+            return True
+        source.end_turn()
+        return False
+
+    def _turn_is_over(self) -> None:
+        """Its source says so."""
+        self._turn_source = None
+        self._turn_held = False
+        self._set_gate()
+        self._start_turns()

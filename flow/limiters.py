@@ -65,6 +65,11 @@ class FlowLimiter(ABC):
         self.throttle_count = 0
         self._clock = clock
 
+    @property
+    def exhausted(self) -> bool:
+        """Throttled, and no headroom is left (only a `WindowLimiter` can have some)."""
+        return self.throttled
+
     @abstractmethod
     def add(self, count: int, size_bytes: int) -> None:
         """Charge `count` elements of `size_bytes` in total; may go beyond the capacity. May throttle.
@@ -211,11 +216,17 @@ class WindowLimiter(FlowLimiter):
 
     Throttled as soon as either kind of credit is used up. The last message may overdraw the bytes: otherwise a
     message larger than the whole window could never be sent.
+
+    *Headroom* is credit beyond the capacity for what must not wait behind a backlog: whoever may use it looks at
+    `exhausted` instead of `throttled`, and asks for its room `beyond` the capacity. It is used like any other credit:
+    while it is, the window is throttled.
     """
 
     __slots__ = (
         "_capacity_bytes",
         "_capacity_count",
+        "_headroom_bytes",
+        "_headroom_count",
         "_resume_at_bytes",
         "_resume_at_count",
     )
@@ -227,6 +238,8 @@ class WindowLimiter(FlowLimiter):
         *,
         resume_count: int | None = None,
         resume_bytes: int | None = None,
+        headroom_count: int = 0,
+        headroom_bytes: int = 0,
         clock: Clock,
         label: str = "window",
     ) -> None:
@@ -234,10 +247,18 @@ class WindowLimiter(FlowLimiter):
         passes, ever.
 
         Resumes when no more than `resume_count` messages and `resume_bytes` are out; default: as soon as there is
-        credit for one message and one byte. Raises ThresholdError if a capacity is negative, or a threshold negative
-        or above its capacity.
+        credit for one message and one byte. `headroom_count` and `headroom_bytes` come on top of the capacities, see
+        above; without a `headroom_count` there is no headroom. Raises ThresholdError if a capacity or a headroom is
+        negative, or a threshold negative or above its capacity.
         """
         super().__init__(label, clock)
+        if headroom_count < 0 or headroom_bytes < 0:
+            raise ThresholdError(
+                f"{label} limiter: a headroom of {headroom_count} messages, {headroom_bytes} bytes is negative; give 0 "
+                "for none"
+            )
+        self._headroom_count = headroom_count
+        self._headroom_bytes = headroom_bytes
         self._set(capacity_count, capacity_bytes, resume_count, resume_bytes)
         if self._is_full():
             self._throttle()
@@ -250,19 +271,28 @@ class WindowLimiter(FlowLimiter):
     def capacity_bytes(self) -> int | None:
         return None if self._capacity_bytes == UNLIMITED else self._capacity_bytes
 
-    def room_count(self) -> int:
-        """Return how many messages of credit are free, 0 if overdrawn.
+    @property
+    def exhausted(self) -> bool:
+        """Throttled, and the headroom is used up too."""
+        if not self.throttled or not self._headroom_count:
+            return self.throttled
+        return self.room_count(beyond=True) == 0 or self.room_bytes(beyond=True) == 0
+
+    def room_count(self, *, beyond: bool = False) -> int:
+        """Return how many messages of credit are free, 0 if overdrawn. `beyond`: with the headroom.
 
         Says nothing of bytes, nor of hysteresis: see `throttled`.
         """
-        return max(0, self._capacity_count - self.used_count)
+        room_count = self._capacity_count - self.used_count
+        return max(0, room_count + self._headroom_count if beyond else room_count)
 
-    def room_bytes(self) -> int:
-        """Return how many bytes of credit are free, 0 if overdrawn.
+    def room_bytes(self, *, beyond: bool = False) -> int:
+        """Return how many bytes of credit are free, 0 if overdrawn. `beyond`: with the headroom.
 
         Says nothing of messages, nor of hysteresis: see `throttled`.
         """
-        return max(0, self._capacity_bytes - self.used_bytes)
+        room_bytes = self._capacity_bytes - self.used_bytes
+        return max(0, room_bytes + self._headroom_bytes if beyond else room_bytes)
 
     def resize(
         self,

@@ -1,8 +1,8 @@
 """The registry of flow resources, and the map of who holds what and who waits on whom.
 
 Resources put themselves here when they open. Nothing on the hot path comes by: a snapshot walks the controllers when
-somebody asks for it. Memory in use is the sum of the limiters; there is no central limit (seed: none is needed, and
-deadlocks come from it).
+somebody asks for it. Memory in use is the sum of the limiters, and of what waits in overflow and is charged nowhere
+else; there is no central limit (seed: none is needed, and deadlocks come from it).
 
 Source: seed 002 "Flow Control", FlowManager and Management/Visibility ("to see the relationships between sources and
 sinks of messages and to find bottlenecks").
@@ -11,7 +11,7 @@ sinks of messages and to find bottlenecks").
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from flow.controller import FlowController
 from flow.errors import RegistrationError
@@ -49,11 +49,11 @@ class FlowManager:
 
     @property
     def used_bytes(self) -> int:
-        """Memory in use: the sum over all limiters that count memory.
+        """Memory in use: the sum over all limiters that count memory, and the overflow that no limiter counts.
 
         O(controllers), without the cost of a snapshot.
         """
-        return sum(limiter.used_bytes for limiter in _memory_limiters(self._resources.values()))
+        return _used_bytes(self._resources.values())
 
     def snapshot(self) -> FlowSnapshot:
         """Return the flow map as it is now.
@@ -87,7 +87,6 @@ class _Survey:
         }
         edges = [edge for resource in self._resources.values() for edge in self._edges_of(resource, pictures)]
         graph = WaitGraph(edges, frozenset(r.resource_id for r in self._resources.values() if not r.passes_through))
-        limiters = _memory_limiters(self._resources.values())
         controllers = [controller for picture in pictures.values() for controller in picture.controllers]
         return FlowSnapshot(
             taken_at=self._now,
@@ -96,8 +95,8 @@ class _Survey:
             chains=graph.chains(),
             bottlenecks=graph.bottlenecks(),
             cycles=graph.cycles(),
-            used_count=sum(limiter.used_count for limiter in limiters),
-            used_bytes=sum(limiter.used_bytes for limiter in limiters),
+            used_count=sum(limiter.used_count for limiter in _memory_limiters(self._resources.values())),
+            used_bytes=_used_bytes(self._resources.values()),
             overflow_bytes=sum(controller.overflow_bytes for controller in controllers),
             reserved_bytes=sum(controller.reserved_bytes for controller in controllers),
         )
@@ -158,6 +157,16 @@ class _Survey:
                 limiter=None,
                 reason=wait.reason,
             )
+
+
+def _used_bytes(resources: Collection[FlowResource]) -> int:
+    unaccounted_bytes = sum(
+        controller.unaccounted_bytes
+        for resource in resources
+        for controller in resource.controllers
+        if isinstance(controller, FlowController)
+    )
+    return sum(limiter.used_bytes for limiter in _memory_limiters(resources)) + unaccounted_bytes
 
 
 def _memory_limiters(resources: Iterable[FlowResource]) -> list[FlowLimiter]:

@@ -338,22 +338,31 @@ class FlowSnapshot:
     """At least one ring of each knot of resources that wait on each other; empty in a healthy broker."""
     used_count: int
     used_bytes: int
-    """Memory in use: the sum over all limiters, each counted once. Includes what is reserved."""
+    """Memory in use: the sum over all limiters, each counted once, and the overflow of sources that have none. Includes
+    what is reserved."""
     overflow_bytes: int
-    """Elements in overflow lists. Their sources still account for them if they have a limiter, so this is not simply on
-    top."""
+    """Elements in overflow lists. What came from sources without a limiter is in `used_bytes`, the rest is charged to
+    its sources."""
     reserved_bytes: int
     """The part of `used_bytes` whose elements have left already."""
 
-    def to_dict(self) -> dict[str, object]:
-        """Return everything as JSON-able data."""
+    def to_dict(self, *, with_idle: bool = True) -> dict[str, object]:
+        """Return everything as JSON-able data; `with_idle` False leaves out resources that hold nothing and that nobody
+        waits for, which are most of them, and dear to write.
+        """
+        waited_for = {end.resource_id for edge in self.edges for end in (edge.source, edge.sink)}
         return {
             "taken_at": self.taken_at,
             "used_count": self.used_count,
             "used_bytes": self.used_bytes,
             "overflow_bytes": self.overflow_bytes,
             "reserved_bytes": self.reserved_bytes,
-            "resources": [resource.to_dict() for resource in self.resources],
+            "resources_count": len(self.resources),
+            "resources": [
+                resource.to_dict()
+                for resource in self.resources
+                if with_idle or resource.used_bytes or resource.resource_id in waited_for
+            ],
             "edges": [edge.to_dict() for edge in self.edges],
             "chains": [chain.to_dict() for chain in self.chains],
             "bottlenecks": [bottleneck.to_dict() for bottleneck in self.bottlenecks],

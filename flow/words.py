@@ -40,7 +40,8 @@ def facts_in_words(facts: Mapping[str, object]) -> str:
     """Return facts as one line: ``{"unacked": 500, "idle_seconds": 41.0}`` becomes ``500 unacked, idle 41 s``.
 
     The last part of a key is its unit: ``_seconds``, ``_bytes``, ``_count``, ``_per_second``; a key without one that
-    holds a whole number counts things (``"consumers": 1`` becomes ``1 consumer``). True is said by its name alone, None is left out.
+    holds a whole number counts things (``"consumers": 1`` becomes ``1 consumer``). True is said by its name alone, None
+    is left out.
     """
     return ", ".join(said for key, value in facts.items() if (said := _fact_in_words(key, value)))
 

@@ -188,7 +188,13 @@ class Connection:
     def _log_end(self) -> None:
         session = self.session
         totals = session.totals
-        write = log.warning if session.failed else log.info
+        write = log.warning if session.failed or session.lost_count else log.info
+        lost = {}
+        if session.lost_count:
+            lost = {
+                "parked_dropped": session.lost_count,
+                "remedy": "end with DISCONNECT and wait for its receipt, or raise left_behind_bytes_max",
+            }
         write(
             "connection ended",
             reason=session.ending,
@@ -202,4 +208,5 @@ class Connection:
             bytes_out=session.outbound.taken_bytes,
             messages_in=totals.messages_in_count,
             messages_out=totals.messages_out_count,
+            **lost,
         )

@@ -3,7 +3,7 @@
 Messages, receipts and heart-beats are appended; once per dispatch turn everything goes out in one write. When the
 kernel takes less than all, the rest waits and whoever delivers messages here is blocked at the limit, until half of it
 has drained. Control frames (receipts, ERROR) are never refused; how many bytes of them wait is what the session looks
-at before it reads more from a peer that does not read.
+at before it reads more from a peer that does not read. After `end` nothing more is taken: an ERROR is the last frame.
 
 A *mark* is a callback that runs when the kernel has taken everything appended before it: that is when a message with
 ack `auto` is settled. If the connection dies first, the marks that never ran are handed back, so that those messages
@@ -58,6 +58,7 @@ class Outbound(FlowResource):
         self._clock = clock
         self._flush_requested = False
         self.closed = False
+        self._ended = False
         self.appended_bytes = 0
         """All bytes ever appended; the offset of the next one."""
         self.taken_bytes = 0
@@ -85,8 +86,8 @@ class Outbound(FlowResource):
         return max(1, self._capacity_bytes - self.waiting_bytes)
 
     def send_control(self, data: bytes) -> None:
-        """Append a frame that is not a message: never refused."""
-        if self.closed:
+        """Append a frame that is not a message: never refused. After `end` it is dropped: nobody would read it."""
+        if self._ended:
             return
         size_bytes = len(data)
         self._parts.append(data)
@@ -105,9 +106,9 @@ class Outbound(FlowResource):
         self, parts: Iterable[bytes], size_bytes: int, source: SourceController, mark: Mark | None
     ) -> None:
         """Append message frames (their bytes in order); may block `source`. `mark` runs when they are taken, or never
-        will be.
+        will be (after `end` at once).
         """
-        if self.closed:
+        if self._ended:
             if mark is not None:
                 mark(False)
             return
@@ -117,6 +118,10 @@ class Outbound(FlowResource):
             self._marks.append((self.appended_bytes, mark))
         self.controller.charge(0, size_bytes, source)
         self._ask_for_flush()
+
+    def end(self) -> None:
+        """What was appended last is the last that the peer gets: an ERROR. It is still written."""
+        self._ended = True
 
     def _ask_for_flush(self) -> None:
         if not self._flush_requested:
@@ -179,7 +184,7 @@ class Outbound(FlowResource):
         """Nothing more will be written: marks get False, sources are let go."""
         if self.closed:
             return
-        self.closed = True
+        self.closed = self._ended = True
         self._parts.clear()
         self._rest = []
         marks, self._marks = self._marks, deque()

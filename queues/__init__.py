@@ -10,6 +10,7 @@ from __future__ import annotations
 from queues.consumed import ConsumedQueue
 from queues.cursored import Cursor, CursoredQueue, QueueInvariantError, Slice
 from queues.exclusive import ExclusiveQueue
+from queues.exclusivity import Exclusivity
 from queues.groups import GroupTable
 from queues.message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Envelope, Message, size_of
 from queues.names import Address, DestinationNameError, Kind, parse, parse_composite
@@ -37,6 +38,7 @@ __all__ = [
     "DestinationRegistry",
     "Envelope",
     "ExclusiveQueue",
+    "Exclusivity",
     "GroupTable",
     "Kind",
     "Message",

@@ -108,7 +108,7 @@ class ConsumedQueue(MessageQueue):
         """Whether this element, if it is there, is in nobody's hands."""
         return self._cursor.is_available(sequence)
 
-    def _expire(self, sequences: range) -> None:
+    def _expire(self, sequences: SequenceOf[int]) -> None:
         gone = [s for s in sequences if self._waits(s) and self.elements.get(s) is not None]
         if gone:
             self.expired_count += len(gone)

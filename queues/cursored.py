@@ -4,10 +4,11 @@ Every message that a queue takes gets the next `Sequence`. Sequences are grouped
 a block is the unit of residence (in memory today; the store pages whole blocks out and in). A block whose elements are
 all gone is dropped, so one message that stays unsettled for hours pins one block, not everything that passed since.
 
-Two ways for an element to leave, and a queue uses exactly one of them:
+Two ways for an element to leave:
 
-- `remove`: named sequences go. For queues with one consuming cursor, where settling *is* leaving.
-- `trim`: everything below the lowest front of all tracking cursors goes. For topics, where many cursors share one copy.
+- `remove`: named sequences go. For queues with one consuming `Cursor`, where settling *is* leaving.
+- `trim`: everything below the lowest front of all `TrackingCursor`s goes. For topics, where many share one copy.
+  There `remove` is for what no cursor is to have any more, such as elements past their date: fronts pass over the gap.
 
 Reading never takes anything out: `Cursor.take` hands a `Slice` of what lies ahead of the cursor and moves on. What is
 given back lies in the cursor's heap of returns and goes first, in order, with its number of attempts.
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
 from itertools import accumulate
@@ -34,6 +35,12 @@ from queues.message import MESSAGE_OVERHEAD_BYTES, Message
 
 BLOCK_BITS: Final = 10
 BLOCK_SIZE: Final = 1 << BLOCK_BITS
+
+
+Gone = tuple[int, int]
+"""What left: how many elements, and their wire bytes."""
+
+NOTHING_GONE: Final[Gone] = (0, 0)
 
 
 class QueueInvariantError(AssertionError):
@@ -117,7 +124,7 @@ class CursoredQueue:
 
     def __init__(self) -> None:
         self._blocks: OrderedDict[int, _Block] = OrderedDict()
-        self._fronts: Counter[int] = Counter()
+        self._fronts: dict[int, int] = {}
         self._shared_slice: Slice | None = None
         self.next_sequence = 0
         self.live_count = 0
@@ -154,11 +161,39 @@ class CursoredQueue:
     @property
     def first_sequence(self) -> int:
         """Lowest live sequence, `next_sequence` when empty. O(block)."""
-        for block in self._blocks.values():
-            for place, message in enumerate(block.elements):
-                if message is not None:
+        return self.first_live(0)
+
+    def first_live(self, position: int) -> int:
+        """Lowest live sequence from `position` on, `next_sequence` if there is none. O(1) if `position` is alive, else
+        O(block + blocks).
+        """
+        while position < self.next_sequence:
+            index = position >> BLOCK_BITS
+            block = self._blocks.get(index)
+            if block is None:
+                position = self._next_block_base(index)
+                continue
+            elements = block.elements
+            for place in range(max(0, position - block.base), len(elements)):
+                if elements[place] is not None:
                     return block.base + place
+            position = (index + 1) << BLOCK_BITS
         return self.next_sequence
+
+    def live_sequences(self, first: int, end: int) -> list[int]:
+        """Those of `first` .. `end - 1` that are still there. O(end - first), less for blocks that left."""
+        live: list[int] = []
+        sequence = first
+        while sequence < end:
+            index = sequence >> BLOCK_BITS
+            stop = min(end, (index + 1) << BLOCK_BITS)
+            block = self._blocks.get(index)
+            if block is not None:
+                start = max(sequence, block.base)
+                part = block.elements[start - block.base : max(0, stop - block.base)]
+                live += [start + place for place, message in enumerate(part) if message is not None]
+            sequence = stop
+        return live
 
     def read(self, position: int, count_max: int, bytes_max: int, *, share: bool = False) -> tuple[Slice | None, int]:
         """Live elements from `position` on, at most `count_max` and (but for the first) `bytes_max` wire bytes.
@@ -185,7 +220,13 @@ class CursoredQueue:
                 position = self._next_block_base(index)
                 continue
             place = max(0, position - block.base)
-            part = block.elements[place : place + count_max]
+            elements = block.elements
+            look_count = count_max
+            if place < len(elements) and (first := elements[place]) is not None:
+                # Not more than would fit if all were as long as this one: a reader with little credit in bytes must
+                # not pay for the whole block each time. Where the others are shorter the slice is, too.
+                look_count = min(count_max, bytes_max // (len(first.wire) or 1) + 1)
+            part = elements[place : place + look_count]
             sequences: SequenceOf[int] = range(block.base + place, block.base + place + len(part))
             if not part:
                 position = (index + 1) << BLOCK_BITS
@@ -224,6 +265,8 @@ class CursoredQueue:
 
         Raises QueueInvariantError if one is not there; those before it are out then.
         """
+        if unread:
+            self._shared_slice = None  # it may hold some of these
         if isinstance(sequences, range) and sequences.step == 1:
             self._remove_range(sequences.start, sequences.stop, unread)
             return
@@ -269,6 +312,19 @@ class CursoredQueue:
             sequence = stop
         return False
 
+    def count_live(self, first: int, end: int) -> int:
+        """How many of `first` .. `end - 1` are still there. O(blocks), in blocks with gaps O(elements)."""
+        count = 0
+        for block in self._blocks.values():
+            start, stop = max(first, block.base), min(end, block.base + len(block.elements))
+            if block.base >= end:
+                break
+            if start < stop:
+                count += stop - start
+                if block.live_count < len(block.elements):
+                    count -= block.elements[start - block.base : stop - block.base].count(None)
+        return count
+
     @property
     def block_count(self) -> int:
         """Blocks in memory: what the elements pin, at most `live_count`."""
@@ -279,70 +335,69 @@ class CursoredQueue:
     def track(self, front: int) -> None:
         """A tracking cursor has its front here."""
         self._lowest_front = min(front, self._lowest_front) if self._fronts else front
-        self._fronts[front] += 1
+        self._fronts[front] = self._fronts.get(front, 0) + 1
 
-    def untrack(self, front: int) -> list[Message]:
-        """A tracking cursor is gone; returns the elements that nobody needs any more."""
+    def untrack(self, front: int) -> Gone:
+        """A tracking cursor is gone; returns what nobody needs any more."""
         return self.move_front(front, None)
 
-    def move_front(self, old: int, new: int | None) -> list[Message]:
-        """A tracking cursor's front moved (None: it is gone). Returns the elements that went because of it, in order.
+    def move_front(self, old: int, new: int | None) -> Gone:
+        """A tracking cursor's front moved (None: it is gone). Returns what left because of it.
 
         O(elements that went + distinct fronts, when the lowest one moved).
         """
         fronts = self._fronts
         if new is not None:
-            fronts[new] += 1
+            fronts[new] = fronts.get(new, 0) + 1
         left = fronts[old] - 1
         if left > 0:
             fronts[old] = left
-            return []
+            return NOTHING_GONE
         del fronts[old]
         if old > self._lowest_front:
-            return []
+            return NOTHING_GONE
         self._lowest_front = min(fronts) if fronts else self.next_sequence
         return self.trim(self._lowest_front)
 
-    def trim(self, floor: int) -> list[Message]:
-        """Everything below `floor` goes, read or not; returns it in order. O(elements that went)."""
-        gone: list[Message] = []
+    def trim(self, floor: int) -> Gone:
+        """Everything below `floor` goes, read or not. O(elements that went)."""
+        gone_count = gone_bytes = 0
         while self._blocks:
             index, block = next(iter(self._blocks.items()))
             if block.base >= floor:
                 break
             part = block.elements[: floor - block.base]
-            gone.extend(message for message in part if message is not None)
+            sizes = [len(message.wire) for message in part if message is not None]
+            gone_count += len(sizes)
+            gone_bytes += sum(sizes)
             if floor >= block.base + len(block.elements):
                 del self._blocks[index]
                 continue
             del block.elements[: floor - block.base]
             block.base = floor
-            block.live_count = len(block.elements) - (block.elements.count(None) if block.holed else 0)
+            block.live_count -= len(sizes)
+            if block.live_count == 0:
+                del self._blocks[index]
             break
-        self.live_count -= len(gone)
-        return gone
+        self.live_count -= gone_count
+        return gone_count, gone_bytes
 
 
 class Cursor:
-    """A place in a CursoredQueue. `take` hands out what was given back first, then what lies ahead.
-
-    With `tracking` it also keeps its own settled set above a front, and tells the queue when the front moves: the
-    discipline of topics. Without, the owner of the queue removes what is settled.
+    """A place in a CursoredQueue. `take` hands out what was given back first, then what lies ahead. The owner of the
+    queue removes what is settled.
     """
 
-    __slots__ = ("_attempts", "_queue", "_returned", "_returned_set", "_settled", "front", "position", "tracking")
+    __slots__ = ("_attempts", "_queue", "_returned", "_returned_set", "position")
 
-    def __init__(self, queue: CursoredQueue, position: int, *, tracking: bool = False) -> None:
+    _shares_slices = False
+
+    def __init__(self, queue: CursoredQueue, position: int) -> None:
         self._queue = queue
         self.position = position
-        self.front = position
-        self.tracking = tracking
         self._returned: list[int] = []
         self._returned_set: set[int] = set()
         self._attempts: dict[int, int] = {}
-        self._settled: set[int] = set()
-        if tracking:
-            queue.track(position)
 
     @property
     def ahead_count(self) -> int:
@@ -375,7 +430,7 @@ class Cursor:
             taken = self._take_returned(count_max, bytes_max)
             if taken is not None:
                 return taken
-        result, self.position = self._queue.read(self.position, count_max, bytes_max, share=self.tracking)
+        result, self.position = self._queue.read(self.position, count_max, bytes_max, share=self._shares_slices)
         return result
 
     def _take_returned(self, count_max: int, bytes_max: int) -> Slice | None:
@@ -415,21 +470,17 @@ class Cursor:
     def give_back(self, sequences: Iterable[int], *, attempted: bool) -> int:
         """These come back, to be handed out again before anything later. `attempted`: they were really handed over.
 
-        Returns how many of them will never come again, because a tracking cursor has given them up since. O(n log n).
-        Raises QueueInvariantError for one that nobody can hold.
+        Returns how many of them will never come again: none, but for a TrackingCursor that has given them up since.
+        O(n log n). Raises QueueInvariantError for one that nobody can hold.
         """
-        gone_count = 0
         for sequence in sequences:
-            if self.tracking and sequence < self.front:
-                gone_count += 1
-                continue
-            if sequence in self._returned_set or sequence >= self.position or sequence in self._settled:
+            if sequence in self._returned_set or sequence >= self.position:
                 raise QueueInvariantError(f"element {sequence} is in nobody's hands: it can't be given back")
             if attempted:
                 self.count_attempt(sequence)
             self._returned_set.add(sequence)
             heapq.heappush(self._returned, sequence)
-        return gone_count
+        return 0
 
     def count_attempt(self, sequence: int) -> None:
         """This element was handed over once more, in vain."""
@@ -446,48 +497,99 @@ class Cursor:
         """How often this element was handed over before."""
         return self._attempts.get(sequence, 0)
 
-    # ------------------------------------------------------------------ tracking cursors
 
-    def settle(self, sequences: SequenceOf[int]) -> list[Message]:
-        """Tracking: these need not come again. Returns the elements that left the queue because all cursors passed.
+class TrackingCursor(Cursor):
+    """One of many readers of the same elements: the discipline of topics.
+
+    It keeps its own settled set above a *front*, the lowest element that it may still need, and tells the queue when
+    the front moves. A slice is shared with the others at the same position. Do not `untake`.
+    """
+
+    __slots__ = ("_settled", "front")
+
+    _shares_slices = True
+
+    def __init__(self, queue: CursoredQueue, position: int) -> None:
+        super().__init__(queue, position)
+        self.front = position
+        self._settled: set[int] = set()
+        queue.track(position)
+
+    def held_of(self, sequences: Iterable[int]) -> set[int]:
+        """Which of these, all of them still in the queue, are in the hands of its consumer. O(n)."""
+        front, position, settled, returned = self.front, self.position, self._settled, self._returned_set
+        return {s for s in sequences if front <= s < position and s not in settled and s not in returned}
+
+    def settle(self, sequences: SequenceOf[int]) -> Gone:
+        """These need not come again. Returns what left the queue because all cursors passed.
 
         What the cursor has given up since is ignored.
         """
         self.forget(sequences)
-        if not self._settled and sequences[0] == self.front and isinstance(sequences, range):
+        if (
+            not self._settled
+            and isinstance(sequences, range)
+            and (sequences.start == self.front or sequences.start == self._queue.first_live(self.front))
+        ):
             front = sequences.stop
         else:
-            self._settled.update(sequence for sequence in sequences if sequence >= self.front)
-            front = self.front
-            while front in self._settled:
-                self._settled.discard(front)
-                front += 1
+            self._settled.update([sequence for sequence in sequences if sequence >= self.front])
+            front = self._needed_from(self.front)
         return self._move_front(front)
 
-    def skip_to(self, floor: int) -> tuple[int, list[Message]]:
-        """Tracking: give up everything below `floor`.
+    def give_back(self, sequences: Iterable[int], *, attempted: bool) -> int:
+        """See Cursor."""
+        wanted = [sequence for sequence in sequences if sequence >= self.front]
+        for sequence in wanted:
+            if sequence in self._settled:
+                raise QueueInvariantError(f"element {sequence} was settled: it can't be given back")
+        super().give_back(wanted, attempted=attempted)
+        return sum(1 for sequence in sequences if sequence < self.front)
+
+    def skip_to(self, floor: int) -> tuple[int, Gone]:
+        """Give up everything below `floor`.
 
         Returns how many of these elements were not in anybody's hands (never handed out, or given back), and what left
         the queue because of it. What is in somebody's hands may still be settled or given back; both find it gone.
         """
-        missed = max(0, floor - self.position) + sum(1 for sequence in self._returned_set if sequence < floor)
+        missed_count = sum(1 for sequence in self._returned_set if sequence < floor)
+        if floor > self.position:
+            missed_count += self._queue.count_live(self.position, floor)
+            self.position = floor
         self._returned_set = {sequence for sequence in self._returned_set if sequence >= floor}
         self._returned = sorted(self._returned_set)
         self._attempts = {sequence: n for sequence, n in self._attempts.items() if sequence >= floor}
         self._settled = {sequence for sequence in self._settled if sequence >= floor}
-        self.position = max(self.position, floor)
-        front = max(self.front, floor)
-        while front in self._settled:
-            self._settled.discard(front)
-            front += 1
-        return missed, self._move_front(front)
+        return missed_count, self._move_front(self._needed_from(max(self.front, floor)))
 
-    def close(self) -> list[Message]:
-        """Tracking: the cursor is gone. Returns the elements that left the queue because of it."""
-        return self._queue.untrack(self.front) if self.tracking else []
+    def pass_over(self, sequences: SequenceOf[int]) -> Gone:
+        """These were removed from the queue. Returns what left because the front could pass them. O(n) at most."""
+        self.forget(sequences)
+        if not self._settled:
+            return NOTHING_GONE  # a front at a gap with nothing settled behind it pins nothing
+        self._settled.difference_update(sequences)
+        return self._move_front(self._needed_from(self.front))
 
-    def _move_front(self, front: int) -> list[Message]:
+    def close(self) -> Gone:
+        """The cursor is gone. Returns what left the queue because of it."""
+        return self._queue.untrack(self.front)
+
+    def _needed_from(self, front: int) -> int:
+        """The first element from `front` on that is neither settled nor gone."""
+        settled = self._settled
+        while settled:
+            if front in settled:
+                settled.discard(front)
+                front += 1
+                continue
+            live = self._queue.first_live(front)
+            if live == front:
+                break
+            front = live
+        return front
+
+    def _move_front(self, front: int) -> Gone:
         if front == self.front:
-            return []
+            return NOTHING_GONE
         old, self.front = self.front, front
         return self._queue.move_front(old, front)

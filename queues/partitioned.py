@@ -10,6 +10,7 @@ Bound: `partitions_max`; the eleventh priority does not exist, and partitioning 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from typing import cast
 from zlib import crc32
 
 from flow import FlowClosedError, SourceController
@@ -23,32 +24,57 @@ class PartitionLimitError(ValueError):
 
 
 class Attachment:
-    """A consumer on all partitions of a queue, present and future."""
+    """One name under which a consumer takes from all partitions of a queue, present and future.
 
-    __slots__ = ("_queue", "closed", "consumer", "exclusive", "subscriptions")
+    A consumer that comes under several names (`/topic/a.*,/topic/a.b`) has an attachment for each, but one subscription
+    to each partition, until the last of them is closed.
+    """
 
-    def __init__(self, queue: PartitionedQueue, consumer: Consumer, *, exclusive: bool) -> None:
+    __slots__ = ("_queue", "closed", "consumer")
+
+    def __init__(self, queue: PartitionedQueue, consumer: Consumer) -> None:
         self._queue = queue
         self.consumer = consumer
-        self.exclusive = exclusive
-        self.subscriptions: list[Subscription] = []
         self.closed = False
 
-    def is_on(self, queue: PartitionedQueue) -> bool:
-        """Whether this is an attachment to that queue."""
-        return self._queue is queue
-
     def close(self) -> None:
-        """Detach from every partition. What is unsettled stays with the consumer."""
+        """Let go of this name; with the last, detach from every partition. What is unsettled stays with the consumer. A
+        second call does nothing.
+        """
         if not self.closed:
             self.closed = True
             self._queue.detach(self)
-            for subscription in self.subscriptions:
-                subscription.close()
+
+
+class _Tap:
+    """A consumer's subscriptions to the partitions, and the names that it came by."""
+
+    __slots__ = ("attachments", "consumer", "exclusive", "subscriptions")
+
+    def __init__(self, consumer: Consumer, *, exclusive: bool) -> None:
+        self.consumer = consumer
+        self.exclusive = exclusive
+        self.attachments: list[Attachment] = []
+        self.subscriptions: list[Subscription] = []
+
+    def open_on(self, queue: MessageQueue) -> None:
+        self.subscriptions.append(queue.subscribe(self.consumer, exclusive=self.exclusive))
 
 
 class PartitionedQueue:
     """Queues by partition key."""
+
+    __slots__ = (
+        "_make",
+        "_partition_of",
+        "_partitions_max",
+        "_same_for_run",
+        "_taps",
+        "attachments_count",
+        "closed",
+        "name",
+        "partitions",
+    )
 
     def __init__(
         self,
@@ -69,7 +95,9 @@ class PartitionedQueue:
         self._partitions_max = partitions_max
         self._same_for_run = same_for_run
         self.partitions: dict[Hashable, MessageQueue] = {}
-        self._attachments: dict[int, Attachment] = {}
+        self._taps: dict[int, _Tap] = {}
+        self.attachments_count = 0
+        """How many `attachments` there are."""
 
     def partition(self, key: Hashable) -> MessageQueue:
         """The partition for this key, made if it is not there yet.
@@ -77,17 +105,17 @@ class PartitionedQueue:
         Raises PartitionLimitError, and FlowClosedError if it had to be made after the queue was deleted.
         """
         queue = self.partitions.get(key)
-        if queue is None:
+        if queue is None or (queue.closed and not self.closed):  # closed though we are not: it broke, see queue.py
             if self.closed:
                 raise FlowClosedError(f"{self.name} was deleted: look it up again before you send to it")
-            if len(self.partitions) >= self._partitions_max:
+            if queue is None and len(self.partitions) >= self._partitions_max:
                 raise PartitionLimitError(
                     f"{self.name} has {self._partitions_max} partitions already and none for {key!r}: "
                     "use a partition function with fewer results"
                 )
             queue = self.partitions[key] = self._make(key)
-            for attachment in self._attachments.values():
-                attachment.subscriptions.append(queue.subscribe(attachment.consumer, exclusive=attachment.exclusive))
+            for tap in self._taps.values():
+                tap.open_on(queue)
         return queue
 
     def partition_for(self, message: Message) -> MessageQueue:
@@ -110,32 +138,43 @@ class PartitionedQueue:
             self.partition(key).add(part, sum([len(message.wire) for message in part]), source)
 
     def attach(self, consumer: Consumer, *, exclusive: bool = False) -> Attachment:
-        """Let this consumer take from every partition, present and future. Raises FlowClosedError if it was deleted."""
+        """Let this consumer take from every partition, present and future. Raises FlowClosedError if it was deleted.
+
+        Attached already, it gets nothing twice: the two attachments share its subscriptions, and the first one's
+        `exclusive`.
+        """
         if self.closed:
             raise FlowClosedError(f"{self.name} was deleted: look it up again before you subscribe to it")
-        attachment = Attachment(self, consumer, exclusive=exclusive)
-        self._attachments[id(attachment)] = attachment
-        attachment.subscriptions.extend(
-            queue.subscribe(consumer, exclusive=exclusive) for queue in self.partitions.values()
-        )
+        tap = self._taps.get(id(consumer))
+        if tap is None:
+            tap = self._taps[id(consumer)] = _Tap(consumer, exclusive=exclusive)
+            for queue in self.partitions.values():
+                if not queue.closed:
+                    tap.open_on(queue)
+        attachment = Attachment(self, consumer)
+        tap.attachments.append(attachment)
+        self.attachments_count += 1
         return attachment
 
     def detach(self, attachment: Attachment) -> None:
         """Called by `Attachment.close`."""
-        self._attachments.pop(id(attachment), None)
+        tap = self._taps[id(attachment.consumer)]
+        tap.attachments.remove(attachment)
+        self.attachments_count -= 1
+        if not tap.attachments:
+            del self._taps[id(attachment.consumer)]
+            for subscription in tap.subscriptions:
+                subscription.close()
 
     @property
     def attachments(self) -> list[Attachment]:
-        """Who is attached."""
-        return list(self._attachments.values())
+        """Who is attached. O(n)."""
+        return [attachment for tap in self._taps.values() for attachment in tap.attachments]
 
-    def close_queue(self, reason: str) -> list[Message]:
-        """Delete all partitions; returns what was in them. A second call does nothing."""
+    def close_queue(self, reason: str) -> int:
+        """Delete all partitions; returns how many messages are lost by it. A second call does nothing."""
         self.closed = True
-        gone: list[Message] = []
-        for queue in self.partitions.values():
-            gone.extend(queue.close_queue(reason))
-        return gone
+        return sum([queue.close_queue(reason) for queue in self.partitions.values()])
 
     @property
     def is_empty(self) -> bool:
@@ -150,10 +189,7 @@ def _priority_of(message: Message) -> int:
 def by_priority(name: str, make: Callable[[int], MessageQueue]) -> PartitionedQueue:
     """Ten partitions at most; `make` gets the priority, 0 to 9. The one of default priority exists from the start."""
 
-    def make_one(key: Hashable) -> MessageQueue:
-        assert isinstance(key, int)
-        return make(key)
-
+    make_one = cast("Callable[[Hashable], MessageQueue]", make)  # a wrapper would cost each destination 200 bytes
     queue = PartitionedQueue(name, make_one, _priority_of, partitions_max=10, same_for_run=True)
     queue.partition(PRIORITY_DEFAULT)
     return queue

@@ -7,16 +7,20 @@ The gate. `add` takes a *run*: messages that share one envelope, from one source
 overflow list and the source is blocked. The dropping policies never block, and `reject` raises QueueFullError, which
 costs its sender that frame and nobody else anything.
 
-Expiry. A run has one date, so the dates to watch are one entry per run, in a heap with one timer for the earliest.
-What a consumer holds at its date is looked at when it comes back; nothing past its date is handed out.
+Expiry (expiry.py). One timer stands for the earliest date. What is due goes in portions of EXPIRE_COUNT, so that a
+backlog that expires together stops nobody. What a consumer holds at its date is looked at when it comes back; nothing
+past its date is handed out. A date belongs to the queue, not to the message: the queue keeps dated messages as objects
+of its own, since another queue may have been given the same ones.
 
-Bound: the limiter's capacity, plus one run per source (a source is blocked by the first run that overfills). Dates of
-runs that were consumed in time are cleared out when they are half of all.
+A dispatch that raises is a broken invariant: it passes to the dispatcher, whose default ends the broker. Should its
+error hook go on, nothing will dispatch this queue again, so it is closed like a deleted one: senders, subscribers and
+late acknowledgements find `closed`, and the next look-up makes a new one.
+
+Bound: the limiter's capacity, plus one run per source (a source is blocked by the first run that overfills).
 """
 
 from __future__ import annotations
 
-import heapq
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -26,13 +30,14 @@ from typing import Final, Protocol
 import attrs
 
 from flow import Flow, FlowClosedError, FlowController, FlowManager, FlowResource, SourceController, WindowLimiter
-from queues.cursored import CursoredQueue, QueueInvariantError
+from queues.cursored import CursoredQueue, Gone, QueueInvariantError
+from queues.expiry import ExpiryDates
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
 from queues.policy import QueuePolicy
 from queues.subscription import Consumer, Subscription
 
-EXPIRIES_MIN: Final = 256
-"""Dates that may always be kept; only beyond that is it worth looking for dead ones."""
+EXPIRE_COUNT: Final = 512
+"""Elements past their date that are looked at in one go: about a millisecond of work."""
 
 
 class QueueFullError(Exception):
@@ -113,11 +118,6 @@ class Run:
     charge_bytes: int
 
 
-Expiry = tuple[int, int, int]
-"""A date in ms, first and end: the elements `first` .. `end - 1` expire then. A plain tuple, because heaps compare it.
-"""
-
-
 class MessageQueue(FlowResource):
     """Base of the queue kinds that hold elements. Not for direct use."""
 
@@ -127,7 +127,6 @@ class MessageQueue(FlowResource):
         super().__init__(name, self.kind_label, environment.manager)
         self.policy = policy
         self.priority = priority
-        self.express = priority > 4
         """Messages of raised priority may pass beyond a used-up prefetch."""
         self.elements = CursoredQueue()
         self.closed = False
@@ -147,12 +146,13 @@ class MessageQueue(FlowResource):
             schedule=environment.resume,
             clock=environment.clock,
         )
-        self.context = environment.scheduling.register(self.dispatch, f"{self.kind_label} {name}", priority)
+        self.context = environment.scheduling.register(self._dispatch_or_break, f"{self.kind_label} {name}", priority)
         self.subscriptions: dict[int, Subscription] = {}
         self._ring: OrderedDict[Subscription, None] = OrderedDict()
         """Subscriptions that may have credit, the next one to be served first. An OrderedDict, to leave it in O(1)."""
-        self._expiries: list[Expiry] = []
-        self._expiries_max_count = EXPIRIES_MIN
+        self._in_turn: dict[Subscription, int] = {}
+        """Subscriptions that hold the turn of a consumer's limiter, with their `delivered_count` when they got it."""
+        self._expiries: ExpiryDates | None = None
         self._expiry_timer: TimerHandle | None = None
         self._expiring = False
         self.added_count = 0
@@ -189,6 +189,17 @@ class MessageQueue(FlowResource):
         self._add_without_blocking(messages, charge_bytes)
         return True
 
+    def fits(self, count: int, wire_bytes: int) -> bool:
+        """Whether `add` would take a run of this size whole, at once, dropping and refusing nothing. O(1).
+
+        A sender whose frames may have come apart differently asks first, and otherwise adds them one by one: what is
+        refused is counted, and a run is refused whole.
+        """
+        if self._full == "block":
+            return self.controller.accepting
+        over_count, over_bytes = self._overhang(count, wire_bytes + count * MESSAGE_OVERHEAD_BYTES)
+        return over_count <= 0 and over_bytes <= 0
+
     def _add_without_blocking(self, messages: list[Message], charge_bytes: int) -> None:
         limiter = self.controller.limiter
         over_count, over_bytes = self._overhang(len(messages), charge_bytes)
@@ -200,6 +211,11 @@ class MessageQueue(FlowResource):
                     "messages (policy reject): consume from it, or raise memory_bytes, count_max or bytes_max"
                 )
             if self._full == "drop_oldest":
+                if charge_bytes > self.policy.limit_bytes:
+                    messages, charge_bytes = self._without_oversize(messages)
+                    if not messages:
+                        return
+                    over_count, over_bytes = self._overhang(len(messages), charge_bytes)
                 self._make_room(over_count, over_bytes)
                 over_count, over_bytes = self._overhang(len(messages), charge_bytes)
             if over_count > 0 or over_bytes > 0:
@@ -218,13 +234,23 @@ class MessageQueue(FlowResource):
         over_count = 0 if self.policy.count_max is None else limiter.used_count + count - self.policy.count_max
         return over_count, limiter.used_bytes + charge_bytes - self.policy.limit_bytes
 
+    def _without_oversize(self, messages: list[Message]) -> tuple[list[Message], int]:
+        """Drop those that would not fit even into an empty queue: no other message shall go for them in vain."""
+        limit_bytes = self.policy.limit_bytes
+        fitting = [message for message in messages if message.size_bytes <= limit_bytes]
+        self._count_dropped_incoming(len(messages) - len(fitting))
+        return fitting, size_of(fitting)
+
+    def _count_dropped_incoming(self, count: int) -> None:
+        self.dropped_count += count
+        self._incoming_dropped(count)
+
     def _cut(self, messages: list[Message]) -> tuple[list[Message], int]:
         """As many as there is room for, the newest or (drop_newest) the oldest of them, and their charge."""
         newest_go = self._full == "drop_newest"
         count, charge_bytes = self._fitting(messages if newest_go else messages[::-1])
         missing_count = len(messages) - count
-        self.dropped_count += missing_count
-        self._incoming_dropped(missing_count)
+        self._count_dropped_incoming(missing_count)
         return (messages[:count] if newest_go else messages[missing_count:]), charge_bytes
 
     def _fitting(self, messages: list[Message]) -> tuple[int, int]:
@@ -245,11 +271,10 @@ class MessageQueue(FlowResource):
         messages = run.messages
         head = messages[0].head
         self._last_active_seconds = self._environment.clock()
-        if messages[0].expires_at_ms:
-            # Another queue (of a composite) has dated these objects; the date here may be another one.
-            messages = [Message(message.head, message.wire, message.number) for message in messages]
         if head.expires_at_ms or head.ttl_ms or self.policy.expires_max_ms is not None:
             self._accept_expiring(messages)
+        elif messages[0].expires_at_ms:  # dated by the queue that they come from
+            self.elements.extend([Message(message.head, message.wire, message.number) for message in messages])
         else:
             self.elements.extend(messages)
         self.added_count += len(messages)
@@ -269,41 +294,37 @@ class MessageQueue(FlowResource):
             at_ms = _held_until(at_ms, now_ms + head.ttl_ms)
         if self.policy.expires_max_ms is not None:
             at_ms = _held_until(at_ms, now_ms + self.policy.expires_max_ms)
-        for message in messages:
-            message.expires_at_ms = at_ms
-        self._expiring = True
-        first = self.elements.extend(messages)
-        self._remember_expiry((at_ms, first, first + len(messages)))
-
-    def _remember_expiry(self, expiry: Expiry) -> None:
-        if len(self._expiries) >= self._expiries_max_count:
-            self._expiries = [other for other in self._expiries if self.elements.holds_any(other[1], other[2])]
-            heapq.heapify(self._expiries)
-            self._expiries_max_count = max(EXPIRIES_MIN, 2 * len(self._expiries))
-        heapq.heappush(self._expiries, expiry)
-        if self._expiries[0] is expiry:
+        dated = [Message(message.head, message.wire, message.number, at_ms) for message in messages]
+        first = self.elements.extend(dated)
+        if self._expiries is None:
+            self._expiries = ExpiryDates(self.elements)
+            self._expiring = True
+        if self._expiries.add(at_ms, first, first + len(messages)):
             self._arm_expiry()
 
     def _arm_expiry(self) -> None:
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
             self._expiry_timer = None
-        if self._expiries and not self.closed:
-            delay_ms = max(0, self._expiries[0][0] - self._environment.now_ms())
+        next_ms = None if self._expiries is None else self._expiries.next_ms
+        if next_ms is not None and not self.closed:
+            delay_ms = max(0, next_ms - self._environment.now_ms())
             self._expiry_timer = self._environment.scheduling.call_later(delay_ms / 1000, self._expire_due)
 
     def _expire_due(self) -> None:
-        """Remove what is past its date and in nobody's hands. What a consumer holds is looked at when it comes back."""
+        """Remove a portion of what is past its date and in nobody's hands, and come back at once for the rest."""
         self._expiry_timer = None
-        now_ms = self._environment.now_ms()
-        while self._expiries and self._expiries[0][0] <= now_ms:
-            _at_ms, first, end = heapq.heappop(self._expiries)
-            self._expire(range(first, end))
+        assert self._expiries is not None, "a timer runs only for dates"
+        due = self._expiries.take_due(self._environment.now_ms(), EXPIRE_COUNT)
+        if due:
+            self._expire(due)
         self._arm_expiry()
 
     @abstractmethod
-    def _expire(self, sequences: range) -> None:
-        """These are past their date: remove those that nobody holds, count them, release their space."""
+    def _expire(self, sequences: SequenceOf[int]) -> None:
+        """These are past their date and in order: remove those that nobody holds, count them, release their space
+        (once: what resumes then may add or close).
+        """
 
     # ------------------------------------------------------------------ subscriptions
 
@@ -326,6 +347,7 @@ class MessageQueue(FlowResource):
         """Called by `Subscription.close`."""
         self.subscriptions.pop(id(subscription), None)
         self._ring.pop(subscription, None)
+        self._in_turn.pop(subscription, None)
         self._last_active_seconds = self._environment.clock()
         self._detached(subscription)
 
@@ -335,8 +357,25 @@ class MessageQueue(FlowResource):
     def _detached(self, subscription: Subscription) -> None:
         """Hook: after it is gone."""
 
-    def _subscription_resumed(self, subscription: Subscription) -> None:
+    def _subscription_resumed(self, subscription: Subscription) -> bool:
+        """It has credit, and holds its turn: others that share the credit go on when a dispatch has come by here."""
+        if subscription.closed:
+            return False
+        self._in_turn[subscription] = subscription.delivered_count
         self._enter_ring(subscription)
+        return True
+
+    def _end_turns(self, *, more: bool) -> None:
+        """After a dispatch: only those keep their turn that are still in line here and got nothing yet."""
+        for subscription, delivered_count in list(self._in_turn.items()):
+            if (
+                not more
+                or subscription.source.blocked
+                or subscription.delivered_count != delivered_count
+                or subscription not in self._ring
+            ):
+                self._in_turn.pop(subscription, None)
+                subscription.source.end_turn()
 
     def _enter_ring(self, subscription: Subscription) -> None:
         """It has credit: the next dispatch considers it."""
@@ -350,7 +389,7 @@ class MessageQueue(FlowResource):
 
         Raises QueueInvariantError if the consumer did not block it: nobody would ever wake it.
         """
-        room_count, room_bytes = subscription.consumer.room(express=self.express)
+        room_count, room_bytes = subscription.consumer.room(subscription)
         if room_count > 0 and room_bytes > 0:
             return room_count, room_bytes
         subscription.consumer.wait(subscription)
@@ -362,6 +401,23 @@ class MessageQueue(FlowResource):
         return 0, 0
 
     # ------------------------------------------------------------------ for the kinds
+
+    def _dispatch_or_break(self, budget: int) -> bool:
+        try:
+            more = self.dispatch(budget)
+        except BaseException:
+            self.close_queue("the broker made a mistake with it")
+            raise
+        if self._in_turn:
+            self._end_turns(more=more)
+        return more
+
+    def _gone(self, gone: Gone) -> int:
+        """These left the elements: free their space, which may let senders go on. Returns how many."""
+        count, wire_bytes = gone
+        if count:
+            self.controller.release(count, wire_bytes + count * MESSAGE_OVERHEAD_BYTES)
+        return count
 
     @abstractmethod
     def dispatch(self, budget: int) -> bool:
@@ -381,31 +437,29 @@ class MessageQueue(FlowResource):
 
     # ------------------------------------------------------------------ end, and what people see
 
-    def close_queue(self, reason: str) -> list[Message]:
+    def close_queue(self, reason: str) -> int:
         """Delete: blocked sources are let go, subscriptions are cancelled. A second call does nothing.
 
-        Returns what was in it, in order, and then what waited in front of it; what consumers hold is among it. `closed`
-        is True before anybody is told.
+        Returns how many messages are lost by it: those in the queue, what consumers hold among them, and those that
+        waited in front of it. `closed` is True before anybody is told.
         """
         if self.closed:
-            return []
+            return 0
         self.closed = True
         self.context.close()
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
-        waiting = self._close_gates()
-        gone = self.elements.trim(self.elements.next_sequence)
-        self.controller.release(len(gone), size_of(gone))
-        gone += waiting
+        waiting_count = self._close_gates()
+        gone_count = self._gone(self.elements.trim(self.elements.next_sequence)) + waiting_count
         for subscription in list(self.subscriptions.values()):
             subscription.close()
             subscription.consumer.cancelled(subscription, reason)
         self.close()
-        return gone
+        return gone_count
 
-    def _close_gates(self) -> list[Message]:
-        """Let the sources go; returns the messages that waited."""
-        return [message for run in self.controller.close() for message in run.messages]
+    def _close_gates(self) -> int:
+        """Let the sources go; returns how many messages waited."""
+        return sum([len(run.messages) for run in self.controller.close()])
 
     @property
     def is_empty(self) -> bool:

@@ -1,9 +1,15 @@
 """All destinations of a broker: found or made by name, with their policies, wildcard consumers and auto-deletion.
 
 A `Destination` is the queues behind one name (partitioned by priority) and who sends to it. Wildcard consumers are
-attached to every destination that matches, also to those that are made later.
+attached to every destination that matches, also to those that are made later. Wildcard and destination know each other,
+so that either goes without a search.
 
-Bound: `destinations_max`; idle empty ones are swept away by their policy's `auto_delete_seconds`.
+The sweep looks at all destinations every SWEEP_SECONDS, in slices of SWEEP_COUNT with other work in between, so that a
+hundred thousand idle ones stop nobody.
+
+Bound: `destinations_max`; idle empty ones are swept away by their policy's `auto_delete_seconds`. A destination
+costs about 6 KiB beside its messages that no limiter counts (and as much again for each further priority in use): 600
+MiB for the default `destinations_max`.
 """
 
 from __future__ import annotations
@@ -13,6 +19,7 @@ from typing import Final
 
 import attrs
 
+from queues.exclusivity import Exclusivity
 from queues.groups import GroupTable
 from queues.message import PRIORITY_DEFAULT
 from queues.names import Address
@@ -22,8 +29,13 @@ from queues.queue import MessageQueue, QueueEnvironment, TimerHandle
 from queues.shared import SharedQueue
 from queues.subscription import Consumer
 from queues.topic import Topic
+from queues.wildcards import WildcardIndex, stem_of
 
 SWEEP_SECONDS: Final = 5.0
+"""Between the end of a sweep and the next."""
+
+SWEEP_COUNT: Final = 100
+"""Destinations in one slice of a sweep: if all are to be deleted, a few milliseconds."""
 
 
 class DestinationLimitError(Exception):
@@ -33,20 +45,23 @@ class DestinationLimitError(Exception):
 class Destination:
     """One name: its queues by priority, its policy, how many senders are attached."""
 
-    __slots__ = ("address", "idle_since_seconds", "policy", "producers_count", "queue")
+    __slots__ = ("address", "idle_since_seconds", "policy", "producers_count", "queue", "wildcards")
 
     def __init__(self, address: Address, policy: QueuePolicy, environment: QueueEnvironment) -> None:
         self.address = address
         self.policy = policy
         self.producers_count = 0
         self.idle_since_seconds: float | None = None
+        self.wildcards: dict[WildcardConsumer, None] | None = None
+        """Which wildcards are attached; each once. None: none ever was."""
         groups = GroupTable()
+        exclusivity = Exclusivity()
 
         def make(priority: int) -> MessageQueue:
             name = address.canonical if priority == PRIORITY_DEFAULT else f"{address.canonical} (priority {priority})"
             if address.kind.is_topic:
                 return Topic(name, policy, environment, priority=priority)
-            return SharedQueue(name, policy, environment, priority=priority, groups=groups)
+            return SharedQueue(name, policy, environment, priority=priority, groups=groups, exclusivity=exclusivity)
 
         self.queue: PartitionedQueue = by_priority(address.canonical, make)
 
@@ -54,13 +69,11 @@ class Destination:
     def name(self) -> str:
         return self.address.canonical
 
-    def is_deletable(self, by_wildcard: set[int]) -> bool:
-        """Empty, no senders, and no consumers but those of wildcards (`by_wildcard`: the ids of their attachments)."""
-        return (
-            self.producers_count == 0
-            and self.queue.is_empty
-            and all(id(attachment) in by_wildcard for attachment in self.queue.attachments)
-        )
+    @property
+    def is_deletable(self) -> bool:
+        """Empty, no senders, and no consumers but those of wildcards. O(partitions)."""
+        wildcards_count = 0 if self.wildcards is None else len(self.wildcards)
+        return self.producers_count == 0 and self.queue.attachments_count == wildcards_count and self.queue.is_empty
 
 
 class WildcardConsumer:
@@ -73,13 +86,26 @@ class WildcardConsumer:
         self.address = address
         self.consumer = consumer
         self.exclusive = exclusive
-        self.attachments: list[Attachment] = []
+        self.attachments: dict[Destination, Attachment] = {}
+
+    def attach(self, destination: Destination) -> None:
+        """This one matches."""
+        self.attachments[destination] = destination.queue.attach(self.consumer, exclusive=self.exclusive)
+        if destination.wildcards is None:
+            destination.wildcards = {}
+        destination.wildcards[self] = None
+
+    def detach(self, destination: Destination) -> None:
+        """It is gone, or this is closed. O(1) and what detaching its partitions costs."""
+        assert destination.wildcards is not None, "they know each other"
+        del destination.wildcards[self]
+        self.attachments.pop(destination).close()
 
     def close(self) -> None:
-        """Detach from all of them."""
+        """Detach from all of them. A second call does nothing."""
         self._registry.forget_wildcard(self)
-        for attachment in self.attachments:
-            attachment.close()
+        for destination in list(self.attachments):
+            self.detach(destination)
 
 
 @attrs.frozen
@@ -106,8 +132,9 @@ class DestinationRegistry:
         self._environment = environment
         self._policy_for = policy_for
         self._destinations_max = destinations_max
-        self._wildcards: dict[int, WildcardConsumer] = {}
+        self._wildcards: WildcardIndex[WildcardConsumer] = WildcardIndex()
         self._sweep_timer: TimerHandle | None = None
+        self._to_sweep: list[Destination] = []
         self.destinations: dict[str, Destination] = {}
         self.made_count = 0
         self.deleted_count = 0
@@ -137,11 +164,8 @@ class DestinationRegistry:
             destination = Destination(address, self._policy_for(address), self._environment)
             self.destinations[address.canonical] = destination
             self.made_count += 1
-            for wildcard in self._wildcards.values():
-                if wildcard.address.matches(address.canonical):
-                    wildcard.attachments.append(
-                        destination.queue.attach(wildcard.consumer, exclusive=wildcard.exclusive)
-                    )
+            for wildcard in self._wildcards.matching(address.canonical):
+                wildcard.attach(destination)
         destination.idle_since_seconds = None
         return destination
 
@@ -150,21 +174,23 @@ class DestinationRegistry:
         return self._policy_for(address)
 
     def attach(self, address: Address, consumer: Consumer, *, exclusive: bool = False) -> Attachment | WildcardConsumer:
-        """Let this consumer take from the destination(s). Raises DestinationLimitError."""
+        """Let this consumer take from the destination(s). Raises DestinationLimitError.
+
+        O(destinations) for a wildcard.
+        """
         if not address.wildcard:
             return self.get(address).queue.attach(consumer, exclusive=exclusive)
         wildcard = WildcardConsumer(self, address, consumer, exclusive=exclusive)
-        self._wildcards[id(wildcard)] = wildcard
-        wildcard.attachments.extend(
-            destination.queue.attach(consumer, exclusive=exclusive)
-            for name, destination in self.destinations.items()
-            if address.matches(name)
-        )
+        self._wildcards.add(address, wildcard)
+        stem = stem_of(address)
+        for name, destination in self.destinations.items():
+            if name.startswith(stem) and address.matches(name):
+                wildcard.attach(destination)
         return wildcard
 
     def forget_wildcard(self, wildcard: WildcardConsumer) -> None:
         """Called by `WildcardConsumer.close`."""
-        self._wildcards.pop(id(wildcard), None)
+        self._wildcards.discard(wildcard.address, wildcard)
 
     def delete(self, destination: Destination, reason: str) -> None:
         """Delete it with all that is in it; its subscriptions are cancelled. Deleted already: does nothing.
@@ -175,28 +201,36 @@ class DestinationRegistry:
             return
         self.deleted_count += 1
         destination.queue.close_queue(reason)
-        for wildcard in self._wildcards.values():
-            wildcard.attachments = [a for a in wildcard.attachments if not a.is_on(destination.queue)]
+        for wildcard in list(destination.wildcards or ()):
+            wildcard.detach(destination)
 
-    def sweep(self) -> int:
-        """Delete what has been idle for its policy's time; returns how many. O(destinations + wildcard attachments)."""
+    def sweep(self) -> bool:
+        """Look at the next destinations, and delete those that have been idle for their policy's time.
+
+        Looks at no more than SWEEP_COUNT; True if there are more, which the next call looks at. O(slice), and
+        O(destinations), cheaply, for the first.
+        """
+        if not self._to_sweep:
+            self._to_sweep = list(self.destinations.values())
         now_seconds = self._environment.clock()
-        swept_count = 0
-        by_wildcard = {id(attachment) for wildcard in self._wildcards.values() for attachment in wildcard.attachments}
-        for destination in list(self.destinations.values()):
-            limit_seconds = destination.policy.auto_delete_seconds
-            if limit_seconds is None or not destination.is_deletable(by_wildcard):
-                destination.idle_since_seconds = None
-            elif destination.idle_since_seconds is None:
-                destination.idle_since_seconds = now_seconds
-            elif now_seconds - destination.idle_since_seconds >= limit_seconds:
-                self.delete(destination, "it was empty and idle")
-                swept_count += 1
-        return swept_count
+        for destination in self._to_sweep[-SWEEP_COUNT:]:
+            if self.destinations.get(destination.name) is destination:
+                self._sweep_one(destination, now_seconds)
+        del self._to_sweep[-SWEEP_COUNT:]
+        return bool(self._to_sweep)
+
+    def _sweep_one(self, destination: Destination, now_seconds: float) -> None:
+        limit_seconds = destination.policy.auto_delete_seconds
+        if limit_seconds is None or not destination.is_deletable:
+            destination.idle_since_seconds = None
+        elif destination.idle_since_seconds is None:
+            destination.idle_since_seconds = now_seconds
+        elif now_seconds - destination.idle_since_seconds >= limit_seconds:
+            self.delete(destination, "it was empty and idle")
 
     def _sweep_and_go_on(self) -> None:
-        self.sweep()
-        self.start()
+        delay_seconds = 0.0 if self.sweep() else SWEEP_SECONDS
+        self._sweep_timer = self._environment.scheduling.call_later(delay_seconds, self._sweep_and_go_on)
 
     def statistics(self) -> RegistryStatistics:
         return RegistryStatistics(

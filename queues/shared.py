@@ -2,41 +2,46 @@
 
 Round robin by credit: in each round every ready subscription gets the same part of what waits. Two refinements:
 
-- *Exclusive consumer*: if a subscription asked for it, the oldest such one gets everything and the others stand by.
-  When it leaves, the next one takes over, but only once the old one holds nothing any more, so that two never work at
-  the same time. (What the others hold when the first exclusive one arrives stays with them.)
-- *Message groups*: see groups.py. From the first grouped message on, elements are looked at one by one. A message whose
-  key is held by a consumer without credit is set aside (aside.py), in order, under its key, and the ones behind it go
-  on: the key waits, not the queue. What is set aside stays charged to the queue, whose limiter bounds it.
+- *Exclusive consumer*: see exclusivity.py. Whose turn it isn't is not ready.
+- *Message groups*: see groups.py. Ungrouped messages go in slices, grouped ones are placed one by one (shares.py). One
+  whose key is held by a consumer without credit is set aside (aside.py), in order, under its key, and the ones behind
+  it go on: the key waits, not the queue. What is set aside stays charged to the queue, whose limiter bounds it.
 
-A key that is set aside is in exactly one of these places, so it is never forgotten:
-    awake       to be looked at by the next dispatch;
-    asleep      on a consumer that holds it and has no credit, until that one has; or on nobody, until anybody has
-    credit; unlisted    its holder has left this queue: the key is free, and awake, when all it holds is settled or
-    given back.
-A key of which the last message is settled becomes awake wherever it was; its old place may remember it in vain.
+A line of what is set aside stands in one of these places, so it is never forgotten; and it is looked at only when it
+may go on, so a settlement costs the same however many lines there are:
+    before a subscription   whose consumer holds the key: served first when that one has credit;
+    before ANYBODY          nobody holds the key (or another partition has just handed it out): served when anybody has
+                            credit;
+    nowhere                 who holds the key is not attached here any more.
+When the last of a key that was held is settled or given back, its line goes before ANYBODY from wherever it stood.
+Lines go before what lies ahead of the cursor. Each look at a line or at an element counts against the budget.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Final
 
-from queues.aside import AsideLines
+from queues.aside import ANYBODY, AsideLines
 from queues.consumed import UNLIMITED_BYTES, ConsumedQueue
-from queues.cursored import Slice
+from queues.cursored import Slice, fit
+from queues.exclusivity import Exclusivity
 from queues.groups import GroupTable
 from queues.message import Message
 from queues.policy import QueuePolicy
 from queues.queue import QueueEnvironment
+from queues.shares import Shares, Taken
 from queues.subscription import Subscription
 
-PLACE_COUNT: Final = 64
-"""Elements taken at once to be placed by group. What finds no place is put back by moving the cursor, so more would do.
+LOOK_COUNT_MIN: Final = 4
+"""Elements taken at once, at first, where grouped and ungrouped ones may be mixed: what can't go was read in vain. When
+all of them could go, twice as many are taken the next time.
 """
 
-_NOBODY: Final = 0
-"""Where keys sleep that nobody holds while nobody has credit. No object has this id."""
+LOOK_COUNT_MAX: Final = 256
+"""Elements taken at once to be placed by group."""
 
 
 class SharedQueue(ConsumedQueue):
@@ -52,75 +57,85 @@ class SharedQueue(ConsumedQueue):
         *,
         priority: int = 4,
         groups: GroupTable | None = None,
+        exclusivity: Exclusivity | None = None,
     ) -> None:
-        """`groups`: the table of the destination, if this queue is one of its partitions."""
+        """`groups`, `exclusivity`: those of the destination, if this queue is one of its partitions."""
         super().__init__(name, policy, environment, priority=priority)
         self._groups = GroupTable() if groups is None else groups
-        self._grouped = False
+        self._exclusivity = Exclusivity() if exclusivity is None else exclusivity
+        self._grouped_count = 0
+        """Elements with a group."""
         self._aside = AsideLines(ranked=self._full == "drop_oldest")
-        self._awake: dict[str, None] = {}
-        self._asleep: dict[int, set[str]] = {}
+        self._called: OrderedDict[Subscription, None] = OrderedDict()
+        """Those of the ring before whom lines may stand."""
         self._subscription_of: dict[int, Subscription] = {}
-        self._wanting_all: dict[Subscription, None] = {}
-        self._active: Subscription | None = None
         self._groups.on_free(self._group_is_free)
+        self._exclusivity.on_change(self._turn_has_changed)
 
     # ------------------------------------------------------------------ who may get something
 
     def _subscribed(self, subscription: Subscription) -> None:
         self._subscription_of[id(subscription.consumer)] = subscription
-        if subscription.exclusive:
-            self._wanting_all[subscription] = None
-            self._choose_active()
+        self._exclusivity.joined(subscription)
 
     def _detached(self, subscription: Subscription) -> None:
         consumer_id = id(subscription.consumer)
         if self._subscription_of.get(consumer_id) is subscription:
             del self._subscription_of[consumer_id]
-            self._asleep.pop(consumer_id, None)
-        self._wanting_all.pop(subscription, None)
-        self._choose_active()
+        self._aside.clear_place(subscription)
+        self._called.pop(subscription, None)
+        self._exclusivity.left(subscription)
 
-    def _choose_active(self) -> None:
-        """The exclusive consumer: stays until it is closed and drained; then the oldest of the others that asked for
-        it.
-        """
-        active = self._active
-        if active is not None and (not active.closed or active.unsettled_count):
-            return
-        chosen = next(iter(self._wanting_all), None)
-        if chosen is active:
-            return
-        self._active = chosen
+    def _turn_has_changed(self) -> None:
         for subscription in self.subscriptions.values():
-            if self._may_have(subscription) and not subscription.source.blocked:
+            if self._is_ready(subscription):
                 self._enter_ring(subscription)
-
-    def _may_have(self, subscription: Subscription) -> bool:
-        return self._active is None or subscription is self._active
 
     def _is_ready(self, subscription: Subscription) -> bool:
         """It may be asked for its room."""
-        return not subscription.closed and not subscription.source.blocked and self._may_have(subscription)
+        return (
+            not subscription.closed
+            and not subscription.source.blocked
+            and self._exclusivity.allows(subscription.consumer)
+        )
+
+    def _ready_room_of(self, subscription: Subscription) -> tuple[int, int]:
+        return self._room_of(subscription) if self._is_ready(subscription) else (0, 0)
+
+    def _enter_ring(self, subscription: Subscription) -> None:
+        self._call(subscription)
+        super()._enter_ring(subscription)
+
+    def _call(self, subscription: Subscription) -> None:
+        """It has credit: the lines before it may go on."""
+        if not subscription.closed and self._aside.first_at(subscription) is not None:
+            self._called[subscription] = None
 
     # ------------------------------------------------------------------ dispatch
 
     def dispatch(self, budget: int) -> bool:
-        return self._dispatch_grouped(budget) if self._grouped else self._dispatch_plain(budget)
+        while budget > 0:
+            before = budget
+            if self._grouped_count:
+                budget = self._dispatch_grouped(budget)
+            budget = self._dispatch_ungrouped(budget)
+            if budget == before:
+                return False
+        return bool(self._ring) and (self._cursor.has_more or bool(self._aside))
 
-    def _dispatch_plain(self, budget: int) -> bool:
+    def _dispatch_ungrouped(self, budget: int) -> int:
+        """Hand over slices up to the next grouped element. Returns what is left of the budget."""
         ring = self._ring
         cursor = self._cursor
         share_count = turns_left = 0
-        while ring:
+        look_count = LOOK_COUNT_MIN
+        while ring and budget > 0:
             subscription = next(iter(ring))
             if not self._is_ready(subscription):
                 del ring[subscription]
                 continue
             if not cursor.has_more:
-                return False
-            if budget <= 0:
-                return True
+                break
             room_count, room_bytes = self._room_of(subscription)
             if not room_count:
                 continue
@@ -132,162 +147,204 @@ class SharedQueue(ConsumedQueue):
                 turns_left -= 1
                 room_count = min(room_count, share_count)
                 ring.move_to_end(subscription)
+            if self._grouped_count:
+                room_count = min(room_count, look_count)
+                look_count *= 2
             part = self._take(min(budget, room_count), room_bytes)
+            # Asked anew: an expiry may have made room, which a sender filled with grouped ones.
+            if part is not None and self._grouped_count:
+                part = self._ungrouped_head(part)
             if part is None:
-                return False
-            if self._grouped:
-                # A settlement or an expiry within this dispatch made room, and a sender filled it with grouped ones.
-                cursor.untake(part, 0)
-                return self._dispatch_grouped(budget)
+                break
             budget -= len(part.messages)
             self._hand_over(subscription, part)
-        return False
+        return budget
 
-    def _dispatch_grouped(self, budget: int) -> bool:
-        """Element by element, with each subscription's share collected and handed over as one slice."""
-        while True:
-            plan = _Plan(self)
-            budget = self._fill(plan, budget)
-            handed_count = plan.hand_over()
-            if budget <= 0:
-                return bool(self._ring)
-            if not handed_count or not self._ring:
-                return False
-            # Somebody took what was planned and has credit still, or again: nobody else would call us for that.
-            for subscription in self._ring:  # all of them are ready
-                self._wake_keys_of(subscription)
+    def _ungrouped_head(self, part: Slice) -> Slice | None:
+        """What of this comes before its first grouped element; the rest is put back."""
+        count = 0
+        for message in part.messages:
+            if message.head.group is not None:
+                break
+            count += 1
+        else:
+            return part
+        self._cursor.untake(part, count)
+        if not count:
+            return None
+        messages = part.messages[:count]
+        wire_bytes = sum([len(message.wire) for message in messages])
+        return Slice(messages, part.sequences[:count], wire_bytes, part.attempts, returned=part.returned)
 
-    def _fill(self, plan: _Plan, budget: int) -> int:
-        """Plan until nothing more can go anywhere; returns what is left of the budget, 0 if it was used up."""
-        cursor = self._cursor
+    def _dispatch_grouped(self, budget: int) -> int:
+        """Place lines, and elements up to the next ungrouped one; each subscription gets its share as one slice.
+
+        Ungrouped ones have no part in this: a share that is not taken goes back, and in between somebody may have got
+        what lies behind it. Keys wait in line then; ungrouped ones would come out of order.
+        """
+        if self._ring:
+            shares = Shares(self._ring, self._ready_room_of)
+            budget = self._fill(shares, budget)
+            self._hand_over_shares(shares)
+        return budget
+
+    def _fill(self, shares: Shares, budget: int) -> int:
+        """Place elements until nothing can go anywhere; returns what is left of the budget."""
+        look_count = LOOK_COUNT_MIN
         while budget > 0:
-            if self._awake and self._place_awake(plan):
+            if self._called:
                 budget -= 1
+                self._serve_called(shares)
                 continue
-            count_max = 1 if cursor.next_returned is not None else min(budget, PLACE_COUNT)
+            if not self._ring:
+                break
+            key = self._aside.first_at(ANYBODY)
+            if key is not None:
+                budget -= 1
+                if not self._serve_free(key, shares):
+                    break
+                continue
+            # What was given back is not put back for nothing, so it is taken one by one.
+            count_max = 1 if self._cursor.next_returned is not None else min(budget, look_count)
             part = self._take(count_max, UNLIMITED_BYTES)
             if part is None:
-                return budget
+                break
             for place, (sequence, message) in enumerate(zip(part.sequences, part.messages, strict=True)):
-                if not self._place(plan, sequence, message):
-                    cursor.untake(part, place)
+                if not self._place(shares, sequence, message):
+                    self._cursor.untake(part, place)
                     return budget - place
             budget -= len(part.messages)
-        return 0
+            look_count = min(2 * look_count, LOOK_COUNT_MAX)
+        return budget
 
-    def _place(self, plan: _Plan, sequence: int, message: Message) -> bool:
-        """Give this element to a subscription, or set it aside under its key. False: nobody has room."""
+    def _serve_called(self, shares: Shares) -> None:
+        """Place one element of the first line before the first who is called. Nothing to place: is called no more."""
+        subscription = next(iter(self._called))
+        key = self._aside.first_at(subscription)
+        if key is None or not self._place_next(key, subscription, shares):
+            del self._called[subscription]
+
+    def _serve_free(self, key: str, shares: Shares) -> bool:
+        """Place one element of a line before ANYBODY. False: nobody has room."""
+        holder = self._groups.owner(key)
+        if holder is None:
+            return self._place_next(key, None, shares)
+        # Another partition handed out a message of this key since it became free.
+        self._wait_for(key, self._subscription_of.get(id(holder)))
+        return True
+
+    def _place_next(self, key: str, holder: Subscription | None, shares: Shares) -> bool:
+        """Place the next element that is set aside of this key. False: its holder (None: nobody) has no room for it."""
+        aside = self._aside
+        sequence = aside.first(key)
+        message = self.elements.get(sequence) if sequence is not None else None
+        assert sequence is not None and message is not None, "what is set aside is in the queue"
+        if 0 < message.expires_at_ms <= self._environment.now_ms():
+            self.expired_count += 1
+            self._drop((sequence,))
+            return True
+        if holder is not None:
+            subscription = holder if shares.fits(holder, message) else None
+        else:
+            subscription = shares.next_for(message)
+        if subscription is None:
+            return False
+        aside.discard(sequence)
+        if holder is None and aside.has_line(key):
+            self._wait_for(key, subscription)
+        self._groups.handed_over(key, subscription.consumer)
+        shares.put(subscription, sequence, message)
+        return True
+
+    def _place(self, shares: Shares, sequence: int, message: Message) -> bool:
+        """Give this element to a subscription, or set it aside under its key. False: nobody has room, or no key."""
         key = message.head.group
         if key is None:
-            subscription = plan.next_with_room()
-            if subscription is None:
-                return False
-            plan.put(subscription, sequence, message)
-            return True
+            return False
         if self._aside.has_line(key):
             self._aside.put(key, sequence)
             return True
         owner = self._groups.owner(key)
+        subscription: Subscription | None
         if owner is None:
-            subscription = plan.next_with_room()
+            subscription = shares.next_for(message)
             if subscription is None:
                 return False
         else:
-            own = self._subscription_of.get(id(owner))
-            if own is None or not plan.has_room(own):
+            subscription = self._subscription_of.get(id(owner))
+            if subscription is None or not shares.fits(subscription, message):
                 self._aside.put(key, sequence)
-                self._let_sleep(key, own)
+                self._wait_for(key, subscription)
                 return True
-            subscription = own
         self._groups.handed_over(key, subscription.consumer)
-        plan.put(subscription, sequence, message)
+        shares.put(subscription, sequence, message)
         return True
 
-    def _place_awake(self, plan: _Plan) -> bool:
-        """Hand over one element of a key that is awake. False: none of them can go on, they sleep again."""
-        while self._awake:
-            key = next(iter(self._awake))
-            sequence = self._aside.first(key)
-            if sequence is None:
-                del self._awake[key]
-                continue
-            owner = self._groups.owner(key)
-            own: Subscription | None = None
-            subscription: Subscription | None
-            if owner is None:
-                subscription = plan.next_with_room()
-            else:
-                subscription = own = self._subscription_of.get(id(owner))
-                if own is not None and not plan.has_room(own):
-                    subscription = None
-            if subscription is None:
-                del self._awake[key]
-                if owner is None:
-                    self._asleep.setdefault(_NOBODY, set()).add(key)
-                else:
-                    self._let_sleep(key, own)
-                continue
-            message = self.elements.get(sequence)
-            assert message is not None, "what is set aside is in the queue"
-            self._aside.discard(sequence)
-            if 0 < message.expires_at_ms <= self._environment.now_ms():
-                self.expired_count += 1
-                self._drop((sequence,))
-                continue
-            self._groups.handed_over(key, subscription.consumer)
-            plan.put(subscription, sequence, message)
-            return True
-        return False
+    def _wait_for(self, key: str, holder: Subscription | None) -> None:
+        """Let the line of this key stand before the subscription that holds it. None: the holder is not attached."""
+        if holder is None:
+            self._aside.stand_nowhere(key)
+            return
+        self._aside.line_up(key, holder)
+        if holder in self._ring:
+            self._called[holder] = None
 
-    def _let_sleep(self, key: str, own: Subscription | None) -> None:
-        """Wait for the credit of the subscription that holds this key. None: its holder has left, see the module."""
-        if own is not None:
-            self._asleep.setdefault(id(own.consumer), set()).add(key)
+    def _hand_over_shares(self, shares: Shares) -> None:
+        """Deliver; what a subscription takes no longer, because others took its credit or closed it, goes back."""
+        attempts_of = self._cursor.attempts_of
+        for subscription, taken in shares:
+            room_count, room_bytes = self._ready_room_of(subscription)
+            count = 0
+            if room_count:
+                messages = [message for _sequence, message in taken[:room_count]]
+                count, wire_bytes = fit([message.wire for message in messages], room_bytes)
+                first, last = taken[0][0], taken[count - 1][0]
+                sequences: SequenceOf[int] = range(first, last + 1)  # settled much faster than a list
+                if len(sequences) > count:
+                    sequences = [sequence for sequence, _message in taken[:count]]
+                attempts = {sequence: n for sequence in sequences if (n := attempts_of(sequence))}
+                self._hand_over(subscription, Slice(messages[:count], sequences, wire_bytes, attempts or None))
+            if count < len(taken) and not self.closed:
+                self._replace(taken[count:])
+            if self._is_ready(subscription):
+                self._ring[subscription] = None
+                self._call(subscription)
 
-    def _wake_keys_of(self, subscription: Subscription) -> None:
-        """It has credit."""
-        asleep = self._asleep
-        if asleep:
-            for consumer_id in (id(subscription.consumer), _NOBODY):
-                keys = asleep.pop(consumer_id, None)
-                if keys:
-                    self._awake.update(dict.fromkeys(sorted(keys)))
+    def _replace(self, taken: Taken) -> None:
+        """These were placed, but not handed over."""
+        self._put_back([sequence for sequence, _message in taken], attempted=False)
+        for _sequence, message in taken:
+            if message.head.group is not None:
+                self._groups.done(message.head.group)
 
     def _group_is_free(self, key: str) -> None:
         if self._aside.has_line(key):
-            self._awake[key] = None
+            self._aside.line_up(key, ANYBODY)
             self.context.request_dispatch()
-
-    def _enter_ring(self, subscription: Subscription) -> None:
-        if not subscription.closed:
-            self._wake_keys_of(subscription)
-        super()._enter_ring(subscription)
 
     def _arrived(self, messages: list[Message]) -> None:
         if messages[0].head.group is not None:
-            self._grouped = True
-
-    def attempts_of(self, sequence: int) -> int:
-        """How often this element was handed over in vain."""
-        return self._cursor.attempts_of(sequence)
+            self._grouped_count += len(messages)
 
     # ------------------------------------------------------------------ settling
 
     def settled(self, subscription: Subscription, sequences: SequenceOf[int], wire_bytes: int) -> None:
-        keys = self._keys(sequences) if self._grouped and not self.closed else ()
+        keys = self._keys(sequences) if self._grouped_count and not self.closed else ()
         super().settled(subscription, sequences, wire_bytes)
-        for key in keys:
-            self._groups.done(key)
-        if subscription is self._active and subscription.closed:
-            self._choose_active()
+        self._grouped_count -= len(keys)
+        self._let_go(subscription, keys)
 
     def given_back(self, subscription: Subscription, sequences: SequenceOf[int], *, attempted: bool) -> None:
-        keys = self._keys(sequences) if self._grouped and not self.closed else ()
+        keys = self._keys(sequences) if self._grouped_count and not self.closed else ()
         super().given_back(subscription, sequences, attempted=attempted)
+        self._let_go(subscription, keys)
+
+    def _let_go(self, subscription: Subscription, keys: SequenceOf[str]) -> None:
+        """It held messages of these keys, one for each time a key is named."""
         for key in keys:
             self._groups.done(key)
-        if subscription is self._active and subscription.closed:
-            self._choose_active()
+        if subscription.closed:
+            self._exclusivity.left(subscription)
 
     def _put_back(self, sequences: SequenceOf[int], *, attempted: bool) -> None:
         """What is set aside of a key lies behind what comes back of it, so that goes to the front of the same line."""
@@ -316,7 +373,8 @@ class SharedQueue(ConsumedQueue):
         return super()._waits(sequence) or self._aside.key_of(sequence) is not None
 
     def _drop(self, sequences: SequenceOf[int]) -> None:
-        if self._aside:
+        if self._grouped_count:
+            self._grouped_count -= len(self._keys(sequences))
             for sequence in sequences:
                 if self._aside.key_of(sequence) is not None:
                     self._aside.discard(sequence)
@@ -340,53 +398,15 @@ class SharedQueue(ConsumedQueue):
             self._drop((oldest,))
         super()._make_room(over_count, over_bytes)
 
+    # ------------------------------------------------------------------ what people see
 
-class _Plan:
-    """Who gets what in one dispatch of grouped elements."""
-
-    __slots__ = ("_queue", "_room", "_taken")
-
-    def __init__(self, queue: SharedQueue) -> None:
-        self._queue = queue
-        self._room: dict[Subscription, list[int]] = {}
-        self._taken: dict[Subscription, list[tuple[int, Message]]] = {}
-
-    def has_room(self, subscription: Subscription) -> bool:
-        room = self._room.get(subscription)
-        if room is None:
-            if not self._queue._is_ready(subscription):
-                return False
-            room = self._room[subscription] = list(self._queue._room_of(subscription))
-        return room[0] > 0 and room[1] > 0
-
-    def next_with_room(self) -> Subscription | None:
-        """Round robin over the ring."""
-        ring = self._queue._ring
-        for _ in range(len(ring)):
-            subscription = next(iter(ring))
-            ring.move_to_end(subscription)
-            if self.has_room(subscription):
-                return subscription
-        return None
-
-    def put(self, subscription: Subscription, sequence: int, message: Message) -> None:
-        room = self._room[subscription]
-        room[0] -= 1
-        room[1] -= len(message.wire)
-        self._taken.setdefault(subscription, []).append((sequence, message))
-
-    def hand_over(self) -> int:
-        """Deliver; returns how many messages. Subscriptions that are not ready leave the ring; the others stay."""
-        queue = self._queue
-        handed_count = 0
-        for subscription, taken in self._taken.items():
-            taken.sort()  # keys that woke were planned before what lay ahead of the cursor; no two sequences are equal
-            sequences = [sequence for sequence, _message in taken]
-            messages = [message for _sequence, message in taken]
-            attempts = {sequence: count for sequence in sequences if (count := queue.attempts_of(sequence))}
-            handed_count += len(taken)
-            wire_bytes = sum([len(message.wire) for message in messages])
-            queue._hand_over(subscription, Slice(messages, sequences, wire_bytes, attempts or None))
-        for subscription in [other for other in queue._ring if not queue._is_ready(other)]:
-            del queue._ring[subscription]
-        return handed_count
+    def facts(self) -> Mapping[str, object]:
+        facts = dict(super().facts())
+        longest = self._aside.longest()
+        if longest is not None:
+            key, count = longest
+            holder = self._groups.owner(key)
+            held_by = f"held by subscription {holder.label}" if holder is not None else "free"
+            facts["set_aside_count"] = len(self._aside)
+            facts["most_for_group"] = f"{key} ({count}), {held_by}"
+        return facts

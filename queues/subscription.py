@@ -3,7 +3,9 @@
 A `Consumer` is whoever takes messages: one STOMP subscription, a forwarding queue, a test. It owns its credit. A
 `Subscription` is one consumer's attachment to one queue (a consumer of a wildcard or of a queue with priorities has
 several, which share its credit). It is a flow source: the consumer blocks it while it has no credit, and the queue
-learns of it at once, so that nobody polls anybody.
+learns of it at once, so that nobody polls anybody. Those that wait for the credit of one consumer get it in turn, by
+the priority of their queue (flow/waiting.py): a turn lasts until the queue has dispatched, so that each has a chance to
+use it up.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING, Protocol
 
 from flow import Flow, SourceController
-from queues.cursored import Cursor, Slice
+from queues.cursored import Slice, TrackingCursor
 
 if TYPE_CHECKING:
     from queues.queue import MessageQueue
@@ -26,12 +28,12 @@ class Consumer(Protocol):
     def label(self) -> str:
         """Who it is, for people."""
 
-    def room(self, *, express: bool) -> tuple[int, int]:
-        """Messages and wire bytes that may be delivered now. Asked only for a subscription that is not blocked.
+    def room(self, subscription: Subscription) -> tuple[int, int]:
+        """Messages and wire bytes that may be delivered to `subscription` now. Asked only while it is not blocked.
 
         Either of them 0: no credit, because another subscription of this consumer has used it up; `wait` is called
-        then. `express`: for messages of raised priority, which may pass beyond a prefetch that the backlog has used up.
-        Called in the middle of a dispatch: it must not call back into a queue.
+        then. One of raised priority may be let beyond a prefetch that the backlog has used up (`may_exceed` of a
+        FlowController). Called in the middle of a dispatch: it must not call back into a queue.
         """
 
     def wait(self, subscription: Subscription) -> None:
@@ -76,12 +78,12 @@ class Subscription:
         *,
         exclusive: bool,
         clock: Callable[[], float],
-        on_resume: Callable[[Subscription], None],
+        on_resume: Callable[[Subscription], bool],
     ) -> None:
         self.queue = queue
         self.consumer = consumer
         self.exclusive = exclusive
-        self.cursor: Cursor | None = None
+        self.cursor: TrackingCursor | None = None
         self.closed = False
         self.delivered_count = 0
         self.settled_count = 0
@@ -94,6 +96,7 @@ class Subscription:
             Flow(f"{queue.name} to {consumer.label}"),
             on_block=None,
             on_resume=lambda _sink: on_resume(self),
+            priority=queue.priority,
             clock=clock,
         )
 

@@ -9,23 +9,30 @@ memory behind loses the oldest messages, is told how many with its next MESSAGE,
 senders wait for the slowest instead; `drop_newest` and `reject` do to incoming messages what they say as soon as the
 slowest has the memory filled. Without subscribers a message is dropped before it is stored (seed 004: discard early).
 
-Invariants: an element is there exactly while some cursor has not passed it, and is charged to `controller`. An element
-at or beyond `_lead_position`, the foremost place that any cursor has reached, is charged to `lead` too.
+Expiry. What is past its date and in nobody's hands leaves by name, wherever the cursors are, so that the dead do not
+take up room behind a slow subscriber. What somebody holds at its date is *overdue*: looked at again whenever a holder
+settles it, gives it back or leaves. `expired_count` counts a message once when it leaves that way, and each time that a
+subscriber passes over an overdue one.
+
+Invariants: an element is there only while some cursor has not passed it, and is charged to `controller`. An element at
+or beyond `_lead_position`, the foremost place that any cursor has reached, is charged to `lead` too. Everything in
+`_overdue` is in somebody's hands.
 
 Bound: the policy's memory plus one run per source, since nothing beyond the lead position is ever dropped.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Final
 
 from flow import Flow, FlowController, SourceController, WindowLimiter
-from queues.cursored import Cursor, Slice
+from queues.cursored import Slice, TrackingCursor
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
 from queues.policy import QueuePolicy
-from queues.queue import Expiry, MessageQueue, QueueEnvironment, Run
+from queues.queue import MessageQueue, QueueEnvironment, Run
 from queues.subscription import Subscription
 
 FAN_OUT_COUNT: Final = 512
@@ -47,6 +54,7 @@ class Topic(MessageQueue):
         """Messages that nobody was there to hear."""
         self._lead_position = 0
         self._caught_up: dict[Subscription, None] = {}
+        self._overdue: set[int] = set()
         lead_bytes = min(policy.lead_bytes, policy.limit_bytes)
         self.lead: FlowController[Run] = FlowController(
             self,
@@ -85,6 +93,11 @@ class Topic(MessageQueue):
             return self.lead.offer(Run(messages, charge_bytes), len(messages), charge_bytes, source)
         return super().offer(messages, wire_bytes, source)
 
+    def fits(self, count: int, wire_bytes: int) -> bool:
+        if not self.subscriptions:
+            return True
+        return self.lead.accepting if self._full == "drop_oldest" else super().fits(count, wire_bytes)
+
     def _accept_lead(self, run: Run) -> None:
         count = len(run.messages)
         if not self.subscriptions:
@@ -114,16 +127,10 @@ class Topic(MessageQueue):
             self._ring.update(self._caught_up)
             self._caught_up.clear()
 
-    def _remember_expiry(self, expiry: Expiry) -> None:
-        """Nothing to remember: each cursor skips what is past its date when it gets there."""
-
-    def _expire(self, sequences: range) -> None:
-        raise AssertionError("topics do not expire by timer")
-
     # ------------------------------------------------------------------ subscribers
 
     def _subscribed(self, subscription: Subscription) -> None:
-        subscription.cursor = Cursor(self.elements, self.elements.next_sequence, tracking=True)
+        subscription.cursor = TrackingCursor(self.elements, self.elements.next_sequence)
         self._release_lead()  # the newcomer stands at the tail: it is the foremost now
 
     def _release_lead(self) -> None:
@@ -141,6 +148,8 @@ class Topic(MessageQueue):
         self._gone(cursor.close())
         if not self.subscriptions:
             self._release_lead()
+        if self._overdue:
+            self._expire(sorted(self._overdue))
 
     def _enter_ring(self, subscription: Subscription) -> None:
         self._caught_up.pop(subscription, None)
@@ -163,13 +172,18 @@ class Topic(MessageQueue):
             if not room_count:
                 continue
             ring.move_to_end(subscription)
-            part = self._take(cursor, min(FAN_OUT_COUNT, room_count), room_bytes)
+            part = cursor.take(min(FAN_OUT_COUNT, room_count), room_bytes)
             if part is None:
                 del ring[subscription]
                 self._caught_up[subscription] = None
                 continue
             count = len(part.messages)
             budget -= count
+            if self._expiring:
+                part = self._without_expired(cursor, part)
+                if part is None:
+                    continue
+                count = len(part.messages)
             self.unsettled_count += count
             subscription.unsettled_count += count
             subscription.delivered_count += count
@@ -181,27 +195,22 @@ class Topic(MessageQueue):
         self.elements.forget_shared_slice()
         return False
 
-    def _take(self, cursor: Cursor, count_max: int, bytes_max: int) -> Slice | None:
-        """The next elements for this subscriber that are not past their date."""
-        while True:
-            part = cursor.take(count_max, bytes_max)
-            if part is None or not self._expiring:
-                return part
-            now_ms = self._environment.now_ms()
-            expired = [
-                sequence
-                for sequence, message in zip(part.sequences, part.messages, strict=True)
-                if 0 < message.expires_at_ms <= now_ms
-            ]
-            if not expired:
-                return part
-            self.expired_count += len(expired)
-            rest = part.without(expired)
-            self._gone(cursor.settle(expired))
-            if part.end > self._lead_position:
-                self._advance_lead(part)
-            if rest is not None:
-                return rest
+    def _without_expired(self, cursor: TrackingCursor, part: Slice) -> Slice | None:
+        """What of this is not past its date. The rest leaves, or this one passes it over while others hold it."""
+        now_ms = self._environment.now_ms()
+        expired = [
+            sequence
+            for sequence, message in zip(part.sequences, part.messages, strict=True)
+            if 0 < message.expires_at_ms <= now_ms
+        ]
+        if not expired:
+            return part
+        self.expired_count += len(expired)
+        rest = part.without(expired)
+        self._gone(cursor.settle(expired))
+        if part.end > self._lead_position:
+            self._advance_lead(part)
+        return rest
 
     def _advance_lead(self, part: Slice) -> None:
         """The foremost cursor moved on: senders may follow."""
@@ -222,6 +231,8 @@ class Topic(MessageQueue):
         self._last_active_seconds = self._environment.clock()
         assert subscription.cursor is not None
         self._gone(subscription.cursor.settle(sequences))
+        if self._overdue:
+            self._expire(sorted(self._overdue.intersection(sequences)))
 
     def given_back(self, subscription: Subscription, sequences: SequenceOf[int], *, attempted: bool) -> None:
         if subscription.closed or self.closed:
@@ -232,12 +243,44 @@ class Topic(MessageQueue):
         gone_count = subscription.cursor.give_back(sequences, attempted=attempted)
         if gone_count:
             self._missed(subscription, gone_count)
+        if self._expiring:
+            now_ms = self._environment.now_ms()
+            get = self.elements.get
+            self._expire(sorted([s for s in sequences if (m := get(s)) is not None and 0 < m.expires_at_ms <= now_ms]))
         self._enter_ring(subscription)
 
-    def _gone(self, messages: list[Message]) -> None:
-        """These left the elements: nobody needs them any more."""
-        if messages:
-            self.controller.release(len(messages), size_of(messages))
+    # ------------------------------------------------------------------ leaving for other reasons
+
+    def _expire(self, sequences: SequenceOf[int]) -> None:
+        """O(sequences + subscriptions), and O(sequences) for each subscription that is among them."""
+        self._overdue.difference_update(sequences)
+        sequences = [sequence for sequence in sequences if self.elements.get(sequence) is not None]
+        if not sequences:
+            return
+        first, end = sequences[0], sequences[-1] + 1
+        cursors = [subscription.cursor for subscription in self.subscriptions.values()]
+        behind = [cursor for cursor in cursors if cursor is not None and cursor.front < end]
+        dead = set(sequences)
+        for cursor in behind:
+            if cursor.position > first:
+                dead -= cursor.held_of(dead)
+        self._overdue.update([sequence for sequence in sequences if sequence not in dead])
+        if not dead:
+            return
+        sequences = sorted(dead)
+        messages = [message for sequence in sequences if (message := self.elements.get(sequence)) is not None]
+        ahead = messages[bisect_left(sequences, self._lead_position) :]
+        wire_bytes = sum([len(message.wire) for message in messages])
+        self.expired_count += len(messages)
+        self.elements.remove(sequences, unread=True)
+        gone_count, gone_bytes = len(messages), wire_bytes
+        for cursor in behind:
+            passed_count, passed_bytes = cursor.pass_over(sequences)
+            gone_count += passed_count
+            gone_bytes += passed_bytes
+        if ahead and self._full == "drop_oldest":
+            self.lead.release(len(ahead), size_of(ahead))
+        self._gone((gone_count, gone_bytes))
 
     def _missed(self, subscription: Subscription, count: int) -> None:
         """It will never get so many messages, and is told with the next one."""
@@ -261,25 +304,25 @@ class Topic(MessageQueue):
             over_count -= len(part.messages)
             over_bytes -= part.charge_bytes
         floor = min(floor, self._lead_position)
-        gone: list[Message] = []
+        gone_count = gone_bytes = 0
         for subscription in self.subscriptions.values():
             cursor = subscription.cursor
             assert cursor is not None
             if cursor.front < floor:
-                missed_count, left = cursor.skip_to(floor)
-                gone += left
+                missed_count, (left_count, left_bytes) = cursor.skip_to(floor)
+                gone_count += left_count
+                gone_bytes += left_bytes
                 if missed_count:
                     self._missed(subscription, missed_count)
-        self._gone(gone)
+        self._gone((gone_count, gone_bytes))
 
     # ------------------------------------------------------------------ end, and what people see
 
-    def _close_gates(self) -> list[Message]:
-        waiting = super()._close_gates()
-        waiting += [message for run in self.lead.close() for message in run.messages]
+    def _close_gates(self) -> int:
+        waiting_count = super()._close_gates() + sum([len(run.messages) for run in self.lead.close()])
         limiter = self.lead.limiter
         self.lead.release(limiter.used_count, limiter.used_bytes)
-        return waiting
+        return waiting_count
 
     @property
     def is_empty(self) -> bool:

@@ -33,12 +33,14 @@ from protocols.listener import Listener, ListenError, bind
 from protocols.log import get_logger
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.hub import LoginRefusedError
+from protocols.stomp.left_behind import LeftBehind
 from protocols.stomp.limits import StompLimits
 from protocols.streams import ByteStream, MemoryStream, memory_pair
 from queues import DestinationRegistry
 from queues.queue import QueueEnvironment
 from sluiceway.config import Config
 from sluiceway.config import Listener as ListenerConfig
+from sluiceway.rationing import RationedAnswers
 from sluiceway.report import stat_report
 from sluiceway.tuning import tune_allocator, tune_garbage_collector
 from sluiceway.version import VERSION
@@ -80,6 +82,7 @@ class Broker:
         self.scheduling = self.dispatcher
         self.clock: Callable[[], float] = trio.current_time
         self.manager = FlowManager(self.clock)
+        self.left_behind = LeftBehind(config.broker.left_behind_bytes_max, manager=self.manager, clock=self.clock)
         self.registry = DestinationRegistry(
             QueueEnvironment(
                 manager=self.manager,
@@ -92,6 +95,9 @@ class Broker:
             destinations_max=config.broker.destinations_max,
         )
         self._started_seconds = self.clock()
+        self._stat_answers = RationedAnswers(
+            lambda: json.dumps(_finite(self.report(with_idle=False)), separators=(",", ":")).encode()
+        )
         bound = await self._bind_all()
         self._nursery_manager = trio.open_nursery()
         self._nursery = await self._nursery_manager.__aenter__()
@@ -243,13 +249,14 @@ class Broker:
     def answer(self, destination: str, body: bytes) -> bytes:
         if destination != "/sluiceway/stat":
             raise KeyError(destination)
-        return json.dumps(_finite(self.report()), separators=(",", ":")).encode()
+        return self._stat_answers.get()
 
-    def report(self) -> dict[str, Any]:
+    def report(self, *, with_idle: bool = True) -> dict[str, Any]:
         """The state of the broker as plain data: flow map, destinations, connections, dispatcher. What `sluiceway stat`
-        shows.
+        shows (that one is `with_idle` False: without resources that have nothing to tell).
         """
-        return stat_report(self, uptime_seconds=self.clock() - self._started_seconds)
+        uptime_seconds = self.clock() - self._started_seconds
+        return stat_report(self, uptime_seconds=uptime_seconds, with_idle=with_idle)
 
 
 def _finite(value: Any) -> Any:

@@ -33,11 +33,11 @@ def rss_bytes() -> int:
         return peak if sys.platform == "darwin" else peak * 1024
 
 
-def stat_report(broker: Broker, *, uptime_seconds: float) -> dict[str, Any]:
-    """Everything, JSON-able."""
+def stat_report(broker: Broker, *, uptime_seconds: float, with_idle: bool = True) -> dict[str, Any]:
+    """Everything, JSON-able; `with_idle` False leaves out resources that have nothing to tell."""
     snapshot = broker.manager.snapshot()
     return {
-        **snapshot.to_dict(),
+        **snapshot.to_dict(with_idle=with_idle),
         "broker": {
             "name": broker.config.broker.name,
             "version": VERSION,
@@ -46,6 +46,7 @@ def stat_report(broker: Broker, *, uptime_seconds: float) -> dict[str, Any]:
             "listeners": broker.urls,
             "connections_count": len(broker.connections),
             "unheard_count": broker.registry.unheard_count,
+            "left_behind_dropped_count": broker.left_behind.dropped_count,
         },
         "destinations": [destination_report(d) for d in broker.registry.destinations.values()],
         "connections": connection_reports(broker.connections, broker.clock()),

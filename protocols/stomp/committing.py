@@ -6,6 +6,7 @@ there: then waiting could lock the connection up. Checklist b45-b47.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 import attrs
@@ -43,22 +44,30 @@ class Committer:
         self._replies = replies
         self._fail = fail
         self._wake = wake
-        self._waiting: list[Commit] = []
+        self._waiting: deque[Commit] = deque()
 
     def close(self) -> None:
         """The connection is gone: undo what is open (b46). A COMMIT that waits was complete and came before the end, so
         it is carried out (b50).
         """
-        for transaction in self._transactions.end_all():
-            undo_acks(transaction)
-            self._transactions.forget_bytes(transaction)
-        waiting, self._waiting = self._waiting, []
-        for commit in waiting:
+        self.abort_all()
+        while self._waiting:
             try:
-                self._carry_out(commit)
+                self._carry_out(self._waiting.popleft())
             except ProtocolError:
                 # Nobody is left to be told. Nothing of it was done: its deliveries go back with the others.
                 continue
+
+    def abort_all(self) -> None:
+        """Undo what is open."""
+        for transaction in self._transactions.end_all():
+            undo_acks(transaction)
+            self._transactions.forget_bytes(transaction)
+
+    @property
+    def is_waiting(self) -> bool:
+        """A COMMIT waits for its destinations."""
+        return bool(self._waiting)
 
     def begin(self, frame: Frame) -> None:
         self._transactions.begin(frame.headers["transaction"])
@@ -79,6 +88,7 @@ class Committer:
         transaction = self._transactions.end(frame.headers["transaction"])
         undo_acks(transaction)
         self._transactions.forget_bytes(transaction)
+        self._subscriptions.forget_settled()
         self._replies.receipt(frame.headers.get("receipt"))
 
     def commit(self, frame: Frame) -> None:
@@ -91,16 +101,26 @@ class Committer:
             return
         for other in self._waiting:
             waits_for |= other.waits_for()
+        self._waiting.append(commit)
         if waits_for.isdisjoint(transaction.freed_queues()):
+            error = self._sender.overfull(transaction.size_bytes)
+            if error is not None:
+                self._waiting.pop()
+                raise error
             commit.barrier = self._sender.lanes.hold(commit.runs, transaction.size_bytes)
-            self._waiting.append(commit)
-            self._sender.check_overfull()
             return
         # It makes room where it, or a COMMIT before it, waits: if it waited too, the connection could lock itself up.
-        waiting, self._waiting = self._waiting, []
-        for other in waiting:
-            self._carry_out(other)
-        self._carry_out(commit)
+        while self._waiting:
+            self._carry_out_first()
+
+    def _carry_out_first(self) -> None:
+        """The first of those that wait. Raises ProtocolError, about that COMMIT; those behind it wait on."""
+        commit = self._waiting.popleft()
+        try:
+            self._carry_out(commit)
+        except ProtocolError as error:
+            error.identify("COMMIT", commit.headers())
+            raise
 
     def _routed(self, transaction: Transaction, frame: Frame) -> list[RoutedRun]:
         """Where its SENDs go. Raises ProtocolError, about the COMMIT, for a destination that can't be."""
@@ -123,12 +143,10 @@ class Committer:
         """
         carried_out = False
         while self._waiting and not self._waiting[0].waits_for():
-            commit = self._waiting.pop(0)
             carried_out = True
             try:
-                self._carry_out(commit)
+                self._carry_out_first()
             except ProtocolError as error:
-                error.identify("COMMIT", commit.headers())
                 self._fail(error)
         return carried_out
 
@@ -140,18 +158,21 @@ class Committer:
         try:
             commit.check_room()
             waits_for = commit.waits_for()
-            if waits_for:
-                self._sender.check_overfull(commit.transaction.size_bytes if barrier is None else 0)
+            if waits_for and barrier is None:
+                error = self._sender.overfull(commit.transaction.size_bytes)
+                if error is not None:
+                    raise error
             settle_acks(commit.transaction)
             for lane, runs in commit.runs.items():
+                must_wait = lane.queue in waits_for
                 for run, forwarded in runs:
-                    wires = self._sender.rewrite(run.head, forwarded, run.wires)
+                    messages, size_bytes = self._sender.messages(run, forwarded)
                     if lane.queue.closed:
-                        self._hub.registry.unheard_count += len(wires)
-                    elif lane.queue in waits_for:
-                        self._sender.lanes.park(lane, forwarded, wires, sum(map(len, wires)), None, before=barrier)
-                    else:
-                        self._sender.publish(lane, forwarded, wires, sum(map(len, wires)), None)
+                        self._hub.registry.unheard_count += len(messages)
+                        continue
+                    must_wait = must_wait or not self._sender.publish(lane, messages, size_bytes, None)
+                    if must_wait:
+                        self._sender.lanes.park(lane, messages, size_bytes, None, before=barrier)
         finally:
             if barrier is not None:
                 commit.barrier = None

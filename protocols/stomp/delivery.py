@@ -6,9 +6,13 @@ call, whatever its length. With ack `auto` (and for 1.0 and 1.1) what follows th
 subscribers, so they share it through `Slice.rendered`.
 
 Credit (ack `client` and `client-individual`): a window in messages and bytes, opened again by ACK, NACK and by an ACK
-inside a transaction. With ack `auto` the only limit is the connection's outbound buffer; a message is settled when the
+inside a transaction (how many deliveries transactions may hold beyond the window has a limit of its own, see
+subscribing). With ack `auto` the only limit is the connection's outbound buffer; a message is settled when the
 kernel has taken it (b36). Messages of raised priority may pass a tenth beyond a used-up window, so that a backlog in a
 consumer's hands does not hold them up.
+
+Nothing here keeps messages once they are rendered: sequences and sizes are enough to settle them. Their memory is that
+of the queue, which charges for it, and of the outbound buffer, which charges for its bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from protocols.stomp.escaping import Version
 from protocols.stomp.head import SendHead
 from protocols.stomp.hub import Hub
 from protocols.stomp.ledger import Ledger, Portion
-from queues import Attachment, Message, Slice, Subscription, WildcardConsumer
+from queues import Attachment, Message, MessageQueue, Slice, Subscription, Topic, WildcardConsumer
 
 ACK_AUTO: Final = "auto"
 ACK_CLIENT: Final = "client"
@@ -88,28 +92,23 @@ class StompSubscription(FlowResource):
         self._has_ack_header = ack != ACK_AUTO and version == "1.2"
         self.ledger: Ledger | None = None
         self.window: FlowController[None] | None = None
-        self._express: FlowController[None] | None = None
         if ack != ACK_AUTO:
             self.ledger = Ledger(by_number=version != "1.2")
-            self.window = self._make_window(prefetch_count, prefetch_bytes, "window")
-            if prefetch_count is not None and prefetch_count >= EXPRESS_SHARE:
-                self._express = self._make_window(
-                    prefetch_count + prefetch_count // EXPRESS_SHARE,
-                    None if prefetch_bytes is None else prefetch_bytes + prefetch_bytes // EXPRESS_SHARE,
-                    "window with room for raised priority",
-                )
+            self.window = FlowController(
+                self,
+                Flow(f"window of {self.name}"),
+                WindowLimiter(
+                    prefetch_count,
+                    prefetch_bytes,
+                    headroom_count=(prefetch_count or 0) // EXPRESS_SHARE,
+                    headroom_bytes=(prefetch_bytes or 0) // EXPRESS_SHARE,
+                    clock=hub.clock,
+                ),
+                accept=_never,
+                clock=hub.clock,
+                counts_memory=False,
+            )
         self.open()
-
-    def _make_window(self, count: int | None, size_bytes: int | None, name: str) -> FlowController[None]:
-        clock = self._hub.clock
-        return FlowController(
-            self,
-            Flow(f"{name} of {self.name}"),
-            WindowLimiter(count, size_bytes, clock=clock),
-            accept=_never,
-            clock=clock,
-            counts_memory=False,
-        )
 
     @property
     def label(self) -> str:
@@ -117,51 +116,51 @@ class StompSubscription(FlowResource):
 
     # ------------------------------------------------------------------ the consumer port
 
-    def room(self, *, express: bool) -> tuple[int, int]:
+    def room(self, subscription: Subscription) -> tuple[int, int]:
         outbound = self._outbound
         # Throttled though this subscription is not blocked: another one that shares the limiter has filled it.
         if outbound.controller.limiter.throttled:
             return 0, 0
         room_bytes = outbound.room_bytes()
-        window = self._express if express and self._express is not None else self.window
+        window = self.window
         if window is None:
             return 1 << 30, room_bytes
         limiter = window.limiter
         assert isinstance(limiter, WindowLimiter)
-        if limiter.throttled:
+        beyond = window.may_exceed(subscription.source)
+        if limiter.exhausted if beyond else limiter.throttled:
             return 0, 0
-        return limiter.room_count(), min(room_bytes, limiter.room_bytes())
+        return limiter.room_count(beyond=beyond), min(room_bytes, limiter.room_bytes(beyond=beyond))
 
     def wait(self, subscription: Subscription) -> None:
         outbound = self._outbound.controller
-        express = self._express if subscription.queue.express else None
-        window = express if express is not None else self.window
         if outbound.limiter.throttled:
             outbound.charge(0, 0, subscription.source)
-        elif window is not None:
-            window.charge(0, 0, subscription.source)
+        elif self.window is not None:
+            self.window.charge(0, 0, subscription.source)
 
     def deliver(self, subscription: Subscription, part: Slice, *, dropped_count: int) -> None:
         outbound = self._outbound
         count = len(part.messages)
         self._totals.messages_out_count += count
-        ledger = self.ledger
-        if ledger is None:
+        ledger, window = self.ledger, self.window
+        if ledger is None or window is None:
             parts = self._render(part, 0, dropped_count)
             start_bytes = outbound.appended_bytes
-            size_bytes = sum(map(len, parts))
+            # Not the slice itself: a topic may drop its messages, and then nobody is charged for them.
+            sequences, wire_bytes = part.sequences, part.wire_bytes
 
             def settle(taken: bool) -> None:
                 if taken:
-                    subscription.settle(part.sequences, part.wire_bytes)
+                    subscription.settle(sequences, wire_bytes)
                 else:
-                    subscription.give_back(part.sequences, attempted=outbound.taken_bytes > start_bytes)
+                    subscription.give_back(sequences, attempted=outbound.taken_bytes > start_bytes)
 
-            outbound.send_messages(parts, size_bytes, subscription.source, settle)
+            outbound.send_messages(parts, sum(map(len, parts)), subscription.source, settle)
             return
         first = ledger.add(subscription, part)
         parts = self._render(part, first, dropped_count)
-        self._charge(subscription, count, part.wire_bytes)
+        window.charge(count, part.wire_bytes, subscription.source)
 
         def handed_over(taken: bool) -> None:
             if taken:
@@ -170,36 +169,35 @@ class StompSubscription(FlowResource):
         outbound.send_messages(parts, sum(map(len, parts)), subscription.source, handed_over)
 
     def cancelled(self, subscription: Subscription, reason: str) -> None:
-        """The queue was deleted: nothing comes from it any more, and late ACKs for it are no mistake."""
+        """The queue was deleted: what came from it is done, which gives its credit back. Late ACKs are no mistake."""
+        if self.ledger is not None:
+            count, size_bytes = self.ledger.forget(lambda other: other is subscription)
+            if count:
+                self.refill(count, size_bytes)
 
     # ------------------------------------------------------------------ credit
-
-    def _charge(self, subscription: Subscription, count: int, size_bytes: int) -> None:
-        window, express = self.window, self._express
-        assert window is not None
-        if express is None:
-            window.charge(count, size_bytes, subscription.source)
-        elif subscription.queue.express:
-            express.charge(count, size_bytes, subscription.source)
-            window.charge(count, size_bytes, None)
-        else:
-            express.charge(count, size_bytes, None)
-            window.charge(count, size_bytes, subscription.source)
 
     def refill(self, count: int, size_bytes: int) -> None:
         """Give credit back: these were acknowledged (perhaps in a transaction that is still open)."""
         self.last_settled_seconds = self._hub.clock()
         if self.window is not None and self.is_open:
-            if self._express is not None:
-                self._express.release(count, size_bytes)
             self.window.release(count, size_bytes)
 
-    def take_back_credit(self, count: int, size_bytes: int) -> None:
-        """An aborted transaction: its ACKs never were."""
-        if self.window is not None and self.is_open:
-            if self._express is not None:
-                self._express.charge(count, size_bytes, None)
-            self.window.charge(count, size_bytes, None)
+    def settle_held(self, portion: Portion, *, nack: bool) -> None:
+        """COMMIT of a transaction that holds these. Their credit was given back before."""
+        assert self.ledger is not None, "only a ledger holds"
+        self.ledger.finish_held(portion)
+        if nack:
+            portion.subscription.give_back(portion.sequences, attempted=True)
+        else:
+            portion.subscription.settle(portion.sequences, portion.wire_bytes)
+
+    def release_held(self, portion: Portion) -> None:
+        """ABORT of a transaction that held these: they are unsettled again, and count against the window."""
+        assert self.ledger is not None, "only a ledger holds"
+        for released in self.ledger.release_held(portion):
+            if self.window is not None and self.is_open:
+                self.window.charge(len(released.sequences), released.wire_bytes, None)
 
     def settle(self, portions: list[Portion]) -> None:
         """These were acknowledged."""
@@ -213,15 +211,27 @@ class StompSubscription(FlowResource):
             self.refill(len(portion.sequences), portion.wire_bytes)
             portion.subscription.give_back(portion.sequences, attempted=True)
 
+    def ordinal_of_number(self, number: int) -> int | None:
+        """Under which ordinal this message is unsettled here, None if it is not (or ACKs do not name it so)."""
+        return None if self.ledger is None else self.ledger.ordinal_of_number(number)
+
+    def unsettled_of(self, queues: set[MessageQueue]) -> int:
+        """How many deliveries of these queues are not acknowledged. O(slices)."""
+        return 0 if self.ledger is None else self.ledger.unsettled_of(queues)
+
     # ------------------------------------------------------------------ end
 
     def detach(self) -> None:
-        """No more deliveries. What is unsettled stays in the ledger."""
+        """No more deliveries. What is unsettled stays in the ledger, but for what came from topics: those forget a
+        subscriber that has left, so nothing of theirs can be settled or given back.
+        """
         if not self.unsubscribed:
             self.unsubscribed = True
             for attachment in self.attachments:
                 attachment.close()
             self.attachments.clear()
+            if self.ledger is not None:
+                self.ledger.forget(lambda subscription: isinstance(subscription.queue, Topic))
 
     def return_unsettled(self) -> None:
         """The connection is gone: what it held goes back to its queues. Detach the subscription before calling this."""

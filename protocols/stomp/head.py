@@ -4,6 +4,9 @@ A producer sends the same headers again and again, so a `SendHead` is made once 
 by every message that has it: it must be treated as immutable. It keeps the block as it was received (validated, not
 rebuilt) because that is what subscribers get, beside the few values that the broker itself needs.
 
+The headers themselves are not kept as strings: a message with a header block of its own (a correlation-id, say) would
+take five times its size. Who wants them reads them from the block again.
+
 Invariants: `block` holds no header of `BROKER_OWNED_HEADERS`, has LF line ends without CR, does not begin or end with
 a line end, and is never empty (a SEND has a destination). Under the version it came from it reads as `headers` minus
 the owned ones.
@@ -50,6 +53,9 @@ _TAB: Final = 9
 _CR: Final = 13
 _SPACE: Final = 32
 _BACKSLASH: Final = 92
+
+_UNLIMITED: Final = StompLimits(header_count_max=2**31, header_line_bytes_max=2**31, header_block_bytes_max=2**31)
+"""For blocks that have passed the limits of their listener already."""
 
 _GROUP_NAMES: Final = ("group", "JMSXGroupID")
 _DELAY_NAMES: Final = ("delay", "AMQ_SCHEDULED_DELAY", "x-delay")
@@ -184,7 +190,6 @@ class SendHead:
         "destination",
         "expires_at_ms",
         "group",
-        "headers",
         "neutral",
         "persistent",
         "priority",
@@ -195,7 +200,7 @@ class SendHead:
     )
 
     def __init__(self, headers: dict[str, str], block: bytes, version: Version) -> None:
-        """`headers` as parsed, without `receipt`; `block` the lines to forward, as `version` writes them.
+        """`headers` as parsed; `block` the lines to forward, as `version` writes them.
 
         Raises `ProtocolError` without a destination and for a number that is none.
         """
@@ -207,7 +212,6 @@ class SendHead:
                 "SEND without destination",
                 "Give every SEND a destination header, such as /queue/orders.",
             )
-        self.headers = headers
         self.version: Version = version
         #: Header lines to forward, joined by LF.
         self.block = block
@@ -244,8 +248,10 @@ class SendHead:
         self.delay_ms = next((whole_number(headers, name, _MS_MAX) for name in _DELAY_NAMES if name in headers), 0)
 
     @classmethod
-    def parse(cls, block: bytes, version: Version, limits: StompLimits) -> SendHead:
-        """Make a head of header lines as received under `version`, without the receipt. Raises `ProtocolError`."""
+    def parse(cls, block: bytes, version: Version, limits: StompLimits) -> tuple[SendHead, str | None]:
+        """Make a head of header lines as received under `version`, and the receipt that they ask for. Raises
+        `ProtocolError`.
+        """
         headers = parse_headers(block, limits, unescape_as=version, trim=version == "1.0")
         if not BROKER_OWNED_HEADERS.isdisjoint(headers) or (
             (_SPACE in block or _TAB in block) and _ALL_OWNED.search(block) is not None
@@ -253,7 +259,12 @@ class SendHead:
             block = _without_owned(block)
         if _CR in block:
             block = block.replace(b"\r\n", b"\n").removesuffix(b"\r")
-        return cls(headers, block, version)
+        return cls(headers, block, version), headers.get("receipt")
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that are forwarded, decoded, in order; read from the block anew each time."""
+        return parse_headers(self.block, _UNLIMITED, unescape_as=self.version, trim=self.version == "1.0")
 
     def block_for(self, version: Version) -> bytes:
         """The header lines as a subscriber that speaks `version` must get them; O(1) after the first call per version.
@@ -273,11 +284,9 @@ class SendHead:
     def with_length(self, content_length: int, block: bytes) -> SendHead:
         """The same head for a body of another length; `block` is this block with the other number in it.
 
-        Costs a third of parsing. Only for a head whose headers hold a content-length.
+        Costs a fraction of parsing. Only for a head whose headers hold a content-length.
         """
         head = SendHead.__new__(SendHead)
-        head.headers = headers = self.headers.copy()
-        headers["content-length"] = str(content_length)
         head.version = self.version
         head.block = block
         head.body_offset = len(block) + 2
@@ -309,7 +318,7 @@ class SendHead:
         return SendHead(headers, _write_block(headers, self.version), self.version)
 
     def __repr__(self) -> str:
-        return f"<SendHead {self.destination!r} {len(self.headers)} headers, {self.version}>"
+        return f"<SendHead {self.destination!r} {len(self.block)} bytes, {self.version}>"
 
 
 def _is_neutral(block: bytes) -> bool:

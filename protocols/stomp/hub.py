@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from flow import FlowManager
+from protocols.stomp.left_behind import LeftBehind
 from queues import DestinationRegistry
 from queues.queue import Scheduling
 
@@ -21,6 +22,8 @@ class Hub(Protocol):
     def manager(self) -> FlowManager: ...
     @property
     def registry(self) -> DestinationRegistry: ...
+    @property
+    def left_behind(self) -> LeftBehind: ...
     @property
     def scheduling(self) -> Scheduling: ...
     @property

@@ -1,14 +1,16 @@
 """Where the SENDs of one connection go: lanes to queues, and the stash for those that must wait.
 
-A *lane* is one flow of the connection: to one queue (a destination at one priority). When that queue blocks it, only
-SENDs of this lane are parked; all else on the connection goes on. What is parked is charged to the *stash*, whose limit
-decides whether the connection may be read from at all. Runs of a lane are parked and sent on in order.
+A *lane* is one flow of the connection: to one queue (a destination at one priority). When that queue has no room, SENDs
+of this lane are parked here, not there: so what a queue holds stays within its limit however many connections send to
+it. All else on the connection goes on. What is parked is charged to the *stash*, whose limit decides whether the
+connection may be read from at all. Runs of a lane are parked and sent on in order.
 
 A *route* says for one head which lanes it goes to (several for a composite) and how the head must read there. The plain
 case, one lane and nothing to be rewritten, is one look-up by destination and priority; other routes are kept by head
 object, which the parser shares between SENDs with the same header block.
 
-Bounds: ROUTES_MAX, LANES_MAX (the longest unused lane goes), the stash's limiter.
+Bounds: ROUTES_MAX; LANES_MAX, to which `trim` leads back between reads (the oldest lanes that hold nothing go; those
+that hold something are bounded by the stash); the stash's limiter.
 """
 
 from __future__ import annotations
@@ -21,22 +23,25 @@ import attrs
 
 from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
 from protocols.stomp.head import SendHead
+from protocols.stomp.replies import Owed
 from protocols.stomp.temporary import LOCAL_PREFIXES
-from queues import Destination, MessageQueue
+from queues import MESSAGE_OVERHEAD_BYTES, Destination, Message, MessageQueue
 
 ROUTES_MAX: Final = 1024
 LANES_MAX: Final = 1024
+LANES_KEPT: Final = 768
+"""How many are left when there were too many: who sends to many destinations should not pay for it at each SEND."""
 PARKED_OVERHEAD_BYTES: Final = 128
+RECEIPT_OVERHEAD_BYTES: Final = 64
 
 
 @attrs.frozen
 class ParkedRun:
-    """SENDs that wait for their queue."""
+    """SENDs that wait for their queue. `size_bytes`: of their wires."""
 
-    head: SendHead
-    wires: list[bytes]
+    messages: list[Message]
     size_bytes: int
-    receipts: list[str] | None
+    owed: Owed | None
     charge_bytes: int
 
 
@@ -99,6 +104,8 @@ class Lanes(FlowResource):
         name: str,
         *,
         stash_bytes_max: int,
+        transaction_bytes_max: int,
+        unfinished_bytes_max: int,
         manager: FlowManager,
         clock: Callable[[], float],
         on_resume: Callable[[], None],
@@ -114,12 +121,22 @@ class Lanes(FlowResource):
         self.stash: FlowController[None] = FlowController(
             self, Flow(f"stash of {name}"), SizeLimiter(stash_bytes_max, clock=clock), accept=_never, clock=clock
         )
+        self.transactions = self._account(f"transactions of {name}", transaction_bytes_max)
+        self.unfinished = self._account(f"unfinished frames of {name}", unfinished_bytes_max)
         self._gate = SourceController(
             self, Flow(f"socket of {name}"), on_resume=lambda _sink: self._on_stash_relieved(), clock=clock
         )
+        self.parked_count = 0
+        """Messages parked."""
         self.waiting_for = ""
         """Why the session does not read, for people."""
         self.open()
+
+    def _account(self, name: str, bytes_max: int) -> FlowController[None]:
+        """A place on the flow map for memory whose limit others see to."""
+        return FlowController(
+            self, Flow(name), SizeLimiter(bytes_max, clock=self._clock), accept=_never, clock=self._clock
+        )
 
     @property
     def stash_is_full(self) -> bool:
@@ -129,11 +146,9 @@ class Lanes(FlowResource):
     def stash_bytes(self) -> int:
         return self.stash.limiter.used_bytes
 
-    @property
-    def parked_count(self) -> int:
-        """Messages parked."""
-        parked = [run for lane in self._lanes.values() for run in lane.parked]
-        return sum(len(run.wires) for run in parked if isinstance(run, ParkedRun))
+    def blocked_queues(self) -> set[MessageQueue]:
+        """The queues that hold this connection back."""
+        return {lane.queue for lane in self._lanes.values() if lane.source.blocked}
 
     def route(self, head: SendHead) -> Route | None:
         """The route made for this head before, unless it went stale."""
@@ -175,21 +190,27 @@ class Lanes(FlowResource):
         if lane is not None:
             self._lanes.move_to_end(id(queue))
             return lane
-        if len(self._lanes) >= LANES_MAX:
-            self._drop_unused()
         source = SourceController(
-            self, Flow(destination.name), on_resume=lambda _sink: self._on_resume(), clock=self._clock
+            self, Flow(destination.name), on_resume=lambda _sink: self._lane_resumed(lane), clock=self._clock
         )
         lane = self._lanes[id(queue)] = Lane(destination, queue, source)
         destination.producers_count += 1
         return lane
 
-    def _drop_unused(self) -> None:
-        for key, lane in self._lanes.items():
-            if not lane.must_wait:
+    def _lane_resumed(self, lane: Lane) -> bool:
+        """It sends on later: the queue keeps the turn of a lane that has something parked until `unpark` comes by."""
+        self._on_resume()
+        return bool(lane.parked)
+
+    def trim(self) -> None:
+        """Let lanes go that are too many, the oldest that hold nothing first. Between reads only: while a batch or a
+        transaction is under way, lanes are in its hands.
+        """
+        if len(self._lanes) > LANES_MAX:
+            idle = [(key, lane) for key, lane in self._lanes.items() if not lane.must_wait]
+            for key, lane in idle[: len(self._lanes) - LANES_KEPT]:
                 self._drop(key, lane)
-                self._forget_routes()
-                return
+            self._forget_routes()
 
     def _forget_stale(self) -> None:
         self._routes = {head: route for head, route in self._routes.items() if not route.is_stale}
@@ -208,20 +229,22 @@ class Lanes(FlowResource):
     def park(
         self,
         lane: Lane,
-        head: SendHead,
-        wires: list[bytes],
+        messages: list[Message],
         size_bytes: int,
-        receipts: list[str] | None,
+        owed: Owed | None,
         *,
         before: Barrier | None = None,
     ) -> None:
         """These SENDs wait until their lane can go on: behind all others, or at the place of COMMIT `before`."""
-        charge_bytes = size_bytes + PARKED_OVERHEAD_BYTES * (1 + len(wires))
-        run = ParkedRun(head, wires, size_bytes, receipts, charge_bytes)
+        charge_bytes = size_bytes + MESSAGE_OVERHEAD_BYTES * len(messages) + PARKED_OVERHEAD_BYTES
+        if owed is not None:
+            charge_bytes += sum(map(len, owed.receipt_ids)) + RECEIPT_OVERHEAD_BYTES * len(owed.receipt_ids)
+        run = ParkedRun(messages, size_bytes, owed, charge_bytes)
         if before is None:
             lane.parked.append(run)
         else:
             lane.parked.insert(lane.parked.index(before), run)
+        self.parked_count += len(messages)
         self.stash.charge(0, charge_bytes, self._gate)
 
     def hold(self, lanes: Iterable[Lane], size_bytes: int) -> Barrier:
@@ -238,11 +261,12 @@ class Lanes(FlowResource):
         """That COMMIT is carried out. `unpark` is due: something may have waited behind it."""
         for lane in barrier.lanes:
             lane.parked.remove(barrier)
+            lane.source.end_turn()
         self.stash.release(0, barrier.charge_bytes)
 
-    def unpark(self, budget: int, send_on: Callable[[Lane, ParkedRun], None]) -> bool:
+    def unpark(self, budget: int, send_on: Callable[[Lane, ParkedRun], bool]) -> bool:
         """Send on what may go now: in order within each lane, one run of each lane in turn, about `budget` messages.
-        True: there is more.
+        `send_on` returns False for what must wait on. True: there is more.
         """
         ready = deque(lane for lane in self._lanes.values() if lane.parked)
         while ready:
@@ -251,18 +275,40 @@ class Lanes(FlowResource):
                 continue
             run = lane.parked[0]
             if isinstance(run, Barrier):
+                lane.source.end_turn()
                 continue
             if budget <= 0:
                 return True
-            lane.parked.popleft()
-            budget -= max(1, len(run.wires))
+            budget -= max(1, len(run.messages))
+            went = True
             try:
-                send_on(lane, run)
+                went = send_on(lane, run)
             finally:  # only now: what is under way is charged somewhere at any time
-                self.stash.release(0, run.charge_bytes)
-            if lane.parked:
+                if went:
+                    lane.parked.popleft()
+                    self._unparked(run)
+                lane.source.end_turn()  # one run per turn
+            if went and lane.parked:
                 ready.append(lane)
         return False
+
+    def _unparked(self, run: ParkedRun) -> None:
+        self.parked_count -= len(run.messages)
+        self.stash.release(0, run.charge_bytes)
+
+    def give_up(self) -> int:
+        """Nobody waits for what is parked any more, and there is no place for it: drop it. Returns how many."""
+        given_up_count = self.parked_count
+        for lane in self._lanes.values():
+            kept: deque[ParkedRun | Barrier] = deque()
+            for run in lane.parked:
+                if isinstance(run, Barrier):
+                    kept.append(run)
+                else:
+                    self._unparked(run)
+            lane.parked = kept
+            lane.source.end_turn()  # `unpark` may not come by any more
+        return given_up_count
 
     def close_lanes(self) -> None:
         """Nothing is parked any more and nothing will be sent: let all lanes go."""
@@ -273,9 +319,8 @@ class Lanes(FlowResource):
 
     def facts(self) -> Mapping[str, object]:
         facts: dict[str, object] = {"destinations": len(self._lanes)}
-        parked_count = self.parked_count
-        if parked_count:
-            facts["parked"] = parked_count
+        if self.parked_count:
+            facts["parked"] = self.parked_count
         if self.waiting_for:
             facts["waiting for"] = self.waiting_for
         return facts

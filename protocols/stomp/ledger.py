@@ -1,28 +1,44 @@
 """What one subscription was sent and has not settled: in order of delivery, whatever queue it came from.
 
 Every delivered message gets the next *ordinal* of its subscription. The 1.2 `ack` header carries it; for 1.0 and 1.1,
-whose ACKs name the message-id, an index from message number to ordinal is kept. Deliveries are held by slice, so a
-cumulative ACK costs one step per slice, not per message.
+whose ACKs name the message-id, an index from message number to ordinal is kept. Numbers and sizes are all that is
+remembered, never a message: what a queue has dropped is not kept alive by a consumer that does not acknowledge.
+
+Deliveries are kept by *chunk*, one per slice that a queue handed over, as flat arrays. A cumulative ACK begins at the
+low-water ordinal, below which nothing is unsettled, and goes on by chunk; an individual one finds its chunk by
+bisection. So both cost the same whether they name one delivery or a thousand come with them: O(log chunks) each, plus
+O(1) for each delivery that changes.
 
 The ledger outlives UNSUBSCRIBE: late ACKs still settle, and what is left returns to its queue when the connection ends
-(b35).
+(b35). What came from a queue that takes nothing back (a topic that was left, a queue that was deleted) is forgotten: of
+that only the ordinals are known, so that late ACKs are no mistakes.
 
-An ordinal is *unsettled*, *held* (by an open transaction) or *done*. Bound: the subscription's credit.
+Invariants: an ordinal is *unsettled*, *held* (by an open transaction) or *done*, and a portion names each of its
+ordinals once, in order, with the sequences and bytes of exactly those. So nothing reaches a queue that this ledger was
+not given by it, and nothing twice. A message is unsettled here at most once at a time, because a queue serves a
+consumer once, however many of its names match.
+
+Bound: the credit of the subscription for what is unsettled, `transaction_acks_max` for what is held. Each costs about
+ten bytes (with `by_number` about 130, for want of anything that ACKs could name it by but a dict).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import deque
-from collections.abc import Iterable, Iterator
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
 from typing import Final
 
-from queues import Slice, Subscription
+from queues import MessageQueue, Slice, Subscription
 
 _UNSETTLED: Final = 0
 _HELD: Final = 1
 _DONE: Final = 2
+_STATE_BYTES: Final = (b"\0", b"\1", b"\2")
+
+_DONE_CHUNKS_MIN: Final = 16
+"""Chunks that may lie about though they are done; only beyond that is it worth looking for them."""
 
 
 class UnknownDeliveryError(Exception):
@@ -30,9 +46,7 @@ class UnknownDeliveryError(Exception):
 
 
 class Portion:
-    """Some deliveries of one queue subscription: what an ACK, a NACK or the end of a connection settles or gives back
-    at once.
-    """
+    """Some deliveries of one chunk: what an ACK, a NACK or the end of a connection settles or gives back at once."""
 
     __slots__ = ("ordinals", "sequences", "subscription", "wire_bytes")
 
@@ -46,228 +60,282 @@ class Portion:
 
 
 class _Chunk:
-    __slots__ = ("end", "first", "left_count", "part", "states", "subscription")
+    """One slice as it was delivered: ordinals `first` .. `end - 1`."""
 
-    def __init__(self, first: int, subscription: Subscription, part: Slice) -> None:
-        count = len(part.messages)
+    __slots__ = ("end", "first", "gone", "left_count", "numbers", "sequences", "sizes", "states", "subscription")
+
+    def __init__(self, first: int, subscription: Subscription, part: Slice, *, with_numbers: bool) -> None:
+        messages = part.messages
         self.first = first
-        self.end = first + count
+        self.end = first + len(messages)
         self.subscription = subscription
-        self.part = part
-        self.left_count = count
-        self.states: bytearray | None = None
-        """One byte per delivery; None while all are unsettled."""
+        self.sequences = part.sequences
+        self.sizes = array("q", [len(message.wire) for message in messages])
+        self.numbers = array("q", [message.number for message in messages] if with_numbers else ())
+        self.states = bytearray(len(messages))
+        self.left_count = len(messages)
+        """Not done."""
+        self.gone = False
+        """The queue takes nothing back: what is held is done when its transaction ends, whichever way."""
 
-    def thin(self) -> None:
-        """When three quarters are done, stop holding their messages: one late ACK must not keep hundreds alive."""
-        messages = self.part.messages
-        if self.states is not None and len(messages) >= 8 and 0 < self.left_count * 4 <= len(messages):
-            left = [(o, m) for o, m in enumerate(messages) if self.states[o] != _DONE]
-            filler = left[0][1]
-            thinned = [filler] * len(messages)
-            for place, message in left:
-                thinned[place] = message
-            self.part = Slice(thinned, self.part.sequences, self.part.wire_bytes)
+    def portion(self, ordinals: SequenceOf[int]) -> Portion:
+        """These, which are ascending and all of this chunk."""
+        first = self.first
+        start, end = ordinals[0] - first, ordinals[-1] - first + 1
+        if end - start == len(ordinals):  # a slice of a range is a range, which queues settle fastest
+            return Portion(self.subscription, self.sequences[start:end], ordinals, sum(self.sizes[start:end]))
+        sequences, sizes = self.sequences, self.sizes
+        return Portion(
+            self.subscription,
+            [sequences[ordinal - first] for ordinal in ordinals],
+            ordinals,
+            sum([sizes[ordinal - first] for ordinal in ordinals]),
+        )
+
+    def those_in(self, state: int, ordinals: SequenceOf[int]) -> SequenceOf[int]:
+        """Which of these (ascending, at least one, all of this chunk) are in this state."""
+        first, states = self.first, self.states
+        start, end = ordinals[0] - first, ordinals[-1] - first + 1
+        if end - start == len(ordinals) and states.count(state, start, end) == end - start:
+            return ordinals
+        return [ordinal for ordinal in ordinals if states[ordinal - first] == state]
+
+    def set_state(self, ordinals: SequenceOf[int], state: int) -> None:
+        first, states = self.first, self.states
+        start, end = ordinals[0] - first, ordinals[-1] - first + 1
+        if end - start == len(ordinals):
+            states[start:end] = _STATE_BYTES[state] * (end - start)
+            return
+        for ordinal in ordinals:
+            states[ordinal - first] = state
+
+    def clear(self) -> None:
+        """All are done: only the bounds matter, until the chunk is dropped."""
+        self.sequences = ()
+        self.sizes = self.numbers = array("q")
+        self.states = bytearray()
 
 
 class Ledger:
     """Deliveries of one STOMP subscription."""
 
-    __slots__ = ("_by_number", "_chunks", "_done_count", "flushed_ordinal", "next_ordinal", "unsettled_count")
+    __slots__ = (
+        "_by_number",
+        "_chunks",
+        "_done_count",
+        "_firsts",
+        "_low_ordinal",
+        "flushed_ordinal",
+        "held_count",
+        "next_ordinal",
+        "unsettled_count",
+    )
 
     def __init__(self, *, by_number: bool) -> None:
         """`by_number`: ACKs will name message numbers (1.0, 1.1)."""
-        self._chunks: deque[_Chunk] = deque()
+        self._chunks: list[_Chunk] = []
+        self._firsts: list[int] = []
+        """`first` of each chunk: what bisection looks at."""
         self._by_number: dict[int, int] | None = {} if by_number else None
         self._done_count = 0
+        """Chunks that are done but not dropped."""
+        self._low_ordinal = 0
+        """Nothing below this is unsettled (some may be held)."""
         self.next_ordinal = 0
         self.flushed_ordinal = 0
         """Deliveries below this were taken by the kernel: they count as attempts."""
         self.unsettled_count = 0
         """Unsettled and held."""
+        self.held_count = 0
+        """Held by transactions."""
 
     def add(self, subscription: Subscription, part: Slice) -> int:
-        """Remember these deliveries; returns the ordinal of the first."""
+        """Remember these deliveries; returns the ordinal of the first. O(n). `part` itself is not kept."""
         first = self.next_ordinal
-        count = len(part.messages)
-        self._chunks.append(_Chunk(first, subscription, part))
-        self.next_ordinal = first + count
-        self.unsettled_count += count
-        if self._by_number is not None:
-            self._by_number.update(
-                zip([message.number for message in part.messages], range(first, first + count), strict=True)
-            )
+        by_number = self._by_number
+        chunk = _Chunk(first, subscription, part, with_numbers=by_number is not None)
+        self._chunks.append(chunk)
+        self._firsts.append(first)
+        self.next_ordinal = chunk.end
+        self.unsettled_count += chunk.left_count
+        if by_number is not None:
+            by_number.update(zip(chunk.numbers, range(first, chunk.end), strict=True))
         return first
 
     def ordinal_of_number(self, number: int) -> int | None:
-        """The ordinal this message was last delivered under, None if it is not unsettled here. Needs `by_number`."""
+        """The ordinal under which this message is unsettled or held, None if it is not. Needs `by_number`."""
         return None if self._by_number is None else self._by_number.get(number)
 
-    def _check(self, ordinal: int) -> None:
-        if not 0 <= ordinal < self.next_ordinal:
-            raise UnknownDeliveryError(ordinal)
+    def unsettled_of(self, queues: set[MessageQueue]) -> int:
+        """How many deliveries of these queues are unsettled or held. O(chunks)."""
+        return sum([chunk.left_count for chunk in self._chunks if chunk.subscription.queue in queues])
+
+    # ------------------------------------------------------------------ what ACKs and transactions do
 
     def take_through(self, ordinal: int) -> list[Portion]:
         """Settle everything unsettled up to and including `ordinal` (cumulative). What transactions hold stays.
-        O(slices).
 
         Ordinals settled before are skipped. Raises UnknownDeliveryError if `ordinal` was never given out, with nothing
         changed.
         """
         self._check(ordinal)
-        portions: list[Portion] = []
-        for chunk in self._chunks:
-            if chunk.first > ordinal:
-                break
-            end = min(chunk.end, ordinal + 1)
-            portion = self._take_from(chunk, range(chunk.first, end), _DONE)
-            if portion is not None:
-                portions.append(portion)
-        self._drop_settled()
-        return portions
+        return self._take_through(ordinal, _DONE)
 
     def take(self, ordinals: Iterable[int]) -> list[Portion]:
-        """Settle just these (individual). Those settled before or held are skipped. Raises UnknownDeliveryError, with
-        nothing changed.
+        """Settle just these (individual), in whatever order they are named. Those settled before or held are skipped.
+        O(n log n). Raises UnknownDeliveryError, with nothing changed.
         """
-        return self._take_each(ordinals, _UNSETTLED, _DONE)
+        return self._take_each(self._checked(ordinals), _UNSETTLED, _DONE)
 
     def hold(self, ordinals: Iterable[int], *, through: bool) -> list[Portion]:
         """A transaction takes these (with `through`: all up to the largest) for later; they can't be settled otherwise
-        until it lets go.
+        until it lets go. Raises UnknownDeliveryError, with nothing changed.
         """
-        wanted = list(ordinals)
-        for ordinal in wanted:
-            self._check(ordinal)
         if not through:
-            return self._take_each(wanted, _UNSETTLED, _HELD)
-        last = max(wanted)
-        portions: list[Portion] = []
-        for chunk in self._chunks:
-            if chunk.first > last:
-                break
-            portion = self._take_from(chunk, range(chunk.first, min(chunk.end, last + 1)), _HELD)
-            if portion is not None:
-                portions.append(portion)
-        return portions
+            return self._take_each(self._checked(ordinals), _UNSETTLED, _HELD)
+        last = max(ordinals)
+        self._check(last)
+        return self._take_through(last, _HELD)
 
     def finish_held(self, portion: Portion) -> None:
         """The transaction that holds this portion settles it: it leaves the ledger."""
         self._take_each(portion.ordinals, _HELD, _DONE)
 
-    def release_held(self, portion: Portion) -> None:
-        """The transaction is aborted: this portion is unsettled again."""
-        self._take_each(portion.ordinals, _HELD, _UNSETTLED)
+    def release_held(self, portion: Portion) -> list[Portion]:
+        """The transaction is aborted. Returns what of the portion is unsettled again: what its queue would take."""
+        chunk = self._find(portion.ordinals[0])
+        if chunk is None or chunk.gone:
+            self.finish_held(portion)
+            return []
+        self._low_ordinal = min(self._low_ordinal, portion.ordinals[0])
+        return self._take_each(portion.ordinals, _HELD, _UNSETTLED)
+
+    # ------------------------------------------------------------------ what ends
+
+    def forget(self, is_gone: Callable[[Subscription], bool]) -> tuple[int, int]:
+        """Queues take nothing back any more: what came over these subscriptions is done, as soon as no transaction
+        holds it. Returns how many deliveries are done by this, and their wire bytes. O(chunks + deliveries).
+        """
+        count = size_bytes = 0
+        for chunk in self._chunks:
+            if chunk.left_count and not chunk.gone and is_gone(chunk.subscription):
+                chunk.gone = True
+                portion = self._change(chunk, range(chunk.first, chunk.end), _UNSETTLED, _DONE)
+                if portion is not None:
+                    count += len(portion.ordinals)
+                    size_bytes += portion.wire_bytes
+        self._drop_done()
+        return count, size_bytes
 
     def take_all(self) -> Iterator[tuple[Portion, bool]]:
         """The connection is gone: everything left, held or not, in order; with whether it had been handed over. Empties
         the ledger.
         """
-        chunks, self._chunks = self._chunks, deque()
-        self.unsettled_count = self._done_count = 0
+        chunks = self._chunks
+        self._chunks, self._firsts = [], []
+        self.unsettled_count = self.held_count = self._done_count = 0
         if self._by_number is not None:
             self._by_number.clear()
         for chunk in chunks:
-            left = [
-                o
-                for o in range(chunk.first, chunk.end)
-                if chunk.states is None or chunk.states[o - chunk.first] != _DONE
-            ]
-            for attempted, ordinals in (
-                (True, [o for o in left if o < self.flushed_ordinal]),
-                (False, [o for o in left if o >= self.flushed_ordinal]),
-            ):
+            if not chunk.left_count:
+                continue
+            left = [o for o in range(chunk.first, chunk.end) if chunk.states[o - chunk.first] != _DONE]
+            cut = bisect_left(left, self.flushed_ordinal)
+            for attempted, ordinals in ((True, left[:cut]), (False, left[cut:])):
                 if ordinals:
-                    yield self._portion(chunk, ordinals), attempted
+                    yield chunk.portion(ordinals), attempted
+
+    # ------------------------------------------------------------------ how
+
+    def _check(self, ordinal: int) -> None:
+        if not 0 <= ordinal < self.next_ordinal:
+            raise UnknownDeliveryError(f"ordinal {ordinal} was not given out: the next one is {self.next_ordinal}")
+
+    def _checked(self, ordinals: Iterable[int]) -> list[int]:
+        """Each of them once, ascending."""
+        wanted = sorted(set(ordinals))
+        self._check(wanted[0])
+        self._check(wanted[-1])
+        return wanted
 
     def _find(self, ordinal: int) -> _Chunk | None:
-        chunks = self._chunks
-        if not chunks or ordinal < chunks[0].first:
+        """The chunk that holds it; None if that is done."""
+        place = bisect_right(self._firsts, ordinal) - 1
+        if place < 0:
             return None
-        if ordinal < chunks[0].end:
-            return chunks[0]
-        place = bisect_right(chunks, ordinal, key=lambda chunk: chunk.first) - 1
-        chunk = chunks[place]
-        return chunk if ordinal < chunk.end else None
+        chunk = self._chunks[place]
+        return chunk if ordinal < chunk.end and chunk.left_count else None
 
-    def _take_each(self, ordinals: Iterable[int], old: int, new: int) -> list[Portion]:
-        wanted = list(ordinals)
-        for ordinal in wanted:
-            self._check(ordinal)
+    def _take_through(self, last: int, new: int) -> list[Portion]:
+        """All that are unsettled up to `last` become `new`."""
+        low = self._low_ordinal
+        if last < low:
+            return []
+        portions: list[Portion] = []
+        chunks = self._chunks
+        for place in range(max(0, bisect_right(self._firsts, low) - 1), len(chunks)):
+            chunk = chunks[place]
+            if chunk.first > last:
+                break
+            start, end = max(chunk.first, low), min(chunk.end, last + 1)
+            if start < end and chunk.left_count:
+                portion = self._change(chunk, range(start, end), _UNSETTLED, new)
+                if portion is not None:
+                    portions.append(portion)
+        self._low_ordinal = last + 1
+        self._drop_done()
+        return portions
+
+    def _take_each(self, ordinals: SequenceOf[int], old: int, new: int) -> list[Portion]:
+        """Those of these (ascending) that are `old` become `new`."""
         portions: list[Portion] = []
         start = 0
-        while start < len(wanted):
-            chunk = self._find(wanted[start])
-            if chunk is None:  # settled before
+        while start < len(ordinals):
+            chunk = self._find(ordinals[start])
+            if chunk is None:
                 start += 1
                 continue
-            end = start + 1
-            while end < len(wanted) and chunk.first <= wanted[end] < chunk.end:
-                end += 1
-            portion = self._change(chunk, wanted[start:end], old, new)
+            end = bisect_left(ordinals, chunk.end, start)
+            portion = self._change(chunk, ordinals[start:end], old, new)
             if portion is not None:
                 portions.append(portion)
             start = end
-        self._drop_settled()
+        self._drop_done()
         return portions
 
-    def _take_from(self, chunk: _Chunk, ordinals: range, new: int) -> Portion | None:
-        """All of these that are unsettled become `new`."""
-        if chunk.states is None and new == _DONE and len(ordinals) == chunk.left_count:
-            chunk.left_count = 0
-            self._done_count += 1
-            chunk.states = bytearray(b"\x02") * len(ordinals)
-            self.unsettled_count -= len(ordinals)
-            if self._by_number is not None:
-                for message in chunk.part.messages:
-                    self._by_number.pop(message.number, None)
-            return Portion(chunk.subscription, chunk.part.sequences, ordinals, chunk.part.wire_bytes)
-        return self._change(chunk, ordinals, _UNSETTLED, new)
-
-    def _change(self, chunk: _Chunk, ordinals: Iterable[int], old: int, new: int) -> Portion | None:
-        states = chunk.states
-        if states is None:
-            states = chunk.states = bytearray(chunk.end - chunk.first)
-        first = chunk.first
-        changed: list[int] = []
-        for ordinal in ordinals:
-            if states[ordinal - first] == old:
-                states[ordinal - first] = new
-                changed.append(ordinal)
+    def _change(self, chunk: _Chunk, ordinals: SequenceOf[int], old: int, new: int) -> Portion | None:
+        changed = chunk.those_in(old, ordinals)
         if not changed:
             return None
-        portion = self._portion(chunk, changed)
+        portion = chunk.portion(changed)
+        chunk.set_state(changed, new)
+        count = len(changed)
+        if old == _HELD:
+            self.held_count -= count
+        elif new == _HELD:
+            self.held_count += count
         if new == _DONE:
-            chunk.left_count -= len(changed)
-            if chunk.left_count == 0:
-                self._done_count += 1
-            self.unsettled_count -= len(changed)
-            if self._by_number is not None:
+            by_number = self._by_number
+            if by_number is not None:
+                first, numbers = chunk.first, chunk.numbers
                 for ordinal in changed:
-                    self._by_number.pop(chunk.part.messages[ordinal - first].number, None)
-            chunk.thin()
+                    by_number.pop(numbers[ordinal - first], None)
+            self.unsettled_count -= count
+            chunk.left_count -= count
+            if not chunk.left_count:
+                chunk.clear()
+                self._done_count += 1
         return portion
 
-    @staticmethod
-    def _portion(chunk: _Chunk, ordinals: SequenceOf[int]) -> Portion:
-        first, part = chunk.first, chunk.part
-        start, end = ordinals[0] - first, ordinals[-1] - first + 1
-        if end - start == len(ordinals):
-            sequences = part.sequences[start:end]
-            wire_bytes = sum([len(message.wire) for message in part.messages[start:end]])
-        else:
-            sequences = [part.sequences[ordinal - first] for ordinal in ordinals]
-            wire_bytes = sum([len(part.messages[ordinal - first].wire) for ordinal in ordinals])
-        return Portion(chunk.subscription, sequences, ordinals, wire_bytes)
-
-    def _drop_settled(self) -> None:
-        """Let go of chunks that are done. One that lies behind an old unsettled delivery goes when half of all are like
-        it: O(1) amortised.
-        """
-        chunks = self._chunks
-        while chunks and chunks[0].left_count == 0:
-            chunks.popleft()
-            self._done_count -= 1
-        if self._done_count > 16 and self._done_count * 2 > len(chunks):
-            self._chunks = deque(chunk for chunk in chunks if chunk.left_count)
+    def _drop_done(self) -> None:
+        """Let go of chunks that are done, when half of all are: O(1) amortised."""
+        if not self._done_count:
+            return
+        if not self.unsettled_count:
+            self._chunks.clear()
+            self._firsts.clear()
+            self._done_count = 0
+        elif self._done_count > _DONE_CHUNKS_MIN and self._done_count * 2 > len(self._chunks):
+            self._chunks = [chunk for chunk in self._chunks if chunk.left_count]
+            self._firsts = [chunk.first for chunk in self._chunks]
             self._done_count = 0

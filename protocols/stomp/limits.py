@@ -82,7 +82,14 @@ class StompLimits:
     subscriptions_max: int = _limit(
         1000,
         "subscriptions",
-        "Live subscriptions of one connection. Each costs a cursor; wildcards serve those who need more.",
+        "Subscriptions of one connection, live ones and those that ended with messages unacknowledged. Each costs a"
+        " cursor; wildcards serve those who need more.",
+    )
+    credit_bytes_max: int = _limit(
+        64 * _MIB,
+        "bytes",
+        "The most that `credit:messages,bytes` of a SUBSCRIBE can ask for; more than this counts as this. Larger lets"
+        " one consumer sit on more of a queue.",
     )
     transactions_max: int = _limit(
         100, "transactions", "Open transactions of one connection. Clients have one or two; the rest are leaks."
@@ -92,6 +99,12 @@ class StompLimits:
         "bytes",
         "SENDs held in the open transactions of one connection: they sit in memory, unseen by every queue, until"
         " COMMIT.",
+    )
+    transaction_acks_max: int = _limit(
+        100_000,
+        "messages",
+        "Messages of one subscription that open transactions hold acknowledged. Their credit is given back at once, so"
+        " this, and not the prefetch, is how far a consumer gets before it must COMMIT.",
     )
     connect_timeout_seconds: float = _limit(
         10.0,

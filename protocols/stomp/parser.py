@@ -411,8 +411,7 @@ class Parser:
         assert version is not None
         try:
             self._check_raw_head(raw)
-            head = SendHead.parse(raw.partition(b"\n")[2], version, self._limits)
-            receipt = head.headers.pop("receipt", None)
+            head, receipt = SendHead.parse(raw.partition(b"\n")[2], version, self._limits)
             if head.content_length > self._frame_bytes_max:
                 raise self._send_too_large()
         except ProtocolError as error:

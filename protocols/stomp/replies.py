@@ -12,6 +12,16 @@ MEMORY_DURABILITY: Final = (("durability", "memory"),)
 """What the RECEIPT of a SEND promises: the broker has it, a restart would lose it."""
 
 
+class Owed:
+    """Receipts of SENDs that go to several queues, or must wait: due when the last leg is done."""
+
+    __slots__ = ("legs_count", "receipt_ids")
+
+    def __init__(self, receipt_ids: list[str], legs_count: int) -> None:
+        self.receipt_ids = receipt_ids
+        self.legs_count = legs_count
+
+
 class Replies:
     """Says to the client what is done. `version` is set when the connection has agreed on one."""
 
@@ -30,5 +40,12 @@ class Replies:
         """Answer SENDs that asked for receipts. After the end of the connection nobody is there to be answered: does
         nothing.
         """
-        if receipt_ids is not None:
+        if receipt_ids:
             self._outbound.send_control(receipts(receipt_ids, self.version, MEMORY_DURABILITY))
+
+    def leg_done(self, owed: Owed | None) -> None:
+        """One of the queues has taken them, or never will."""
+        if owed is not None:
+            owed.legs_count -= 1
+            if not owed.legs_count:
+                self.receipts(owed.receipt_ids)

@@ -16,7 +16,7 @@ from protocols.stomp.head import SendHead
 from protocols.stomp.hub import Hub
 from protocols.stomp.lanes import Lane, Lanes, ParkedRun, Route
 from protocols.stomp.limits import StompLimits
-from protocols.stomp.replies import Replies
+from protocols.stomp.replies import Owed, Replies
 from protocols.stomp.temporary import TemporaryDestinations
 from queues import (
     Address,
@@ -24,6 +24,7 @@ from queues import (
     DestinationLimitError,
     DestinationNameError,
     Message,
+    MessageQueue,
     QueueFullError,
     parse_composite,
 )
@@ -40,11 +41,11 @@ class Sender:
         "_batch_lane",
         "_batch_receipts",
         "_fail",
+        "_held_of",
         "_hub",
         "_limits",
         "_replies",
         "_temporary",
-        "_unsettled",
         "lanes",
     )
 
@@ -56,18 +57,18 @@ class Sender:
         temporary: TemporaryDestinations,
         replies: Replies,
         *,
-        unsettled: Callable[[], int],
+        held_of: Callable[[set[MessageQueue]], int],
         fail: Callable[[ProtocolError], None],
     ) -> None:
-        """`unsettled`: how many deliveries the connection holds; `fail`: end it with this error, found when no frame of
-        it is being read.
+        """`held_of`: how many unacknowledged deliveries of these queues the connection holds; `fail`: end it with this
+        error, found when no frame of it is being read.
         """
         self.lanes = lanes
         self._hub = hub
         self._limits = limits
         self._temporary = temporary
         self._replies = replies
-        self._unsettled = unsettled
+        self._held_of = held_of
         self._fail = fail
         self._batch_lane: Lane | None = None
         self._batch: list[Message] = []
@@ -112,86 +113,90 @@ class Sender:
             self._batch_lane = self._batch_receipts = None
             self._batch = []
             self._batch_bytes = 0
-            self._add(lane, messages, size_bytes, receipts)
+            owed = None if receipts is None else Owed(receipts, 1)
+            if self.publish(lane, messages, size_bytes, owed):
+                self._replies.leg_done(owed)
+            else:
+                self._check_overfull(messages[0].head.destination, receipts, size_bytes)
+                self.lanes.park(lane, messages, size_bytes, owed)
 
     def _send_apart(self, run: SendRun) -> None:
         route = self.route(run)
         if route is None:
             return
         targets = route.targets
-        if len(targets) == 1 and not targets[0][1].must_wait:
-            forwarded, lane = targets[0]
-            if forwarded is run.head:
-                self.publish(lane, forwarded, run.wires, run.size_bytes, run.receipts)
+        waiting_bytes = sum(run.size_bytes for _head, lane in targets if lane.must_wait)
+        if waiting_bytes:
+            self._check_overfull(run.head.destination, run.receipts, waiting_bytes)
+        owed = None if run.receipts is None else Owed(run.receipts, len(targets))
+        for forwarded, lane in targets:
+            messages, size_bytes = self.messages(run, forwarded)
+            if lane.must_wait or not self.publish(lane, messages, size_bytes, owed):
+                self.lanes.park(lane, messages, size_bytes, owed)
             else:
-                wires = self.rewrite(run.head, forwarded, run.wires)
-                self.publish(lane, forwarded, wires, sum(map(len, wires)), run.receipts)
-            return
-        self._send_to_some(run, route)
+                self._replies.leg_done(owed)
 
-    def _send_to_some(self, run: SendRun, route: Route) -> None:
-        """A composite, or lanes that must wait. The receipts go out with the last target that waits, else at once."""
-        waiting = [target for target in route.targets if target[1].must_wait]
-        last = waiting[-1] if waiting else None
-        for target in route.targets:
-            forwarded, lane = target
-            wires = self.rewrite(run.head, forwarded, run.wires)
-            size_bytes = run.size_bytes if wires is run.wires else sum(map(len, wires))
-            if target in waiting:
-                self.lanes.park(lane, forwarded, wires, size_bytes, run.receipts if target is last else None)
-            else:
-                self.publish(lane, forwarded, wires, size_bytes, None)
-        if last is None:
-            self._replies.receipts(run.receipts)
-        self.check_overfull()
-
-    def check_overfull(self, more_bytes: int = 0) -> None:
-        limit_bytes = self._limits.stash_overfull_bytes_max
-        if self.lanes.stash_bytes + more_bytes > limit_bytes:
-            raise ProtocolError(
-                "too-much-waits",
-                f"more than {limit_bytes} bytes wait for blocked destinations",
-                f"The connection holds {self._unsettled()} unacknowledged messages, so it was read on for ACKs. "
-                "Acknowledge faster, produce on a connection of its own, or give the destination another full policy.",
-            )
-
-    @staticmethod
-    def rewrite(head: SendHead, forwarded: SendHead, wires: list[bytes]) -> list[bytes]:
-        if forwarded is head:
-            return wires
-        start = len(head.block)
-        return [forwarded.block + wire[start:] for wire in wires]
-
-    def publish(
-        self, lane: Lane, head: SendHead, wires: list[bytes], size_bytes: int, receipt_ids: list[str] | None
-    ) -> None:
-        """Put a run into its queue. Raises ProtocolError if the queue refuses it."""
+    def messages(self, run: SendRun, forwarded: SendHead) -> tuple[list[Message], int]:
+        """The messages of a run as they go to a queue, and the bytes of their wires."""
+        wires, size_bytes = run.wires, run.size_bytes
+        if forwarded is not run.head:
+            start = len(run.head.block)
+            wires = [forwarded.block + wire[start:] for wire in wires]
+            size_bytes = sum(map(len, wires))
         number = self._hub.take_numbers(len(wires))
-        self._add(lane, [Message(head, wire, n) for n, wire in enumerate(wires, number)], size_bytes, receipt_ids)
+        return [Message(forwarded, wire, n) for n, wire in enumerate(wires, number)], size_bytes
 
-    def _add(self, lane: Lane, messages: list[Message], size_bytes: int, receipt_ids: list[str] | None) -> None:
+    def _check_overfull(self, destination: str, receipt_ids: list[str] | None, more_bytes: int) -> None:
+        error = self.overfull(more_bytes)
+        if error is not None:
+            headers = {"destination": destination}
+            error.identify("SEND", {**headers, "receipt": receipt_ids[0]} if receipt_ids else headers)
+            raise error
+
+    def overfull(self, more_bytes: int) -> ProtocolError | None:
+        """Why so much more must not be parked, None if it may. A connection that holds nothing of the queues that it
+        waits for is simply not read from; one that does could wait for itself for ever. A single run always may, or
+        nothing larger than the limit could be sent at all.
+        """
+        limit_bytes = self._limits.stash_overfull_bytes_max
+        parked_bytes = self.lanes.stash_bytes
+        if not parked_bytes or parked_bytes + more_bytes <= limit_bytes:
+            return None
+        held_count = self._held_of(self.lanes.blocked_queues())
+        if not held_count:
+            return None
+        return ProtocolError(
+            "too-much-waits",
+            f"more than {limit_bytes} bytes wait for blocked destinations",
+            f"The connection holds {held_count} unacknowledged messages of these destinations, so it was read on for "
+            "ACKs. Acknowledge faster, produce on a connection of its own, or choose another full policy.",
+        )
+
+    def publish(self, lane: Lane, messages: list[Message], size_bytes: int, owed: Owed | None) -> bool:
+        """Put messages into their queue; False: it has no room now, and will resume the lane. Raises ProtocolError if
+        the queue refuses them, about the one of the `owed` that it refused first.
+        """
         try:
-            lane.queue.add(messages, size_bytes, lane.source)
+            return lane.queue.offer(messages, size_bytes, lane.source)
         except QueueFullError:
-            self._publish_one_by_one(lane, messages, receipt_ids)
-        else:
-            if receipt_ids is not None:
-                self._replies.receipts(receipt_ids)
+            return self._publish_one_by_one(lane, messages, owed)
 
-    def _publish_one_by_one(self, lane: Lane, messages: list[Message], receipt_ids: list[str] | None) -> None:
+    def _publish_one_by_one(self, lane: Lane, messages: list[Message], owed: Owed | None) -> bool:
         """The queue refused the run as a whole. What of it still fits goes in, as if the frames had come apart: the
         outcome must not depend on how the network cut them. Raises ProtocolError for the first that does not fit."""
         for place, message in enumerate(messages):
-            receipt_id = receipt_ids[place] if receipt_ids is not None else None
             try:
-                lane.queue.add([message], len(message.wire), lane.source)
+                lane.queue.offer([message], len(message.wire), lane.source)
             except QueueFullError as refusal:
                 error = ProtocolError("queue-full", str(refusal), "The destination's full policy is reject.")
                 headers = {"destination": message.head.destination}
-                error.identify("SEND", headers if receipt_id is None else {**headers, "receipt": receipt_id})
+                if owed is not None:
+                    if owed.legs_count == 1:
+                        self._replies.receipts(owed.receipt_ids[:place])
+                    headers["receipt"] = owed.receipt_ids[place]
+                error.identify("SEND", headers)
                 raise error from None
-            if receipt_id is not None:
-                self._replies.receipts([receipt_id])
+        return True
 
     def _make_route(self, run: SendRun) -> Route | None:
         """Find the queues of a head. None: the run was dealt with here (a request to the broker, a temporary
@@ -208,6 +213,8 @@ class Sender:
             addresses = [self._temporary.to_global(address) for address in parse_composite(head.destination)]
         except DestinationNameError as error:
             raise self._send_error(head, run, "bad-destination", str(error)) from None
+        except DestinationLimitError as error:
+            raise self._send_error(head, run, "too-many-destinations", str(error)) from None
         targets: list[tuple[SendHead, Lane]] = []
         for address in addresses:
             if address.wildcard:
@@ -265,36 +272,55 @@ class Sender:
                 raise DestinationNameError(f"cannot reply to the wildcard {reply_to}: name one destination")
         except DestinationNameError as error:
             raise self._send_error(head, run, "bad-reply-to", str(error)) from None
+        except DestinationLimitError as error:
+            raise self._send_error(head, run, "too-many-destinations", str(error)) from None
+        destination = self._destination_for_send(address, head, run)
         for wire in run.wires:
+            if self.lanes.stash_is_full:
+                raise self._send_error(
+                    head,
+                    run,
+                    "too-many-requests",
+                    f"answers to {reply_to} are not read: read them before you ask again",
+                )
             try:
                 body = self._hub.answer(head.destination, wire[head.body_offset : -1])
             except KeyError:
                 raise self._send_error(
                     head, run, "unknown-request", f"there is no request {head.destination}: try {ADMIN_PREFIX}stat"
                 ) from None
-            headers: dict[str, str | None] = dict.fromkeys(head.headers)
-            headers |= {
-                "destination": reply_to,
-                "content-type": "application/json",
-                "content-length": str(len(body)),
-                "correlation-id": head.headers.get("correlation-id"),
-            }
-            reply = head.with_headers(headers)
-            destination = self._destination_for_send(address, head, run)
             if destination is not None:
-                message = Message(reply, reply.block + b"\n\n" + body + b"\0", self._hub.take_numbers(1))
-                try:
-                    destination.queue.add([message], len(message.wire), None)
-                except QueueFullError as refusal:
-                    raise self._send_error(head, run, "queue-full", str(refusal)) from None
+                self._reply(head, reply_to, destination, body, run)
         self._replies.receipts(run.receipts)
 
-    def publish_parked(self, lane: Lane, parked: ParkedRun) -> None:
+    def _reply(self, head: SendHead, reply_to: str, destination: Destination, body: bytes, run: SendRun) -> None:
+        """The answer is a SEND of the one who asked: where it has no room, it waits in the asker's stash."""
+        asked = head.headers
+        headers: dict[str, str | None] = dict.fromkeys(asked)
+        headers |= {
+            "destination": reply_to,
+            "content-type": "application/json",
+            "content-length": str(len(body)),
+            "correlation-id": asked.get("correlation-id"),
+        }
+        reply = head.with_headers(headers)
+        message = Message(reply, reply.block + b"\n\n" + body + b"\0", self._hub.take_numbers(1))
+        size_bytes = len(message.wire)
+        lane = self.lanes.lane(destination, destination.queue.partition(reply.priority))
+        if lane.must_wait or not self.publish(lane, [message], size_bytes, None):
+            self._check_overfull(head.destination, run.receipts, size_bytes)
+            self.lanes.park(lane, [message], size_bytes, None)
+
+    def publish_parked(self, lane: Lane, parked: ParkedRun) -> bool:
+        """Send on what waited. False: it must wait on."""
         if lane.queue.closed:
-            self._hub.registry.unheard_count += len(parked.wires)
-            self._replies.receipts(parked.receipts)
-            return
-        try:
-            self.publish(lane, parked.head, parked.wires, parked.size_bytes, parked.receipts)
-        except ProtocolError as error:
-            self._fail(error)
+            self._hub.registry.unheard_count += len(parked.messages)
+        else:
+            try:
+                if not self.publish(lane, parked.messages, parked.size_bytes, parked.owed):
+                    return False
+            except ProtocolError as error:
+                self._fail(error)
+                return True
+        self._replies.leg_done(parked.owed)
+        return True

@@ -8,10 +8,15 @@ when `ending` says so.
 ACK bypass. A SEND to a destination that blocks is parked in its lane; everything else on the connection goes on: ACKs,
 other destinations, heart-beats. Reading stops only when the stash is full *and* nothing unacknowledged is out, because
 until then an ACK that would free the destination may be among the unread bytes. Such overfull reading is slow
-(`reads_slowly`) and ends with an ERROR at `stash_overfull_bytes_max`.
+(`reads_slowly`) and ends at `stash_overfull_bytes_max`: with an ERROR if the connection holds unacknowledged messages
+of the very destinations that it waits for, because then it might wait for itself for ever; else reading stops. (A
+connection that fills a destination which nobody consumes, and means to subscribe to it itself behind all that, waits
+until somebody else does: there is no end to what would have to be read first.)
 
-After the connection ended, what was parked still goes to its queues (b50): the session stays on as a drain until its
-stash is empty.
+DISCONNECT waits until what was parked before it has gone to its queues, unless the connection holds unacknowledged
+messages: so who sends and leaves is held back like everybody else. After a connection that just ended, what was parked
+still goes to its queues (b50): the session stays on as a drain until its stash is empty, within what the broker has
+room for (`left_behind`).
 """
 
 from __future__ import annotations
@@ -70,6 +75,8 @@ class Session:
         """It ends with an ERROR that is worth somebody's attention: not at the shutdown of the broker."""
         self.closed = False
         self.connected = False
+        self.lost_count = 0
+        """Messages that were parked when the connection ended, and that there was no room for any more."""
         self._changed = changed
         self._wake_writer = wake_writer
         self._machine = ServerMachine(limits, server_name=hub.server_name)
@@ -84,13 +91,15 @@ class Session:
         self.lanes = Lanes(
             self.name,
             stash_bytes_max=limits.stash_bytes_max,
+            transaction_bytes_max=limits.transaction_bytes_max,
+            unfinished_bytes_max=limits.body_bytes_max + limits.header_block_bytes_max,
             manager=hub.manager,
             clock=hub.clock,
             on_resume=self._lane_resumed,
             on_stash_relieved=changed,
         )
         self._context: DispatchHandle = hub.scheduling.register(self._dispatch, f"connection {peer}")
-        self.transactions = Transactions(limits)
+        self.transactions = Transactions(limits, self.lanes.transactions)
         self._replies = Replies(self.outbound)
         self._temporary = TemporaryDestinations(hub, self.session_id, names_max=limits.subscriptions_max)
         self.subscriptions = Subscriptions(
@@ -109,7 +118,7 @@ class Session:
             self.lanes,
             self._temporary,
             self._replies,
-            unsettled=lambda: self.subscriptions.unsettled_count,
+            held_of=self.subscriptions.unsettled_of,
             fail=self.fail,
         )
         self._committer = Committer(
@@ -123,6 +132,11 @@ class Session:
         )
         self._heart_beat: HeartBeat | None = None
         self._was_readable = True
+        self._unfinished_bytes = 0
+        self._leaving = False
+        """DISCONNECT has come, and waits for what was parked before it."""
+        self._leaving_receipt: str | None = None
+        self._left_behind_bytes = 0
         self._connect_timer: TimerHandle | None = hub.scheduling.call_later(
             limits.connect_timeout_seconds, self._connect_timed_out
         )
@@ -148,9 +162,11 @@ class Session:
     def may_read(self) -> bool:
         """Whether more bytes should be read from the peer now."""
         lanes = self.lanes
-        if self.outbound.control_bytes > self.limits.receipts_pending_max * RECEIPT_BYTES:
+        if self._leaving:
+            lanes.waiting_for = ""  # nothing more can come but the end
+        elif self.outbound.control_bytes > self.limits.receipts_pending_max * RECEIPT_BYTES:
             lanes.waiting_for = "the client to read its receipts"
-        elif lanes.stash_is_full and not self.unsettled_count:
+        elif lanes.stash_is_full and not self._may_free_what_blocks():
             lanes.waiting_for = "blocked destinations"
         else:
             lanes.waiting_for = ""
@@ -164,10 +180,20 @@ class Session:
                     self._heart_beat.reading_paused()
         return readable
 
+    def _may_free_what_blocks(self) -> bool:
+        """Among the bytes that were not read yet there may be ACKs that somebody waits for: perhaps this connection
+        itself, perhaps others, in a circle.
+        """
+        if not self.unsettled_count:
+            return False
+        if self.lanes.stash_bytes <= self.limits.stash_overfull_bytes_max:
+            return True
+        return bool(self.subscriptions.unsettled_of(self.lanes.blocked_queues()))
+
     @property
     def reads_slowly(self) -> bool:
         """The stash is full, and reading goes on only to find ACKs."""
-        return self.lanes.stash_is_full
+        return self.lanes.stash_is_full and not self._leaving
 
     @property
     def unsettled_count(self) -> int:
@@ -179,12 +205,19 @@ class Session:
         self.totals.bytes_in += len(data)
         if self._heart_beat is not None:
             self._heart_beat.bytes_arrived()
+        try:
+            self._receive(data)
+        finally:
+            self._account_unfinished()
+            self.lanes.trim()
+
+    def _receive(self, data: bytes) -> None:
         while True:
             events = self._machine.receive_data(data)
             accepted = False
             try:
                 for event in events:
-                    if self.ending is not None:
+                    if self.ending is not None or self._leaving:
                         return
                     accepted = isinstance(event, Connect)
                     self._take(event)
@@ -195,6 +228,17 @@ class Session:
             if not accepted or self.ending is not None:
                 return
             data = b""  # what was pipelined behind CONNECT can be parsed now
+
+    def _account_unfinished(self) -> None:
+        """Bytes of a frame that has not come whole are on the flow map, too."""
+        unfinished_bytes = self._machine.pending_bytes
+        more_bytes = unfinished_bytes - self._unfinished_bytes
+        if more_bytes and self.lanes.is_open:
+            self._unfinished_bytes = unfinished_bytes
+            if more_bytes > 0:
+                self.lanes.unfinished.charge(0, more_bytes, None)
+            else:
+                self.lanes.unfinished.release(0, -more_bytes)
 
     def flush(self) -> None:
         """Write what waits. Raises OSError when the connection is broken."""
@@ -226,6 +270,7 @@ class Session:
         if self.ending is not None:
             return
         self.outbound.send_control(self._machine.fail(error))
+        self.outbound.end()
         self.failed = peers_fault
         self.ending = f"{error.code}: {error.message}"
         self.subscriptions.detach_all()
@@ -236,8 +281,11 @@ class Session:
         if self.closed:
             return
         self.closed = True
+        self._leaving = False
         if self.ending is None:
             self.ending = "closed"
+        self._machine.park()
+        self._account_unfinished()
         if self._connect_timer is not None:
             self._connect_timer.cancel()
         if self._heart_beat is not None:
@@ -247,7 +295,19 @@ class Session:
         self._committer.close()
         self.subscriptions.return_unsettled()
         self._temporary.close(f"its connection {self.peer} ended")
+        self._leave_behind()
         self._context.request_dispatch()
+
+    def _leave_behind(self) -> None:
+        """What is parked drains on, if the broker has room for it."""
+        left_bytes = self.lanes.stash_bytes
+        if not left_bytes:
+            return
+        if self.hub.left_behind.take(left_bytes):
+            self._left_behind_bytes = left_bytes
+        else:
+            self.lost_count = self.lanes.give_up()
+            self.hub.left_behind.dropped_count += self.lost_count
 
     @property
     def is_drained(self) -> bool:
@@ -337,8 +397,26 @@ class Session:
 
     def _disconnect(self, frame: Frame) -> None:
         self.subscriptions.detach_all()
-        self._replies.receipt(frame.headers.get("receipt"))
+        self._committer.abort_all()
+        self._leaving_receipt = frame.headers.get("receipt")
+        if self._is_sending and not self.unsettled_count:
+            self._leaving = True
+            self._temporary.close(f"its connection {self.peer} ended")  # nobody reads from them any more
+            if self._heart_beat is not None:
+                self._heart_beat.stop()
+            self._context.request_dispatch()
+        else:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._leaving = False
+        self._replies.receipt(self._leaving_receipt)
         self.end("DISCONNECT")
+
+    @property
+    def _is_sending(self) -> bool:
+        """Something has not gone to its queues yet."""
+        return bool(self.lanes.parked_count) or self._committer.is_waiting
 
     # ------------------------------------------------------------------ what was parked
 
@@ -349,8 +427,18 @@ class Session:
         """Send on what was parked and may go now."""
         if self.lanes.unpark(budget, self._sender.publish_parked) or self._committer.commit_waiting():
             return True
-        if self.closed and not self.lanes.parked_count and self.lanes.is_open:
-            self.lanes.close_lanes()
-            self._context.close()
+        if not self._is_sending:
+            if self.closed and self.lanes.is_open:
+                self._end_drain()
+            elif self._leaving:
+                self._leave()
+        self.lanes.trim()
         self._changed()
         return False
+
+    def _end_drain(self) -> None:
+        if self._left_behind_bytes:
+            self.hub.left_behind.release(self._left_behind_bytes)
+            self._left_behind_bytes = 0
+        self.lanes.close_lanes()
+        self._context.close()

@@ -3,11 +3,16 @@
 A subscription is *live* between SUBSCRIBE and UNSUBSCRIBE; it is *known* until everything it was sent is settled,
 because late ACKs count (b35). What an ACK names is looked up among the known ones. An id that was never given out is an
 ERROR, one that was settled before is ignored (b43). Checklist b31-b43.
+
+A run of ACKs in one read has the effect of the same ACKs one by one, however the network cut them: those before a wrong
+one are in force.
+
+Bounds: `subscriptions_max` known ones; `transaction_acks_max` deliveries of each that transactions hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Final
 
 from protocols.outbound import Outbound
@@ -16,13 +21,12 @@ from protocols.stomp.errors import ProtocolError
 from protocols.stomp.frames import AckRun, Frame
 from protocols.stomp.head import whole_number
 from protocols.stomp.hub import Hub
-from protocols.stomp.ledger import Portion, UnknownDeliveryError
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.replies import Replies
 from protocols.stomp.sending import ADMIN_PREFIX
 from protocols.stomp.temporary import TemporaryDestinations
 from protocols.stomp.transactions import Transactions
-from queues import Address, DestinationLimitError, DestinationNameError, parse_composite
+from queues import Address, DestinationLimitError, DestinationNameError, MessageQueue, parse_composite
 
 _NOT_YET: Final = {
     "selector": "selectors",
@@ -30,6 +34,10 @@ _NOT_YET: Final = {
     "activemq.subscriptionName": "durable subscriptions",
     "browser": "browsing",
 }
+
+
+_AUTO_END: Final = 10**18
+"""With ack `auto` no ordinals are given out: an ACK all the same may name any."""
 
 
 class Subscriptions:
@@ -85,6 +93,10 @@ class Subscriptions:
             subscription.detach()
         self.live.clear()
 
+    def unsettled_of(self, queues: set[MessageQueue]) -> int:
+        """How many deliveries of these queues the connection has not acknowledged. O(known subscriptions)."""
+        return sum(s.unsettled_of(queues) for s in self._by_key.values())
+
     def return_unsettled(self) -> None:
         """The connection is gone: everything goes back to its queues."""
         for subscription in self._by_key.values():
@@ -105,11 +117,13 @@ class Subscriptions:
                 raise ProtocolError(
                     "not-supported", f"{feature} ({name}) are not available in this version", "Subscribe without it."
                 )
-        if len(self.live) >= self._limits.subscriptions_max:
+        if len(self._by_key) >= self._limits.subscriptions_max:
             raise ProtocolError(
                 "too-many-subscriptions",
-                f"more than {self._limits.subscriptions_max} subscriptions on one connection",
-                "Use wildcards or more connections, or raise subscriptions_max of the listener.",
+                f"more than {self._limits.subscriptions_max} subscriptions on one connection "
+                f"({len(self._by_key) - len(self.live)} of them ended with messages unacknowledged)",
+                "Acknowledge what was delivered, use wildcards or more connections, or raise subscriptions_max of the "
+                "listener.",
             )
         name = headers["destination"]
         subscription_id = headers.get("id")
@@ -151,7 +165,9 @@ class Subscriptions:
     def _make_subscription(self, frame: Frame, address: Address, subscription_id: str | None) -> StompSubscription:
         headers = frame.headers
         policy = self._hub.registry.policy_for(address)
-        prefetch_count, prefetch_bytes = _prefetch(headers, policy.prefetch_count, policy.prefetch_bytes)
+        prefetch_count, prefetch_bytes = _prefetch(
+            headers, policy.prefetch_count, policy.prefetch_bytes, asked_bytes_max=self._limits.credit_bytes_max
+        )
         key = self._next_key
         self._next_key += 1
         who = subscription_id if subscription_id is not None else headers["destination"]
@@ -174,6 +190,11 @@ class Subscriptions:
         subscription_id = headers.get("id")
         name = headers.get("destination")
         table_key = subscription_id if subscription_id is not None else f"destination {name}"
+        if subscription_id is None and table_key not in self.live:
+            # 1.0 may name the destination of a subscription that gave an id (b34), if that tells which one is meant.
+            with_id = [key for key, subscription in self.live.items() if subscription.destination == name]
+            if len(with_id) == 1:
+                table_key = with_id[0]
         subscription = self.live.pop(table_key, None)
         if subscription is None:
             raise ProtocolError(
@@ -196,7 +217,7 @@ class Subscriptions:
 
     def ack_run(self, run: AckRun) -> None:
         for subscription, ordinals in self._deliveries(run.tokens):
-            self._settle(subscription, ordinals, nack=run.nack, transaction=None)
+            self._settle(subscription, ordinals, nack=run.nack)
 
     def ack_frame(self, frame: Frame) -> None:
         headers = frame.headers
@@ -210,25 +231,17 @@ class Subscriptions:
         if transaction is not None:
             self._transactions.get(transaction)
         for subscription, ordinals in self._deliveries(tokens):
-            self._settle(subscription, ordinals, nack=frame.command == "NACK", transaction=transaction)
+            if transaction is None:
+                self._settle(subscription, ordinals, nack=frame.command == "NACK")
+            else:
+                self._hold(subscription, ordinals, transaction, nack=frame.command == "NACK")
         self._replies.receipt(headers.get("receipt"))
 
-    def _settle(
-        self, subscription: StompSubscription, ordinals: list[int], *, nack: bool, transaction: str | None
-    ) -> None:
+    def _settle(self, subscription: StompSubscription, ordinals: list[int], *, nack: bool) -> None:
         ledger = subscription.ledger
-        if ledger is None or not ordinals:
+        if ledger is None:
             return  # ack auto: nothing to settle, and clients that ACK all the same do no harm (b36)
-        cumulative = subscription.ack == ACK_CLIENT
-        try:
-            portions: list[Portion]
-            if transaction is not None:
-                portions = ledger.hold(ordinals, through=cumulative)
-                self._transactions.add_acks(transaction, subscription, portions, nack=nack)
-                return
-            portions = ledger.take_through(max(ordinals)) if cumulative else ledger.take(ordinals)
-        except UnknownDeliveryError:
-            raise _unknown_ack(f"{subscription.key}-{ordinals[-1]}") from None
+        portions = ledger.take_through(max(ordinals)) if subscription.ack == ACK_CLIENT else ledger.take(ordinals)
         if nack:
             subscription.reject(portions)
         else:
@@ -236,82 +249,130 @@ class Subscriptions:
         if subscription.unsubscribed:
             self.forget_if_settled(subscription)
 
+    def _hold(self, subscription: StompSubscription, ordinals: list[int], transaction: str, *, nack: bool) -> None:
+        """The ACK or NACK takes effect with COMMIT. Raises ProtocolError if transactions would hold too much."""
+        ledger = subscription.ledger
+        if ledger is None:
+            return  # as in `_settle`
+        portions = ledger.hold(ordinals, through=subscription.ack == ACK_CLIENT)
+        self._transactions.add_acks(transaction, subscription, portions, nack=nack)
+        if ledger.held_count > self._limits.transaction_acks_max:
+            raise ProtocolError(
+                "transaction-too-large",
+                f"open transactions hold more than {self._limits.transaction_acks_max} acknowledged messages of "
+                f"subscription {subscription.name}",
+                "COMMIT more often, or raise transaction_acks_max of the listener.",
+            )
+
     def _deliveries(
         self, tokens: list[bytes] | list[tuple[bytes | None, bytes]]
-    ) -> Iterable[tuple[StompSubscription, list[int]]]:
+    ) -> Iterator[tuple[StompSubscription, list[int]]]:
         """Which deliveries these tokens name, in order, those of one subscription together where they follow each
-        other.
+        other; each of them was given out. Raises ProtocolError at the first that names none.
         """
         first = tokens[0]
         if isinstance(first, bytes):
             return self._deliveries_by_ack(tokens)  # type: ignore[arg-type]
         return self._deliveries_by_message(tokens)  # type: ignore[arg-type]
 
-    def _deliveries_by_ack(self, tokens: list[bytes]) -> Iterable[tuple[StompSubscription, list[int]]]:
+    def _deliveries_by_ack(self, tokens: list[bytes]) -> Iterator[tuple[StompSubscription, list[int]]]:
         start = 0
         while start < len(tokens):
             key, dash, _ordinal = tokens[start].partition(b"-")
-            subscription = self._by_key.get(int(key)) if dash and key.isdigit() and len(key) < 12 else None
-            if subscription is None:
-                if dash and key.isdigit() and len(key) < 12 and 0 < int(key) < self._next_key:
-                    start += 1  # a subscription that is over and settled
-                    continue
-                raise _unknown_ack(tokens[start].decode("utf-8", "replace"))
+            known = bool(dash) and key.isdigit() and len(key) < 12 and 0 < int(key) < self._next_key
+            if not known:
+                raise _unknown_ack(tokens[start])
+            subscription = self._by_key.get(int(key))
+            if subscription is None:  # it is over and settled
+                start += 1
+                continue
             prefix = key + dash
             length = len(prefix)
+            end_ordinal = _AUTO_END if subscription.ledger is None else subscription.ledger.next_ordinal
             ordinals: list[int] = []
+            wrong: bytes | None = None
             while start < len(tokens) and tokens[start].startswith(prefix):
                 digits = tokens[start][length:]
-                if not digits.isdigit() or len(digits) > 18:
-                    raise _unknown_ack(tokens[start].decode("utf-8", "replace"))
-                ordinals.append(int(digits))
+                if not digits.isdigit() or len(digits) > 18 or (ordinal := int(digits)) >= end_ordinal:
+                    wrong = tokens[start]
+                    break
+                ordinals.append(ordinal)
                 start += 1
-            yield subscription, ordinals
+            if ordinals:
+                yield subscription, ordinals
+            if wrong is not None:
+                raise _unknown_ack(wrong)
 
     def _deliveries_by_message(
         self, tokens: list[tuple[bytes | None, bytes]]
-    ) -> Iterable[tuple[StompSubscription, list[int]]]:
-        token = self._hub.message_token + b"-"
+    ) -> Iterator[tuple[StompSubscription, list[int]]]:
+        prefix = self._hub.message_token + b"-"
+        length = len(prefix)
+        current: StompSubscription | None = None
+        ordinals: list[int] = []
+        wrong: bytes | None = None
         for subscription_id, message_id in tokens:
-            digits = message_id.removeprefix(token)
-            if len(digits) == len(message_id) or not digits.isdigit() or len(digits) > 18:
-                raise _unknown_ack(message_id.decode("utf-8", "replace"))
+            digits = message_id[length:]
+            if not message_id.startswith(prefix) or not digits.isdigit() or len(digits) > 18:
+                wrong = message_id
+                break
             number = int(digits)
-            if subscription_id is not None:
-                name = subscription_id.decode()
-                live = self.live.get(name)
-                if live is not None and live.ledger is not None and live.ledger.ordinal_of_number(number) is not None:
-                    candidates = [live]
-                else:  # perhaps of an earlier subscription with the same id
-                    candidates = [s for s in self._by_key.values() if s.subscription_id == name]
-            else:
-                candidates = list(self._by_key.values())
-            for subscription in candidates:
-                if subscription.ledger is not None:
-                    ordinal = subscription.ledger.ordinal_of_number(number)
-                    if ordinal is not None:
-                        yield subscription, [ordinal]
-                        break
+            found = self._find(subscription_id, number)
+            if current is not None and found is not None and (found[0] is not current or found[1] <= ordinals[-1]):
+                # What is collected takes effect first: it may settle the very delivery that was found.
+                yield current, ordinals
+                ordinals = []
+                found = self._find(subscription_id, number)
+            if found is not None:
+                current, ordinal = found
+                ordinals.append(ordinal)
             # Not found: settled before (a cumulative ACK covered it), or ack auto. A number is not proof of a mistake.
+        if current is not None and ordinals:
+            yield current, ordinals
+        if wrong is not None:
+            raise _unknown_ack(wrong)
+
+    def _find(self, subscription_id: bytes | None, number: int) -> tuple[StompSubscription, int] | None:
+        """Where this message is unsettled: in the live subscription of this id, else in an earlier one; without an id
+        (1.0) in the oldest that was sent it. O(1), but O(known subscriptions) where the live one does not have it.
+        """
+        name = None if subscription_id is None else subscription_id.decode()
+        if name is not None:
+            live = self.live.get(name)
+            ordinal = None if live is None else live.ordinal_of_number(number)
+            if live is not None and ordinal is not None:
+                return live, ordinal
+        for subscription in self._by_key.values():
+            if name is None or subscription.subscription_id == name:
+                ordinal = subscription.ordinal_of_number(number)
+                if ordinal is not None:
+                    return subscription, ordinal
+        return None
 
 
-def _unknown_ack(token: str) -> ProtocolError:
+def _unknown_ack(token: bytes) -> ProtocolError:
     return ProtocolError(
         "unknown-delivery",
-        f"nothing was delivered to this connection under {token[:80]!r}",
+        f"nothing was delivered to this connection under {token[:80].decode('utf-8', 'replace')!r}",
         "ACK and NACK name the ack header of a MESSAGE (1.2), or its message-id and subscription (1.0, 1.1).",
     )
 
 
-def _prefetch(headers: dict[str, str], count: int, size_bytes: int) -> tuple[int | None, int | None]:
+def _prefetch(
+    headers: dict[str, str], count: int, size_bytes: int, *, asked_bytes_max: int
+) -> tuple[int | None, int | None]:
     """The credit that a SUBSCRIBE asks for, in either dialect. `credit: messages,bytes`; 0 of RabbitMQ's
-    `prefetch-count` means no limit, 0 of ActiveMQ's means one at a time."""
+    `prefetch-count` means no limit, 0 of ActiveMQ's means one at a time.
+
+    `asked_bytes_max` is the most that a client can ask for; what the policy gives without being asked may be more.
+    """
     if "credit" in headers:
         first, _comma, second = headers["credit"].partition(",")
-        parts = {"credit": first.strip(), "credit bytes": second.strip() or str(size_bytes)}
+        parts = {"credit": first.strip(), "credit bytes": second.strip()}
         wanted_count = whole_number(parts, "credit", 1_000_000)
-        wanted_bytes = whole_number(parts, "credit bytes", 1 << 40)
-        return max(1, wanted_count), max(1, wanted_bytes)
+        if parts["credit bytes"]:
+            size_bytes = min(whole_number(parts, "credit bytes", 1 << 40), asked_bytes_max)
+        return max(1, wanted_count), max(1, size_bytes)
     if "prefetch-count" in headers:
         wanted = whole_number(headers, "prefetch-count", 1_000_000)
         return (None if wanted == 0 else wanted), size_bytes

@@ -6,11 +6,15 @@ connection undo all of it (b46): the SENDs are dropped, the deliveries are unset
 transaction opens the window at once, so that a transaction can be larger than the prefetch; an abort takes that credit
 back.
 
-Bounds: `transactions_max`, `transaction_bytes_max` over all open ones, the window for what is held.
+Bounds: `transactions_max`; `transaction_bytes_max` of SENDs over all open ones; `transaction_acks_max` deliveries held
+of each subscription, COMMITs that wait included.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
+from flow import FlowController
 from protocols.stomp.delivery import StompSubscription
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.frames import SendRun
@@ -18,7 +22,10 @@ from protocols.stomp.head import SendHead
 from protocols.stomp.lanes import Barrier, Lane
 from protocols.stomp.ledger import Portion
 from protocols.stomp.limits import StompLimits
-from queues import MESSAGE_OVERHEAD_BYTES, MessageQueue
+from queues import MESSAGE_OVERHEAD_BYTES, MessageQueue, Topic
+
+RUN_OVERHEAD_BYTES: Final = 256
+"""What the interpreter needs for SENDs that share a head, beside their wires: the run, its lists, the head."""
 
 
 class Transaction:
@@ -33,8 +40,8 @@ class Transaction:
         self.size_bytes = 0
 
     def freed_queues(self) -> set[MessageQueue]:
-        """Where its ACKs make room."""
-        return {portion.subscription.queue for _subscription, portion, nack in self.acks if not nack}
+        """Where its ACKs make room, or its NACKs may: what is refused, somebody else can take."""
+        return {portion.subscription.queue for _subscription, portion, _nack in self.acks}
 
 
 RoutedRun = tuple[SendRun, SendHead, Lane]
@@ -72,7 +79,8 @@ class Commit:
         """
         freed: dict[MessageQueue, list[int]] = {}
         for _subscription, portion, nack in self.transaction.acks:
-            if not nack:
+            # A topic keeps it for its other readers.
+            if not nack and not isinstance(portion.subscription.queue, Topic):
                 count_and_bytes = freed.setdefault(portion.subscription.queue, [0, 0])
                 count_and_bytes[0] += len(portion.sequences)
                 count_and_bytes[1] += portion.wire_bytes + len(portion.sequences) * MESSAGE_OVERHEAD_BYTES
@@ -100,12 +108,13 @@ class Commit:
 class Transactions:
     """The open transactions of one connection, by name."""
 
-    __slots__ = ("_limits", "_open", "size_bytes")
+    __slots__ = ("_account", "_limits", "_open")
 
-    def __init__(self, limits: StompLimits) -> None:
+    def __init__(self, limits: StompLimits, account: FlowController[None]) -> None:
+        """`account` is charged with what they hold."""
         self._limits = limits
+        self._account = account
         self._open: dict[str, Transaction] = {}
-        self.size_bytes = 0
 
     def __len__(self) -> int:
         return len(self._open)
@@ -140,15 +149,16 @@ class Transactions:
     def add_sends(self, name: str, run: SendRun) -> None:
         """Keep these until COMMIT. Raises ProtocolError when all open transactions together would hold too much."""
         transaction = self.get(name)
-        if self.size_bytes + run.size_bytes > self._limits.transaction_bytes_max:
+        size_bytes = run.size_bytes + RUN_OVERHEAD_BYTES + MESSAGE_OVERHEAD_BYTES * len(run.wires)
+        if self._account.limiter.used_bytes + size_bytes > self._limits.transaction_bytes_max:
             raise ProtocolError(
                 "transaction-too-large",
                 f"open transactions hold more than {self._limits.transaction_bytes_max} bytes",
                 "COMMIT more often, or raise transaction_bytes_max of the listener.",
             )
         transaction.sends.append(run)
-        transaction.size_bytes += run.size_bytes
-        self.size_bytes += run.size_bytes
+        transaction.size_bytes += size_bytes
+        self._account.charge(0, size_bytes, None)
 
     def add_acks(self, name: str, subscription: StompSubscription, portions: list[Portion], *, nack: bool) -> None:
         """Keep these until COMMIT; their deliveries are held in the ledger already."""
@@ -165,7 +175,7 @@ class Transactions:
 
     def forget_bytes(self, transaction: Transaction) -> None:
         """Its SENDs are published or dropped."""
-        self.size_bytes -= transaction.size_bytes
+        self._account.release(0, transaction.size_bytes)
 
     def end_all(self) -> list[Transaction]:
         """Take all out (the connection ends)."""
@@ -177,17 +187,10 @@ class Transactions:
 def settle_acks(transaction: Transaction) -> None:
     """COMMIT: what was acknowledged is settled, what was refused goes back."""
     for subscription, portion, nack in transaction.acks:
-        assert subscription.ledger is not None
-        subscription.ledger.finish_held(portion)
-        if nack:
-            portion.subscription.give_back(portion.sequences, attempted=True)
-        else:
-            portion.subscription.settle(portion.sequences, portion.wire_bytes)
+        subscription.settle_held(portion, nack=nack)
 
 
 def undo_acks(transaction: Transaction) -> None:
     """ABORT: the deliveries are unsettled again, and count against the window."""
     for subscription, portion, _nack in transaction.acks:
-        assert subscription.ledger is not None
-        subscription.ledger.release_held(portion)
-        subscription.take_back_credit(len(portion.sequences), portion.wire_bytes)
+        subscription.release_held(portion)

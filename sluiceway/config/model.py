@@ -188,6 +188,14 @@ class BrokerConfig:
         "are empty and idle are forgotten by themselves (`auto_delete_seconds`).",
         _at_least(1),
     )
+    left_behind_bytes_max: int = _field(
+        64 * 1024 * 1024,
+        "bytes",
+        "What connections that ended without DISCONNECT may leave behind, all together: SENDs whose destinations had "
+        "no room yet. They go on as there is room. Beyond this they are dropped, with a warning in the log; no RECEIPT "
+        "was given for them.",
+        _at_least(0),
+    )
 
 
 @attrs.frozen

@@ -127,7 +127,7 @@ class TwoStages(RuleBasedStateMachine):
             assert tank.limiter.used_count == len(tank.held) + controller.reserved_count
             assert tank.limiter.used_bytes == held_bytes + controller.reserved_bytes
             assert controller.overflow_count == len(controller._overflow)
-            assert controller.overflow_bytes == sum(size_bytes for _, _, size_bytes in controller._overflow)
+            assert controller.overflow_bytes == sum(size_bytes for _, _, size_bytes, _ in controller._overflow)
 
     @invariant()
     def space_is_reserved_only_while_blocked(self) -> None:
@@ -136,7 +136,7 @@ class TwoStages(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost_and_order_is_kept(self) -> None:
-        waiting = [element[0] for element, _, _ in self.queue.controller._overflow]
+        waiting = [element[0] for element, *_ in self.queue.controller._overflow]
         assert self.queue.accepted + waiting == self.taken
         held_count = sum(len(tank.held) + tank.controller.overflow_count for tank in (self.queue, self.outbox))
         assert self.gone_count + held_count == len(self.taken)
@@ -162,8 +162,11 @@ class TwoStages(RuleBasedStateMachine):
                 assert controller.accepting == (not tank.limiter.throttled)
 
     @invariant()
-    def memory_in_use_is_the_sum_of_the_limiters(self) -> None:
+    def memory_in_use_is_the_limiters_and_what_nobody_is_charged_for(self) -> None:
+        """The queue goes on being charged for what waits before the outbox; the producers have no limiter."""
         used_bytes = self.queue.limiter.used_bytes + self.outbox.limiter.used_bytes
+        used_bytes += self.queue.controller.overflow_bytes
+        assert self.outbox.controller.unaccounted_bytes == 0
         for tank in (self.queue, self.outbox):
             if not tank.resource.is_open:
                 tank.resource.open()

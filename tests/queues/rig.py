@@ -164,7 +164,7 @@ class FakeConsumer(FlowResource):
     def label(self) -> str:
         return self.name
 
-    def room(self, *, express: bool) -> tuple[int, int]:
+    def room(self, subscription: Subscription) -> tuple[int, int]:
         limiter = self.window.limiter
         assert isinstance(limiter, WindowLimiter)
         if limiter.throttled:

@@ -24,6 +24,7 @@ from queues import (
     ConsumedQueue,
     Consumer,
     ExclusiveQueue,
+    Exclusivity,
     GroupTable,
     PartitionedQueue,
     QueuePolicy,
@@ -79,6 +80,7 @@ class ConservationMachine(RuleBasedStateMachine):
         self.world = World(later=later, budget_count=budget)
         self.policy: QueuePolicy = make_policy(**policy)
         self.groups = GroupTable()
+        self.exclusivity = Exclusivity()
         self.destination: PartitionedQueue = by_priority("/queue/a", self._make)
         self.parties: list[_Party] = []
         self.sent: dict[int, Head] = {}
@@ -97,7 +99,12 @@ class ConservationMachine(RuleBasedStateMachine):
         if self.exclusive_queue:
             return ExclusiveQueue(f"priority {priority}", self.policy, self.world.environment, priority=priority)
         return SharedQueue(
-            f"priority {priority}", self.policy, self.world.environment, priority=priority, groups=self.groups
+            f"priority {priority}",
+            self.policy,
+            self.world.environment,
+            priority=priority,
+            groups=self.groups,
+            exclusivity=self.exclusivity,
         )
 
     def _rejected(self, count: int) -> None:
@@ -133,13 +140,19 @@ class ConservationMachine(RuleBasedStateMachine):
         auto=st.booleans(),
         modest=st.booleans(),
         exclusive=st.sampled_from([False, False, False, True]),
+        same_credit=st.sampled_from([False, False, True]),
     )
-    def subscribe(self, window: int | None, size_bytes: int | None, auto: bool, modest: bool, exclusive: bool) -> None:
+    def subscribe(
+        self, window: int | None, size_bytes: int | None, auto: bool, modest: bool, exclusive: bool, same_credit: bool
+    ) -> None:
+        """`same_credit`: it draws on the window of another one, as all of a connection do on what it can write."""
         if self.exclusive_queue and any(party.is_open for party in self.parties):
             with pytest.raises(ValueError, match="has its one consumer already"):
                 self.queues[0].subscribe(self.world.consumer(1))
             return
         consumer = self.world.consumer(window, size_bytes, auto=auto, modest=modest)
+        if same_credit and self.parties:
+            consumer.window = self.parties[0].consumer.window
         party = _Party(consumer, self.destination.attach(consumer, exclusive=exclusive))
         consumer.on_delivery = lambda delivery: self._delivered(party, delivery)
         self.parties.append(party)
@@ -149,6 +162,7 @@ class ConservationMachine(RuleBasedStateMachine):
         head = self.sent[number]
         assert party.is_open, "a delivery after unsubscribe"
         assert number not in self.settled, "delivered after it was settled"
+        assert self.exclusivity.allows(party.consumer), "it is not its turn"
         held_by_others = {held.number for other in self.parties for held in other.consumer.held}
         assert number not in held_by_others, "in two hands"
         assert delivery.attempts_count == self.attempts.get(number, 0)
@@ -265,10 +279,11 @@ class ConservationMachine(RuleBasedStateMachine):
             assert queue.controller.limiter.throttled or not queue.controller.blocked_sources()
             eligible = [party.consumer for party in open_parties]
             if isinstance(queue, SharedQueue):
-                active = queue._active
+                active = self.exclusivity.active
                 if active is not None:
-                    assert not active.closed or active.unsettled_count, "it left and holds nothing: the next one's turn"
-                    eligible = [c for c in eligible if c is active.consumer and not active.closed]
+                    own = [party for party in self.parties if party.consumer is active]
+                    assert any(party.is_open or party.consumer.held for party in own), "left, drained: the next's turn"
+                    eligible = [c for c in eligible if c is active]
             ready: list[Consumer] = [consumer for consumer in eligible if consumer.has_credit]
             held = {d.sequence for party in self.parties for d in party.consumer.held if d.subscription.queue is queue}
             for sequence in range(queue.elements.next_sequence):
@@ -288,7 +303,7 @@ class ConservationMachine(RuleBasedStateMachine):
             party.attachment.close()
             self._return(party, list(party.consumer.held), attempted=True)
         self.parties.clear()
-        self.subscribe(None, None, auto=True, modest=False, exclusive=False)
+        self.subscribe(None, None, auto=True, modest=False, exclusive=False, same_credit=False)
         self.world.run()
         self.limiters_hold_what_is_there()
         self.every_message_is_somewhere_once()

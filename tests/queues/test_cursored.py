@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queues import Cursor, CursoredQueue, Message, QueueInvariantError
-from queues.cursored import BLOCK_SIZE, fit
+from queues.cursored import BLOCK_SIZE, TrackingCursor, fit
 from tests.queues.rig import Head, numbers
 
 
@@ -151,18 +151,18 @@ def test_untake_is_as_if_it_had_not_been_taken(back_first: bool) -> None:
 
 def test_readers_at_the_same_position_share_one_slice() -> None:
     queue = CursoredQueue()
-    cursors = [Cursor(queue, 0, tracking=True) for _ in range(3)]
+    cursors = [TrackingCursor(queue, 0) for _ in range(3)]
     queue.extend(make(10))
     parts = [cursor.take(10, 1 << 30) for cursor in cursors]
     assert parts[0] is not None and parts[0] is parts[1] is parts[2]
     queue.forget_shared_slice()
-    late = Cursor(queue, 0, tracking=True)
+    late = TrackingCursor(queue, 0)
     assert late.take(10, 1 << 30) is not parts[0]
 
 
 def test_a_shared_slice_never_exceeds_the_credit_of_a_reader() -> None:
     queue = CursoredQueue()
-    rich, poor, poorer = (Cursor(queue, 0, tracking=True) for _ in range(3))
+    rich, poor, poorer = (TrackingCursor(queue, 0) for _ in range(3))
     queue.extend(make(10))
     assert len(rich.take(10, 1 << 30) or ()) == 10
     assert len(poor.take(4, 1 << 30) or ()) == 4
@@ -171,28 +171,28 @@ def test_a_shared_slice_never_exceeds_the_credit_of_a_reader() -> None:
 
 def test_an_element_goes_when_the_last_cursor_has_passed_it() -> None:
     queue = CursoredQueue()
-    quick, slow = Cursor(queue, 0, tracking=True), Cursor(queue, 0, tracking=True)
+    quick, slow = TrackingCursor(queue, 0), TrackingCursor(queue, 0)
     queue.extend(make(6))
     quick.take(6, 1 << 30)
     slow.take(6, 1 << 30)
-    assert quick.settle(range(6)) == []
-    assert slow.settle([1, 2]) == []
-    assert numbers(slow.settle([0])) == [0, 1, 2]
-    assert queue.live_count == 3
-    assert numbers(slow.close()) == [3, 4, 5]
+    assert quick.settle(range(6)) == (0, 0)
+    assert slow.settle([1, 2]) == (0, 0)
+    assert slow.settle([0]) == (3, 30)
+    assert (queue.live_count, queue.first_sequence) == (3, 3)
+    assert slow.close() == (3, 30)
     assert (queue.live_count, queue.block_count) == (0, 0)
 
 
 def test_a_cursor_that_skips_says_how_many_it_missed() -> None:
     """What it holds in its hands is not missed; what was given back or lies ahead is."""
     queue = CursoredQueue()
-    cursor = Cursor(queue, 0, tracking=True)
+    cursor = TrackingCursor(queue, 0)
     queue.extend(make(10))
     cursor.take(4, 1 << 30)
     cursor.give_back([1], attempted=True)
     missed_count, gone = cursor.skip_to(6)
-    assert (missed_count, numbers(gone)) == (1 + 2, [0, 1, 2, 3, 4, 5])
-    assert cursor.settle([0, 2]) == []
+    assert (missed_count, gone, queue.first_sequence) == (1 + 2, (6, 60), 6)
+    assert cursor.settle([0, 2]) == (0, 0)
     assert cursor.give_back([3], attempted=True) == 1
     part = cursor.take(10, 1 << 30)
     assert part is not None and list(part.sequences) == [6, 7, 8, 9]
@@ -219,3 +219,71 @@ def test_holds_any_looks_into_every_block_of_the_range() -> None:
     assert queue.holds_any(0, 7)
     assert queue.holds_any(3, 99)
     assert not queue.holds_any(12, 99)
+
+
+def test_a_front_passes_over_what_was_removed() -> None:
+    """What lies behind a gap that nobody needs is not pinned by it."""
+    queue = CursoredQueue()
+    cursor = TrackingCursor(queue, 0)
+    queue.extend(make(6))
+    cursor.take(4, 1 << 30)
+    cursor.settle([2, 3])
+    cursor.give_back([0, 1], attempted=True)
+    queue.remove([0, 1, 5], unread=True)
+    assert cursor.pass_over([0, 1, 5]) == (2, 20)
+    assert (cursor.front, queue.live_count, queue.first_sequence) == (4, 1, 4)
+    part = cursor.take(9, 1 << 30)
+    assert part is not None and list(part.sequences) == [4]
+    assert cursor.settle([4]) == (1, 10)
+    queue.extend(make(2))
+    part = cursor.take(9, 1 << 30)
+    assert part is not None and cursor.settle(part.sequences) == (2, 20)
+    assert queue.block_count == 0
+
+
+def test_what_was_removed_is_not_missed_by_a_cursor_that_skips() -> None:
+    queue = CursoredQueue()
+    cursor = TrackingCursor(queue, 0)
+    queue.extend(make(10))
+    queue.remove(range(2, 6), unread=True)
+    assert cursor.skip_to(8) == (4, (4, 40))
+
+
+def test_a_reader_with_little_credit_in_bytes_looks_only_at_what_may_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One large message at a time must not cost a look at the whole block each time."""
+    looked_at: list[int] = []
+
+    def counting_fit(wires: list[bytes], bytes_max: int) -> tuple[int, int]:
+        looked_at.append(len(wires))
+        return fit(wires, bytes_max)
+
+    monkeypatch.setattr("queues.cursored.fit", counting_fit)
+    queue = CursoredQueue()
+    cursor = Cursor(queue, 0)
+    queue.extend(make(BLOCK_SIZE))
+    for _ in range(10):
+        part = cursor.take(BLOCK_SIZE, 10)
+        assert part is not None and len(part) == 1
+    assert max(looked_at) <= 2
+
+
+def test_live_sequences_and_counts_agree_over_blocks_and_gaps(small_blocks: None) -> None:
+    queue = CursoredQueue()
+    queue.extend(make(12))
+    queue.remove([1, 4, 5, 6, 7, 9], unread=True)
+    for first in range(13):
+        for end in range(first, 14):
+            alive = [s for s in (0, 2, 3, 8, 10, 11) if first <= s < end]
+            assert queue.live_sequences(first, end) == alive
+            assert queue.count_live(first, end) == len(alive)
+    assert [queue.first_live(s) for s in range(14)] == [0, 2, 2, 3, 8, 8, 8, 8, 8, 10, 10, 11, 12, 12]
+
+
+def test_a_shared_slice_is_forgotten_when_something_of_it_leaves_unread() -> None:
+    queue = CursoredQueue()
+    one, two = TrackingCursor(queue, 0), TrackingCursor(queue, 0)
+    queue.extend(make(4))
+    assert len(one.take(4, 1 << 30) or ()) == 4
+    queue.remove([1, 2], unread=True)
+    part = two.take(4, 1 << 30)
+    assert part is not None and list(part.sequences) == [0, 3]

@@ -10,7 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import queues.cursored as cursored
 from queues import Cursor, CursoredQueue, Message
-from tests.queues.rig import Head, numbers
+from queues.cursored import Gone, TrackingCursor
+from tests.queues.rig import Head
 
 COUNTS = st.integers(1, 9)
 SIZES = st.sampled_from([0, 1, 7, 30])
@@ -138,7 +139,7 @@ class _Reader:
     """What a tracking cursor should be."""
 
     def __init__(self, queue: CursoredQueue) -> None:
-        self.cursor = Cursor(queue, queue.next_sequence, tracking=True)
+        self.cursor = TrackingCursor(queue, queue.next_sequence)
         self.ahead: list[int] = []
         self.held: list[int] = []
         self.given_up: set[int] = set()
@@ -235,10 +236,26 @@ class TrackingMachine(_Small):
         self.readers.remove(reader)
         self._left(reader.cursor.close())
 
-    def _left(self, messages: list[Message]) -> None:
-        left = numbers(messages)
-        assert left == sorted(left)
-        assert not self.gone & set(left)
+    @precondition(lambda self: self.readers and self.all)
+    @rule(data=st.data())
+    def remove(self, data: st.DataObject) -> None:
+        """Some that nobody holds go by name, read or not, as when they are past their date."""
+        held = {s for reader in self.readers for s in reader.held}
+        alive = [s for s in range(len(self.all)) if s not in self.gone]
+        free = [s for s in alive if s not in held]
+        chosen = sorted(data.draw(st.lists(st.sampled_from(free), unique=True))) if free else []
+        for reader in self.readers:
+            assert reader.cursor.held_of(alive) == {s for s in reader.held if s not in reader.given_up and s in alive}
+            reader.ahead = [s for s in reader.ahead if s not in chosen]
+        self.queue.remove(chosen, unread=True)
+        self.gone |= set(chosen)
+        for reader in self.readers:
+            self._left(reader.cursor.pass_over(chosen))
+
+    def _left(self, gone: Gone) -> None:
+        """Whatever is not there any more left just now, and was counted."""
+        left = [s for s in range(len(self.all)) if s not in self.gone and self.queue.get(s) is None]
+        assert gone == (len(left), sum(len(self.all[s].wire) for s in left))
         self.gone |= set(left)
 
     @invariant()

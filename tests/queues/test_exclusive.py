@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queues import ExclusiveQueue
+from queues import DestinationRegistry, ExclusiveQueue, Exclusivity, SharedQueue, parse
 from tests.queues.rig import World, make_policy
 
 
@@ -75,6 +75,62 @@ def test_groups_and_an_exclusive_consumer_go_together() -> None:
     shared.settle()
     world.run()
     assert exclusive.held_numbers == [2, 1]
+
+
+def test_a_turn_is_handed_on_only_when_it_is_drained_in_all_priorities() -> None:
+    """Through the registry, which gives all partitions of a destination one turn."""
+    world = World()
+    registry = DestinationRegistry(world.environment, lambda _address: make_policy())
+    destination = registry.get(parse("/queue/a")).queue
+    old, new = world.consumer(9), world.consumer(9)
+    leaving = destination.attach(old, exclusive=True)
+    destination.attach(new, exclusive=True)
+    world.send(destination, 3)
+    world.send(destination, 1, priority=9)
+    world.run()
+    old.settle([delivery for delivery in old.held if delivery.message.head.priority == 9])
+    leaving.close()
+    world.send(destination, 2, priority=9)
+    world.send(destination, 2, priority=0)
+    world.run()
+    assert (old.held_numbers, new.held_numbers) == ([0, 1, 2], [])
+    old.give_back(old.held[1:])
+    world.run()
+    assert (old.held_numbers, new.held_numbers) == ([0], [])
+    old.settle()
+    world.run()
+    assert sorted(new.held_numbers) == [1, 2, 4, 5, 6, 7]
+
+
+def test_a_turn_lasts_while_its_consumer_is_attached_to_any_partition() -> None:
+    world = World()
+    turn = Exclusivity()
+    low, high = (
+        SharedQueue(f"p{priority}", make_policy(), world.environment, priority=priority, exclusivity=turn)
+        for priority in (4, 9)
+    )
+    one, two = world.consumer(), world.consumer()
+    at_low, at_high = low.subscribe(one, exclusive=True), high.subscribe(one, exclusive=True)
+    low.subscribe(two, exclusive=True)
+    assert turn.active is one
+    at_low.close()
+    assert turn.active is one
+    at_high.close()
+    assert turn.active is two
+
+
+def test_one_that_left_while_standing_by_is_not_chosen() -> None:
+    world = World()
+    queue = world.shared()
+    active, standby, last = world.consumer(), world.consumer(), world.consumer()
+    first = queue.subscribe(active, exclusive=True)
+    second = queue.subscribe(standby, exclusive=True)
+    queue.subscribe(last)
+    second.close()
+    first.close()
+    world.send(queue, 2)
+    world.run()
+    assert (standby.held, last.held_numbers) == ([], [0, 1])
 
 
 def test_an_exclusive_queue_has_one_subscription_at_a_time() -> None:

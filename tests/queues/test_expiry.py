@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from queues.queue import EXPIRIES_MIN
-from tests.queues.rig import World, assert_exact, numbers
+from queues.expiry import EXPIRIES_MIN
+from queues.queue import EXPIRE_COUNT
+from queues.topic import FAN_OUT_COUNT
+from tests.queues.rig import Delivery, Head, Producer, World, assert_exact, numbers
 
 
 def test_what_nobody_takes_leaves_at_its_date() -> None:
@@ -150,6 +152,7 @@ def test_dates_of_what_was_consumed_in_time_are_not_kept() -> None:
     for _ in range(20 * EXPIRIES_MIN):
         world.send(queue, 1, ttl_ms=3_600_000)
         world.run()
+    assert queue._expiries is not None
     assert len(queue._expiries) <= EXPIRIES_MIN + 1
     stuck.give_back()
     world.run()
@@ -194,3 +197,107 @@ def test_a_topic_where_all_that_waits_expires_lets_its_sender_go() -> None:
     world.run()
     assert consumer.numbers == [0, 5, 6]
     assert topic.lead.limiter.used_bytes == 0
+
+
+@pytest.mark.parametrize("runs", [1, 4 * EXPIRE_COUNT])
+def test_a_backlog_that_expires_together_goes_in_portions(runs: int) -> None:
+    """Whether it has one date or thousands: no timer looks at more than one portion, and each frees its room once."""
+    world = World()
+    queue = world.shared()
+    for n in range(runs):
+        world.send(queue, 4 * EXPIRE_COUNT // runs, ttl_ms=1000 + n % 7)
+    world.now_seconds += 2
+    lefts = []
+    while queue.elements.live_count:
+        queue._expire_due()
+        lefts.append(queue.elements.live_count)
+        assert_exact(queue)
+    assert lefts == [3 * EXPIRE_COUNT, 2 * EXPIRE_COUNT, EXPIRE_COUNT, 0]
+    assert queue.expired_count == 4 * EXPIRE_COUNT
+    world.run()
+
+
+def test_a_date_is_never_written_into_a_message_that_another_queue_may_hold() -> None:
+    world = World()
+    plain, short = world.shared(), world.shared(expires_max_ms=1000)
+    world.send(plain, 1, ttl_ms=1)
+    messages = world.messages(3)
+    plain.add(messages, 24, None)
+    short.add(messages, 24, None)
+    world.advance(5)
+    consumer = world.consumer()
+    plain.subscribe(consumer)
+    world.run()
+    assert consumer.numbers == numbers(messages)
+
+
+@pytest.mark.parametrize("full", ["block", "drop_oldest", "drop_newest", "reject"])
+def test_the_dead_behind_a_stalled_subscriber_take_no_room(full: str) -> None:
+    world = World()
+    topic = world.topic(full=full, count_max=100)
+    stalled, quick = world.consumer(1), world.consumer(auto=True)
+    topic.subscribe(stalled)
+    topic.subscribe(quick)
+    producer = Producer(world, topic)
+    producer.send(*[world.messages(1, head=Head(ttl_ms=1000)) for _ in range(100)])
+    world.run()
+    world.advance(3600)
+    assert (topic.elements.live_count, topic.expired_count) == (1, 99), "all but the one in its hands"
+    producer.send(*[world.messages(1) for _ in range(10)])
+    world.run()
+    assert not producer.is_blocked() and not producer.outbox
+    assert (topic.added_count, topic.dropped_count, topic.rejected_count) == (110, 0, 0)
+    while stalled.held:
+        stalled.settle()
+        world.run()
+    assert stalled.numbers == [0, *range(100, 110)]
+    assert set(stalled.dropped_counts) == {0}
+    assert topic.is_empty
+    assert_exact(topic)
+
+
+@pytest.mark.parametrize("ends", ["settle", "give_back", "close"])
+def test_what_a_holder_keeps_at_its_date_leaves_when_it_lets_go(ends: str) -> None:
+    """Though a stalled subscriber never came to it."""
+    world = World()
+    topic = world.topic()
+    stalled, holder = world.consumer(1), world.consumer(5)
+    topic.subscribe(stalled)
+    subscription = topic.subscribe(holder)
+    world.send(topic, 1)
+    world.send(topic, 4, ttl_ms=1000)
+    world.run()
+    world.advance(2)
+    assert topic.elements.live_count == 5, "the holder may still settle what it has"
+    if ends == "settle":
+        holder.settle()
+    elif ends == "give_back":
+        holder.give_back()
+    else:
+        subscription.close()
+    assert (topic.elements.live_count, topic.expired_count) == (1, 4)
+    assert not topic._overdue
+    assert_exact(topic)
+
+
+def test_a_subscriber_that_comes_to_an_expired_backlog_first_is_stopped_by_its_budget() -> None:
+    world = World()
+    topic = world.topic()
+    consumer = world.consumer(1)
+    topic.subscribe(consumer)
+    world.send(topic, 1)
+    world.run()
+    for _ in range(10):
+        world.send(topic, FAN_OUT_COUNT, ttl_ms=1000)
+    world.now_seconds += 2
+    consumer.on_delivery = _never
+    consumer.settle()
+    assert topic.dispatch(1)
+    assert topic.expired_count <= FAN_OUT_COUNT
+    world.run()
+    assert topic.is_empty
+    assert topic.expired_count == 10 * FAN_OUT_COUNT
+
+
+def _never(_delivery: Delivery) -> None:
+    raise AssertionError("nothing past its date is handed out")

@@ -7,7 +7,8 @@ from unittest.mock import patch
 import pytest
 
 from queues import GroupTable, SharedQueue
-from queues.aside import DEAD_COUNT_MIN, AsideLines
+from queues.aside import ANYBODY, DEAD_COUNT_MIN, AsideLines
+from queues.shares import Shares
 from tests.queues.rig import World, assert_exact, make_policy, numbers
 
 
@@ -167,8 +168,9 @@ def test_nothing_is_remembered_of_a_key_at_rest() -> None:
     world.run()
     assert len(queue._groups) == 0
     assert len(queue._aside) == 0
-    assert not queue._awake
-    assert not any(queue._asleep.values())
+    assert not queue._called
+    assert not any(queue._aside._places.values())
+    assert queue._grouped_count == 0
 
 
 def test_groups_that_arrive_while_plain_ones_are_handed_out_are_claimed() -> None:
@@ -191,6 +193,7 @@ def test_what_is_set_aside_expires_and_is_dropped_like_the_rest() -> None:
     queue.subscribe(consumer)
     world.send(queue, 4, group="k")
     world.run()
+    idle = queue.subscribe(world.consumer())
     world.send(queue, 4, group="k", ttl_ms=1000)
     world.run()
     assert len(queue._aside) == 7
@@ -200,6 +203,7 @@ def test_what_is_set_aside_expires_and_is_dropped_like_the_rest() -> None:
     world.send(queue, 8, group="k")
     world.run()
     assert queue.dropped_count == 2, "the two oldest that nobody holds"
+    idle.close()
     seen = []
     while consumer.held:
         seen.append(consumer.held_numbers[0])
@@ -260,7 +264,7 @@ def test_lines_keep_no_more_dead_than_alive() -> None:
             lines.discard(sequence - 5)
     assert len(lines) == 6
     (line,) = lines._lines.values()
-    assert len(line.sequences) <= 2 * len(lines) + DEAD_COUNT_MIN + 1
+    assert len(line) <= 2 * len(lines) + DEAD_COUNT_MIN + 1
     assert lines._ranking is not None and len(lines._ranking) <= 2 * len(lines) + DEAD_COUNT_MIN + 1
     assert (lines.first("k"), lines.oldest()) == (0, 0)
 
@@ -282,3 +286,266 @@ def test_a_line_takes_back_in_order_what_came_out_of_it() -> None:
     assert not lines.has_line("k")
     with pytest.raises(ValueError, match="not ranked"):
         lines.oldest()
+
+
+class _Counted(int):
+    """A number that counts how often it is compared."""
+
+    comparisons_count = 0
+
+    def __lt__(self, other: int) -> bool:
+        _Counted.comparisons_count += 1
+        return int(self) < int(other)
+
+
+def test_a_line_takes_any_order_of_returns_in_logarithmic_steps_each() -> None:
+    """Regression: the death of a consumer that held a thousand of one key moved each of them a thousand times."""
+    count = 1024
+    lines = AsideLines(ranked=False)
+    lines.put("k", count)
+    _Counted.comparisons_count = 0
+    for n in range(count):
+        lines.put("k", _Counted(n))
+    assert _Counted.comparisons_count <= 2 * 10 * count
+    order = []
+    while (first := lines.first("k")) is not None:
+        order.append(first)
+        lines.discard(first)
+    assert order == list(range(count + 1))
+    assert _Counted.comparisons_count <= 8 * 10 * count
+
+
+def test_what_a_dead_consumer_held_of_a_key_comes_again_in_order() -> None:
+    world = World()
+    queue = world.shared()
+    dead, heir = world.consumer(300), world.consumer()
+    subscription = queue.subscribe(dead)
+    sent = world.send(queue, 301, group="k")
+    world.run()
+    queue.subscribe(heir)
+    world.run()
+    subscription.close()
+    dead.give_back(dead.held[1::2])
+    world.run()
+    assert heir.held == [], "not drained yet"
+    dead.give_back()
+    world.run()
+    assert heir.held_numbers == numbers(sent)
+
+
+def test_a_settlement_looks_at_no_more_lines_however_many_there_are() -> None:
+    """Two thousand keys are set aside and free; a consumer takes them one at a time."""
+    world = World()
+    queue = world.shared()
+    dead, heir = world.consumer(2000), world.consumer(1)
+    subscription = queue.subscribe(dead)
+    for _round in range(2):
+        for n in range(2000):
+            world.send(queue, 1, group=f"k{n}")
+        world.run()
+        if not _round:
+            queue.subscribe(heir)
+    assert len(queue._aside) == 2000
+    subscription.close()
+    dead.give_back()
+    world.run()
+    with (
+        patch.object(AsideLines, "first", autospec=True, side_effect=AsideLines.first) as looked,
+        patch.object(AsideLines, "line_up", autospec=True, side_effect=AsideLines.line_up) as moved,
+    ):
+        for _ in range(100):
+            heir.settle()
+            world.run()
+    assert queue.settled_count == 100
+    assert looked.call_count <= 3 * 100
+    assert moved.call_count <= 3 * 100
+
+
+def test_looks_at_lines_count_against_the_budget() -> None:
+    """One dispatch looks at as many lines as its budget allows, whoever waits."""
+    world = World()
+    queue = world.shared()
+    dead, heir = world.consumer(500), world.consumer()
+    subscription = queue.subscribe(dead)
+    for _round in range(2):
+        for n in range(500):
+            world.send(queue, 1, group=f"k{n}")
+        world.run()
+    queue.subscribe(heir)
+    world.run()
+    subscription.close()
+    dead.give_back()
+    with patch.object(AsideLines, "first", autospec=True, side_effect=AsideLines.first) as looked:
+        assert queue.dispatch(10), "there is more"
+    assert looked.call_count <= 10
+    assert 0 < len(heir.held) <= 10
+    world.run()
+    assert len(heir.held) == 1000
+
+
+def test_when_the_last_grouped_message_is_gone_slices_go_whole_again() -> None:
+    world = World()
+    queue = world.shared(full="drop_oldest", count_max=1000)
+    consumer = world.consumer(auto=True)
+    subscription = queue.subscribe(consumer)
+    world.send(queue, 3, group="k")
+    world.run()
+    subscription.close()
+    world.send(queue, 2, group="expires", ttl_ms=1000)
+    world.send(queue, 2, group="dropped")
+    world.advance(2.0)
+    world.send(queue, 1000)
+    assert (queue.settled_count, queue.expired_count, queue.dropped_count) == (3, 2, 2)
+    queue.subscribe(consumer)
+    with patch.object(AsideLines, "has_line") as looked, patch.object(Shares, "fits") as asked:
+        world.run()
+    assert not looked.called and not asked.called
+    assert queue.settled_count == 1003
+
+
+def test_ungrouped_runs_go_in_slices_beside_a_key_that_is_held() -> None:
+    world = World()
+    queue = world.shared()
+    stuck, one, two = world.consumer(1), world.consumer(), world.consumer()
+    queue.subscribe(stuck)
+    world.send(queue, 1, group="k")
+    world.run()
+    queue.subscribe(one)
+    queue.subscribe(two)
+    sent = world.send(queue, 1000)
+    world.run()
+    assert len(one.slices) + len(two.slices) < 20
+    assert all(isinstance(part.sequences, range) for part in one.slices + two.slices)
+    assert sorted(one.held_numbers + two.held_numbers) == numbers(sent)
+    assert min(len(one.held), len(two.held)) >= 250
+
+
+def test_what_is_mixed_is_read_few_times() -> None:
+    """Grouped and ungrouped in turn: what can't go yet is not read over and over."""
+    world = World()
+    queue = world.shared()
+    consumer = world.consumer(auto=True)
+    queue.subscribe(consumer)
+    for n in range(1000):
+        world.send(queue, 1, group=None if n % 2 else f"k{n}")
+    read = queue.elements.read
+    with patch.object(
+        type(queue.elements), "read", autospec=True, side_effect=lambda _self, *args, **kw: read(*args, **kw)
+    ) as reads:
+        world.run()
+    assert sum(call.args[2] for call in reads.call_args_list) <= 10 * 1000
+    assert consumer.numbers == list(range(1000))
+
+
+@pytest.mark.parametrize("budget", [1, 3, 4])
+def test_keys_of_a_consumer_with_credit_do_not_sleep_when_a_dispatch_ends(budget: int) -> None:
+    """Regression: a consumer that asks for one at a time was not asked again when the budget ran out."""
+    world = World(budget_count=budget)
+    queue = world.shared()
+    consumer = world.consumer(5, modest=True)
+    queue.subscribe(consumer)
+    world.send(queue, 8, group="k")
+    world.run()
+    assert consumer.held_numbers == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("group", ["k{}", "k", None])
+def test_consumers_that_share_a_credit_are_not_given_it_twice(group: str | None) -> None:
+    world = World()
+    queue = world.shared()
+    consumers = [world.consumer(None, 10_000) for _ in range(10)]
+    for consumer in consumers:
+        consumer.window = consumers[0].window
+        queue.subscribe(consumer)
+    for n in range(100):
+        world.send(queue, 1, wire_bytes=1000, group=group and group.format(n))
+    world.run()
+    assert consumers[0].window.limiter.used_bytes == 10_000
+    seen: list[int] = []
+    while any(consumer.held for consumer in consumers):
+        for consumer in consumers:
+            seen += consumer.held_numbers
+            consumer.settle()
+        world.run()
+        assert consumers[0].window.limiter.used_bytes <= 10_000
+    assert sorted(seen) == list(range(100))
+    assert group != "k" or seen == sorted(seen)
+
+
+def test_nothing_goes_to_a_consumer_that_was_closed_by_a_delivery_of_the_same_dispatch() -> None:
+    world = World()
+    queue = world.shared()
+    one, two = world.consumer(5), world.consumer(5)
+    queue.subscribe(one)
+    other = queue.subscribe(two)
+    one.on_delivery = lambda _delivery: other.close()
+    for key in ("k1", "k2", None):
+        world.send(queue, 1, group=key)
+    world.run()
+    assert two.deliveries == []
+    assert sorted(one.held_numbers) == [0, 1, 2]
+
+
+def test_a_consumer_that_is_attached_twice_gets_no_more_than_its_credit() -> None:
+    world = World()
+    queue = world.shared()
+    consumer = world.consumer(4)
+    queue.subscribe(consumer)
+    queue.subscribe(consumer)
+    for n in range(12):
+        world.send(queue, 1, group=f"k{n}")
+    world.run()
+    assert len(consumer.held) == 4
+
+
+def test_people_are_told_which_group_fills_the_queue_and_who_holds_it() -> None:
+    world = World()
+    queue = world.shared(count_max=100)
+    stuck, free = world.consumer(1), world.consumer(auto=True)
+    queue.subscribe(stuck)
+    world.send(queue, 1, group="stuck")
+    world.run()
+    queue.subscribe(free)
+    for n in range(99):
+        world.send(queue, 1, group="stuck" if n % 3 else f"k{n}")
+    world.run()
+    assert len(free.deliveries) == 33
+    facts = queue.facts()
+    assert facts["set_aside_count"] == 66
+    assert facts["most_for_group"] == f"stuck (66), held by subscription {stuck.label}"
+    stuck.give_back()
+    world.run()
+    assert "set_aside_count" not in queue.facts()
+
+
+def test_the_longest_line_is_the_one_of_which_the_most_is_alive() -> None:
+    lines = AsideLines(ranked=False)
+    assert lines.longest() is None
+    for sequence, key in enumerate("abbccc"):
+        lines.put(key, sequence)
+    assert lines.longest() == ("c", 3)
+    lines.discard(4)
+    lines.discard(5)
+    assert lines.longest() == ("b", 2)
+
+
+def test_a_line_stands_in_one_place_and_leaves_it_when_it_ends() -> None:
+    lines = AsideLines(ranked=False)
+    for sequence, key in enumerate(("a", "b", "a")):
+        lines.put(key, sequence)
+    lines.line_up("a", "first")
+    lines.line_up("b", "first")
+    assert lines.first_at("first") == "a"
+    lines.line_up("a", ANYBODY)
+    assert (lines.first_at("first"), lines.first_at(ANYBODY)) == ("b", "a")
+    lines.clear_place("first")
+    assert lines.first_at("first") is None
+    lines.line_up("b", "second")
+    lines.discard(1)
+    assert lines.first_at("second") is None
+    lines.discard(0)
+    assert lines.first_at(ANYBODY) == "a"
+    lines.stand_nowhere("a")
+    assert lines.first_at(ANYBODY) is None
+    lines.discard(2)
+    assert not lines.has_line("a")

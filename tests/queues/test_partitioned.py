@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+import attrs
 import pytest
 
+from dispatcher import DispatcherCore
 from flow import FlowClosedError
-from queues import MessageQueue, PartitionedQueue, PartitionLimitError, SharedQueue, by_key, by_priority
-from tests.queues.rig import Head, Producer, World, make_policy, numbers
+from queues import Message, MessageQueue, PartitionedQueue, PartitionLimitError, SharedQueue, by_key, by_priority
+from tests.queues.rig import Delivery, Head, Producer, World, make_policy, numbers
 
 
 def maker(world: World, **policy: object) -> type[_Maker]:
@@ -28,6 +30,10 @@ class _Maker:
     @classmethod
     def plain(cls, key: Hashable) -> MessageQueue:
         return SharedQueue(f"part {key}", make_policy(**cls.policy), cls.world.environment)
+
+
+def content(queue: MessageQueue) -> list[Message]:
+    return [message for s in range(queue.elements.next_sequence) if (message := queue.elements.get(s)) is not None]
 
 
 def test_raised_priority_passes_a_backlog() -> None:
@@ -68,7 +74,7 @@ def test_partitions_are_made_when_needed_and_consumers_are_on_all_of_them() -> N
     attachment = queue.attach(consumer)
     world.send(queue, 1, priority=7)
     assert list(queue.partitions) == [4, 7]
-    assert len(attachment.subscriptions) == 2
+    assert [len(partition.subscriptions) for partition in queue.partitions.values()] == [1, 1]
     assert queue.attachments == [attachment]
     attachment.close()
     attachment.close()
@@ -97,7 +103,7 @@ def test_messages_of_one_key_meet_in_one_partition() -> None:
     assert len(queue.partitions) <= 4
     places: dict[str, set[str]] = {}
     for partition in queue.partitions.values():
-        for message in partition.close_queue("look"):
+        for message in content(partition):
             places.setdefault(message.head.group or "", set()).add(partition.name)
     assert len(places) == 10
     assert all(len(names) == 1 for names in places.values())
@@ -107,7 +113,7 @@ def test_a_run_is_divided_by_any_function_in_order() -> None:
     world = World()
     queue = PartitionedQueue("q", maker(world).plain, lambda message: message.number % 3, partitions_max=3)
     world.send(queue, 9)
-    assert [numbers(part.close_queue("look")) for part in queue.partitions.values()] == [
+    assert [numbers(content(part)) for part in queue.partitions.values()] == [
         [0, 3, 6],
         [1, 4, 7],
         [2, 5, 8],
@@ -132,11 +138,65 @@ def test_a_deleted_queue_makes_no_partitions_any_more() -> None:
     attachment = queue.attach(consumer)
     world.send(queue, 2)
     world.send(queue, 1, priority=8)
-    assert numbers(queue.close_queue("over")) == [0, 1, 2]
+    assert queue.close_queue("over") == 3
     assert consumer.cancelled_for == ["over", "over"]
     attachment.close()
     with pytest.raises(FlowClosedError, match="q was deleted: look it up again before you send"):
         world.send(queue, 1, priority=1)
     with pytest.raises(FlowClosedError, match="before you subscribe"):
         queue.attach(consumer)
-    assert queue.close_queue("again") == []
+    assert queue.close_queue("again") == 0
+
+
+def test_a_consumer_under_two_names_gets_nothing_twice_and_stays_until_the_last_goes() -> None:
+    world = World()
+    queue = by_priority("q", maker(world).by_priority)
+    consumer = world.consumer()
+    one, two = queue.attach(consumer), queue.attach(consumer)
+    assert queue.attachments == [one, two]
+    assert queue.attachments_count == 2
+    world.send(queue, 1)
+    world.send(queue, 1, priority=7)
+    world.run()
+    assert sorted(consumer.numbers) == [0, 1]
+    assert [len(partition.subscriptions) for partition in queue.partitions.values()] == [1, 1]
+    one.close()
+    one.close()
+    world.send(queue, 1)
+    world.run()
+    assert sorted(consumer.numbers) == [0, 1, 2]
+    two.close()
+    world.send(queue, 1)
+    world.run()
+    assert len(consumer.numbers) == 3
+    assert queue.attachments_count == 0
+
+
+def test_a_queue_whose_dispatch_raised_is_closed_and_made_anew_at_the_next_look_up() -> None:
+    """The dispatcher's default ends the broker; whoever goes on instead finds no queue that silently does nothing."""
+    world = World()
+    errors: list[Exception] = []
+    world.core = DispatcherCore(lambda: world.now_seconds, on_error=lambda _context, error: errors.append(error))
+    world.environment = attrs.evolve(world.environment, scheduling=world.core)
+    queue = by_priority("q", maker(world, full="block", count_max=4).by_priority)
+    bad, good = world.consumer(2), world.consumer()
+
+    def fail(_delivery: Delivery) -> None:
+        raise ValueError("a bug")
+
+    bad.on_delivery = fail
+    attachment = queue.attach(bad)
+    producer = Producer(world, queue)
+    producer.send(world.messages(4))
+    broken = queue.partition(4)
+    world.run()
+    assert [str(error) for error in errors] == ["a bug"]
+    assert broken.closed and broken.controller.limiter.used_bytes == 0
+    assert not producer.is_blocked()
+    assert bad.cancelled_for == ["the broker made a mistake with it"]
+    attachment.close()
+    queue.attach(good)
+    sent = world.send(queue, 2)
+    world.run()
+    assert queue.partition(4) is not broken
+    assert good.numbers == numbers(sent)

@@ -135,7 +135,9 @@ class Stage:
         assert not broker.connections, [connection.session.peer for connection in broker.connections]
         assert broker.manager.used_bytes == 0, self._charged()
         queues = {id(queue) for d in broker.registry.destinations.values() for queue in d.queue.partitions.values()}
-        left = [resource for resource in broker.manager.resources if id(resource) not in queues]
+        assert broker.left_behind.connections_count == 0
+        ours = queues | {id(broker.left_behind)}
+        left = [resource for resource in broker.manager.resources if id(resource) not in ours]
         assert not left, f"still registered: {left}"
         snapshot = broker.manager.snapshot()
         assert not snapshot.chains, [chain.words for chain in snapshot.chains]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocols.stomp.escaping import Version
+from tests.scenarios.client import Client, Delivery
 from tests.scenarios.stage import Stage
 
 Q = "/queue/work"
@@ -91,6 +92,103 @@ async def test_acks_of_one_chunk_settle_all_they_name(stage: Stage, later_versio
     assert stage.depth_count(Q) == 100 - len({delivery.text for delivery in picked})
 
 
+DISORDER = (0, 5, 2)
+
+
+def naming_all(consumer: Client, command: str, deliveries: list[Delivery], **headers: str) -> bytes:
+    """One frame for each of these, in one piece of bytes."""
+    return b"".join(consumer.encode(command, {**consumer.naming(delivery), **headers}) for delivery in deliveries)
+
+
+async def left_for_an_heir(stage: Stage, consumer: Client) -> list[tuple[str, int]]:
+    """What a queue holds when this consumer has gone: bodies, and how often they were delivered before."""
+    consumer.vanish()
+    heir = await stage.connect()
+    await heir.subscribe(Q)
+    return [(delivery.text, delivery.delivery_count - 1) for delivery in await heir.drain()]
+
+
+async def test_individual_acks_in_disorder_settle_what_they_name(stage: Stage, later_version: Version) -> None:
+    """In one read: neither their neighbours nor anything twice."""
+    consumer, producer = await stage.connect(later_version), await stage.connect(later_version)
+    await consumer.subscribe(Q, ack="client-individual")
+    await producer.send_all(Q, range(6))
+    deliveries = await consumer.next_messages(6)
+    await consumer.send_raw(naming_all(consumer, "ACK", [deliveries[n] for n in DISORDER]))
+    await consumer.ack(deliveries[1])
+    assert await left_for_an_heir(stage, consumer) == [("3", 1), ("4", 1)]
+
+
+async def test_individual_nacks_in_disorder_return_what_they_name(stage: Stage, later_version: Version) -> None:
+    consumer, producer = await stage.connect(later_version), await stage.connect(later_version)
+    await consumer.subscribe(Q, ack="client-individual")
+    await producer.send_all(Q, range(6))
+    deliveries = await consumer.next_messages(6)
+    await consumer.send_raw(naming_all(consumer, "NACK", [deliveries[n] for n in DISORDER]))
+    again = await consumer.next_messages(3)
+    assert [(delivery.text, delivery.delivery_count) for delivery in again] == [("0", 2), ("2", 2), ("5", 2)]
+    await consumer.send_raw(naming_all(consumer, "ACK", [again[2], deliveries[4], again[0], deliveries[1]]))
+    await consumer.sync()
+    assert await left_for_an_heir(stage, consumer) == [("2", 2), ("3", 1)]
+
+
+async def test_cumulative_acks_in_disorder_settle_up_to_the_latest(stage: Stage, version: Version) -> None:
+    consumer, producer = await stage.connect(version), await stage.connect(version)
+    await consumer.subscribe(Q, ack="client")
+    await producer.send_all(Q, range(8))
+    deliveries = await consumer.next_messages(8)
+    await consumer.send_raw(naming_all(consumer, "ACK", [deliveries[n] for n in DISORDER]))
+    await consumer.sync()
+    assert await left_for_an_heir(stage, consumer) == [("6", 1), ("7", 1)]
+
+
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+@pytest.mark.parametrize("ending", ["COMMIT", "ABORT"])
+async def test_disorder_in_a_transaction_is_no_different(
+    stage: Stage, later_version: Version, command: str, ending: str
+) -> None:
+    consumer, producer = await stage.connect(later_version), await stage.connect(later_version)
+    await consumer.subscribe(Q, ack="client-individual")
+    await producer.send_all(Q, range(6))
+    deliveries = await consumer.next_messages(6)
+    await consumer.request("BEGIN", {"transaction": "t"})
+    await consumer.send_raw(naming_all(consumer, command, [deliveries[n] for n in DISORDER], transaction="t"))
+    await consumer.send_raw(naming_all(consumer, "ACK", [deliveries[n] for n in (4, 2, 1)]))
+    await consumer.request(ending, {"transaction": "t"})
+    if ending == "ABORT":  # but for 2, which the transaction held when it was acknowledged outside
+        assert await left_for_an_heir(stage, consumer) == [("0", 1), ("2", 1), ("3", 1), ("5", 1)]
+    elif command == "NACK":
+        assert [delivery.text for delivery in await consumer.next_messages(3)] == ["0", "2", "5"]
+        assert await left_for_an_heir(stage, consumer) == [("0", 2), ("2", 2), ("3", 1), ("5", 2)]
+    else:
+        assert await left_for_an_heir(stage, consumer) == [("3", 1)]
+
+
+async def test_1_0_disorder_in_a_transaction_is_no_different(stage: Stage) -> None:
+    """1.0 has cumulative ACKs only."""
+    consumer, producer = await stage.connect("1.0"), await stage.connect()
+    await consumer.subscribe(Q, ack="client")
+    await producer.send_all(Q, range(8))
+    deliveries = await consumer.next_messages(8)
+    await consumer.request("BEGIN", {"transaction": "t"})
+    await consumer.send_raw(naming_all(consumer, "ACK", [deliveries[n] for n in DISORDER], transaction="t"))
+    await consumer.ack(deliveries[6])
+    assert stage.depth_count(Q) == 7
+    await consumer.request("COMMIT", {"transaction": "t"})
+    assert await left_for_an_heir(stage, consumer) == [("7", 1)]
+
+
+async def test_1_0_acks_of_one_message_in_two_subscriptions_settle_both(stage: Stage) -> None:
+    """Without a subscription header the oldest that holds it is meant, also if the two come in one read."""
+    consumer, producer = await stage.connect("1.0"), await stage.connect()
+    await consumer.subscribe("/topic/t", id="a", ack="client", prefetch_count="1")
+    await consumer.subscribe("/topic/t", id="b", ack="client", prefetch_count="1")
+    await producer.send_all("/topic/t", range(2))
+    message_ids = [delivery.headers["message-id"] for delivery in await consumer.next_messages(2)]
+    await consumer.send_raw(b"".join(consumer.encode("ACK", {"message-id": id}) for id in message_ids))
+    assert await consumer.next_texts(2) == ["1", "1"]
+
+
 async def test_ack_after_unsubscribe_still_settles(stage: Stage, version: Version) -> None:
     """b35."""
     consumer, producer = await stage.connect(version), await stage.connect(version)
@@ -130,6 +228,103 @@ async def test_unsettled_messages_of_an_ended_subscription_return_with_the_conne
     assert await heir.next_texts(2) == ["0", "1"]
 
 
+async def test_unsubscribed_topic_messages_are_forgotten(version: Version) -> None:
+    """A topic takes nothing back, so there is nothing to be kept; ACKs that are under way are no mistakes."""
+    async with Stage(subscriptions_max=1) as stage:
+        consumer, producer = await stage.connect(version), await stage.connect(version)
+        for _ in range(3):
+            await consumer.subscribe("/topic/t", ack="client")
+            await producer.send_all("/topic/t", range(10))
+            deliveries = await consumer.next_messages(10)
+            await consumer.unsubscribe()
+            await consumer.ack(deliveries[4])
+        assert stage.depth_count("/topic/t") == 0
+        (connection,) = [c for c in stage.broker.connections if c.session.peer == consumer.name]
+        assert connection.session.unsettled_count == 0
+
+
+async def test_ended_subscriptions_count_while_they_hold_messages() -> None:
+    """b35 lets ACKs come late, so what is kept for them must be limited."""
+    async with Stage(subscriptions_max=2) as stage:
+        consumer, producer = await stage.connect(), await stage.connect()
+        deliveries = []
+        for n in range(2):
+            await consumer.subscribe(Q, ack="client")
+            await producer.send(Q, str(n))
+            deliveries.append(await consumer.next_message())
+            await consumer.unsubscribe()
+        await consumer.ack(deliveries[1])
+        await consumer.subscribe(Q, ack="client")
+        await consumer.frame("SUBSCRIBE", {"destination": Q, "id": "one more"})
+        await consumer.expect_error("more than 2 subscriptions on one connection (1 of them ended")
+
+
+@pytest.mark.parametrize("ending", ["COMMIT", "ABORT"])
+async def test_topic_messages_held_by_a_transaction_are_forgotten_with_it(ending: str) -> None:
+    async with Stage(subscriptions_max=1) as stage:
+        consumer, producer = await stage.connect(), await stage.connect()
+        await consumer.subscribe("/topic/t", ack="client")
+        await producer.send_all("/topic/t", range(3))
+        deliveries = await consumer.next_messages(3)
+        await consumer.request("BEGIN", {"transaction": "t"})
+        await consumer.ack(deliveries[1], transaction="t")
+        await consumer.unsubscribe()
+        await consumer.request(ending, {"transaction": "t"})
+        await consumer.subscribe("/topic/t", ack="client")
+        await producer.send("/topic/t", "3")
+        assert (await consumer.next_message()).text == "3"
+
+
+async def test_deleted_destination_gives_its_credit_back(stage: Stage, version: Version) -> None:
+    """Nobody waits for the ACK of what is gone, but it is no mistake either."""
+    consumer, producer = await stage.connect(version), await stage.connect(version)
+    await consumer.subscribe("/queue/a,/queue/b", ack="client", prefetch_count="1")
+    await producer.send("/queue/a", "gone")
+    gone = await consumer.next_message()
+    await producer.sent("/queue/b", "next")
+    await consumer.silence()
+    stage.broker.registry.delete(stage.destination("/queue/a"), "a test")
+    delivery = await consumer.next_message()
+    assert delivery.text == "next"
+    await consumer.ack(gone)
+    assert stage.depth_count("/queue/b") == 1
+    await consumer.ack(delivery)
+    assert stage.depth_count("/queue/b") == 0
+
+
+async def test_what_transactions_hold_of_a_subscription_is_limited(later_version: Version) -> None:
+    """Their ACKs open the window again, so the window is no limit. The ends of transactions make room for others."""
+    async with Stage(transaction_acks_max=5) as stage:
+        consumer, producer = await stage.connect(later_version), await stage.connect(later_version)
+        await consumer.subscribe("/topic/t", ack="client-individual", prefetch_count="2")
+        await producer.send_all("/topic/t", range(20))
+        for ending in ("COMMIT", "COMMIT"):
+            await consumer.request("BEGIN", {"transaction": "t"})
+            for _ in range(5):
+                await consumer.ack(await consumer.next_message(), transaction="t")
+            await consumer.request(ending, {"transaction": "t"})
+        for n in range(3):
+            await consumer.request("BEGIN", {"transaction": str(n)})
+            for _ in range(2):
+                naming = consumer.naming(await consumer.next_message())
+                await consumer.frame("ACK", {**naming, "transaction": str(n)})
+        error = await consumer.expect_error("more than 5 acknowledged messages")
+        assert (error.headers["command"], error.headers["transaction"]) == ("ACK", "2")
+
+
+async def test_credit_asked_for_in_bytes_is_capped() -> None:
+    """No error: the client gets what the listener allows."""
+    async with Stage(credit_bytes_max=5_000) as stage:
+        consumer, producer = await stage.connect(), await stage.connect()
+        await consumer.subscribe(Q, ack="client-individual", credit="1000,1000000000000")
+        await producer.send_all(Q, [str(n).ljust(2_000) for n in range(10)])
+        deliveries = await consumer.next_messages(3)
+        await consumer.silence()
+        await consumer.ack(deliveries[0])
+        await consumer.next_message()
+        await consumer.silence()
+
+
 async def test_late_ack_of_a_settled_message_is_ignored(stage: Stage, version: Version) -> None:
     """A cumulative ACK may have overtaken it."""
     consumer, producer = await stage.connect(version), await stage.connect(version)
@@ -167,14 +362,44 @@ async def test_ack_of_a_foreign_message_id_is_an_error(stage: Stage, id: str) ->
     await consumer.expect_error("nothing was delivered")
 
 
-async def test_error_about_an_ack_leaves_earlier_acks_in_force(stage: Stage) -> None:
+@pytest.mark.parametrize("wrong", ["nonsense", "1-9", "1-1x", "7-1"])
+async def test_error_about_an_ack_leaves_earlier_acks_in_force(stage: Stage, wrong: str) -> None:
+    """However the network cut them, those before the wrong one have been processed."""
     consumer, producer = await stage.connect(), await stage.connect()
     await consumer.subscribe(Q, ack="client-individual")
-    await producer.send_all(Q, range(2))
-    first, _second = await consumer.next_messages(2)
-    acks = consumer.encode("ACK", consumer.naming(first)) + consumer.encode("ACK", {"id": "nonsense"})
-    await consumer.send_raw(acks)
-    await consumer.expect_error()
+    await producer.send_all(Q, range(3))
+    first, second, _third = await consumer.next_messages(3)
+    acks = [consumer.encode("ACK", naming) for naming in map(consumer.naming, (first, second))]
+    await consumer.send_raw(acks[0] + consumer.encode("ACK", {"id": wrong}) + acks[1])
+    error = await consumer.expect_error("nothing was delivered")
+    assert wrong in error.headers["message"]
+    assert stage.depth_count(Q) == 2
+
+
+async def test_1_1_error_about_an_ack_leaves_earlier_acks_in_force(stage: Stage) -> None:
+    consumer, producer = await stage.connect("1.1"), await stage.connect()
+    await consumer.subscribe(Q, ack="client-individual")
+    await producer.send_all(Q, range(3))
+    first, second, _third = await consumer.next_messages(3)
+    wrong = {**consumer.naming(first), "message-id": "nonsense"}
+    namings = (consumer.naming(first), wrong, consumer.naming(second))
+    await consumer.send_raw(b"".join(consumer.encode("ACK", naming) for naming in namings))
+    await consumer.expect_error("nonsense")
+    assert stage.depth_count(Q) == 2
+
+
+async def test_impossible_acks_end_their_connection_and_nothing_else(stage: Stage) -> None:
+    """What no queue ever gave out must not get as far as a queue."""
+    bystander = await stage.connect()
+    await bystander.subscribe(Q, ack="client-individual")
+    await bystander.send_all(Q, range(2))
+    delivery, _other = await bystander.next_messages(2)
+    for id in ("1-2", "1-100000000000000000", "2-0"):
+        client = await stage.connect()
+        await client.subscribe("/queue/own", ack="client")
+        await client.frame("ACK", {"id": id})
+        await client.expect_error("nothing was delivered")
+    await bystander.ack(delivery)
     assert stage.depth_count(Q) == 1
 
 
@@ -213,6 +438,26 @@ async def test_1_0_subscription_without_id_works(stage: Stage) -> None:
     await consumer.request("UNSUBSCRIBE", {"destination": Q})
     await producer.sent(Q, "y")
     await consumer.silence()
+
+
+async def test_1_0_unsubscribe_by_destination_finds_the_only_subscription_to_it(stage: Stage) -> None:
+    """b34: though it gave an id when it subscribed."""
+    consumer, producer = await stage.connect("1.0"), await stage.connect("1.0")
+    await consumer.subscribe(Q, id="x")
+    await consumer.subscribe("/queue/other", id="y")
+    await consumer.request("UNSUBSCRIBE", {"destination": Q})
+    await producer.sent(Q, "unheard")
+    await producer.send("/queue/other", "heard")
+    assert (await consumer.next_message()).text == "heard"
+
+
+async def test_1_0_unsubscribe_by_destination_does_not_guess(stage: Stage) -> None:
+    """Two have it: which one is meant?"""
+    consumer = await stage.connect("1.0")
+    await consumer.subscribe(Q, id="x")
+    await consumer.subscribe(Q, id="y")
+    await consumer.frame("UNSUBSCRIBE", {"destination": Q})
+    await consumer.expect_error("no live subscription")
 
 
 async def test_every_message_names_its_subscription_and_id(stage: Stage, version: Version) -> None:

@@ -8,6 +8,8 @@ import pytest
 import trio
 
 from protocols.stomp.escaping import Version
+from protocols.stomp.lanes import LANES_MAX
+from queues import MESSAGE_OVERHEAD_BYTES
 from tests.scenarios.client import Client
 from tests.scenarios.stage import Stage
 
@@ -378,7 +380,8 @@ async def test_waiting_commit_is_carried_out_though_its_connection_ends() -> Non
         await begin(producer)
         await producer.send("/queue/small", "s", transaction="t")
         await producer.frame("COMMIT", {"transaction": "t"})
-        await producer.disconnect()
+        await stage.settled_down()
+        producer.vanish()
         await consumer.subscribe("/queue/small")
         assert await consumer.next_texts(11) == [str(n) for n in range(10)] + ["s"]
 
@@ -482,3 +485,103 @@ async def test_commits_to_a_full_queue_stop_the_socket_in_the_end() -> None:
                 delivery = await consumer.next_message()
                 assert delivery.text.strip() == str(n)
                 await consumer.ack(delivery)
+
+
+async def test_a_refused_commit_takes_no_other_with_it() -> None:
+    """The one that is refused is the one that the ERROR names; what was committed behind it is carried out."""
+    policies = {"/queue/full": {"full": "block", "count_max": 10}, "/queue/small": {"full": "reject", "count_max": 1}}
+    async with Stage(policies) as stage:
+        client, other = await stage.connect(), await stage.connect()
+        await client.subscribe("/queue/full", ack="client")
+        await client.send_all("/queue/full", range(10))
+        held = await client.next_messages(10)
+        await other.sent("/queue/small", "fills it")
+        for name in ("t1", "t2", "t3"):
+            await client.frame("BEGIN", {"transaction": name})
+            await client.send("/queue/full", name, transaction=name)
+            if name == "t1":
+                await client.send("/queue/small", name, transaction=name)
+            if name == "t3":
+                await client.frame("ACK", {**client.naming(held[-1]), "transaction": name})
+            await client.frame("COMMIT", {"transaction": name, "receipt": f"receipt of {name}"})
+            if name == "t2":
+                await client.send("/queue/full", "plain, behind t2")
+        error = await client.expect_error()
+        assert (error.headers["transaction"], error.headers["receipt-id"]) == ("t1", "receipt of t1")
+        await other.subscribe("/queue/full")
+        # What it held and had not acknowledged comes again; t3 was carried out, its ACK included.
+        assert await other.next_texts(3) == ["t2", "plain, behind t2", "t3"]
+
+
+async def test_nacks_make_room_for_the_sends_of_their_transaction() -> None:
+    """Somebody can take what was refused: a COMMIT that waited for that could wait for itself."""
+    async with Stage({Q: {"full": "block", "count_max": 10}}) as stage:
+        client = await stage.connect()
+        await client.subscribe(Q, ack="client-individual")
+        await client.send_all(Q, range(10))
+        refused = await client.next_messages(10)
+        await begin(client)
+        for delivery in refused:
+            await client.frame("NACK", {**client.naming(delivery), "transaction": "t"})
+        await client.send(Q, "later", transaction="t")
+        await commit(client)
+        texts = []
+        for _ in range(11):
+            delivery = await client.next_message()
+            texts.append(delivery.text)
+            await client.ack(delivery)
+        assert texts == [str(n) for n in range(10)] + ["later"]
+
+
+async def test_acks_of_a_topic_promise_no_room_in_it() -> None:
+    """Its other readers still hold what one acknowledged, so a queue that rejects refuses the whole transaction."""
+    async with Stage({"/topic/t": {"full": "reject", "count_max": 3}}) as stage:
+        client, slow, reader = await stage.connect(), await stage.connect(), await stage.connect()
+        await client.subscribe("/topic/t", ack="client-individual")
+        await slow.subscribe("/topic/t", ack="client-individual")
+        await reader.subscribe(Q)
+        await client.send_all("/topic/t", range(3))
+        await begin(client)
+        for delivery in await client.next_messages(3):
+            await client.frame("ACK", {**client.naming(delivery), "transaction": "t"})
+        await client.send(Q, "must not come alone", transaction="t")
+        await client.send("/topic/t", "no room", transaction="t")
+        await client.frame("COMMIT", {"transaction": "t"})
+        await client.expect_error("has no room for the SENDs of transaction 't'")
+        await reader.silence()
+
+
+async def test_a_transaction_over_many_destinations_is_held_back_like_any_other() -> None:
+    """More destinations than a connection keeps lanes: the full one among them still blocks."""
+    async with Stage({"/queue/full": {"full": "block", "count_max": 2}}) as stage:
+        client = await stage.connect()
+        await client.send_all("/queue/full", range(2))
+        await begin(client)
+        await client.send("/queue/full", "waits", transaction="t")
+        head = {"transaction": "t"}
+        names = [f"/queue/d{n}" for n in range(LANES_MAX + 10)]
+        await client.send_raw(b"".join(client.encode("SEND", {"destination": name, **head}) for name in names))
+        await client.frame("COMMIT", {"transaction": "t", "receipt": "done"})
+        await stage.settled_down()
+        assert stage.depth_count("/queue/full") == 2
+        assert "done" not in client.receipts
+        consumer = await stage.connect()
+        await consumer.subscribe("/queue/full")
+        assert await consumer.next_texts(3) == ["0", "1", "waits"]
+        await client.expect_receipt("done")
+        await consumer.subscribe("/queue/>", id="all")
+        await consumer.next_messages(LANES_MAX + 10)
+
+
+async def test_what_transactions_hold_is_on_the_flow_map() -> None:
+    async with Stage() as stage:
+        client = await stage.connect()
+        await begin(client)
+        before_bytes = stage.broker.manager.used_bytes
+        for n in range(100):
+            await client.send(Q, "x" * 100, transaction="t", correlation_id=str(n))
+        await client.sync()
+        held_bytes = stage.broker.manager.used_bytes - before_bytes
+        assert held_bytes > 100 * (100 + MESSAGE_OVERHEAD_BYTES)
+        await abort(client)
+        assert stage.broker.manager.used_bytes == before_bytes

@@ -1,0 +1,83 @@
+"""Which exclusive consumer has its turn.
+
+If a subscription asked for it, the oldest such consumer gets everything and the others stand by. When it leaves, the
+next one takes over, but only once the old one holds nothing any more, so that two never work at the same time. What the
+others hold when the first exclusive one arrives stays with them.
+
+One object serves all partitions of a destination, as with groups: who has its turn has it in all of them, and hands it
+on when it is drained in all of them.
+
+Bound: an entry per exclusive consumer that is attached, and one for the last one until it is drained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from queues.subscription import Consumer, Subscription
+
+
+@attrs.define(eq=False)
+class _Claim:
+    consumer: Consumer
+    subscriptions: list[Subscription] = attrs.field(factory=list)
+    """One per partition; closed ones too, as they may hold something."""
+
+    @property
+    def is_closed(self) -> bool:
+        return all(subscription.closed for subscription in self.subscriptions)
+
+    @property
+    def is_drained(self) -> bool:
+        return not any(subscription.unsettled_count for subscription in self.subscriptions)
+
+
+class Exclusivity:
+    """The exclusive consumers of a destination, in the order in which they came."""
+
+    __slots__ = ("_claims", "_on_change", "active")
+
+    def __init__(self) -> None:
+        self._claims: dict[int, _Claim] = {}
+        self._on_change: list[Callable[[], None]] = []
+        self.active: Consumer | None = None
+        """Who has its turn; None: nobody asked to be alone, all share."""
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Call this when another consumer has its turn, or all share again."""
+        self._on_change.append(callback)
+
+    def allows(self, consumer: Consumer) -> bool:
+        """Whether this consumer may have messages now. O(1)."""
+        return self.active is None or self.active is consumer
+
+    def joined(self, subscription: Subscription) -> None:
+        """There is a new subscription; it matters if it is exclusive."""
+        if not subscription.exclusive:
+            return
+        consumer = subscription.consumer
+        claim = self._claims.get(id(consumer))
+        if claim is None:
+            claim = self._claims[id(consumer)] = _Claim(consumer)
+        claim.subscriptions.append(subscription)
+        if self.active is None:
+            self._choose()
+
+    def left(self, subscription: Subscription) -> None:
+        """A subscription was closed, or is closed and holds less than before. O(partitions)."""
+        claim = self._claims.get(id(subscription.consumer))
+        if claim is None or not claim.is_closed:
+            return
+        if claim.consumer is not self.active:
+            del self._claims[id(subscription.consumer)]
+        elif claim.is_drained:
+            del self._claims[id(subscription.consumer)]
+            self._choose()
+
+    def _choose(self) -> None:
+        oldest = next(iter(self._claims.values()), None)
+        self.active = oldest.consumer if oldest is not None else None
+        for callback in self._on_change:
+            callback()

@@ -1,0 +1,67 @@
+"""Which elements of a queue pass their date next.
+
+A run has one date, so there is one entry per run, in a heap. Entries of runs that were consumed in time are cleared out
+when they may be half of all, so there are at most about twice as many as there are runs with a date in the queue.
+
+Not here: timers and what expiring means (queue.py, consumed.py, topic.py).
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final
+
+from queues.cursored import CursoredQueue
+
+EXPIRIES_MIN: Final = 256
+"""Dates that may always be kept; only beyond that is it worth looking for dead ones."""
+
+
+class ExpiryDates:
+    """The dates of the elements of one queue."""
+
+    __slots__ = ("_elements", "_heap", "_max_count")
+
+    def __init__(self, elements: CursoredQueue) -> None:
+        self._elements = elements
+        self._heap: list[tuple[int, int, int]] = []
+        self._max_count = EXPIRIES_MIN
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def next_ms(self) -> int | None:
+        """The earliest date, None if there is none."""
+        return self._heap[0][0] if self._heap else None
+
+    def add(self, at_ms: int, first: int, end: int) -> bool:
+        """The elements `first` .. `end - 1` expire then. True if that is the earliest date of all. O(log n) amortised,
+        O(n) for the call that clears out.
+        """
+        if len(self._heap) >= self._max_count:
+            self._heap = [entry for entry in self._heap if self._elements.holds_any(entry[1], entry[2])]
+            heapq.heapify(self._heap)
+            self._max_count = max(EXPIRIES_MIN, 2 * len(self._heap))
+        entry = (at_ms, first, end)
+        heapq.heappush(self._heap, entry)
+        return self._heap[0] is entry
+
+    def take_due(self, now_ms: int, count_max: int) -> list[int]:
+        """Elements past their date that are still there, in order of their sequence, and forget their dates.
+
+        Looks at no more than `count_max` of them: the rest is due at once.
+        """
+        heap = self._heap
+        due: list[int] = []
+        while count_max > 0 and heap and heap[0][0] <= now_ms:
+            at_ms, first, end = heap[0]
+            stop = min(end, first + count_max)
+            if stop < end:
+                heapq.heapreplace(heap, (at_ms, stop, end))
+            else:
+                heapq.heappop(heap)
+            count_max -= stop - first
+            due += self._elements.live_sequences(first, stop)
+        due.sort()
+        return due

@@ -1,0 +1,1 @@
+"""The pieces of a session that have an invariant of their own, each without the broker around it."""

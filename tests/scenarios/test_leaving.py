@@ -1,0 +1,147 @@
+"""Connections that leave while SENDs of theirs still wait for a full queue: held back, or bounded. Checklist b50."""
+
+from __future__ import annotations
+
+import attrs
+import trio
+
+from sluiceway.config import BrokerConfig
+from tests.scenarios.client import Client
+from tests.scenarios.stage import Stage
+
+Q = "/queue/full"
+BLOCK = {Q: {"full": "block", "count_max": 2}}
+
+
+async def fill_and_park(producer: Client) -> None:
+    """Two messages that the queue takes, and three that wait."""
+    await producer.send_all(Q, range(2))
+    await producer.sync()
+    await producer.send_all(Q, range(2, 5))
+
+
+async def test_disconnect_waits_until_what_was_sent_before_it_is_taken() -> None:
+    """Whoever connects, sends and leaves, again and again, is held back like everybody else."""
+    async with Stage(BLOCK) as stage:
+        producer, consumer = await stage.connect(), await stage.connect()
+        await fill_and_park(producer)
+        await producer.frame("DISCONNECT", {"receipt": "bye"})
+        await trio.sleep(60)
+        assert not producer.receipts
+        assert stage.depth_count(Q) == 2
+        await consumer.subscribe(Q)
+        await producer.expect_receipt("bye")
+        await producer.expect_closed()
+        assert await consumer.next_texts(5) == ["0", "1", "2", "3", "4"]
+
+
+async def test_disconnect_waits_for_a_commit() -> None:
+    async with Stage(BLOCK) as stage:
+        producer, consumer = await stage.connect(), await stage.connect()
+        await producer.send_all(Q, range(2))
+        await producer.frame("BEGIN", {"transaction": "t"})
+        await producer.send(Q, "committed", transaction="t")
+        await producer.frame("COMMIT", {"transaction": "t"})
+        await producer.frame("DISCONNECT", {"receipt": "bye"})
+        await stage.settled_down()
+        assert not producer.receipts
+        await consumer.subscribe(Q)
+        await producer.expect_receipt("bye")
+        assert await consumer.next_texts(3) == ["0", "1", "committed"]
+
+
+async def test_disconnect_with_unacknowledged_messages_waits_for_nothing() -> None:
+    """What it holds must go to others at once: perhaps nothing else can make room."""
+    async with Stage(BLOCK) as stage:
+        client, other = await stage.connect(), await stage.connect()
+        await client.subscribe(Q, ack="client")
+        await client.send_all(Q, range(5))
+        await client.next_messages(2)
+        await client.disconnect()
+        await other.subscribe(Q)
+        assert await other.next_texts(5) == ["0", "1", "2", "3", "4"]
+
+
+async def test_temporary_queues_of_one_who_leaves_hold_nobody_up() -> None:
+    async with Stage({"/remote-temp-queue/>": {"full": "block", "count_max": 2}}) as stage:
+        client = await stage.connect()
+        await client.send_all("/temp-queue/own", range(5))
+        await client.disconnect()
+
+
+async def test_what_a_lost_connection_had_sent_goes_on() -> None:
+    async with Stage(BLOCK) as stage:
+        producer, consumer = await stage.connect(), await stage.connect()
+        await fill_and_park(producer)
+        await stage.settled_down()
+        producer.vanish()
+        await stage.settled_down()
+        assert stage.broker.left_behind.connections_count == 1
+        await consumer.subscribe(Q)
+        assert await consumer.next_texts(5) == ["0", "1", "2", "3", "4"]
+
+
+async def test_what_lost_connections_leave_behind_is_bounded() -> None:
+    """Beyond the limit it is dropped, and counted; what the queue had taken is safe."""
+    stage = Stage(BLOCK)
+    config = stage.broker.config
+    stage.broker.config = attrs.evolve(config, broker=BrokerConfig(left_behind_bytes_max=40_000))
+    async with stage:
+        consumer = await stage.connect()
+        for _ in range(10):
+            producer = await stage.connect()
+            await producer.send(Q, "x" * 5_000)
+            await producer.send(Q, "x" * 5_000)
+            await producer.send(Q, "x" * 5_000)
+            await stage.settled_down()
+            producer.vanish()
+            await stage.settled_down()
+        left = stage.broker.left_behind
+        assert 0 < left.dropped_count < 28
+        assert stage.broker.manager.used_bytes < 40_000 + 2 * 6_000
+        await consumer.subscribe(Q)
+        assert len(await consumer.next_texts(30 - left.dropped_count)) == 30 - left.dropped_count
+        await consumer.silence()
+
+
+async def test_many_producers_do_not_take_a_queue_over_its_limit() -> None:
+    """Each has sent a batch when it is told to wait: the batches wait with their senders, not in the queue."""
+    async with Stage({Q: {"full": "block", "memory_bytes": 64 * 1024}}) as stage:
+        consumer = await stage.connect()
+        producers = [await stage.connect() for _ in range(20)]
+        for producer in producers:
+            await producer.send_all(Q, ["x" * 1_000] * 40)
+        await stage.settled_down()
+        reported = stage.reported(Q)
+        assert reported["overflow_count"] == 0
+        assert reported["depth_bytes"] <= 64 * 1024 + 40 * 1_300
+        await consumer.subscribe(Q)
+        await consumer.next_messages(800)
+
+
+async def test_receipts_of_a_composite_come_when_all_of_it_is_taken() -> None:
+    """b48: not when the first of its queues has it."""
+    policy = {"full": "block", "count_max": 2}
+    async with Stage({"/queue/a": policy, "/queue/b": policy}) as stage:
+        producer, consumer = await stage.connect(), await stage.connect()
+        for name in ("/queue/a", "/queue/b"):
+            await producer.send_all(name, range(2))
+        await producer.send("/queue/a,/queue/b", "both", receipt="R")
+        await consumer.subscribe("/queue/b", id="b")
+        await consumer.next_messages(3)
+        await producer.sync()
+        assert "R" not in producer.receipts
+        await consumer.subscribe("/queue/a", id="a")
+        await producer.expect_receipt("R")
+
+
+async def test_unfinished_frames_are_on_the_flow_map() -> None:
+    async with Stage() as stage:
+        client = await stage.connect()
+        before_bytes = stage.broker.manager.used_bytes
+        await client.send_raw(b"SEND\ndestination:/queue/q\ncontent-length:500000\n\n" + b"x" * 400_000)
+        await stage.settled_down()
+        assert stage.broker.manager.used_bytes - before_bytes >= 400_000
+        await client.send_raw(b"x" * 100_000 + b"\0")
+        await stage.settled_down()
+        assert stage.depth_count("/queue/q") == 1
