@@ -5,6 +5,7 @@ not, such as somebody's test suite with an embedded broker, gets warnings and er
 per connection would drown what it has to say itself.
 
 This is decided line by line, without touching structlog's global configuration, which belongs to the program.
+Tracebacks are plain: those that show local variables would show messages and passcodes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ from typing import Any, cast
 import structlog
 
 _WARNINGS_AND_ERRORS = structlog.make_filtering_bound_logger(30)
+_PROCESSORS: list[structlog.typing.Processor] = [
+    structlog.processors.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+]
 
 
 def get_logger(name: str) -> Any:
@@ -27,4 +33,4 @@ def _bound(logger: Any, processors: Any, context: Any) -> Any:
     if structlog.is_configured():
         return structlog.get_config()["wrapper_class"](logger, processors, context)
     quiet = cast(Any, _WARNINGS_AND_ERRORS)
-    return quiet(structlog.PrintLogger(sys.stderr), processors, context)
+    return quiet(structlog.PrintLogger(sys.stderr), _PROCESSORS, context)

@@ -132,6 +132,8 @@ class MessageQueue(FlowResource):
         self.closed = False
         self._environment = environment
         self._full = policy.full or self.full_default
+        self.rejects = self._full == "reject"
+        """It may raise QueueFullError."""
         self.controller: FlowController[Run] = FlowController(
             self,
             Flow(name),

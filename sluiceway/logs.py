@@ -2,7 +2,7 @@
 
 JSON lines for machines, columns for people; UTC; on standard error, so that standard output stays for what a command is
 asked for. Secrets are taken out by key before anything is rendered: a passcode must not reach a log by way of a header
-dump.
+dump, nor by way of a traceback, so those come without local variables.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def configure(level: str = "info", format: str = "auto", stream: TextIO | None =
         hide_secrets,
     ]
     if format == "console" or (format == "auto" and terminal):
-        processors.append(structlog.dev.ConsoleRenderer(colors=terminal))
+        processors.append(
+            structlog.dev.ConsoleRenderer(colors=terminal, exception_formatter=structlog.dev.plain_traceback)
+        )
     else:
         processors.append(structlog.processors.format_exc_info)
         processors.append(structlog.processors.JSONRenderer(default=str))

@@ -186,10 +186,10 @@ class Lanes(FlowResource):
 
     def lane(self, destination: Destination, queue: MessageQueue) -> Lane:
         """The lane to this queue, made if need be."""
-        lane = self._lanes.get(id(queue))
-        if lane is not None:
+        known = self._lanes.get(id(queue))
+        if known is not None:
             self._lanes.move_to_end(id(queue))
-            return lane
+            return known
         source = SourceController(
             self, Flow(destination.name), on_resume=lambda _sink: self._lane_resumed(lane), clock=self._clock
         )

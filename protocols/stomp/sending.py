@@ -176,14 +176,15 @@ class Sender:
         """Put messages into their queue; False: it has no room now, and will resume the lane. Raises ProtocolError if
         the queue refuses them, about the one of the `owed` that it refused first.
         """
-        try:
-            return lane.queue.offer(messages, size_bytes, lane.source)
-        except QueueFullError:
+        queue = lane.queue
+        if queue.rejects and not queue.fits(len(messages), size_bytes):
             return self._publish_one_by_one(lane, messages, owed)
+        return queue.offer(messages, size_bytes, lane.source)
 
     def _publish_one_by_one(self, lane: Lane, messages: list[Message], owed: Owed | None) -> bool:
-        """The queue refused the run as a whole. What of it still fits goes in, as if the frames had come apart: the
-        outcome must not depend on how the network cut them. Raises ProtocolError for the first that does not fit."""
+        """The queue would refuse the run as a whole. What of it still fits goes in, as if the frames had come apart:
+        the outcome must not depend on how the network cut them. Raises ProtocolError for the first that does not
+        fit."""
         for place, message in enumerate(messages):
             try:
                 lane.queue.offer([message], len(message.wire), lane.source)
