@@ -145,7 +145,10 @@ class Broker:
                 await self.stop()
         finally:
             self._nursery.cancel_scope.cancel()
-            await self._nursery_manager.__aexit__(kind, error, trace)
+            try:
+                await self._nursery_manager.__aexit__(kind, error, trace)
+            finally:
+                self.abandon()
 
     async def stop(self) -> None:
         """Stop in good order: see the module. Returns when all connections are gone or cut. A second call waits for the
@@ -173,7 +176,7 @@ class Broker:
         self.dispatcher.close()
 
     def abandon(self) -> None:
-        """Give ports and sockets back when trio has ended without `stop`: it died of a fault. For whoever ran it."""
+        """Give ports and sockets back that `stop` did not come by to close: it died of a fault, or of its caller's."""
         for listener in self.listeners:
             listener.abandon()
         for connection in self.connections:
