@@ -34,7 +34,7 @@ class Dispatcher(DispatcherCore):
     a request from a foreign thread to a sleeping loop raises DispatcherStateError.
     """
 
-    __slots__ = ("_alarm", "_clock_is_trio", "_started", "_task", "_thread_id", "_token")
+    __slots__ = ("_alarm", "_clock_is_trio", "_failure", "_started", "_task", "_thread_id", "_token")
 
     def __init__(
         self,
@@ -56,6 +56,8 @@ class Dispatcher(DispatcherCore):
         self._token: trio.lowlevel.TrioToken | None = None
         self._alarm = trio.CancelScope()
         self._thread_id = 0
+        self._failure: Exception | None = None
+        """What a turn in somebody else's task died of: to be raised by `run`."""
 
     @trio.lowlevel.enable_ki_protection
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -88,6 +90,8 @@ class Dispatcher(DispatcherCore):
         """Turns and sleeps until the alarm goes off or the dispatcher is closed."""
         with trio.CancelScope() as self._alarm:
             while True:
+                if self._failure is not None:
+                    raise self._failure
                 self.run_turn()
                 if self._closed:
                     return
@@ -95,6 +99,31 @@ class Dispatcher(DispatcherCore):
                     await trio.lowlevel.checkpoint()
                 else:
                     await self._sleep()
+
+    def turn_with(self, work: Callable[[], None]) -> None:
+        """Call `work`, then, if the loop was asleep, run a turn for what it asked for, here and now.
+
+        For little work that a task of the loop's own thread has just received: it spares two task switches, a third of
+        what a single message costs. What the turn leaves undone wakes the loop as ever. Raises what `work` raises; an
+        error of the turn is raised by `run`, where all others are.
+        """
+        ready = self._ready
+        if not ready.asleep or self._in_turn:
+            work()
+            return
+        ready.asleep = False  # what is asked for from here on wakes nobody
+        try:
+            work()
+            try:
+                self.run_turn()
+            except Exception as error:  # noqa: BLE001 - raised by `run`
+                self._failure = error
+        finally:
+            ready.asleep = True
+            if self._closed or self._failure is not None or self.has_work():
+                self._wake()
+            else:
+                self._sleep_no_longer_than(self._timers.next_pending_seconds())
 
     async def _sleep(self) -> None:
         """Until woken, or until the alarm raises trio.Cancelled, which `_run_until_alarm` takes."""
@@ -131,7 +160,7 @@ class Dispatcher(DispatcherCore):
             self._wake()
 
     def _sleep_no_longer_than(self, deadline_seconds: float) -> None:
-        if not self._clock_is_trio:
+        if not self._clock_is_trio and deadline_seconds < math.inf:
             deadline_seconds = trio.current_time() + deadline_seconds - self._clock()
         if deadline_seconds < self._alarm.deadline:
             self._alarm.deadline = deadline_seconds

@@ -10,6 +10,7 @@ first (b55): closing with unread input in the kernel would reset the connection 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import trio
@@ -23,6 +24,8 @@ from protocols.streams import ByteStream
 
 READ_BYTES_MIN: Final = 16 * 1024
 READ_BYTES_MAX: Final = 512 * 1024
+LITTLE_BYTES: Final = 4 * 1024
+"""A read so small leads to its deliveries at once, within the task that read it; more is worth a turn for everybody."""
 SLOW_READ_BYTES: Final = 16 * 1024
 SLOW_READ_SECONDS: Final = 0.005
 """While a full stash is read on for ACKs: 3 MB/s, so that memory grows slower than a client can settle."""
@@ -50,7 +53,8 @@ class Connection:
         self._spawn = spawn
         self._draining_writes = False
         """Somebody waits for the kernel to take more, and will write what waits then."""
-        self._wait_scope: trio.CancelScope | None = None
+        self._reading = trio.CancelScope()
+        """Ends the waiting for input. One for all of it: entering one costs as much as parsing ten frames."""
         self._changed = trio.lowlevel.ParkingLot()
         self._began_seconds = hub.clock()
         self.session = Session(
@@ -66,7 +70,8 @@ class Connection:
         """Serve the connection to its end. Never raises for what a peer does."""
         session = self.session
         try:
-            await self._read_loop()
+            with self._reading:
+                await self._read_loop()
         except (OSError, trio.ClosedResourceError) as error:
             session.end(f"connection lost: {error}")
         except AssertionError:
@@ -105,26 +110,22 @@ class Connection:
             else:
                 data = stream.read(size)
             if data is None:
-                await self._wait_readable()
+                await stream.wait_readable()
                 continue
             if not data:
                 self._peer_closed()
                 return
-            session.receive(data)
+            if len(data) < LITTLE_BYTES:
+                self._hub.turn_with(partial(session.receive, data))
+            else:
+                session.receive(data)
             if len(data) == size:
                 size = min(size * 2, READ_BYTES_MAX)
                 await trio.lowlevel.checkpoint()
             else:
                 if len(data) * 4 < size:
                     size = max(size // 2, READ_BYTES_MIN)
-                await self._wait_readable()
-
-    async def _wait_readable(self) -> None:
-        """Until there is something to read, or the session wants to end."""
-        if self.session.ending is None:
-            with trio.CancelScope() as self._wait_scope:
-                await self._stream.wait_readable()
-            self._wait_scope = None
+                await stream.wait_readable()
 
     def _peer_closed(self) -> None:
         """End of stream. Messages that wait to be written must not go into the void as if they had been delivered."""
@@ -135,8 +136,8 @@ class Connection:
 
     def _session_changed(self) -> None:
         self._changed.unpark_all()
-        if self.session.ending is not None and self._wait_scope is not None:
-            self._wait_scope.cancel()
+        if self.session.ending is not None:
+            self._reading.cancel()
 
     # ------------------------------------------------------------------ writing
 

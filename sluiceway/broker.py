@@ -234,6 +234,9 @@ class Broker:
     def at_turn_end(self, callback: Callable[[], None]) -> None:
         self.dispatcher.at_turn_end(callback)
 
+    def turn_with(self, work: Callable[[], None]) -> None:
+        self.dispatcher.turn_with(work)
+
     def new_session_id(self) -> str:
         return secrets.token_hex(8)
 

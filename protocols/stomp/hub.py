@@ -43,6 +43,9 @@ class Hub(Protocol):
     def at_turn_end(self, callback: Callable[[], None]) -> None:
         """Run this once at the end of the dispatch turn."""
 
+    def turn_with(self, work: Callable[[], None]) -> None:
+        """Call this, and deliver what it leads to at once if nothing else is going on."""
+
     def new_session_id(self) -> str:
         """Unguessable, without colon and backslash."""
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Final
 
 import attrs
@@ -121,8 +122,8 @@ class Lanes(FlowResource):
         self.stash: FlowController[None] = FlowController(
             self, Flow(f"stash of {name}"), SizeLimiter(stash_bytes_max, clock=clock), accept=_never, clock=clock
         )
-        self.transactions = self._account(f"transactions of {name}", transaction_bytes_max)
-        self.unfinished = self._account(f"unfinished frames of {name}", unfinished_bytes_max)
+        self._transaction_bytes_max = transaction_bytes_max
+        self._unfinished_bytes_max = unfinished_bytes_max
         self._gate = SourceController(
             self, Flow(f"socket of {name}"), on_resume=lambda _sink: self._on_stash_relieved(), clock=clock
         )
@@ -131,6 +132,18 @@ class Lanes(FlowResource):
         self.waiting_for = ""
         """Why the session does not read, for people."""
         self.open()
+
+    # An idle connection has neither of these two.
+
+    @cached_property
+    def transactions(self) -> FlowController[None]:
+        """What open transactions hold."""
+        return self._account(f"transactions of {self.name}", self._transaction_bytes_max)
+
+    @cached_property
+    def unfinished(self) -> FlowController[None]:
+        """Frames that have not come whole."""
+        return self._account(f"unfinished frames of {self.name}", self._unfinished_bytes_max)
 
     def _account(self, name: str, bytes_max: int) -> FlowController[None]:
         """A place on the flow map for memory whose limit others see to."""

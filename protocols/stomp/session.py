@@ -99,7 +99,7 @@ class Session:
             on_stash_relieved=changed,
         )
         self._context: DispatchHandle = hub.scheduling.register(self._dispatch, f"connection {peer}")
-        self.transactions = Transactions(limits, self.lanes.transactions)
+        self.transactions = Transactions(limits, lambda: self.lanes.transactions)
         self._replies = Replies(self.outbound)
         self._temporary = TemporaryDestinations(hub, self.session_id, names_max=limits.subscriptions_max)
         self.subscriptions = Subscriptions(

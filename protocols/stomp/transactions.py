@@ -12,6 +12,7 @@ of each subscription, COMMITs that wait included.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from flow import FlowController
@@ -110,8 +111,8 @@ class Transactions:
 
     __slots__ = ("_account", "_limits", "_open")
 
-    def __init__(self, limits: StompLimits, account: FlowController[None]) -> None:
-        """`account` is charged with what they hold."""
+    def __init__(self, limits: StompLimits, account: Callable[[], FlowController[None]]) -> None:
+        """`account` is charged with what they hold; asked for when there is something."""
         self._limits = limits
         self._account = account
         self._open: dict[str, Transaction] = {}
@@ -150,7 +151,7 @@ class Transactions:
         """Keep these until COMMIT. Raises ProtocolError when all open transactions together would hold too much."""
         transaction = self.get(name)
         size_bytes = run.size_bytes + RUN_OVERHEAD_BYTES + MESSAGE_OVERHEAD_BYTES * len(run.wires)
-        if self._account.limiter.used_bytes + size_bytes > self._limits.transaction_bytes_max:
+        if self._account().limiter.used_bytes + size_bytes > self._limits.transaction_bytes_max:
             raise ProtocolError(
                 "transaction-too-large",
                 f"open transactions hold more than {self._limits.transaction_bytes_max} bytes",
@@ -158,7 +159,7 @@ class Transactions:
             )
         transaction.sends.append(run)
         transaction.size_bytes += size_bytes
-        self._account.charge(0, size_bytes, None)
+        self._account().charge(0, size_bytes, None)
 
     def add_acks(self, name: str, subscription: StompSubscription, portions: list[Portion], *, nack: bool) -> None:
         """Keep these until COMMIT; their deliveries are held in the ledger already."""
@@ -175,7 +176,8 @@ class Transactions:
 
     def forget_bytes(self, transaction: Transaction) -> None:
         """Its SENDs are published or dropped."""
-        self._account.release(0, transaction.size_bytes)
+        if transaction.size_bytes:
+            self._account().release(0, transaction.size_bytes)
 
     def end_all(self) -> list[Transaction]:
         """Take all out (the connection ends)."""
