@@ -71,7 +71,7 @@ async def test_requests_of_one_batch_wake_the_loop_once(nursery: trio.Nursery) -
 
 
 async def test_what_was_requested_before_run_is_served(nursery: trio.Nursery) -> None:
-    dispatcher = Dispatcher()
+    dispatcher = Dispatcher(config=DispatcherConfig(turn_seconds=1000.0))  # no turn ends early on a busy machine
     ran: list[object] = []
     dispatcher.register(recording(ran, "context"), "queue").request_dispatch()
     dispatcher.submit(lambda: ran.append("submitted"))
@@ -95,7 +95,7 @@ async def test_at_turn_end_wakes_an_idle_loop_for_a_turn_without_dispatches(nurs
 
 async def test_tasks_progress_while_dispatch_work_is_endless(nursery: trio.Nursery) -> None:
     """Between two turns every other task gets its step; so do sockets, which trio polls in between."""
-    config = DispatcherConfig(dispatches_per_turn_count=10)
+    config = DispatcherConfig(dispatches_per_turn_count=10, turn_seconds=1000.0)
     dispatcher = Dispatcher(config=config)
     dispatcher.register(lambda _budget: MORE, "endless").request_dispatch()
     await nursery.start(dispatcher.run)
