@@ -143,7 +143,8 @@ class SharedQueue(ConsumedQueue):
             if ready_count > 1:
                 if turns_left <= 0:  # a new round: the same share for everybody
                     turns_left = ready_count
-                    share_count = -(-cursor.ahead_count // ready_count)
+                    # None ahead: what the cursor has not passed yet has been removed. Taking finds that out.
+                    share_count = max(1, -(-cursor.ahead_count // ready_count))
                 turns_left -= 1
                 room_count = min(room_count, share_count)
                 ring.move_to_end(subscription)

@@ -318,7 +318,8 @@ class Subscriptions:
                 break
             number = int(digits)
             found = self._find(subscription_id, number)
-            if current is not None and found is not None and (found[0] is not current or found[1] <= ordinals[-1]):
+            if ordinals and found is not None and (found[0] is not current or found[1] <= ordinals[-1]):
+                assert current is not None
                 # What is collected takes effect first: it may settle the very delivery that was found.
                 yield current, ordinals
                 ordinals = []

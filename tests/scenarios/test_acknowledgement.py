@@ -493,3 +493,16 @@ async def test_no_message_follows_the_receipt_of_unsubscribe(stage: Stage, versi
     await producer.sent(Q, "x")
     await consumer.silence()
     assert stage.depth_count(Q) == 1
+
+
+async def test_cumulative_acks_may_come_in_any_order_in_one_read(stage: Stage, version: Version) -> None:
+    """What an earlier ACK of the same read has settled is ignored, and those behind it still count."""
+    client = await stage.connect(version)
+    await client.subscribe(Q, ack="client")
+    await client.send_all(Q, range(4))
+    messages = await client.next_messages(4)
+    await client.send_raw(b"".join(client.encode("ACK", client.naming(messages[place])) for place in (1, 0, 2, 1)))
+    await client.sync()
+    assert stage.depth_count(Q) == 1
+    await client.ack(messages[3])
+    assert stage.depth_count(Q) == 0

@@ -109,3 +109,18 @@ async def test_topic_subscriber_that_comes_late_to_a_message_misses_it(stage: St
     await trio.sleep(2)
     await consumer.ack(delivery)
     assert (await consumer.next_message()).text == "long"
+
+
+async def test_what_was_given_back_and_expired_troubles_nobody(stage: Stage) -> None:
+    """Two consumers that come at once, to a queue where all that lay ahead has expired."""
+    first, second = await stage.connect(), await stage.connect()
+    await first.subscribe(Q, ack="client-individual", prefetch_count="1")
+    await second.sent(Q, "short-lived", expiration="5000")
+    await first.next_message()
+    first.vanish()
+    await trio.sleep(60)
+    subscribing = [("SUBSCRIBE", {"destination": Q, "id": id, "ack": "client-individual"}) for id in ("a", "b")]
+    await second.send_raw(b"".join(second.encode(command, headers) for command, headers in subscribing))
+    await second.sync()
+    await second.send(Q, "next")
+    assert (await second.next_message()).text == "next"
