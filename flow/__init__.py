@@ -32,6 +32,7 @@ from flow.limiters import (
     WindowLimiter,
 )
 from flow.manager import FlowManager
+from flow.residency import ResidencyLimiter
 from flow.resource import Flow, FlowResource, FlowSink, FlowSource, WaitEdge
 from flow.snapshot import (
     BlockCycle,
@@ -69,6 +70,7 @@ __all__ = [
     "PairingError",
     "RateLimiter",
     "RegistrationError",
+    "ResidencyLimiter",
     "ResourceSnapshot",
     "SizeLimiter",
     "SourceController",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -24,6 +25,46 @@ _OUT = Path(__file__).resolve().parent / "out"
 _DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
+def _with_effort(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that make an `Effort`, and `pin`."""
+    options = (
+        click.option(
+            "--seconds",
+            default=5.0,
+            show_default=True,
+            type=click.FloatRange(0.1, 600),
+            help="Length of the measured window.",
+        ),
+        click.option(
+            "--flood-seconds",
+            default=60.0,
+            show_default=True,
+            type=click.FloatRange(0.1, 3600),
+            help="The same for the floods that are paged to disk; memory's slope wants 600.",
+        ),
+        click.option(
+            "--backlog-count",
+            type=click.IntRange(100),
+            help="Messages of a backlog, for every broker alike  [default: what the scenario says]",
+        ),
+        click.option(
+            "--pin", is_flag=True, help="Broker on processor 0, load generator on processor 1, for every broker alike."
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _effort(seconds: float, flood_seconds: float, backlog_count: int | None, pin: bool) -> Effort:
+    return Effort(
+        seconds=seconds,
+        flood_seconds=flood_seconds,
+        backlog_count=backlog_count,
+        generator_cores=frozenset({1}) if pin else None,
+    )
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Measure Sluiceway, and other STOMP brokers beside it, with one load generator.
@@ -35,7 +76,8 @@ def main() -> None:
     python -m perf report perf/out/compare.json
 
     A full comparison installs RabbitMQ and ActiveMQ from Debian (root or sudo) and CoilMQ from PyPI (into a cache
-    folder), starts them on loopback, and takes about three minutes a scenario. Leave the machine alone meanwhile.
+    folder), starts them on loopback, and takes about three minutes a scenario, those of paging and backlogs more (ten
+    million messages want 10 GiB of disk; --backlog-count says otherwise). Leave the machine alone meanwhile.
     """
 
 
@@ -60,21 +102,25 @@ def list_scenarios() -> None:
     help="Broker to measure; repeatable. A name or HOST:PORT[/PID].",
 )
 @click.option("--runs", default=5, show_default=True, type=click.IntRange(1))
-@click.option(
-    "--seconds", default=5.0, show_default=True, type=click.FloatRange(0.1, 600), help="Length of the measured window."
-)
-@click.option(
-    "--pin", is_flag=True, help="Broker on processor 0, load generator on processor 1, for every broker alike."
-)
+@_with_effort
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write the results as JSON.")
 def run(
-    scenarios: tuple[str, ...], peers: tuple[str, ...], runs: int, seconds: float, pin: bool, out: Path | None
+    scenarios: tuple[str, ...],
+    peers: tuple[str, ...],
+    runs: int,
+    seconds: float,
+    flood_seconds: float,
+    backlog_count: int | None,
+    pin: bool,
+    out: Path | None,
 ) -> None:
     """Run scenarios against one broker (or a few) and print what was measured.
 
-    SCENARIO is a name from `list`, or `all`, or `targets` for those with a target. Exit status 1: a run was faulty.
+    SCENARIO is a name from `list`, or `all`, or `targets` for those with a target, or `persistence` for those that need
+    a disk. Exit status 1: a run was faulty.
     """
-    results = _measure(_scenarios(scenarios), _peers(peers), runs, seconds, pin, out)
+    effort = _effort(seconds, flood_seconds, backlog_count, pin)
+    results = _measure(_scenarios(scenarios), _peers(peers), runs, effort, pin, out)
     tables.print_runs(Console(), results)
     if any(measurement.faults for measurement in results.measurements):
         sys.exit(1)
@@ -88,15 +134,10 @@ def run(
     "--scenarios",
     default="targets",
     show_default=True,
-    help="Names from `list` with commas between, `all` or `targets`.",
+    help="Names from `list` with commas between, `all`, `targets` or `persistence`.",
 )
 @click.option("--runs", default=3, show_default=True, type=click.IntRange(1))
-@click.option(
-    "--seconds", default=5.0, show_default=True, type=click.FloatRange(0.1, 600), help="Length of the measured window."
-)
-@click.option(
-    "--pin", is_flag=True, help="Broker on processor 0, load generator on processor 1, for every broker alike."
-)
+@_with_effort
 @click.option(
     "--subject/--no-subject", default=True, show_default=True, help="Measure Sluiceway too, or only the peers."
 )
@@ -106,14 +147,25 @@ def run(
     default=_OUT / "compare.json",
     show_default="perf/out/compare.json",
 )
-def compare(peers: str, scenarios: str, runs: int, seconds: float, pin: bool, subject: bool, out: Path) -> None:
+def compare(
+    peers: str,
+    scenarios: str,
+    runs: int,
+    seconds: float,
+    flood_seconds: float,
+    backlog_count: int | None,
+    pin: bool,
+    subject: bool,
+    out: Path,
+) -> None:
     """Install, start, drive and stop other brokers, with Sluiceway's runs between theirs, and print the ratios.
 
     Exit status 1: a target is missed. Other people's faulty runs are shown and do not count.
     """
     names = (["sluiceway"] if subject else []) + [name.strip() for name in peers.split(",") if name.strip()]
     chosen = _scenarios(tuple(name.strip() for name in scenarios.split(",")))
-    results = _measure(chosen, _peers(tuple(names)), runs, seconds, pin, out)
+    effort = _effort(seconds, flood_seconds, backlog_count, pin)
+    results = _measure(chosen, _peers(tuple(names)), runs, effort, pin, out)
     console = Console()
     tables.print_runs(console, results)
     if subject and not tables.print_ratios(console, results):
@@ -150,7 +202,7 @@ def _peers(names: tuple[str, ...]) -> list[Peer]:
 
 
 def _measure(
-    scenarios: list[Scenario], peers: list[Peer], runs: int, seconds: float, pin: bool, out: Path | None
+    scenarios: list[Scenario], peers: list[Peer], runs: int, effort: Effort, pin: bool, out: Path | None
 ) -> Results:
     """Install and measure with a progress bar, saving after each scenario."""
     # A kill must end the brokers like Ctrl-C does: as an exception, so that every `finally` runs. Ctrl-C itself is
@@ -158,7 +210,6 @@ def _measure(
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
     raise_descriptor_limit()
-    effort = Effort(seconds=seconds, generator_cores=frozenset({1}) if pin else None)
     console = Console(stderr=True)
     columns = (
         SpinnerColumn(),

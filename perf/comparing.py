@@ -10,51 +10,22 @@ A target is judged by the medians of the runs, against the better of the referen
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 
 from attrs import evolve, frozen
 
 from perf.figures import FIGURES
 from perf.peers import REFERENCES, Peer
 from perf.peers.port import PeerError
-from perf.plans import Endpoint
-from perf.processes import ProcessTree
 from perf.results import Measurement, Results, describe_machine
 from perf.runner import Effort, Run
 from perf.scenarios import Scenario, Target
+from perf.started import Started, started
 
 Tell = Callable[[str], None]
 
 _REHEARSAL_SECONDS = 2.0
-
-
-@frozen(slots=True)
-class Started:
-    """A peer that listens."""
-
-    peer: Peer
-    endpoint: Endpoint
-    tree: ProcessTree
-
-
-@contextmanager
-def started(peer: Peer, cores: frozenset[int] | None) -> Iterator[Started]:
-    """A peer that is up within and gone after, with its folder, also on an interrupt.
-
-    Raises:
-        PeerError: it did not start.
-    """
-    folder = Path(tempfile.mkdtemp(prefix=f"sluiceway-perf-{peer.name.partition(':')[0]}-"))
-    try:
-        endpoint = peer.start(folder, cores)
-        yield Started(peer, endpoint, ProcessTree(peer.pids()))
-    finally:
-        peer.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Comparison:
@@ -84,6 +55,7 @@ class Comparison:
             "runs": str(self._runs),
             "window_seconds": f"{effort.seconds:g}",
             "warm_up_seconds": f"{effort.warm_up_seconds:g}",
+            "flood_seconds": f"{effort.flood_seconds:g}",
             "placement": "broker on processor 0, load on processor 1" if pinned else "left to the system",
         }
         return Results(self._machine, dict(self._versions), settings, tuple(self._measurements))
@@ -95,7 +67,7 @@ class Comparison:
             for number in range(1, self._runs + 1):
                 for peer in self._turn(number):
                     try:
-                        with started(peer, self._broker_cores) as one:
+                        with started(peer, self._broker_cores, scenario.settings) as one:
                             self._versions[peer.name] = peer.version()
                             self._run(scenario, one, number)
                     except PeerError as error:
@@ -106,7 +78,7 @@ class Comparison:
             for peer in self._peers:
                 self._tell(f"{scenario.name}: starting {peer.name}")
                 try:
-                    up[peer.name] = stack.enter_context(started(peer, self._broker_cores))
+                    up[peer.name] = stack.enter_context(started(peer, self._broker_cores, scenario.settings))
                     self._versions[peer.name] = peer.version()
                 except PeerError as error:
                     self._failed(scenario, peer, 0, error)
@@ -114,7 +86,7 @@ class Comparison:
                 rehearsal = evolve(self._effort, seconds=min(_REHEARSAL_SECONDS, self._effort.seconds))
                 for one in up.values():
                     self._tell(f"{scenario.name}: {one.peer.name} warms up")
-                    Run(scenario, one.peer.name, 0, one.endpoint, one.tree, rehearsal).measure()
+                    Run(scenario, one, 0, rehearsal).measure()
             for number in range(1, self._runs + 1):
                 for peer in self._turn(number):
                     if peer.name in up:
@@ -127,7 +99,7 @@ class Comparison:
 
     def _run(self, scenario: Scenario, one: Started, number: int) -> None:
         self._tell(f"{scenario.name}: {one.peer.name}, run {number} of {self._runs}")
-        measured = Run(scenario, one.peer.name, number, one.endpoint, one.tree, self._effort).measure()
+        measured = Run(scenario, one, number, self._effort).measure()
         self._measurements.append(measured)
 
     def _failed(self, scenario: Scenario, peer: Peer, number: int, error: PeerError) -> None:

@@ -15,7 +15,7 @@ class Figure:
     """One measured number. `unit` says how `show` prints it."""
 
     name: str
-    unit: Literal["per_second", "seconds", "us", "bytes", "count", "ratio"]
+    unit: Literal["per_second", "bytes_per_second", "seconds", "us", "bytes", "count", "ratio"]
     better: Better
     meaning: str
 
@@ -48,6 +48,37 @@ FIGURES: dict[str, Figure] = {
         Figure("high_p99_us", "us", "lower", "99th percentile for the messages of priority 9"),
         Figure("alone_rate_per_second", "per_second", "higher", "rate of the fast pair before the neighbour came"),
         Figure("retained_ratio", "ratio", "higher", "rate of the fast pair beside the neighbour / alone, same run"),
+        Figure(
+            "rss_slope_bytes_per_second",
+            "bytes_per_second",
+            "lower",
+            "growth of memory beside the neighbour: slope of the fitted line over the last three quarters",
+        ),
+        Figure(
+            "memory_rate_per_second", "per_second", "higher", "rate of the same load without `persistent`, same run"
+        ),
+        Figure("memory_ratio", "ratio", "higher", "rate / rate without `persistent`, same run"),
+        Figure("store_written_count", "count", "neither", "messages that the broker says it wrote to its store"),
+        Figure("store_cancelled_count", "count", "neither", "messages settled before they had to be written"),
+        Figure("store_syncs_count", "count", "neither", "times that it made the disk keep what was written"),
+        Figure("store_written_bytes", "bytes", "neither", "bytes that it wrote to its store"),
+        Figure("cancelled_ratio", "ratio", "higher", "share of writes that were never made, since acks came first"),
+        Figure("backlog_count", "count", "neither", "messages in the backlog"),
+        Figure("empty_rate_per_second", "per_second", "higher", "rate of producing and consuming at once, no backlog"),
+        Figure("fill_rate_per_second", "per_second", "higher", "messages taken and confirmed a second, no consumer"),
+        Figure("fill_ratio", "ratio", "higher", "rate of filling / rate without a backlog"),
+        Figure("fill_broker_cpu_us", "us", "lower", "CPU time of the broker per message of the fill"),
+        Figure("fill_generator_cpu_us", "us", "neither", "CPU time of the load generator per message of the fill"),
+        Figure("filled_rss_bytes", "bytes", "lower", "resident memory of the broker when the backlog is there"),
+        Figure("disk_bytes_per_message", "bytes", "lower", "the broker's folder when the backlog is there"),
+        Figure("stop_seconds", "seconds", "lower", "from asking the broker to stop until its processes were gone"),
+        Figure("ready_seconds", "seconds", "lower", "from the start on that backlog until it answered a client"),
+        Figure("ready_rss_bytes", "bytes", "lower", "resident memory then"),
+        Figure("first_message_seconds", "seconds", "lower", "from a new client's connecting until its first message"),
+        Figure("drain_rate_per_second", "per_second", "higher", "messages of the backlog delivered a second"),
+        Figure("drain_ratio", "ratio", "higher", "rate of draining / rate without a backlog"),
+        Figure("drain_broker_cpu_us", "us", "lower", "CPU time of the broker per message of the drain"),
+        Figure("drain_generator_cpu_us", "us", "neither", "CPU time of the load generator per message of the drain"),
         Figure("flood_count", "count", "neither", "messages of the flood that the broker took"),
         Figure("idle_held_ratio", "ratio", "higher", "share of the idle connections that were alive at the end"),
         Figure("idle_bytes_per_connection", "bytes", "lower", "growth of resident memory per idle connection"),
@@ -72,6 +103,8 @@ def show(name: str, value: float) -> str:
     unit = FIGURES[name].unit
     if unit == "per_second":
         return f"{value:,.0f}/s"
+    if unit == "bytes_per_second":
+        return f"{value / 1024:,.1f} KiB/s"
     if unit == "bytes":
         return f"{value / 1024:,.1f} KiB" if abs(value) < 1024 * 1024 else f"{value / 1024 / 1024:,.0f} MiB"
     if unit == "us":

@@ -12,6 +12,7 @@ the two spellings of prefetch.
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 
 from perf.plans import Endpoint
 from perf.scenarios import Ack
@@ -19,6 +20,7 @@ from perf.scenarios import Ack
 TAG = re.compile(rb"#(\d+)\.(\d+)\.(\d+)#")
 ACK_ID = re.compile(rb"\nack:([^\r\n]*)")
 HIGH_STREAM = 1_000_000
+_RING_COUNT_MIN = 1000
 HIGH_PRIORITY = 9
 NORMAL_PRIORITY = 4
 
@@ -34,11 +36,12 @@ def connect(endpoint: Endpoint) -> bytes:
     ).encode()
 
 
-def subscribe(destination: str, subscription_id: str, ack: Ack, prefetch_count: int) -> bytes:
-    """Return a SUBSCRIBE frame that asks for a receipt, so that the caller knows when it is in force."""
+def subscribe(destination: str, subscription_id: str, ack: Ack, prefetch_count: int, *, confirmed: bool) -> bytes:
+    """Return a SUBSCRIBE frame; `confirmed`: it asks for a receipt, so that the caller knows when it is in force."""
+    receipt = f"receipt:{subscription_id}\n" if confirmed else ""
     return (
         f"SUBSCRIBE\nid:{subscription_id}\ndestination:{destination}\nack:{ack}\n"
-        f"prefetch-count:{prefetch_count}\nactivemq.prefetchSize:{prefetch_count}\nreceipt:{subscription_id}\n\n\0"
+        f"prefetch-count:{prefetch_count}\nactivemq.prefetchSize:{prefetch_count}\n{receipt}\n\0"
     ).encode()
 
 
@@ -57,6 +60,8 @@ class IdenticalFrames:
 
     __slots__ = ("_block", "_frame_bytes", "batch_count")
 
+    receipts_asked = 0
+
     def __init__(self, destination: str, body_bytes: int, persistent: bool) -> None:
         frame = _send_head(destination, body_bytes, persistent) + b"\n" + b"x" * body_bytes + b"\0"
         self.batch_count = max(1, BLOCK_BYTES // len(frame))
@@ -69,6 +74,45 @@ class IdenticalFrames:
         return self._block[: count * self._frame_bytes]
 
 
+class ReceiptedFrames:
+    """SEND frames that are all the same but for their receipts, cut from a ring of ready ones.
+
+    Every `receipt_every`th asks for a receipt. The ring is longer than `window_count`, so no two receipts that are
+    waited for have the same name.
+    """
+
+    __slots__ = ("_block", "_every", "_offsets", "_ring_count", "_total", "batch_count")
+
+    def __init__(
+        self, destination: str, body_bytes: int, persistent: bool, *, receipt_every: int, window_count: int
+    ) -> None:
+        head, tail = _send_head(destination, body_bytes, persistent), b"\n" + b"x" * body_bytes + b"\0"
+        self._every = receipt_every
+        self._total = 0
+        self.batch_count = max(1, min(BLOCK_BYTES // (len(head) + len(tail)), window_count))
+        """The most that one `take` gives."""
+        rounds = -(-max(window_count + 1, _RING_COUNT_MIN) // receipt_every)
+        self._ring_count = rounds * receipt_every
+        ring = [head + tail] * self._ring_count
+        for number in range(rounds):
+            ring[(number + 1) * receipt_every - 1] = head + b"receipt:%d\n" % number + tail
+        # The beginning once more behind the end, so that every batch is one piece.
+        ring += [ring[index % self._ring_count] for index in range(self.batch_count)]
+        self._offsets = [0, *accumulate(map(len, ring))]
+        self._block = memoryview(b"".join(ring))
+
+    @property
+    def receipts_asked(self) -> int:
+        """How many receipts were asked for by what was taken."""
+        return self._total // self._every
+
+    def take(self, count: int, now_ns: int) -> memoryview:
+        """Return the next `count` frames (at most `batch_count`). O(1); `now_ns` is not used."""
+        at = self._total % self._ring_count
+        self._total += count
+        return self._block[self._offsets[at] : self._offsets[at + count]]
+
+
 class TaggedFrames:
     """SEND frames that carry their number and time, and a receipt or priority header where asked for."""
 
@@ -77,7 +121,7 @@ class TaggedFrames:
         "_head",
         "_high_every",
         "_high_sequence",
-        "_receipts",
+        "_receipt_every",
         "_sequence",
         "_stream",
         "_total",
@@ -91,13 +135,13 @@ class TaggedFrames:
         persistent: bool,
         *,
         stream: int,
-        receipts: bool,
+        receipt_every: int,
         high_priority_every: int,
     ) -> None:
         self._head = _send_head(destination, body_bytes, persistent)
         self._body_bytes = body_bytes
         self._stream = stream
-        self._receipts = receipts
+        self._receipt_every = receipt_every
         self._high_every = high_priority_every
         self._sequence = 0
         self._high_sequence = 0
@@ -105,13 +149,18 @@ class TaggedFrames:
         self.batch_count = max(1, min(64, BLOCK_BYTES // (body_bytes + 100)))
         """The most that one `take` gives: few, since all of them get the same time."""
 
+    @property
+    def receipts_asked(self) -> int:
+        """How many receipts were asked for by what was taken."""
+        return self._total // self._receipt_every if self._receipt_every else 0
+
     def take(self, count: int, now_ns: int) -> memoryview:
         """Return the next `count` frames (at most `batch_count`), made at `now_ns` on the monotonic clock."""
         frames = []
         for _ in range(count):
             self._total += 1
             frames.append(self._head)
-            if self._receipts:
+            if self._receipt_every and self._total % self._receipt_every == 0:
                 frames.append(b"receipt:%d\n" % self._total)
             stream, sequence = self._stream, self._sequence
             if self._high_every:

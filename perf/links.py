@@ -67,7 +67,7 @@ class Link:
 
     def subscribe(self, destination: str, subscription_id: str, ack: Ack, prefetch_count: int) -> None:
         """Subscribe and wait until the broker says that the subscription is in force."""
-        self.sock.sendall(frames.subscribe(destination, subscription_id, ack, prefetch_count))
+        self.sock.sendall(frames.subscribe(destination, subscription_id, ack, prefetch_count, confirmed=True))
         self.expect(b"RECEIPT")
 
     def release(self) -> None:

@@ -32,6 +32,7 @@ class StreamPlan:
     destination: str
     sent_slot: int
     idle_slot: int
+    confirmed_slot: int
     peer_slots: tuple[int, ...]
     consumer_slots: tuple[int, ...]
     topic: bool
@@ -47,6 +48,7 @@ class ProducerPlan:
     body_bytes: int
     persistent: bool
     receipt_window_count: int
+    receipt_every: int
     rate_per_second: float
     tagged: bool
     high_priority_every: int
@@ -70,7 +72,9 @@ class SubscriberPlan:
 class ConsumerPlan:
     """The subscribers of one consumer process.
 
-    `stalled`: subscribe and never read. `think_seconds`: take so long for each message.
+    `naps`: rest a little after a read that brought only a few messages. `late`: messages wait already, so a
+    receipt for the subscription would come among them; none is asked for. `stalled`: subscribe and never read.
+    `think_seconds`: take so long for each message.
     """
 
     endpoint: Endpoint
@@ -80,6 +84,8 @@ class ConsumerPlan:
     prefetch_count: int
     body_bytes: int
     tagged: bool
+    naps: bool
+    late: bool = False
     stalled: bool = False
     think_seconds: float | None = None
 

@@ -22,6 +22,8 @@ from perf.plans import ProducerPlan, StreamPlan, WorkerReport
 
 _NAP_SECONDS = 0.0003
 _STOPPED_NAP_SECONDS = 0.002
+_CONFIRMING_SECONDS = 0.02
+"""The socket that brings a receipt ends this wait; it is only how often the board is looked at meanwhile."""
 
 
 class _Stream:
@@ -29,8 +31,9 @@ class _Stream:
 
     __slots__ = (
         "blocked",
+        "bulk",
+        "confirming",
         "due_from",
-        "identical",
         "link",
         "made",
         "pending",
@@ -45,21 +48,39 @@ class _Stream:
         self.link: Link = patient_link(shape.endpoint)
         self.link.release()
         size, persistent = shape.body_bytes, shape.persistent
-        self.identical = frames.IdenticalFrames(plan.destination, size, persistent)
+        every = shape.receipt_every if shape.receipt_window_count else 0
+        self.bulk: frames.IdenticalFrames | frames.ReceiptedFrames
+        if every:
+            self.bulk = frames.ReceiptedFrames(
+                plan.destination,
+                size,
+                persistent,
+                receipt_every=every,
+                window_count=shape.receipt_window_count,
+            )
+        else:
+            self.bulk = frames.IdenticalFrames(plan.destination, size, persistent)
         self.tagged = frames.TaggedFrames(
             plan.destination,
             size,
             persistent,
             stream=plan.number,
-            receipts=shape.receipt_window_count > 0,
+            receipt_every=every,
             high_priority_every=shape.high_priority_every,
         )
         self.pending: memoryview | None = None
         self.made = 0
         self.receipts = 0
         self.blocked = False
+        self.confirming = False
+        """Nothing can be sent before a receipt comes."""
         self.throttled = False
         self.due_from = 0.0
+
+    @property
+    def receipts_missing(self) -> int:
+        """How many receipts were asked for and have not come."""
+        return self.bulk.receipts_asked + self.tagged.receipts_asked - self.receipts
 
     def consumed(self, numbers: memoryview) -> int:
         """How many of the messages to this destination have got where they have to."""
@@ -86,7 +107,7 @@ class Producers:
         while numbers[MODE] != QUIT and not self._must_end():
             moved = False
             for stream in streams:
-                if not stream.blocked:
+                if not stream.blocked and not stream.confirming:
                     moved |= self._push(stream)
             self._attend(streams, moved)
         return WorkerReport(tuple(self._faults))
@@ -99,12 +120,13 @@ class Producers:
 
     def _push(self, stream: _Stream) -> bool:
         """Send one batch, or the rest of one; return whether anything went out."""
+        plan = self._plan
         if stream.pending is None:
-            frame_source = stream.tagged if self._plan.tagged or self._numbers[MODE] != LOAD else stream.identical
+            frame_source = stream.tagged if plan.tagged or self._numbers[MODE] != LOAD else stream.bulk
             count = min(self._allowance(stream), frame_source.batch_count)
             if count <= 0:
                 return False
-            now_ns = time.monotonic_ns() if self._plan.tagged else 0
+            now_ns = time.monotonic_ns() if plan.tagged else 0
             stream.pending = frame_source.take(count, now_ns)
             stream.made += count
             self._numbers[stream.plan.idle_slot] = 0
@@ -120,6 +142,8 @@ class Producers:
         if sent == len(stream.pending):
             stream.pending = None
             self._numbers[stream.plan.sent_slot] = stream.made
+            if plan.receipt_window_count:
+                stream.confirming = stream.receipts_missing * plan.receipt_every >= plan.receipt_window_count
         else:
             stream.pending = stream.pending[sent:]
         return True
@@ -129,7 +153,7 @@ class Producers:
         numbers, plan = self._numbers, self._plan
         allowance = int(numbers[plan.quota_slot]) - stream.made
         if allowance <= 0:
-            numbers[stream.plan.idle_slot] = 1
+            numbers[stream.plan.idle_slot] = int(stream.receipts_missing <= 0)
             return 0
         if plan.window_count is not None:
             under_way = sum(numbers[slot] for slot in stream.plan.peer_slots) - stream.consumed(numbers)
@@ -141,7 +165,7 @@ class Producers:
                 return 0
             allowance = min(allowance, plan.window_count - under_way)
         if plan.receipt_window_count:
-            allowance = min(allowance, plan.receipt_window_count - (stream.made - stream.receipts))
+            allowance = min(allowance, plan.receipt_window_count - stream.receipts_missing * plan.receipt_every)
         if plan.rate_per_second and numbers[MODE] == LOAD:
             now = time.monotonic()
             if not stream.due_from:
@@ -154,7 +178,9 @@ class Producers:
         plan = self._plan
         if moved and not plan.receipt_window_count:
             return
-        if moved:
+        if plan.receipt_window_count and all(stream.confirming or stream.blocked for stream in streams):
+            timeout = _CONFIRMING_SECONDS
+        elif moved:
             timeout = 0.0
         elif any(stream.blocked for stream in streams) or plan.receipt_window_count:
             timeout = 0.001
@@ -182,6 +208,10 @@ class Producers:
             self._lose(stream, f"stream {stream.plan.number}: the broker ended it: {frames.error_text(heard)}")
         else:
             stream.receipts += heard.count(b"\0")
+            stream.confirming = False
+            self._numbers[stream.plan.confirmed_slot] = stream.receipts * self._plan.receipt_every
+            if stream.receipts_missing < 0:
+                self._lose(stream, f"stream {stream.plan.number}: more receipts came than were asked for")
 
     def _lose(self, stream: _Stream, fault: str) -> None:
         """Give up a stream whose connection is gone; its messages will be missed by the runner's count."""

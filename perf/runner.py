@@ -3,8 +3,9 @@
 A run with traffic has these steps: workers connect and subscribe; a *checked prelude* of numbered messages, each of
 which must arrive exactly once and in its stream's order; full load; after the warm-up the *window*, at whose two ends
 the counts of the board and the CPU times are read; the quota is taken away and everything that was sent must arrive, no
-more and no less. With a disturbance there are two windows, without and with the neighbour. Idle connections have a way
-of their own (`perf.idling`).
+more and no less. With a disturbance there are two windows, without and with the neighbour. Where consumers come late,
+receipts are counted instead until they do. Idle connections and backlogs have ways of their own (`perf.idling`,
+`perf.backlogs`); a backlog's run starts with an ordinary one, and so does one that is compared with its like in memory.
 
 Nothing here sleeps for longer than it samples (100 ms), and every wait has a deadline, after which the run is faulty,
 not stuck.
@@ -14,23 +15,29 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 
 from attrs import evolve, frozen
 
+from perf.backlogs import fill_and_drain
 from perf.board import CHECK, FLOOD_QUOTA, LOAD, MODE, QUIT, QUOTA, UNLIMITED, WINDOW_FROM_NS, WINDOW_TO_NS, Board
 from perf.crew import Crew
 from perf.figures import percentile
 from perf.idling import hold_idle
 from perf.links import BrokerFaultError
-from perf.plans import Endpoint, ReplierPlan, RequesterPlan, WorkerReport
+from perf.peers import REFERENCES
+from perf.peers.port import PeerError
+from perf.plans import ReplierPlan, RequesterPlan, WorkerReport
 from perf.processes import ProcessTree, machine_cpu_seconds
 from perf.results import Measurement
-from perf.scenarios import Scenario
+from perf.scenarios import Backlog, Scenario
+from perf.started import Started
 from perf.topology import Layout, Load, disturbing_load, measured_load
+from perf.watching import Watch
 
-_SAMPLE_SECONDS = 0.1
+_STEP_SECONDS = 0.005
+_STORE_COUNTS = ("written_count", "cancelled_count", "syncs_count", "written_bytes")
 
 
 @frozen(slots=True)
@@ -39,14 +46,19 @@ class Effort:
 
     `message_count`: when set, each window ends after so many messages in all instead of after `seconds`; that is for
     tests and says nothing about speed. `settle_seconds`: how long the neighbour of a disturbance floods before the
-    second window. `silence_seconds`: when nothing has come for so long, what is missing counts as lost.
-    `generator_cores`: which processors the load may use.
+    second window. `flood_seconds`: length of that window where the flood is a sustained one. `silence_seconds`: when
+    nothing has come for so long, what is missing counts as lost. `backlog_silence_seconds`: the same while a backlog is
+    filled or drained: some brokers stop to think then. `backlog_count`: messages of a backlog instead of what its
+    scenario says. `generator_cores`: which processors the load may use.
     """
 
     seconds: float = 5.0
     warm_up_seconds: float = 1.5
     settle_seconds: float = 4.0
+    flood_seconds: float = 60.0
+    backlog_count: int | None = None
     silence_seconds: float = 15.0
+    backlog_silence_seconds: float = 90.0
     check_count: int = 200
     message_count: int | None = None
     idle_count_max: int | None = None
@@ -59,7 +71,10 @@ class Effort:
             seconds=0.2,
             warm_up_seconds=0.0,
             settle_seconds=0.2,
+            flood_seconds=0.5,
+            backlog_count=2000,
             silence_seconds=10.0,
+            backlog_silence_seconds=10.0,
             check_count=10,
             message_count=10,
             idle_count_max=10,
@@ -67,74 +82,126 @@ class Effort:
 
     def lifetime_seconds(self) -> float:
         """After this a worker ends whatever happens."""
-        return 2 * (self.seconds + self.warm_up_seconds + 8 * self.silence_seconds) + self.settle_seconds + 60.0
+        windows = 2 * (self.seconds + self.warm_up_seconds + 8 * self.silence_seconds)
+        return windows + self.settle_seconds + self.flood_seconds + 60.0
 
 
 class Run:
     """One run of a scenario. `measure()` once."""
 
-    def __init__(
-        self, scenario: Scenario, peer: str, number: int, endpoint: Endpoint, broker: ProcessTree, effort: Effort
-    ):
+    def __init__(self, scenario: Scenario, broker: Started, number: int, effort: Effort):
         self._scenario = scenario
-        self._peer = peer
-        self._number = number
-        self._endpoint = endpoint
         self._broker = broker
+        self._number = number
         self._effort = effort
+        self._watch = Watch(broker)
         self._faults: list[str] = []
         self._figures: dict[str, float] = {}
-        self._rss_peak_bytes = 0
 
     def measure(self) -> Measurement:
         """Run. What goes wrong with the broker is in the measurement's `faults` and not raised."""
-        self._broker.refresh()
-        rss_start_bytes = self._sample()
+        self._broker.tree.refresh()
+        rss_start_bytes = self._watch.sample()
         try:
             if self._scenario.idle_count:
                 self._idle()
             else:
                 with tempfile.TemporaryDirectory(prefix="sluiceway-perf-") as folder:
-                    self._with_workers(Path(folder) / "board")
-        except (BrokerFaultError, OSError) as error:
+                    board_path = Path(folder) / "board"
+                    if self._scenario.backlog is not None:
+                        self._on_backlog(self._scenario.backlog, board_path)
+                    else:
+                        self._on_traffic(board_path)
+        except (BrokerFaultError, PeerError, OSError) as error:
             self._faults.append(f"{type(error).__name__}: {error}")
-        if not self._broker.alive():
+        if not self._broker.tree.alive():
             self._faults.append("the broker's process has ended")
-        self._sample()
+        self._watch.sample()
         self._figures |= {
             "rss_start_bytes": rss_start_bytes,
-            "rss_peak_bytes": self._rss_peak_bytes,
-            "rss_growth_bytes": self._rss_peak_bytes - rss_start_bytes,
+            "rss_peak_bytes": self._watch.rss_peak_bytes,
+            "rss_growth_bytes": self._watch.rss_peak_bytes - rss_start_bytes,
         }
-        return Measurement(self._scenario.name, self._peer, self._number, self._figures, tuple(self._faults))
+        peer = self._broker.peer.name
+        return Measurement(self._scenario.name, peer, self._number, self._figures, tuple(self._faults))
 
     # Idle connections.
 
     def _idle(self) -> None:
         wanted = min(self._scenario.idle_count, self._effort.idle_count_max or self._scenario.idle_count)
-        figures, faults = hold_idle(self._endpoint, self._broker, wanted, self._effort.seconds)
+        figures, faults = hold_idle(self._broker.endpoint, self._broker.tree, wanted, self._effort.seconds)
         self._figures |= figures
         self._faults += faults
 
+    # Backlogs.
+
+    def _on_backlog(self, backlog: Backlog, board_path: Path) -> None:
+        empty_rate = self._rate_of(evolve(self._scenario, backlog=None))
+        usual = backlog.reference_count if self._broker.peer.name in REFERENCES else backlog.message_count
+        figures, faults = fill_and_drain(
+            self._scenario,
+            self._effort.backlog_count or usual,
+            self._broker,
+            self._watch,
+            board_path,
+            self._effort.backlog_silence_seconds,
+            self._effort.generator_cores,
+        )
+        self._figures |= figures
+        self._faults += faults
+        if empty_rate:
+            self._figures |= {
+                "empty_rate_per_second": empty_rate,
+                "fill_ratio": figures["fill_rate_per_second"] / empty_rate,
+                "drain_ratio": figures["drain_rate_per_second"] / empty_rate,
+            }
+
+    def _rate_of(self, scenario: Scenario) -> float:
+        """Run a variant of the scenario on the same broker and return its rate; its faults are ours."""
+        measured = Run(scenario, self._broker, self._number, self._effort).measure()
+        self._faults += measured.faults
+        return measured.figures.get("rate_per_second", 0.0)
+
     # Traffic.
 
+    def _on_traffic(self, board_path: Path) -> None:
+        memory_rate = 0.0
+        if self._scenario.beside_memory:
+            memory_rate = self._rate_of(evolve(self._scenario, persistent=False, beside_memory=False))
+        before = self._broker.peer.store_counts() if self._scenario.needs_disk else {}
+        self._with_workers(board_path)
+        if before:
+            self._count_store(before, self._broker.peer.store_counts())
+        if memory_rate:
+            rate = self._figures["rate_per_second"]
+            self._figures |= {"memory_rate_per_second": memory_rate, "memory_ratio": rate / memory_rate}
+
+    def _count_store(self, before: Mapping[str, float], after: Mapping[str, float]) -> None:
+        """What the broker's store did for this run, its prelude included, in its own words."""
+        done = {name: after[name] - before.get(name, 0) for name in _STORE_COUNTS if name in after}
+        self._figures |= {f"store_{name}": value for name, value in done.items()}
+        cancelled, written = done.get("cancelled_count"), done.get("written_count")
+        if cancelled is not None and written is not None and cancelled + written:
+            self._figures["cancelled_ratio"] = cancelled / (cancelled + written)
+
     def _with_workers(self, board_path: Path) -> None:
-        layout = Layout()
+        layout, endpoint = Layout(), self._broker.endpoint
         if self._scenario.round_trips:
             requests, replies = layout.destination("queue", "requests"), layout.destination("queue", "replies")
             done_slot = layout.slot()
             plans = (
-                ReplierPlan(self._endpoint, requests, replies),
-                RequesterPlan(self._endpoint, requests, replies, self._scenario.body_bytes, done_slot),
+                ReplierPlan(endpoint, requests, replies),
+                RequesterPlan(endpoint, requests, replies, self._scenario.body_bytes, done_slot),
             )
             load = flood = None
             counted: tuple[int, ...] = (done_slot,)
         else:
-            load = measured_load(self._scenario, self._endpoint, layout)
-            plans = (load.consumers, load.producers)  # type: ignore[assignment]
+            load = measured_load(self._scenario, endpoint, layout)
+            late = self._scenario.consumers_late
+            plans = (load.producers,) if late else (load.consumers, load.producers)  # type: ignore[assignment]
             disturbance = self._scenario.disturbance
-            flood = disturbing_load(self._scenario, disturbance, self._endpoint, layout) if disturbance else None
-            counted = load.delivered_slots
+            flood = disturbing_load(self._scenario, disturbance, endpoint, layout) if disturbance else None
+            counted = load.confirmed_slots if late else load.delivered_slots
         board = Board.create(board_path, layout.slot_count)
         try:
             with Crew(board_path, self._effort.lifetime_seconds(), self._effort.generator_cores) as crew:
@@ -142,65 +209,60 @@ class Run:
                     board[MODE] = CHECK
                     crew.hire(*plans)
                     if load is not None:
-                        self._check(board, load)
+                        self._check(board, load, counted)
                     board[MODE] = LOAD
-                    self._window(board, crew, counted)
+                    self._window(board, crew, counted, self._effort.seconds)
                     if flood is not None and load is not None:
                         self._beside(board, crew, load, flood)
                     if load is not None:
-                        self._drain(board, load)
+                        self._drain(board, crew, load)
                 finally:
                     board[MODE] = QUIT
                 self._digest(crew.reports())
         finally:
             board.close()
 
-    def _check(self, board: Board, load: Load) -> None:
-        """The checked prelude: each stream sends its numbered messages and all of them arrive."""
+    def _check(self, board: Board, load: Load, counted: tuple[int, ...]) -> None:
+        """The checked prelude: each stream sends its numbered messages and all of them are counted."""
         streams = len(load.sent_slots)
         each = max(1, self._effort.check_count // streams)
         board[QUOTA] = each
         expected = load.expected_count((each,) * streams)
-        self._arrive(board, load, expected, "the checked prelude")
+        self._arrive(board, counted, expected, "the checked prelude")
 
-    def _arrive(self, board: Board, load: Load, expected: int, what: str) -> None:
+    def _arrive(self, board: Board, slots: tuple[int, ...], expected: int, what: str) -> None:
         """Wait until so many messages have come, and no more."""
-        slots = load.delivered_slots
         silence_seconds = self._effort.silence_seconds
-        came = _total(board, slots)
-        while came < expected and self._wait(
-            lambda known=came: _total(board, slots) > known,  # type: ignore[misc]
-            silence_seconds,
-            _SAMPLE_SECONDS / 20,
-        ):
-            came = _total(board, slots)
+        came = self._watch.wait_for_count(lambda: board.total(slots), expected, silence_seconds)
         if came < expected:
             self._faults.append(
                 f"{what}: {expected - came} of {expected} messages never came: {silence_seconds:g} s of silence"
             )
-        elif (extra := _total(board, slots) - expected) > 0:
+        elif (extra := board.total(slots) - expected) > 0:
             self._faults.append(f"{what}: {extra} more messages came than the {expected} that were sent for")
 
-    def _window(self, board: Board, crew: Crew, counted: tuple[int, ...], fixed_load: bool = True) -> float:
+    def _window(
+        self, board: Board, crew: Crew, counted: tuple[int, ...], seconds_wanted: float, fixed_load: bool = True
+    ) -> float:
         """Measure one window at full load and return its rate; the figures of the last window stay."""
         effort = self._effort
         if effort.message_count is None:
             board[QUOTA] = UNLIMITED
             if fixed_load:
-                self._pass(effort.warm_up_seconds)
+                self._watch.let_pass(effort.warm_up_seconds)
         tree = ProcessTree(crew.pids)
         (used_from, spare_from), generator_from = machine_cpu_seconds(), tree.cpu_seconds()
-        cpu_from = self._broker.cpu_seconds()
-        count_from, time_from = _total(board, counted), time.monotonic()
+        cpu_from = self._broker.tree.cpu_seconds()
+        count_from, time_from = board.total(counted), time.monotonic()
         board[WINDOW_TO_NS] = 0
         board[WINDOW_FROM_NS] = time.monotonic_ns()
         if effort.message_count is None:
-            self._pass(effort.seconds)
+            self._watch.let_pass(seconds_wanted)
         else:
             self._count_off(board, counted, effort.message_count)
-        time_to, count_to = time.monotonic(), _total(board, counted)
+        time_to, count_to = time.monotonic(), board.total(counted)
         board[WINDOW_TO_NS] = time.monotonic_ns()
-        cpu_to, generator_to = self._broker.cpu_seconds(), tree.cpu_seconds()
+        cpu_to, generator_to = self._broker.tree.cpu_seconds(), tree.cpu_seconds()
         used_to, spare_to = machine_cpu_seconds()
         ours = cpu_to - cpu_from + generator_to - generator_from
         count, seconds = count_to - count_from, time_to - time_from
@@ -228,11 +290,11 @@ class Run:
             self._scenario.consumer_count // self._scenario.destination_count if self._scenario.kind == "topic" else 1
         )
         each = max(1, message_count // streams)
-        target = _total(board, counted) + each * streams * copies
+        target = board.total(counted) + each * streams * copies
         board[QUOTA] += each
-        if not self._wait(lambda: _total(board, counted) >= target, self._effort.silence_seconds, _SAMPLE_SECONDS / 20):
+        if not self._watch.wait(lambda: board.total(counted) >= target, self._effort.silence_seconds, _STEP_SECONDS):
             self._faults.append(
-                f"{target - _total(board, counted)} of the last {each * streams * copies} messages never came"
+                f"{target - board.total(counted)} of the last {each * streams * copies} messages never came"
             )
 
     def _beside(self, board: Board, crew: Crew, load: Load, flood: Load) -> None:
@@ -243,22 +305,28 @@ class Run:
         disturbance = self._scenario.disturbance
         assert disturbance is not None
         board[FLOOD_QUOTA] = self._effort.message_count or disturbance.flood_count
-        self._pass(self._effort.settle_seconds)
-        beside = self._window(board, crew, load.delivered_slots, fixed_load=False)
+        self._watch.let_pass(self._effort.settle_seconds)
+        seconds = self._effort.flood_seconds if disturbance.sustained else self._effort.seconds
+        beside = self._window(board, crew, load.delivered_slots, seconds, fixed_load=False)
+        if disturbance.sustained and (slope := self._watch.slope_bytes_per_second()) is not None:
+            self._figures["rss_slope_bytes_per_second"] = slope
         self._figures |= {
             "alone_rate_per_second": alone,
             "retained_ratio": beside / alone if alone else 0.0,
-            "flood_count": _total(board, flood.sent_slots),
+            "flood_count": board.total(flood.sent_slots),
         }
 
-    def _drain(self, board: Board, load: Load) -> None:
-        """Stop the streams and wait for what is under way."""
+    def _drain(self, board: Board, crew: Crew, load: Load) -> None:
+        """Stop the streams and wait for what is under way; late consumers come now."""
         board[QUOTA] = min(board[QUOTA], 0) if self._effort.message_count is None else board[QUOTA]
         board[FLOOD_QUOTA] = 0
-        if not self._wait(lambda: _total(board, load.idle_slots) == len(load.idle_slots), self._effort.silence_seconds):
-            self._faults.append(f"the broker did not take the last messages within {self._effort.silence_seconds:g} s")
+        patience_seconds = self._effort.silence_seconds
+        if not self._watch.wait(lambda: board.total(load.idle_slots) == len(load.idle_slots), patience_seconds):
+            self._faults.append(f"the broker did not take or confirm the last messages within {patience_seconds:g} s")
+        if self._scenario.consumers_late:
+            crew.hire(load.consumers)
         sent = tuple(board[slot] for slot in load.sent_slots)
-        self._arrive(board, load, load.expected_count(sent), "the load")
+        self._arrive(board, load.delivered_slots, load.expected_count(sent), "the load")
         if sum(sent) == 0:
             self._faults.append("nothing was sent")
 
@@ -275,33 +343,3 @@ class Run:
                 if not prefix:
                     self._figures["p999_us"] = percentile(ordered, 0.999) / 1000
                     self._figures["max_us"] = ordered[-1] / 1000
-
-    # Waiting.
-
-    def _sample(self) -> int:
-        rss_bytes = self._broker.rss_bytes()
-        self._rss_peak_bytes = max(self._rss_peak_bytes, rss_bytes)
-        return rss_bytes
-
-    def _pass(self, seconds: float) -> None:
-        """Let time go by, sampling the broker's memory."""
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, _SAMPLE_SECONDS))
-            self._sample()
-
-    def _wait(
-        self, condition: Callable[[], bool], limit_seconds: float, step_seconds: float = _SAMPLE_SECONDS / 10
-    ) -> bool:
-        """Wait for a condition, at most so long; return whether it came true."""
-        end = time.monotonic() + limit_seconds
-        while not condition():
-            if time.monotonic() > end or not self._broker.alive():
-                return False
-            time.sleep(step_seconds)
-            self._sample()
-        return True
-
-
-def _total(board: Board, slots: tuple[int, ...]) -> int:
-    return sum(board[slot] for slot in slots)

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Literal
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 Kind = Literal["queue", "topic"]
 Ack = Literal["auto", "client", "client-individual"]
@@ -56,6 +56,23 @@ class Disturbance:
     ack: Ack = "auto"
     body_bytes: int = KIB
     flood_count: int = 2_000_000
+    rate_per_second: float = 0.0
+    """Of the flood; 0: as fast as it is taken."""
+    persistent: bool = False
+    """Of the flood."""
+    sustained: bool = False
+    """The window beside it takes `Effort.flood_seconds`, and the growth of memory over it is measured."""
+
+
+@frozen(slots=True)
+class Backlog:
+    """A queue that is filled before anybody reads it; see `perf.backlogs`.
+
+    `reference_count` is for the reference peers, some of which would take an hour for more. Rates are compared.
+    """
+
+    message_count: int
+    reference_count: int
 
 
 @frozen(slots=True)
@@ -79,7 +96,13 @@ class Scenario:
     """With ack `client`: an ACK frame for every message instead of one for all that a read brought."""
     persistent: bool = False
     receipt_window_count: int = 0
-    """Every SEND asks for a receipt, and at most so many wait for theirs; 0: no receipts are asked for."""
+    """Receipts are asked for, and at most so many messages of a stream wait for theirs; 0: none are asked for."""
+    receipt_every: int = 1
+    """Every so manieth SEND asks for one."""
+    consumers_late: bool = False
+    """Consumers come after the window, and the rate is that of the receipts. Nothing bounds what is under way then."""
+    beside_memory: bool = False
+    """The same load without `persistent` is measured before, on the same broker in the same run."""
     rate_per_second: float = 0.0
     """Messages a second of each producer; 0: as fast as they are taken."""
     stamped: bool = False
@@ -92,27 +115,59 @@ class Scenario:
     disturbance: Disturbance | None = None
     round_trips: bool = False
     """Request and reply between two clients over two queues, one request under way at a time."""
+    backlog: Backlog | None = None
+    """Fill, restart, drain; the load as the rest describes it is measured before, on queues that stay near empty."""
     idle_count: int = 0
     """Connections that are opened and held without traffic; nothing else is done then."""
     fresh_broker: bool = False
     """Start the broker anew for each run, since a run leaves it full."""
+    settings: str = ""
+    """TOML that Sluiceway is started with, besides its defaults."""
     targets: tuple[Target, ...] = ()
 
     @property
     def tagged(self) -> bool:
         """Whether every message has to carry its own number also at full load."""
-        return self.stamped or self.receipt_window_count > 0
+        return self.stamped
+
+    @property
+    def needs_disk(self) -> bool:
+        """Whether a broker without one would be measured at something else than what the name says."""
+        return self.persistent or (self.disturbance is not None and self.disturbance.sustained)
 
 
 def _rate(at_least: float) -> tuple[Target, ...]:
     return (Target("rate_per_second", at_least),)
 
 
+_THROTTLED = '[[destinations]]\nmatch = "/>"\npaging = "throttle"\n'
+_PAGED = '[[destinations]]\nmatch = "/>"\npaging = "page"\n'
+
 # A queue holds 64 MiB by default and so does a connection's share; twice that for CPython's overhead on small objects.
 _STALLED_TARGETS = (
     Target("retained_ratio", 0.95, "itself"),
     Target("rss_growth_bytes", 256 * MIB, "itself"),
 )
+
+_PAGED_QUEUE = Disturbance("queue", flood_count=100_000_000, rate_per_second=5000.0, sustained=True)
+
+
+def _backlog(name: str, summary: str, body_bytes: int, backlog: Backlog) -> Scenario:
+    return Scenario(
+        name,
+        f"{summary} without a consumer, a restart, then one consumer for all of them",
+        body_bytes=body_bytes,
+        persistent=True,
+        receipt_window_count=10_000,
+        receipt_every=100,
+        ack="client",
+        backlog=backlog,
+        fresh_broker=True,
+        settings=_PAGED,
+        # However long the backlog: its memory is that of what is near a consumer, and of ranges for the rest.
+        targets=(Target("rss_peak_bytes", 200_000_000, "itself"),),
+    )
+
 
 CATALOGUE: tuple[Scenario, ...] = (
     Scenario("1_1_1-20b-auto", "one pair, one queue, tiny bodies", body_bytes=20, targets=_rate(4.0)),
@@ -138,11 +193,37 @@ CATALOGUE: tuple[Scenario, ...] = (
     Scenario("1_1_10-100b-auto", "one queue shared by ten consumers", consumer_count=10),
     Scenario("10_1_10-100b-auto", "ten producers and ten consumers on one queue", producer_count=10, consumer_count=10),
     Scenario(
-        "1_1_1-100b-persistent-window100",
-        "persistent, every SEND with a receipt, 100 in flight, individual acks",
+        "persistent-window",
+        "persistent, every SEND with a receipt, 100 in flight, cumulative acks",
         persistent=True,
         receipt_window_count=100,
-        ack="client-individual",
+        ack="client",
+        targets=_rate(4.0),
+    ),
+    Scenario(
+        "persistent-sync",
+        "persistent, ten producers that wait for the receipt of every SEND",
+        producer_count=10,
+        persistent=True,
+        receipt_window_count=1,
+        ack="client",
+        targets=_rate(2.0),
+    ),
+    Scenario(
+        "persistent-sync-stored",
+        "the same without a consumer: every receipt means the disk",
+        producer_count=10,
+        persistent=True,
+        receipt_window_count=1,
+        consumers_late=True,
+        ack="client",
+    ),
+    Scenario(
+        "persistent-keep-up",
+        "persistent without receipts, a consumer that keeps up; beside the same without persistence",
+        persistent=True,
+        beside_memory=True,
+        ack="client",
     ),
     Scenario(
         "1_1_1-1k-persistent",
@@ -171,6 +252,7 @@ CATALOGUE: tuple[Scenario, ...] = (
         "a fast pair beside a queue that is flooded and whose consumer never reads",
         disturbance=Disturbance("queue"),
         fresh_broker=True,
+        settings=_THROTTLED,
         targets=_STALLED_TARGETS,
     ),
     Scenario(
@@ -178,6 +260,7 @@ CATALOGUE: tuple[Scenario, ...] = (
         "a fast pair beside a topic that is flooded and whose subscriber never reads",
         disturbance=Disturbance("topic"),
         fresh_broker=True,
+        settings=_THROTTLED,
         targets=_STALLED_TARGETS,
     ),
     Scenario(
@@ -185,8 +268,27 @@ CATALOGUE: tuple[Scenario, ...] = (
         "a fast pair beside a flooded queue whose ten consumers take 50 ms a message",
         disturbance=Disturbance("queue", consumer_count=10, think_seconds=0.05, ack="client-individual"),
         fresh_broker=True,
+        settings=_THROTTLED,
         targets=_STALLED_TARGETS,
     ),
+    Scenario(
+        "flood-paging-queue",
+        "a fast pair beside a queue that grows at 5,000 messages/s, onto the disk, for its consumer never reads",
+        disturbance=_PAGED_QUEUE,
+        fresh_broker=True,
+        settings=_PAGED,
+        targets=_STALLED_TARGETS,
+    ),
+    Scenario(
+        "flood-paging-topic",
+        "a fast pair beside a topic of 5,000 messages/s, kept on the disk for a subscriber that never reads",
+        disturbance=evolve(_PAGED_QUEUE, kind="topic"),
+        fresh_broker=True,
+        settings=_PAGED,
+        targets=_STALLED_TARGETS,
+    ),
+    _backlog("backlog-100b", "ten million persistent messages", 100, Backlog(10_000_000, 500_000)),
+    _backlog("backlog-1k", "two million persistent 1-KiB messages", KIB, Backlog(2_000_000, 200_000)),
     Scenario(
         "idle-10000",
         "10,000 connections held without traffic: what each costs",
@@ -204,8 +306,8 @@ class UnknownScenarioError(ValueError):
 
 
 def choose(names: Iterable[str]) -> list[Scenario]:
-    """Return the scenarios of those names in that order; the words `all` and `targets` stand for all and for those
-    judged.
+    """Return the scenarios of those names in that order; the words `all`, `targets` and `persistence` stand for all,
+    for those judged, and for those that need a disk.
 
     Raises:
         UnknownScenarioError: a name is not in the catalogue; the message offers the nearest ones.
@@ -216,6 +318,8 @@ def choose(names: Iterable[str]) -> list[Scenario]:
             found: Iterable[Scenario] = CATALOGUE
         elif name == "targets":
             found = [scenario for scenario in CATALOGUE if scenario.targets]
+        elif name == "persistence":
+            found = [scenario for scenario in CATALOGUE if scenario.needs_disk]
         elif name in BY_NAME:
             found = [BY_NAME[name]]
         else:

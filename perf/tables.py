@@ -26,6 +26,22 @@ _NEIGHBOUR = (
     "rss_growth_bytes",
     "rss_peak_bytes",
 )
+_PAGED = ("alone_rate_per_second", "rate_per_second", "retained_ratio", "flood_count", "rss_slope_bytes_per_second")
+_BACKLOG = (
+    "backlog_count",
+    "empty_rate_per_second",
+    "fill_rate_per_second",
+    "fill_ratio",
+    "fill_broker_cpu_us",
+    "drain_rate_per_second",
+    "drain_ratio",
+    "drain_broker_cpu_us",
+    "ready_seconds",
+    "first_message_seconds",
+    "filled_rss_bytes",
+    "rss_peak_bytes",
+    "disk_bytes_per_message",
+)
 _IDLE = ("idle_held_ratio", "idle_bytes_per_connection", "connects_per_second", "idle_cpu_seconds", "rss_peak_bytes")
 
 
@@ -33,19 +49,26 @@ def figures_of(scenario: Scenario) -> tuple[str, ...]:
     """Return the figures worth a column in a table of this scenario."""
     if scenario.idle_count:
         return _IDLE
+    if scenario.backlog is not None:
+        return _BACKLOG
     if scenario.disturbance is not None:
-        return _NEIGHBOUR
+        return (*_PAGED, *_NEIGHBOUR[-2:]) if scenario.disturbance.sustained else _NEIGHBOUR
     if scenario.round_trips:
         return _ROUND_TRIPS
     if scenario.high_priority_every:
         return _PRIORITY
-    return _TRAFFIC if scenario.tagged else tuple(name for name in _TRAFFIC if name not in ("p50_us", "p99_us"))
+    figures = tuple(name for name in _TRAFFIC if scenario.tagged or name not in ("p50_us", "p99_us"))
+    if scenario.beside_memory:
+        figures = ("memory_rate_per_second", figures[0], "memory_ratio", *figures[1:])
+    return (*figures, "cancelled_ratio") if scenario.persistent else figures
 
 
 def headline(scenario: Scenario) -> str:
     """Return the figure that a scenario is about."""
     if scenario.idle_count:
         return "idle_bytes_per_connection"
+    if scenario.backlog is not None:
+        return "drain_rate_per_second"
     if scenario.disturbance is not None:
         return "retained_ratio"
     return "p99_us" if scenario.rate_per_second or scenario.round_trips else "rate_per_second"

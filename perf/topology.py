@@ -12,6 +12,9 @@ from perf.board import FIRST_FREE, FLOOD_QUOTA, QUOTA
 from perf.plans import ConsumerPlan, Endpoint, ProducerPlan, StreamPlan, SubscriberPlan
 from perf.scenarios import Disturbance, Scenario
 
+_PATIENT_WINDOW_COUNT = 1000
+"""A producer with so many receipts to go does not notice a consumer's naps."""
+
 
 @frozen(slots=True)
 class Load:
@@ -29,6 +32,11 @@ class Load:
     def idle_slots(self) -> tuple[int, ...]:
         """Whether each stream rests at its quota."""
         return tuple(stream.idle_slot for stream in self.producers.streams)
+
+    @property
+    def confirmed_slots(self) -> tuple[int, ...]:
+        """How many messages of each stream the broker has confirmed with a receipt."""
+        return tuple(stream.confirmed_slot for stream in self.producers.streams)
 
     @property
     def delivered_slots(self) -> tuple[int, ...]:
@@ -71,7 +79,7 @@ def measured_load(scenario: Scenario, endpoint: Endpoint, layout: Layout) -> Loa
         layout,
         name="load",
         quota_slot=QUOTA,
-        window_count=scenario.window_count,
+        window_count=None if scenario.consumers_late else scenario.window_count,
         stalled=False,
         think_seconds=None,
     )
@@ -85,6 +93,8 @@ def disturbing_load(scenario: Scenario, disturbance: Disturbance, endpoint: Endp
         consumer_count=disturbance.consumer_count,
         kind=disturbance.kind,
         body_bytes=disturbance.body_bytes,
+        persistent=disturbance.persistent,
+        rate_per_second=disturbance.rate_per_second,
         ack=disturbance.ack,
         prefetch_count=scenario.prefetch_count,
     )
@@ -116,6 +126,7 @@ def _load(
     destinations = [layout.destination(scenario.kind, f"{name}-{index}") for index in range(destination_count)]
     sent_slots = [layout.slot() for _ in range(scenario.producer_count)]
     idle_slots = [layout.slot() for _ in range(scenario.producer_count)]
+    confirmed_slots = [layout.slot() for _ in range(scenario.producer_count)]
     delivered_slots = [layout.slot() for _ in range(scenario.consumer_count)]
     streams = tuple(
         StreamPlan(
@@ -123,6 +134,7 @@ def _load(
             destination=destinations[number % destination_count],
             sent_slot=sent_slots[number],
             idle_slot=idle_slots[number],
+            confirmed_slot=confirmed_slots[number],
             peer_slots=tuple(sent_slots[number % destination_count :: destination_count]),
             consumer_slots=tuple(delivered_slots[number % destination_count :: destination_count]),
             topic=topic,
@@ -147,6 +159,7 @@ def _load(
             body_bytes=scenario.body_bytes,
             persistent=scenario.persistent,
             receipt_window_count=scenario.receipt_window_count,
+            receipt_every=scenario.receipt_every,
             rate_per_second=scenario.rate_per_second,
             tagged=scenario.tagged,
             high_priority_every=scenario.high_priority_every,
@@ -160,6 +173,9 @@ def _load(
             prefetch_count=scenario.prefetch_count,
             body_bytes=scenario.body_bytes,
             tagged=scenario.tagged,
+            # A producer that waits for receipts may be waiting for an acknowledgement in truth.
+            naps=not scenario.tagged and not 0 < scenario.receipt_window_count < _PATIENT_WINDOW_COUNT,
+            late=scenario.consumers_late,
             stalled=stalled,
             think_seconds=think_seconds,
         ),

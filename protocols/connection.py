@@ -101,6 +101,7 @@ class Connection:
         session, stream = self.session, self._stream
         size = READ_BYTES_MIN
         while session.ending is None:
+            session.go_on()
             if not session.may_read:
                 await self._changed.park()
                 continue
@@ -125,7 +126,8 @@ class Connection:
             else:
                 if len(data) * 4 < size:
                     size = max(size // 2, READ_BYTES_MIN)
-                await stream.wait_readable()
+                if not session.holds_back:  # what it holds back goes on when the disk says so, not the peer
+                    await stream.wait_readable()
 
     def _peer_closed(self) -> None:
         """End of stream. Messages that wait to be written must not go into the void as if they had been delivered."""
@@ -170,8 +172,11 @@ class Connection:
                 await self._changed.park()
             # From here on we are the writer: trio lets one task at a time wait for a socket to take more.
             self._draining_writes = True
-            while not session.closed and session.outbound.waiting_bytes and not session.outbound.flush():
-                await stream.wait_writable()
+            while not session.closed and session.outbound.waiting_bytes:
+                if not session.outbound.flush():
+                    await stream.wait_writable()
+                elif session.outbound.waiting_bytes:
+                    await self._changed.park()  # until there is more of a body that comes from elsewhere
             session.close()
             stream.shutdown_write()
             while True:

@@ -9,6 +9,10 @@ A *mark* is a callback that runs when the kernel has taken everything appended b
 ack `auto` is settled. If the connection dies first, the marks that never ran are handed back, so that those messages
 come again.
 
+A *streamed* frame (streamed.py) has a body that is not in memory. Its pieces are pulled when all that was appended
+before it is out; what is appended behind it waits. Its offsets count in full, but what is charged for it is the buffer
+that its pieces need, at most the whole capacity: so whoever delivers here is held back until it is nearly out.
+
 Pure: `write` is passed in: it takes pieces of bytes, must not block, and returns how many bytes were taken in all.
 """
 
@@ -16,9 +20,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
+from protocols.streamed import PIECE_BYTES, Pull, StreamedFrame
 
 WRITE_BYTES_MAX: Final = 1 << 20
 """About how much one write is offered. The kernel rarely takes more at once."""
@@ -47,11 +52,24 @@ class Outbound(FlowResource):
         clock: Callable[[], float],
         write: Callable[[Sequence[Piece]], int],
         request_flush: Callable[[], None],
+        stream_failed: Callable[[Exception, bool], None] | None = None,
     ) -> None:
+        """`stream_failed`: a body can't be read, for this reason; True: part of its frame is out, so that nothing can
+        be said to the peer any more. Else all that waited is dropped, so that an ERROR can be. Needed by
+        `send_streamed`.
+        """
         super().__init__(label, "outbound", manager)
         self._write = write
         self._request_flush = request_flush
+        self._stream_failed = stream_failed
         self._parts: deque[bytes] = deque()
+        self._behind: deque[bytes | StreamedFrame] = deque()
+        """From the first streamed frame on: what is appended behind it waits for it."""
+        self._tail: deque[Any] = self._parts
+        """Which of the two is appended to."""
+        self._uncharged_bytes = 0
+        """Bytes of streamed frames that need no buffer yet."""
+        self._failed_offset = -1
         self._rest: list[Piece] = []
         self._marks: deque[tuple[int, Mark]] = deque()
         self._control: deque[list[int]] = deque()
@@ -90,7 +108,7 @@ class Outbound(FlowResource):
         if self._ended:
             return
         size_bytes = len(data)
-        self._parts.append(data)
+        self._tail.append(data)
         self.appended_bytes += size_bytes
         self.control_bytes += size_bytes
         control = self._control
@@ -112,12 +130,51 @@ class Outbound(FlowResource):
             if mark is not None:
                 mark(False)
             return
-        self._parts.extend(parts)
+        self._tail.extend(parts)
         self.appended_bytes += size_bytes
         if mark is not None:
             self._marks.append((self.appended_bytes, mark))
         self.controller.charge(0, size_bytes, source)
         self._ask_for_flush()
+
+    def send_streamed(
+        self, head: Sequence[bytes], pull: Pull, length_bytes: int, tail: bytes, source: SourceController, mark: Mark
+    ) -> None:
+        """Append a frame: `head`, then `length_bytes` (at least 1) that are pulled, then `tail`; blocks `source` until
+        it is nearly out, if it is larger than the capacity. `mark` runs as in `send_messages`.
+        """
+        if self._ended:
+            mark(False)
+            return
+        assert self._stream_failed is not None, "give it to the constructor"
+        self._behind.append(
+            StreamedFrame(
+                head,
+                pull,
+                length_bytes,
+                tail,
+                offset=self.appended_bytes,
+                piece_bytes=max(1, min(PIECE_BYTES, self._capacity_bytes // 2)),
+                loaded=self._ask_for_flush,
+                failed=self._frame_failed,
+            )
+        )
+        self._tail = self._behind
+        size_bytes = sum(map(len, head)) + length_bytes + len(tail)
+        self.appended_bytes += size_bytes
+        self._marks.append((self.appended_bytes, mark))
+        charge_bytes = min(size_bytes, self._capacity_bytes)
+        self._uncharged_bytes += size_bytes - charge_bytes
+        self.controller.charge(0, charge_bytes, source)
+        self._ask_for_flush()
+
+    def was_attempted(self, start_bytes: int) -> bool:
+        """Whether what was appended at this offset has been tried: some of it is out, or it can't be read."""
+        return self.taken_bytes > start_bytes or self.has_failed_at(start_bytes)
+
+    def has_failed_at(self, start_bytes: int) -> bool:
+        """Whether a streamed frame was appended at this offset, and its body can't be read."""
+        return self._failed_offset == start_bytes
 
     def end(self) -> None:
         """What was appended last is the last that the peer gets: an ERROR. It is still written."""
@@ -129,7 +186,8 @@ class Outbound(FlowResource):
             self._request_flush()
 
     def flush(self) -> bool:
-        """Write as much as the kernel takes. True: all is out. False: it is full, call again when it can take more.
+        """Write as much as the kernel takes. False: it is full, call again when it can take more. True: all is out, or
+        waits for the next piece of a streamed frame, which asks for its own flush.
 
         Raises what `write` raises; then nothing more can be written and `close` is due.
         """
@@ -167,7 +225,54 @@ class Outbound(FlowResource):
             pieces.append(part)
         if small:
             pieces.append(small[0] if len(small) == 1 else b"".join(small))
+        if not pieces and self._behind:
+            return self._next_streamed()
         return pieces
+
+    def _next_streamed(self) -> list[Piece]:
+        """What there is of the streamed frame that comes next; when all of it is, what waits behind it may follow."""
+        behind = self._behind
+        frame = behind[0]
+        assert isinstance(frame, StreamedFrame), "others are moved on when the frame before them is out"
+        pieces: list[Piece] = [*frame.take()]
+        if frame.is_out:
+            behind.popleft()
+            while behind and not isinstance(part := behind[0], StreamedFrame):
+                self._parts.append(part)
+                behind.popleft()
+            if not behind:
+                self._tail = self._parts
+        return pieces
+
+    def _frame_failed(self, frame: StreamedFrame, error: Exception) -> None:
+        if self.closed:
+            return
+        assert self._stream_failed is not None
+        self._failed_offset = frame.offset
+        if frame.begun:
+            self._stream_failed(error, True)
+            return
+        # Nothing can wait before it, since it was asked for: so what is dropped begins with this frame.
+        marks, charged_bytes = self._marks, self.waiting_bytes - self._uncharged_bytes
+        self._drop_waiting()
+        self._marks = deque()
+        self._control.clear()
+        self.control_bytes = 0
+        self._uncharged_bytes = 0
+        self.appended_bytes = self.taken_bytes
+        self._stream_failed(error, False)
+        for _offset, mark in marks:
+            mark(False)
+        self.controller.release(0, charged_bytes)
+
+    def _drop_waiting(self) -> None:
+        for part in self._behind:
+            if isinstance(part, StreamedFrame):
+                part.close()
+        self._parts.clear()
+        self._behind.clear()
+        self._tail = self._parts
+        self._rest = []
 
     def _after_write(self, size_bytes: int) -> None:
         self.last_taken_seconds = self._clock()
@@ -177,6 +282,10 @@ class Outbound(FlowResource):
         control = self._control
         while control and control[0][0] <= self.taken_bytes:
             self.control_bytes -= control.popleft()[1]
+        if self._uncharged_bytes:
+            uncharged_bytes = min(size_bytes, self._uncharged_bytes)
+            self._uncharged_bytes -= uncharged_bytes
+            size_bytes -= uncharged_bytes
         # Last: this may let sources go on, which append.
         self.controller.release(0, size_bytes)
 
@@ -185,8 +294,7 @@ class Outbound(FlowResource):
         if self.closed:
             return
         self.closed = self._ended = True
-        self._parts.clear()
-        self._rest = []
+        self._drop_waiting()
         marks, self._marks = self._marks, deque()
         for _offset, mark in marks:
             mark(False)
@@ -195,6 +303,8 @@ class Outbound(FlowResource):
 
     def facts(self) -> Mapping[str, object]:
         facts: dict[str, object] = {"waiting_bytes": self.waiting_bytes}
+        if self._behind:
+            facts["a large body goes out"] = True
         if self.waiting_bytes:
             facts["idle_seconds"] = self._clock() - self.last_taken_seconds
         return facts

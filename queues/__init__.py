@@ -7,8 +7,10 @@ sockets, no clock of its own.
 
 from __future__ import annotations
 
+from queues.blocks import QueueInvariantError
 from queues.consumed import ConsumedQueue
-from queues.cursored import Cursor, CursoredQueue, QueueInvariantError, Slice
+from queues.cursored import CursoredQueue
+from queues.cursors import Cursor
 from queues.exclusive import ExclusiveQueue
 from queues.exclusivity import Exclusivity
 from queues.groups import GroupTable
@@ -20,6 +22,7 @@ from queues.queue import MessageQueue, QueueEnvironment, QueueFullError, QueueSt
 from queues.registry import Destination, DestinationLimitError, DestinationRegistry, WildcardConsumer
 from queues.relay import Relay
 from queues.shared import SharedQueue
+from queues.slices import Slice
 from queues.subscription import Consumer, Subscription
 from queues.topic import Topic
 

@@ -9,9 +9,10 @@ Not here: timers and what expiring means (queue.py, consumed.py, topic.py).
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from typing import Final
 
-from queues.cursored import CursoredQueue
+from queues.cursored import BLOCK_BITS, CursoredQueue
 
 EXPIRIES_MIN: Final = 256
 """Dates that may always be kept; only beyond that is it worth looking for dead ones."""
@@ -46,6 +47,20 @@ class ExpiryDates:
         entry = (at_ms, first, end)
         heapq.heappush(self._heap, entry)
         return self._heap[0] is entry
+
+    def move_out(self, indices: Iterable[int]) -> None:
+        """These blocks are outside: their dates are forgotten, but for the earliest of each. O(n)."""
+        out = set(indices)
+        self._heap = [
+            entry
+            for entry in self._heap
+            if entry[1] >> BLOCK_BITS not in out or (entry[2] - 1) >> BLOCK_BITS not in out
+        ]
+        heapq.heapify(self._heap)
+        for index in out:
+            block = self._elements.block(index)
+            if block is not None and block.outside is not None and block.outside.dates.earliest_ms:
+                self.add(block.outside.dates.earliest_ms, block.base, block.base + block.length)
 
     def take_due(self, now_ms: int, count_max: int) -> list[int]:
         """Elements past their date that are still there, in order of their sequence, and forget their dates.

@@ -8,7 +8,7 @@ object and one bytes string.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NewType, Protocol
+from typing import ClassVar, Final, NewType, Protocol
 
 MessageNumber = NewType("MessageNumber", int)
 """Broker-wide, ever growing; with the broker's token it makes the message-id."""
@@ -47,10 +47,18 @@ class Envelope(Protocol):
 class Message:
     """One message. `wire` is header block, blank line, body and terminator, in the dialect of `head`.
 
-    A plain class with slots, not attrs: one is made per message, and this constructor is the cheapest there is.
+    A plain class with slots, not attrs: one is made per message, and this constructor is the cheapest there is. What
+    few messages have (a time before which they must not be delivered, a body in a file) costs the others nothing: it is
+    an attribute of the class here, and of the object in a subclass.
     """
 
     __slots__ = ("expires_at_ms", "head", "number", "wire")
+
+    due_at_ms: int = 0
+    """Not to be delivered before this wall time; 0: at once. See DelayedMessage."""
+
+    large: ClassVar[tuple[int, int] | None] = None
+    """File and length of a body that is kept outside of memory; None: `wire` has it all. See large.py."""
 
     def __init__(self, head: Envelope, wire: bytes, number: int, expires_at_ms: int = 0) -> None:
         self.head = head
@@ -63,8 +71,25 @@ class Message:
         """What this message is charged: wire bytes plus overhead."""
         return len(self.wire) + MESSAGE_OVERHEAD_BYTES
 
+    def dated(self, expires_at_ms: int) -> Message:
+        """The same message with another date, as an object of its own."""
+        return Message(self.head, self.wire, self.number, expires_at_ms)
+
     def __repr__(self) -> str:
         return f"<Message {self.number} to {self.head.destination}, {len(self.wire)} bytes>"
+
+
+class DelayedMessage(Message):
+    """A message that waits for its time."""
+
+    __slots__ = ("due_at_ms",)
+
+    def __init__(self, head: Envelope, wire: bytes, number: int, expires_at_ms: int = 0, due_at_ms: int = 0) -> None:
+        super().__init__(head, wire, number, expires_at_ms)
+        self.due_at_ms = due_at_ms
+
+    def dated(self, expires_at_ms: int) -> DelayedMessage:
+        return DelayedMessage(self.head, self.wire, self.number, expires_at_ms, self.due_at_ms)
 
 
 def size_of(messages: Iterable[Message]) -> int:

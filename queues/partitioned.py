@@ -171,10 +171,12 @@ class PartitionedQueue:
         """Who is attached. O(n)."""
         return [attachment for tap in self._taps.values() for attachment in tap.attachments]
 
-    def close_queue(self, reason: str) -> int:
-        """Delete all partitions; returns how many messages are lost by it. A second call does nothing."""
+    def close_queue(self, reason: str, *, keep: bool = False) -> int:
+        """Delete all partitions; returns how many messages are lost by it. A second call does nothing. `keep`: what is
+        stored of them stays.
+        """
         self.closed = True
-        return sum([queue.close_queue(reason) for queue in self.partitions.values()])
+        return sum([queue.close_queue(reason, keep=keep) for queue in self.partitions.values()])
 
     @property
     def is_empty(self) -> bool:

@@ -14,6 +14,7 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
 FULL_ACTIONS: Final = ("block", "drop_oldest", "drop_newest", "reject")
+PAGING_MODES: Final = ("throttle", "offload", "page")
 
 
 def _positive(_instance: object, attribute: attrs.Attribute[int], value: int) -> None:
@@ -34,6 +35,11 @@ def _not_negative_or_none(_instance: object, attribute: attrs.Attribute[float], 
 def _full_action(_instance: object, _attribute: attrs.Attribute[str], value: str | None) -> None:
     if value is not None and value not in FULL_ACTIONS:
         raise ValueError(f"full must be one of {', '.join(FULL_ACTIONS)}, got {value!r}")
+
+
+def _paging_mode(_instance: object, _attribute: attrs.Attribute[str], value: str) -> None:
+    if value not in PAGING_MODES:
+        raise ValueError(f"paging must be one of {', '.join(PAGING_MODES)}, got {value!r}")
 
 
 @attrs.frozen
@@ -83,6 +89,20 @@ class QueuePolicy:
             "number in the `dropped-count` header of the next MESSAGE. Default: `block` for queues. For topics the "
             "sender is paced by the *fastest* subscriber, and one that lags by more than `memory_bytes` behind it "
             "loses the oldest (`drop_oldest`): a slow reader hurts only itself.",
+        },
+    )
+    paging: str = attrs.field(
+        default="page",
+        validator=_paging_mode,
+        metadata={
+            "unit": "",
+            "doc": "What happens when messages take more than half of `memory_bytes`, if the broker has a store: "
+            "`page` (they go to disk, persistent or not, in blocks of about a thousand; producers go on until "
+            "`count_max`, "
+            "`bytes_max` or the disk is used up), `offload` (like `page`, but facts about each message stay in memory, "
+            "which makes expiry, groups and browsing quicker and costs some 40 bytes a message) or `throttle` (all "
+            "stays in memory, and producers wait at `memory_bytes`; what is persistent is stored all the same). "
+            "Without a store it is always `throttle`.",
         },
     )
     lead_bytes: int = attrs.field(

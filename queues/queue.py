@@ -23,17 +23,31 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
+from itertools import groupby
 from typing import Final, Protocol
 
 import attrs
 
-from flow import Flow, FlowClosedError, FlowController, FlowManager, FlowResource, SourceController, WindowLimiter
-from queues.cursored import CursoredQueue, Gone, QueueInvariantError
+from flow import (
+    Flow,
+    FlowClosedError,
+    FlowController,
+    FlowLimiter,
+    FlowManager,
+    FlowResource,
+    ResidencyLimiter,
+    SourceController,
+    WindowLimiter,
+)
+from queues.blocks import Gone, QueueInvariantError
+from queues.cursored import BLOCK_BITS, CursoredQueue
 from queues.expiry import ExpiryDates
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
+from queues.paging import Pager
 from queues.policy import QueuePolicy
+from queues.storage import Restored, Saved, Shelf, Store
 from queues.subscription import Consumer, Subscription
 
 EXPIRE_COUNT: Final = 512
@@ -77,6 +91,8 @@ class QueueEnvironment:
     """Wall clock, milliseconds since the epoch: expiry is a date."""
     resume: Callable[[Callable[[], None]], None] | None = None
     """Where the turns of resuming sources run; None: at once."""
+    store: Store | None = None
+    """Where persistent messages are kept, and what memory has no room for; None: nothing outlives the broker."""
 
 
 @attrs.frozen
@@ -87,6 +103,10 @@ class QueueStatistics:
     """Elements in the queue, unsettled ones included."""
     depth_bytes: int
     """What they are charged."""
+    memory_bytes: int
+    """The part of it that is in memory."""
+    outside_count: int
+    """Blocks of messages that are on disk only."""
     waiting_count: int
     """Elements that no consumer holds."""
     unsettled_count: int
@@ -123,8 +143,21 @@ class MessageQueue(FlowResource):
 
     kind_label = "queue"
 
-    def __init__(self, name: str, policy: QueuePolicy, environment: QueueEnvironment, *, priority: int = 4) -> None:
+    def __init__(
+        self,
+        name: str,
+        policy: QueuePolicy,
+        environment: QueueEnvironment,
+        *,
+        priority: int = 4,
+        destination: str | None = None,
+        lasting: bool = True,
+    ) -> None:
+        """`destination`: its name without the priority, if that differs from `name`; `lasting` False: what is persistent
+        is not kept beyond the broker's life, for it goes with a connection.
+        """
         super().__init__(name, self.kind_label, environment.manager)
+        self.name_on_disk = destination if destination is not None else name
         self.policy = policy
         self.priority = priority
         """Messages of raised priority may pass beyond a used-up prefetch."""
@@ -134,20 +167,30 @@ class MessageQueue(FlowResource):
         self._full = policy.full or self.full_default
         self.rejects = self._full == "reject"
         """It may raise QueueFullError."""
+        self._store = environment.store
+        self._shelf: Shelf | None = None
+        self._residency = self._make_residency()
+        """Its limiter, if it pages."""
+        self.keeps = self._store is not None and lasting and self.keeps_persistent
+        """Persistent messages are stored."""
         self.controller: FlowController[Run] = FlowController(
             self,
             Flow(name),
-            WindowLimiter(
-                policy.count_max,
-                policy.limit_bytes,
-                resume_count=None if policy.count_max is None else policy.count_max // 2,
-                resume_bytes=policy.limit_bytes // 2,
-                clock=environment.clock,
-            ),
+            self._limiter(),
             accept=self._accept_run,
             schedule=environment.resume,
             clock=environment.clock,
         )
+        self.pager: Pager | None = None
+        if self._residency is not None:
+            self.pager = Pager(
+                self,
+                self.controller,
+                self._residency,
+                self._open_shelf,
+                pages_out=policy.paging != "throttle",
+                may_write=lambda: self._store is not None and self._store.accepting,
+            )
         self.context = environment.scheduling.register(self._dispatch_or_break, f"{self.kind_label} {name}", priority)
         self.subscriptions: dict[int, Subscription] = {}
         self._ring: OrderedDict[Subscription, None] = OrderedDict()
@@ -168,6 +211,58 @@ class MessageQueue(FlowResource):
         self.open()
 
     full_default = "block"
+    keeps_persistent = True
+    """Persistent messages outlive the broker, if it has a store."""
+
+    can_page = True
+    """It goes to disk when memory is short, if the broker has a store and the policy says so."""
+
+    def _make_residency(self) -> ResidencyLimiter | None:
+        policy = self.policy
+        if self._store is None or not self.can_page:
+            return None
+        # Where the policy does not block, the gate looks after the quotas itself.
+        blocks = self._full == "block"
+        return ResidencyLimiter(
+            policy.memory_bytes,
+            count_max=policy.count_max if blocks else None,
+            quota_bytes=policy.bytes_max if blocks else None,
+            clock=self._environment.clock,
+        )
+
+    def _limiter(self) -> FlowLimiter:
+        policy, clock = self.policy, self._environment.clock
+        if self._residency is not None:
+            return self._residency
+        return WindowLimiter(
+            policy.count_max,
+            policy.limit_bytes,
+            resume_count=None if policy.count_max is None else policy.count_max // 2,
+            resume_bytes=policy.limit_bytes // 2,
+            clock=clock,
+        )
+
+    def _open_shelf(self) -> Shelf:
+        """Its place in the store, taken when it is first needed."""
+        if self._shelf is None:
+            assert self._store is not None, "only a queue with a store asks"
+            self._shelf = self._store.shelf(self, topic=False)
+        return self._shelf
+
+    def open_stored(self) -> None:
+        """Take what an earlier run left of it."""
+        self._open_shelf()
+
+    def restored(self, found: Restored) -> None:
+        """An earlier run left this."""
+        assert self._residency is not None, "what has a shelf can page"
+        for index, (outside, live_count) in sorted(found.outside.items()):
+            self.elements.restore(index, index << BLOCK_BITS, outside, live_count)
+            self._residency.add_outside(live_count, outside.wire_bytes + live_count * MESSAGE_OVERHEAD_BYTES)
+            if outside.dates.earliest_ms:
+                base = index << BLOCK_BITS
+                self._note_date(outside.dates.earliest_ms, base, base + outside.length)
+        self.elements.next_sequence = max(self.elements.next_sequence, found.next_sequence)
 
     # ------------------------------------------------------------------ the gate
 
@@ -186,7 +281,13 @@ class MessageQueue(FlowResource):
     def offer(self, messages: list[Message], wire_bytes: int, source: SourceController) -> bool:
         """Like `add`, but where `add` would let the run wait this refuses it (False). `source` is blocked alike."""
         charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
-        if self._full == "block":
+        if self.keeps and messages[0].head.persistent:
+            store = self._store
+            assert store is not None, "it keeps messages there"
+            if not store.accepting:
+                store.hold_back(source)
+                return False
+        if self._full == "block" or (self._residency is not None and not self.controller.accepts(source)):
             return self.controller.offer(Run(messages, charge_bytes), len(messages), charge_bytes, source)
         self._add_without_blocking(messages, charge_bytes)
         return True
@@ -199,12 +300,12 @@ class MessageQueue(FlowResource):
         """
         if self._full == "block":
             return self.controller.accepting
-        over_count, over_bytes = self._overhang(count, wire_bytes + count * MESSAGE_OVERHEAD_BYTES)
+        over_count, over_bytes = self.overhang(count, wire_bytes + count * MESSAGE_OVERHEAD_BYTES)
         return over_count <= 0 and over_bytes <= 0
 
     def _add_without_blocking(self, messages: list[Message], charge_bytes: int) -> None:
         limiter = self.controller.limiter
-        over_count, over_bytes = self._overhang(len(messages), charge_bytes)
+        over_count, over_bytes = self.overhang(len(messages), charge_bytes)
         if over_count > 0 or over_bytes > 0:
             if self._full == "reject":
                 self.rejected_count += len(messages)
@@ -217,9 +318,9 @@ class MessageQueue(FlowResource):
                     messages, charge_bytes = self._without_oversize(messages)
                     if not messages:
                         return
-                    over_count, over_bytes = self._overhang(len(messages), charge_bytes)
+                    over_count, over_bytes = self.overhang(len(messages), charge_bytes)
                 self._make_room(over_count, over_bytes)
-                over_count, over_bytes = self._overhang(len(messages), charge_bytes)
+                over_count, over_bytes = self.overhang(len(messages), charge_bytes)
             if over_count > 0 or over_bytes > 0:
                 messages, charge_bytes = self._cut(messages)
                 if not messages:
@@ -230,8 +331,15 @@ class MessageQueue(FlowResource):
     def _incoming_dropped(self, count: int) -> None:
         """Hook of the kinds: so many messages were dropped before they got in."""
 
-    def _overhang(self, count: int, charge_bytes: int) -> tuple[int, int]:
-        """By how much this many more would go over the limits."""
+    def overhang(self, count: int, charge_bytes: int) -> tuple[int, int]:
+        """By how much this many more would go over the limits that the full policy is about; negative: they fit."""
+        residency = self._residency
+        if residency is not None:
+            count_max, bytes_max = self.policy.count_max, self.policy.bytes_max
+            return (
+                0 if count_max is None else residency.total_count + count - count_max,
+                0 if bytes_max is None else residency.total_bytes + charge_bytes - bytes_max,
+            )
         limiter = self.controller.limiter
         over_count = 0 if self.policy.count_max is None else limiter.used_count + count - self.policy.count_max
         return over_count, limiter.used_bytes + charge_bytes - self.policy.limit_bytes
@@ -257,7 +365,7 @@ class MessageQueue(FlowResource):
 
     def _fitting(self, messages: list[Message]) -> tuple[int, int]:
         """How many of the first of these there is room for, and their charge."""
-        over_count, over_bytes = self._overhang(0, 0)
+        over_count, over_bytes = self.overhang(0, 0)
         count = charge_bytes = 0
         for message in messages:
             size_bytes = message.size_bytes
@@ -273,22 +381,33 @@ class MessageQueue(FlowResource):
         messages = run.messages
         head = messages[0].head
         self._last_active_seconds = self._environment.clock()
+        # Before they are in: a new shelf takes care of what comes, not of what is there.
+        shelf = self._open_shelf() if self.keeps and head.persistent else None
         if head.expires_at_ms or head.ttl_ms or self.policy.expires_max_ms is not None:
-            self._accept_expiring(messages)
+            self._accept_expiring(run)
         elif messages[0].expires_at_ms:  # dated by the queue that they come from
-            self.elements.extend([Message(message.head, message.wire, message.number) for message in messages])
+            self._append([message.dated(0) for message in messages], run)
         else:
-            self.elements.extend(messages)
+            self._append(messages, run)
         self.added_count += len(messages)
         self._arrived(messages)
         self.context.request_dispatch()
+        if shelf is not None:
+            shelf.added(len(messages))
+        pager = self.pager
+        if pager is not None and pager.is_over:
+            pager.relieve()
+
+    def _append(self, messages: list[Message], run: Run) -> int:
+        return self.elements.extend(messages, run.charge_bytes - len(messages) * MESSAGE_OVERHEAD_BYTES)
 
     def _arrived(self, messages: list[Message]) -> None:
         """Hook of the kinds: these are in `elements` now."""
 
     # ------------------------------------------------------------------ expiry
 
-    def _accept_expiring(self, messages: list[Message]) -> None:
+    def _accept_expiring(self, run: Run) -> None:
+        messages = run.messages
         head = messages[0].head
         now_ms = self._environment.now_ms()
         at_ms = head.expires_at_ms
@@ -296,12 +415,16 @@ class MessageQueue(FlowResource):
             at_ms = _held_until(at_ms, now_ms + head.ttl_ms)
         if self.policy.expires_max_ms is not None:
             at_ms = _held_until(at_ms, now_ms + self.policy.expires_max_ms)
-        dated = [Message(message.head, message.wire, message.number, at_ms) for message in messages]
-        first = self.elements.extend(dated)
+        dated = [message.dated(at_ms) for message in messages]
+        first = self._append(dated, run)
+        self._note_date(at_ms, first, self.elements.next_sequence)
+
+    def _note_date(self, at_ms: int, first: int, end: int) -> None:
+        """These elements expire then."""
         if self._expiries is None:
             self._expiries = ExpiryDates(self.elements)
             self._expiring = True
-        if self._expiries.add(at_ms, first, first + len(messages)):
+        if self._expiries.add(at_ms, first, end):
             self._arm_expiry()
 
     def _arm_expiry(self) -> None:
@@ -417,9 +540,72 @@ class MessageQueue(FlowResource):
     def _gone(self, gone: Gone) -> int:
         """These left the elements: free their space, which may let senders go on. Returns how many."""
         count, wire_bytes = gone
-        if count:
-            self.controller.release(count, wire_bytes + count * MESSAGE_OVERHEAD_BYTES)
+        inside_count, inside_bytes = count, wire_bytes
+        if self.elements.outside_gone_count:
+            inside_count -= self.elements.outside_gone_count
+            inside_bytes -= self.elements.outside_gone_bytes
+            self._account_for_outside_gone()
+        if inside_count:
+            self.controller.release(inside_count, inside_bytes + inside_count * MESSAGE_OVERHEAD_BYTES)
         return count
+
+    def _account_for_outside_gone(self) -> None:
+        assert self.pager is not None, "only what pages is outside"
+        self.pager.account_for_outside_gone()
+
+    # ------------------------------------------------------------------ memory and store
+
+    def reading_blocks(self) -> Iterable[int]:
+        """The blocks that cursors with credit read next."""
+        return ()
+
+    def pinned_below(self) -> int:
+        """Elements below this must stay in memory as they are."""
+        return 0
+
+    def came_in(self, index: int) -> None:
+        """This block is in memory, or gone: whoever waited for it goes on."""
+        block = self.elements.block(index)
+        if block is not None and block.outside is None:
+            for at_ms, group in groupby(
+                ((block.base + place, message) for place, message in enumerate(block.elements) if message is not None),
+                key=lambda pair: pair[1].expires_at_ms,
+            ):
+                if at_ms:
+                    sequences = [sequence for sequence, _message in group]
+                    self._note_date(at_ms, sequences[0], sequences[-1] + 1)
+
+    def went_out(self, indices: list[int]) -> None:
+        """These blocks are outside: one date stands for all of theirs."""
+        if self._expiries is not None:
+            self._expiries.move_out(indices)
+
+    def may_go_on(self) -> None:
+        """The store has done what a reader waited for."""
+        self.context.request_dispatch()
+
+    def when_saved(self, first: int, callback: Saved) -> None:
+        """Call this when the persistent elements from `first` on are on disk or settled."""
+        self._open_shelf().when_saved(first, self.elements.next_sequence, callback)
+
+    @property
+    def shelf(self) -> Shelf | None:
+        """Its place in the store, if it has one."""
+        return self._shelf
+
+    @property
+    def handed_to(self) -> int:
+        """Elements below this may have been handed to a consumer."""
+        return 0
+
+    def seen(self) -> Mapping[int, int]:
+        """Elements that consumers have had, and that are not settled: how often they were handed over in vain."""
+        return {}
+
+    @property
+    def is_consumed(self) -> bool:
+        """Somebody takes from it."""
+        return bool(self.subscriptions)
 
     @abstractmethod
     def dispatch(self, budget: int) -> bool:
@@ -439,8 +625,9 @@ class MessageQueue(FlowResource):
 
     # ------------------------------------------------------------------ end, and what people see
 
-    def close_queue(self, reason: str) -> int:
-        """Delete: blocked sources are let go, subscriptions are cancelled. A second call does nothing.
+    def close_queue(self, reason: str, *, keep: bool = False) -> int:
+        """Delete: blocked sources are let go, subscriptions are cancelled. A second call does nothing. `keep`: what is
+        stored of it stays, for the next run.
 
         Returns how many messages are lost by it: those in the queue, what consumers hold among them, and those that
         waited in front of it. `closed` is True before anybody is told.
@@ -452,6 +639,8 @@ class MessageQueue(FlowResource):
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
         waiting_count = self._close_gates()
+        if self._shelf is not None and not keep:
+            self._shelf.forget()
         gone_count = self._gone(self.elements.trim(self.elements.next_sequence)) + waiting_count
         for subscription in list(self.subscriptions.values()):
             subscription.close()
@@ -477,7 +666,9 @@ class MessageQueue(FlowResource):
         limiter = self.controller.limiter
         return QueueStatistics(
             depth_count=self.elements.live_count,
-            depth_bytes=limiter.used_bytes,
+            depth_bytes=limiter.used_bytes if self._residency is None else self._residency.total_bytes,
+            memory_bytes=limiter.used_bytes,
+            outside_count=self.elements.outside_count,
             waiting_count=self.waiting_count,
             unsettled_count=self.unsettled_count,
             overflow_count=self.controller.overflow_count,
@@ -493,6 +684,8 @@ class MessageQueue(FlowResource):
 
     def facts(self) -> Mapping[str, object]:
         facts: dict[str, object] = {"messages": self.elements.live_count}
+        if self.elements.outside_count:
+            facts["blocks on disk only"] = self.elements.outside_count
         if self.unsettled_count:
             facts["unacked"] = self.unsettled_count
         if not self.subscriptions:

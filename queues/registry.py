@@ -59,9 +59,20 @@ class Destination:
 
         def make(priority: int) -> MessageQueue:
             name = address.canonical if priority == PRIORITY_DEFAULT else f"{address.canonical} (priority {priority})"
+            own_name = address.canonical
+            lasting = not address.temporary_global
             if address.kind.is_topic:
-                return Topic(name, policy, environment, priority=priority)
-            return SharedQueue(name, policy, environment, priority=priority, groups=groups, exclusivity=exclusivity)
+                return Topic(name, policy, environment, priority=priority, destination=own_name, lasting=lasting)
+            return SharedQueue(
+                name,
+                policy,
+                environment,
+                priority=priority,
+                destination=own_name,
+                lasting=lasting,
+                groups=groups,
+                exclusivity=exclusivity,
+            )
 
         self.queue: PartitionedQueue = by_priority(address.canonical, make)
 
@@ -150,7 +161,7 @@ class DestinationRegistry:
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         for destination in list(self.destinations.values()):
-            self.delete(destination, "the broker stops")
+            self.delete(destination, "the broker stops", keep=True)
 
     def get(self, address: Address) -> Destination:
         """The destination of this name, made if it is not there. Raises DestinationLimitError."""
@@ -192,15 +203,16 @@ class DestinationRegistry:
         """Called by `WildcardConsumer.close`."""
         self._wildcards.discard(wildcard.address, wildcard)
 
-    def delete(self, destination: Destination, reason: str) -> None:
-        """Delete it with all that is in it; its subscriptions are cancelled. Deleted already: does nothing.
+    def delete(self, destination: Destination, reason: str, *, keep: bool = False) -> None:
+        """Delete it with all that is in it (`keep`: but what is stored stays); its subscriptions are cancelled. Deleted
+        already: does nothing.
 
         Its name is free before anybody is told, so whoever is told may ask for it again and gets a new one.
         """
         if self.destinations.pop(destination.name, None) is None:
             return
         self.deleted_count += 1
-        destination.queue.close_queue(reason)
+        destination.queue.close_queue(reason, keep=keep)
         for wildcard in list(destination.wildcards or ()):
             wildcard.detach(destination)
 

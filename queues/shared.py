@@ -26,13 +26,14 @@ from typing import Final
 
 from queues.aside import ANYBODY, AsideLines
 from queues.consumed import UNLIMITED_BYTES, ConsumedQueue
-from queues.cursored import Slice, fit
 from queues.exclusivity import Exclusivity
 from queues.groups import GroupTable
 from queues.message import Message
 from queues.policy import QueuePolicy
 from queues.queue import QueueEnvironment
 from queues.shares import Shares, Taken
+from queues.slices import Slice, fit
+from queues.storage import Restored
 from queues.subscription import Subscription
 
 LOOK_COUNT_MIN: Final = 4
@@ -56,11 +57,15 @@ class SharedQueue(ConsumedQueue):
         environment: QueueEnvironment,
         *,
         priority: int = 4,
+        destination: str | None = None,
+        lasting: bool = True,
         groups: GroupTable | None = None,
         exclusivity: Exclusivity | None = None,
     ) -> None:
         """`groups`, `exclusivity`: those of the destination, if this queue is one of its partitions."""
-        super().__init__(name, policy, environment, priority=priority)
+        self._uncounted: set[int] = set()
+        """Blocks of an earlier run with groups, that were not in memory yet."""
+        super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
         self._groups = GroupTable() if groups is None else groups
         self._exclusivity = Exclusivity() if exclusivity is None else exclusivity
         self._grouped_count = 0
@@ -323,6 +328,22 @@ class SharedQueue(ConsumedQueue):
             self._aside.line_up(key, ANYBODY)
             self.context.request_dispatch()
 
+    def pinned_below(self) -> int:
+        """Keys of what is held or set aside are read again when it is settled."""
+        return self._cursor.position if self._grouped_count else 0
+
+    def restored(self, found: Restored) -> None:
+        super().restored(found)
+        self._uncounted = set(found.grouped)
+
+    def came_in(self, index: int) -> None:
+        if index in self._uncounted:
+            block = self.elements.block(index)
+            if block is not None and block.outside is None:
+                self._uncounted.discard(index)
+                self._grouped_count += sum(m is not None and m.head.group is not None for m in block.elements)
+        super().came_in(index)
+
     def _arrived(self, messages: list[Message]) -> None:
         if messages[0].head.group is not None:
             self._grouped_count += len(messages)
@@ -333,6 +354,8 @@ class SharedQueue(ConsumedQueue):
         keys = self._keys(sequences) if self._grouped_count and not self.closed else ()
         super().settled(subscription, sequences, wire_bytes)
         self._grouped_count -= len(keys)
+        if not self.elements.live_count:
+            self._grouped_count = 0  # blocks that left unread took theirs along
         self._let_go(subscription, keys)
 
     def given_back(self, subscription: Subscription, sequences: SequenceOf[int], *, attempted: bool) -> None:

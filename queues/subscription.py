@@ -15,7 +15,8 @@ from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING, Protocol
 
 from flow import Flow, SourceController
-from queues.cursored import Slice, TrackingCursor
+from queues.cursors import TrackingCursor
+from queues.slices import Slice
 
 if TYPE_CHECKING:
     from queues.queue import MessageQueue

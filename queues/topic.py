@@ -29,10 +29,11 @@ from collections.abc import Sequence as SequenceOf
 from typing import Final
 
 from flow import Flow, FlowController, SourceController, WindowLimiter
-from queues.cursored import Slice, TrackingCursor
+from queues.cursors import TrackingCursor
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
 from queues.policy import QueuePolicy
 from queues.queue import MessageQueue, QueueEnvironment, Run
+from queues.slices import Slice
 from queues.subscription import Subscription
 
 FAN_OUT_COUNT: Final = 512
@@ -47,9 +48,20 @@ class Topic(MessageQueue):
 
     kind_label = "topic"
     full_default = "drop_oldest"
+    keeps_persistent = False
+    can_page = False
 
-    def __init__(self, name: str, policy: QueuePolicy, environment: QueueEnvironment, *, priority: int = 4) -> None:
-        super().__init__(name, policy, environment, priority=priority)
+    def __init__(
+        self,
+        name: str,
+        policy: QueuePolicy,
+        environment: QueueEnvironment,
+        *,
+        priority: int = 4,
+        destination: str | None = None,
+        lasting: bool = True,
+    ) -> None:
+        super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
         self.unheard_count = 0
         """Messages that nobody was there to hear."""
         self._lead_position = 0
@@ -104,7 +116,7 @@ class Topic(MessageQueue):
             self.unheard_count += count
             self.lead.release(count, run.charge_bytes)
             return
-        over_count, over_bytes = self._overhang(count, run.charge_bytes)
+        over_count, over_bytes = self.overhang(count, run.charge_bytes)
         if over_count > 0 or over_bytes > 0:
             self._make_room(over_count, over_bytes)
         self.controller.charge(count, run.charge_bytes, None)

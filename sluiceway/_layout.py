@@ -13,10 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-CORE_PACKAGES: Final = ("flow", "dispatcher", "queues", "protocols")
-"""The core folders that exist; `store` joins them with its first module (the house tests compare this with the
-folders).
-"""
+CORE_PACKAGES: Final = ("flow", "dispatcher", "queues", "store", "protocols")
+"""The core folders (the house tests compare this with the folders)."""
 
 
 def check_layout(root: Path | None = None) -> None:

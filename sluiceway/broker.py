@@ -35,15 +35,20 @@ from protocols.stomp.errors import ProtocolError
 from protocols.stomp.hub import LoginRefusedError
 from protocols.stomp.left_behind import LeftBehind
 from protocols.stomp.limits import StompLimits
+from protocols.stomp.stored import HeadBlocks
 from protocols.streams import ByteStream, MemoryStream, memory_pair
-from queues import DestinationRegistry
+from queues import DestinationRegistry, parse
 from queues.queue import QueueEnvironment
 from sluiceway.config import Config
 from sluiceway.config import Listener as ListenerConfig
+from sluiceway.housing import House, engine_kind, open_house
 from sluiceway.rationing import RationedAnswers
 from sluiceway.report import stat_report
 from sluiceway.tuning import tune_allocator, tune_garbage_collector
 from sluiceway.version import VERSION
+from store.engine import Engine
+from store.storequeue import StoreQueue
+from store.worker import InlineWorker, ThreadWorker, Worker
 
 __all__ = ["Broker", "ListenError", "serve"]
 
@@ -61,10 +66,24 @@ class Broker:
     Time otherwise is trio's, so the whole broker runs on a `MockClock`.
     """
 
-    def __init__(self, config: Config | None = None, *, now_ms: Callable[[], int] = _now_ms) -> None:
+    def __init__(
+        self,
+        config: Config | None = None,
+        *,
+        now_ms: Callable[[], int] = _now_ms,
+        engine: Engine | None = None,
+        serving: bool = False,
+    ) -> None:
+        """`engine`: a store that is open already, in place of the configured one; it is used inline, without threads,
+        and closed at the end. `serving`: this process is all broker, so that `store.engine = "auto"` means LevelDB.
+        """
         self.config = config if config is not None else Config()
         self.server_name = f"sluiceway/{VERSION}"
         self.message_token = secrets.token_hex(4).encode()
+        self.store: StoreQueue | None = None
+        self._engine = engine
+        self._serving = serving
+        self._house: House | None = None
         self.connections: dict[Connection, None] = {}
         self.listeners: list[Listener] = []
         self._now_ms = now_ms
@@ -83,6 +102,7 @@ class Broker:
         self.clock: Callable[[], float] = trio.current_time
         self.manager = FlowManager(self.clock)
         self.left_behind = LeftBehind(config.broker.left_behind_bytes_max, manager=self.manager, clock=self.clock)
+        await self._open_store()
         self.registry = DestinationRegistry(
             QueueEnvironment(
                 manager=self.manager,
@@ -90,6 +110,7 @@ class Broker:
                 clock=self.clock,
                 now_ms=self._now_ms,
                 resume=self.dispatcher.executor(label="resuming sources"),
+                store=self.store,
             ),
             config.policy_for,
             destinations_max=config.broker.destinations_max,
@@ -98,7 +119,12 @@ class Broker:
         self._stat_answers = RationedAnswers(
             lambda: json.dumps(_finite(self.report(with_idle=False)), separators=(",", ":")).encode()
         )
-        bound = await self._bind_all()
+        try:
+            self._restore_destinations()
+            bound = await self._bind_all()
+        except BaseException:
+            self._abandon_store()
+            raise
         self._nursery_manager = trio.open_nursery()
         self._nursery = await self._nursery_manager.__aenter__()
         await self._nursery.start(self.dispatcher.run)
@@ -114,6 +140,63 @@ class Broker:
             self._warn_if_open(settings.label, listener.address)
         log.info("broker ready", name=config.broker.name, version=VERSION, listeners=self.urls)
         return self
+
+    async def _open_store(self) -> None:
+        kind = engine_kind(self.config, serving=self._serving)
+        house = self._house = await open_house(self.config, kind, engine=self._engine)
+        if house is None:
+            return
+        self.message_token = house.token
+        self._next_number = house.recovered.next_number
+        worker: Worker
+        if house.directory is None:
+            worker = InlineWorker(house.engine, self.dispatcher.executor(label="store"))
+        else:
+            worker = ThreadWorker(house.engine, self.dispatcher.submit)
+        self.store = StoreQueue(
+            self.config.store,
+            worker=worker,
+            heads=HeadBlocks(),
+            scheduling=self.dispatcher,
+            at_turn_end=self.dispatcher.at_turn_end,
+            clock=self.clock,
+            manager=self.manager,
+            log=get_logger("sluiceway.store"),
+            housing=house.directory,
+            recovered=house.recovered,
+        )
+        self.store.reserve_numbers(self._next_number)
+
+    def _restore_destinations(self) -> None:
+        """Destinations with messages of an earlier run are there before anybody connects."""
+        if self._house is None:
+            return
+        for name, priority, _topic in list(self._house.recovered.queues):
+            partition = self.registry.get(parse(name)).queue.partition(priority)
+            partition.open_stored()
+
+    def _abandon_store(self) -> None:
+        """Close the files without saying that all is well: the next start takes it for a crash."""
+        if self.store is not None:
+            self.store.worker.close()
+            self.store = None
+        if self._house is not None:
+            self._house.abandon()
+            self._house = None
+
+    async def _close_store(self) -> None:
+        """Write what is left, and what consumers have seen; all queues are idle."""
+        store, house = self.store, self._house
+        if store is None or house is None:
+            return
+        changes = store.last_batch()
+        await trio.to_thread.run_sync(store.worker.close)
+        if changes:
+            await trio.to_thread.run_sync(partial(house.engine.write, changes, sync=True))
+        store.last_batch_is_written()
+        await house.close(self._next_number)
+        store.close()
+        self.store = self._house = None
 
     async def _bind_all(self) -> list[tuple[ListenerConfig, socket.socket]]:
         bound: list[tuple[ListenerConfig, socket.socket]] = []
@@ -172,6 +255,7 @@ class Broker:
             log.warning(
                 "connections cut", count=len(self.connections), after_seconds=self.config.broker.shutdown_seconds
             )
+        await self._close_store()
         self.registry.close()
         self.dispatcher.close()
 
@@ -181,6 +265,7 @@ class Broker:
             listener.abandon()
         for connection in self.connections:
             connection.abandon()
+        self._abandon_store()
 
     # ------------------------------------------------------------------ connections
 
@@ -229,6 +314,8 @@ class Broker:
     def take_numbers(self, count: int) -> int:
         number = self._next_number
         self._next_number = number + count
+        if self.store is not None:
+            self.store.reserve_numbers(number + count)
         return number
 
     def at_turn_end(self, callback: Callable[[], None]) -> None:
@@ -285,7 +372,7 @@ async def serve(config: Config, *, on_ready: Callable[[list[str]], None]) -> Non
     tune_garbage_collector()
     tune_allocator()
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async with Broker(config) as broker:
+        async with Broker(config, serving=True) as broker:
             on_ready(broker.urls)
             async with trio.open_nursery() as nursery:
 

@@ -50,6 +50,7 @@ def stat_report(broker: Broker, *, uptime_seconds: float, with_idle: bool = True
         },
         "destinations": [destination_report(d) for d in broker.registry.destinations.values()],
         "connections": connection_reports(broker.connections, broker.clock()),
+        "store": None if broker.store is None else broker.store.report(),
         "dispatcher": attrs.asdict(broker.dispatcher.statistics()),
     }
 
@@ -68,6 +69,8 @@ def destination_report(destination: Destination) -> dict[str, Any]:
     for name in (
         "depth_count",
         "depth_bytes",
+        "memory_bytes",
+        "outside_count",
         "waiting_count",
         "unsettled_count",
         "overflow_count",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from perf.peers.daemon import LOOPBACK, Daemon, free_port, server_version
@@ -34,6 +35,7 @@ class ActiveMq:
     """One Java process."""
 
     name = "activemq"
+    durable = True
 
     def __init__(self) -> None:
         self._daemon: Daemon | None = None
@@ -76,8 +78,12 @@ class ActiveMq:
         """Its `server` header."""
         return self._version
 
-    def stop(self) -> None:
+    def store_counts(self) -> Mapping[str, float]:
+        """It says nothing over STOMP."""
+        return {}
+
+    def stop(self, patience_seconds: float = 5.0) -> None:
         """Stop it."""
         if self._daemon is not None:
-            self._daemon.stop()
+            self._daemon.stop(patience_seconds)
             self._daemon = None

@@ -3,6 +3,7 @@ too."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,8 @@ from perf.plans import Endpoint
 class Address:
     """It is not started, not pinned and not stopped; it should be on this machine, or the network is measured with
     it."""
+
+    durable = False  # as far as we can tell: it is not ours to restart
 
     def __init__(self, host: str, port: int, pid: int | None) -> None:
         self.name = f"{host}:{port}"
@@ -65,5 +68,9 @@ class Address:
         """Its `server` header."""
         return self._version
 
-    def stop(self) -> None:
+    def store_counts(self) -> Mapping[str, float]:
+        """It is not asked: it may be any broker."""
+        return {}
+
+    def stop(self, patience_seconds: float = 5.0) -> None:
         """Leave it running."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import selectors
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from perf.peers.daemon import LOOPBACK, Daemon, free_port, server_version
@@ -24,6 +25,7 @@ class Ceiling:
     """The relay below as a peer."""
 
     name = "ceiling"
+    durable = False
 
     def __init__(self) -> None:
         self._daemon: Daemon | None = None
@@ -49,10 +51,14 @@ class Ceiling:
         """Its `server` header."""
         return self._version
 
-    def stop(self) -> None:
+    def store_counts(self) -> Mapping[str, float]:
+        """It keeps nothing."""
+        return {}
+
+    def stop(self, patience_seconds: float = 5.0) -> None:
         """Stop it."""
         if self._daemon is not None:
-            self._daemon.stop()
+            self._daemon.stop(patience_seconds)
             self._daemon = None
 
 

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import venv
+from collections.abc import Mapping
 from pathlib import Path
 
 from perf.peers.daemon import LOOPBACK, Daemon, free_port
@@ -34,6 +35,7 @@ class CoilMq:
     """One Python process with a thread for each connection."""
 
     name = "coilmq"
+    durable = False
 
     def __init__(self) -> None:
         self._daemon: Daemon | None = None
@@ -79,10 +81,14 @@ class CoilMq:
         """The version that was installed: its CONNECTED frame says none."""
         return _PACKAGE.replace("coilmq==", "CoilMQ/")
 
-    def stop(self) -> None:
+    def store_counts(self) -> Mapping[str, float]:
+        """It keeps everything in memory."""
+        return {}
+
+    def stop(self, patience_seconds: float = 5.0) -> None:
         """Stop it."""
         if self._daemon is not None:
-            self._daemon.stop()
+            self._daemon.stop(patience_seconds)
             self._daemon = None
 
 

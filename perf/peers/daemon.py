@@ -14,8 +14,9 @@ from perf.plans import Endpoint
 from perf.processes import ProcessTree, on_cores
 
 LOOPBACK = "127.0.0.1"
-_START_SECONDS = 60.0
-_STOP_SECONDS = 5.0
+_START_SECONDS = 180.0
+"""Long, since it may start on a backlog; one that ends at its start is noticed at once."""
+_POLL_SECONDS = 0.02
 _LOG_TAIL_BYTES = 1500
 
 
@@ -40,7 +41,7 @@ class Daemon:
         self.name = name
         self.log = folder / f"{name}.out"
         try:
-            with self.log.open("wb") as log, on_cores(cores):
+            with self.log.open("ab") as log, on_cores(cores):
                 self._process = subprocess.Popen(
                     list(command),
                     stdin=subprocess.DEVNULL,
@@ -75,7 +76,7 @@ class Daemon:
                 link = Link(endpoint, 5.0)
             except (OSError, BrokerFaultError) as error:
                 trouble = str(error)
-                time.sleep(0.1)
+                time.sleep(_POLL_SECONDS)
                 continue
             link.close()
             return link.greeting
@@ -89,10 +90,10 @@ class Daemon:
         text = self.log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()
         return f"its output ends with:\n{text}" if text else "it printed nothing"
 
-    def stop(self) -> None:
+    def stop(self, patience_seconds: float = 5.0) -> None:
         """End it and its children, asking first."""
         if self._process.poll() is None:
-            ProcessTree([self.pid]).end(_STOP_SECONDS)
+            ProcessTree([self.pid]).end(patience_seconds)
         self._process.wait()
 
 

@@ -3,6 +3,7 @@ stop it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +18,8 @@ class Peer(Protocol):
     """A broker under test. `install` and `start` block; `stop` may be called at any time and more than once."""
 
     name: str
+    durable: bool
+    """Whether `start` in the same folder finds what was persistent again."""
 
     def install(self) -> None:
         """Make sure that the software is on this machine, installing it where it is missing.
@@ -26,7 +29,8 @@ class Peer(Protocol):
         """
 
     def start(self, folder: Path, cores: frozenset[int] | None = None) -> Endpoint:
-        """Start with all its data, logs and configuration in `folder` (empty), and return when it accepts connections.
+        """Start with all its data, logs and configuration in `folder` (empty, or one that it
+        ran in before), and return when it accepts connections.
 
         Raises:
             PeerError: it ended or did not listen in time; the message carries the end of its log.
@@ -38,5 +42,10 @@ class Peer(Protocol):
     def version(self) -> str:
         """What it calls itself, read when it was started."""
 
-    def stop(self) -> None:
-        """End all its processes. The folder is the caller's to remove."""
+    def store_counts(self) -> Mapping[str, float]:
+        """What it says that its store has done since it was started: of `written_count`, `cancelled_count`,
+        `syncs_count` and `written_bytes` those that it has; empty where it says nothing. It must be running."""
+
+    def stop(self, patience_seconds: float = 5.0) -> None:
+        """End all its processes, in good order if that takes no longer than the patience. The folder is the caller's to
+        remove."""

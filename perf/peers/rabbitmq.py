@@ -9,6 +9,7 @@ these are not.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from perf.peers.daemon import LOOPBACK, Daemon, free_port, server_version
@@ -27,6 +28,7 @@ class RabbitMq:
     """Two processes: the Erlang port mapper, which every node wants, and the node."""
 
     name = "rabbitmq"
+    durable = True
 
     def __init__(self) -> None:
         self._mapper: Daemon | None = None
@@ -49,7 +51,8 @@ class RabbitMq:
             "HOME": str(folder),  # the node's secret cookie is made there
             "ERL_EPMD_PORT": str(mapper_port),
             "ERL_EPMD_ADDRESS": LOOPBACK,
-            "RABBITMQ_NODENAME": f"perf{endpoint.port}@localhost",
+            # The folder of the data is named after it, so it must not change; the port mapper keeps it to this node.
+            "RABBITMQ_NODENAME": "perf@localhost",
             "RABBITMQ_DIST_PORT": str(node_port),
             "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
             "RABBITMQ_CONF_ENV_FILE": str(folder / "environment.conf"),
@@ -77,9 +80,13 @@ class RabbitMq:
         """Its `server` header."""
         return self._version
 
-    def stop(self) -> None:
+    def store_counts(self) -> Mapping[str, float]:
+        """It says nothing over STOMP."""
+        return {}
+
+    def stop(self, patience_seconds: float = 5.0) -> None:
         """Stop the node and its port mapper."""
         for daemon in (self._node, self._mapper):
             if daemon is not None:
-                daemon.stop()
+                daemon.stop(patience_seconds)
         self._node = self._mapper = None

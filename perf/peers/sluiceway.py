@@ -1,24 +1,32 @@
-"""Sluiceway, started as anybody would start it, with its defaults."""
+"""Sluiceway, started as anybody would start it, with its defaults; a scenario may bring settings for what is off by
+default (`SETTINGS_FILE`)."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+from perf.links import Link
 from perf.peers.daemon import LOOPBACK, Daemon, free_port, server_version
 from perf.plans import Endpoint
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
+SETTINGS_FILE = "sluiceway.toml"
+"""In the folder of a run, where whoever starts it may have put it."""
 
 
 class Sluiceway:
     """`python -m sluiceway serve` from this checkout, by the interpreter that runs this."""
 
     name = "sluiceway"
+    durable = True
 
     def __init__(self) -> None:
         self._daemon: Daemon | None = None
+        self._endpoint: Endpoint | None = None
         self._version = "not started"
 
     def install(self) -> None:
@@ -31,9 +39,12 @@ class Sluiceway:
             sys.executable, "-m", "sluiceway", "serve",
             "--listen", f"{endpoint.host}:{endpoint.port}", "--data", str(folder / "data"),
         ]  # fmt: skip
+        if (folder / SETTINGS_FILE).exists():
+            command += ["--config", str(folder / SETTINGS_FILE)]
         environment = {**_environment(), "PYTHONPATH": str(_CHECKOUT)}
         self._daemon = Daemon(self.name, command, folder=folder, environment=environment, cores=cores)
         self._version = server_version(self._daemon.await_connected(endpoint))
+        self._endpoint = endpoint
         return endpoint
 
     def pids(self) -> list[int]:
@@ -44,11 +55,25 @@ class Sluiceway:
         """Its `server` header."""
         return self._version
 
-    def stop(self) -> None:
+    def store_counts(self) -> Mapping[str, float]:
+        """The numbers of `store` in its report, as any client gets it."""
+        assert self._endpoint is not None
+        link = Link(self._endpoint)
+        try:
+            link.subscribe("/temp-queue/stat", "stat", "auto", 1)
+            link.sock.sendall(b"SEND\ndestination:/sluiceway/stat\nreply-to:/temp-queue/stat\n\n\0")
+            _, _, body = link.expect(b"MESSAGE").partition(b"\n\n")
+        finally:
+            link.close()
+        store = json.loads(body).get("store") or {}
+        return {name: value for name, value in store.items() if isinstance(value, int | float)}
+
+    def stop(self, patience_seconds: float = 5.0) -> None:
         """Stop it."""
         if self._daemon is not None:
-            self._daemon.stop()
+            self._daemon.stop(patience_seconds)
             self._daemon = None
+        self._endpoint = None
 
 
 def _environment() -> dict[str, str]:

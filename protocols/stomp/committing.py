@@ -173,10 +173,14 @@ class Committer:
                     must_wait = must_wait or not self._sender.publish(lane, messages, size_bytes, None)
                     if must_wait:
                         self._sender.lanes.park(lane, messages, size_bytes, None, before=barrier)
+            shelves = commit.shelves()
+            if self._hub.store is not None:
+                self._hub.store.bind(shelves)
         finally:
             if barrier is not None:
                 commit.barrier = None
                 self._sender.lanes.let_go(barrier)
                 self._wake()
-        self._replies.receipt(commit.receipt_id)
+        if commit.receipt_id is not None:
+            self._replies.receipt_after(commit.receipt_id, shelves)
         self._subscriptions.forget_settled()

@@ -18,18 +18,20 @@ of the queue, which charges for it, and of the outbound buffer, which charges fo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import attrs
 
 from flow import Flow, FlowController, FlowResource, WindowLimiter
-from protocols.outbound import Outbound
+from protocols.outbound import Mark, Outbound
 from protocols.stomp.encoder import message_prefix
 from protocols.stomp.escaping import Version
 from protocols.stomp.head import SendHead
 from protocols.stomp.hub import Hub
 from protocols.stomp.ledger import Ledger, Portion
 from queues import Attachment, Message, MessageQueue, Slice, Subscription, Topic, WildcardConsumer
+from queues.large import LargeMessage
 
 ACK_AUTO: Final = "auto"
 ACK_CLIENT: Final = "client"
@@ -81,6 +83,9 @@ class StompSubscription(FlowResource):
         self.last_settled_seconds = hub.clock()
         self.attachments: list[Attachment | WildcardConsumer] = []
         self.unsubscribed = False
+        self._bodies = hub.bodies
+        self._meets_large = False
+        """The last that was delivered had a large body: the next may have one, too."""
         self._hub = hub
         self._outbound = outbound
         self._version = version
@@ -124,13 +129,16 @@ class StompSubscription(FlowResource):
         room_bytes = outbound.room_bytes()
         window = self.window
         if window is None:
-            return 1 << 30, room_bytes
+            return 1 if self._meets_large else 1 << 30, room_bytes
         limiter = window.limiter
         assert isinstance(limiter, WindowLimiter)
         beyond = window.may_exceed(subscription.source)
         if limiter.exhausted if beyond else limiter.throttled:
             return 0, 0
-        return limiter.room_count(beyond=beyond), min(room_bytes, limiter.room_bytes(beyond=beyond))
+        room_count = limiter.room_count(beyond=beyond)
+        return min(1, room_count) if self._meets_large else room_count, min(
+            room_bytes, limiter.room_bytes(beyond=beyond)
+        )
 
     def wait(self, subscription: Subscription) -> None:
         outbound = self._outbound.controller
@@ -141,6 +149,8 @@ class StompSubscription(FlowResource):
 
     def deliver(self, subscription: Subscription, part: Slice, *, dropped_count: int) -> None:
         outbound = self._outbound
+        if self._bodies is not None and self._bodies.references_count:
+            part = self._up_to_large(subscription, part)
         count = len(part.messages)
         self._totals.messages_out_count += count
         ledger, window = self.ledger, self.window
@@ -154,19 +164,46 @@ class StompSubscription(FlowResource):
                 if taken:
                     subscription.settle(sequences, wire_bytes)
                 else:
-                    subscription.give_back(sequences, attempted=outbound.taken_bytes > start_bytes)
+                    subscription.give_back(sequences, attempted=outbound.was_attempted(start_bytes))
 
-            outbound.send_messages(parts, sum(map(len, parts)), subscription.source, settle)
+            self._write(part.messages[-1], parts, subscription, settle)
             return
         first = ledger.add(subscription, part)
         parts = self._render(part, first, dropped_count)
         window.charge(count, part.wire_bytes, subscription.source)
+        start_bytes = outbound.appended_bytes
 
         def handed_over(taken: bool) -> None:
-            if taken:
+            if taken or outbound.has_failed_at(start_bytes):
                 ledger.flushed_ordinal = first + count
 
-        outbound.send_messages(parts, sum(map(len, parts)), subscription.source, handed_over)
+        self._write(part.messages[-1], parts, subscription, handed_over)
+
+    def _write(self, last: Message, parts: list[bytes], subscription: Subscription, mark: Mark) -> None:
+        """`parts` are the frames of a slice that ends with `last`; of one with a large body they lack just that."""
+        if last.large is None:
+            self._outbound.send_messages(parts, sum(map(len, parts)), subscription.source, mark)
+            return
+        assert isinstance(last, LargeMessage), "others have their body with them"
+        assert self._bodies is not None, "where else should it come from"
+        pull = partial(self._bodies.read, last.body)
+        self._outbound.send_streamed(parts, pull, last.body.length_bytes, b"\0", subscription.source, mark)
+
+    def _up_to_large(self, subscription: Subscription, part: Slice) -> Slice:
+        """What of this goes out together: what comes before the first large body, or that one alone. The rest goes
+        back: its wires are short, but it would wait here for a long time, while others could have it.
+        """
+        messages = part.messages
+        larges = [place for place, message in enumerate(messages) if message.large is not None]
+        self._meets_large = bool(larges)
+        if not larges:
+            return part
+        count = larges[0] or 1
+        if count == len(messages):
+            return part
+        subscription.give_back(part.sequences[count:], attempted=False)
+        wire_bytes = sum([len(message.wire) for message in messages[:count]])
+        return Slice(messages[:count], part.sequences[:count], wire_bytes, part.attempts, returned=part.returned)
 
     def cancelled(self, subscription: Subscription, reason: str) -> None:
         """The queue was deleted: what came from it is done, which gives its credit back. Late ACKs are no mistake."""
@@ -290,8 +327,8 @@ class StompSubscription(FlowResource):
         attempts = part.attempts
         for ordinal, (sequence, message) in enumerate(zip(part.sequences, part.messages, strict=True), first_ordinal):
             parts.append(self._own_lines(ordinal, message))
-            if attempts and (attempts_count := attempts.get(sequence, 0)):
-                parts.append(b"redelivered:true\ndelivery-count:%d\n" % (attempts_count + 1))
+            if attempts and sequence in attempts:
+                parts.append(b"redelivered:true\ndelivery-count:%d\n" % (attempts[sequence] + 1))
             if dropped_count:
                 parts.append(b"dropped-count:%d\n" % dropped_count)
                 dropped_count = 0

@@ -1,8 +1,8 @@
 """What the machine tells its owner: events, one per *batch* of frames wherever clients send batches.
 
 A `SendRun` is any number of consecutive SENDs with the same head, an `AckRun` any number of consecutive plain ACKs
-(or NACKs). All other frames are rare and come one by one as `Frame`. A heart-beat is no event: the transport counts
-any inbound byte as life (b25).
+(or NACKs). A SEND with a large body is not collected: it comes as start, pieces and end. All other frames are rare and
+come one by one as `Frame`. A heart-beat is no event: the transport counts any inbound byte as life (b25).
 
 Deliberately not here: frames in wire form (`parser`, `encoder`) and what a head means (`head`).
 """
@@ -39,6 +39,31 @@ class SendRun:
     wires: list[bytes]
     size_bytes: int
     receipts: list[str] | None = None
+
+
+@attrs.define(slots=True)
+class LargeSendStart:
+    """The head of a SEND whose body is too large to be collected: its body follows in pieces, then `LargeSendEnd`, or
+    a `Fault`.
+
+    Nothing but `LargeSendPiece` comes between. Whether a SEND comes so depends on the length of its body alone, not on
+    how it was cut. `receipt` as in `SendRun`. The length is ``head.content_length``, -1 if it is not known yet.
+    """
+
+    head: SendHead
+    receipt: str | None = None
+
+
+@attrs.define(slots=True)
+class LargeSendPiece:
+    """The next bytes of that body, at least one. How many is a matter of chunking."""
+
+    data: bytes
+
+
+@attrs.define(slots=True)
+class LargeSendEnd:
+    """The body is complete, and its NUL was there."""
 
 
 @attrs.define(slots=True)
@@ -81,4 +106,4 @@ class Fault:
     error: ProtocolError
 
 
-Event = Frame | SendRun | AckRun | Connect | Fault
+Event = Frame | SendRun | LargeSendStart | LargeSendPiece | LargeSendEnd | AckRun | Connect | Fault

@@ -7,8 +7,10 @@ from typing import Protocol
 
 from flow import FlowManager
 from protocols.stomp.left_behind import LeftBehind
+from protocols.stomp.staging import Bodies
 from queues import DestinationRegistry
 from queues.queue import Scheduling
+from queues.storage import Store
 
 
 class LoginRefusedError(Exception):
@@ -22,6 +24,14 @@ class Hub(Protocol):
     def manager(self) -> FlowManager: ...
     @property
     def registry(self) -> DestinationRegistry: ...
+    @property
+    def store(self) -> Store | None:
+        """Where persistent messages go; None: nothing outlives the broker."""
+
+    @property
+    def bodies(self) -> Bodies | None:
+        """Where large bodies go; None: every body is held in memory."""
+
     @property
     def left_behind(self) -> LeftBehind: ...
     @property

@@ -14,6 +14,7 @@ from attrs import validators
 
 _KIB = 1024
 _MIB = 1024 * 1024
+_GIB = 1024 * 1024 * 1024
 
 
 def _limit(default: Any, unit: str, doc: str, *, least: float = 1) -> Any:
@@ -45,8 +46,23 @@ class StompLimits:
     body_bytes_max: int = _limit(
         128 * _MIB,
         "bytes",
-        "Body of one SEND. A body is held whole in memory, so this times the number of connections is what peers"
-        " may claim.",
+        "Body of one SEND that is held whole in memory, so this times the number of connections is what peers may"
+        " claim. A larger one goes to a file where large bodies are staged (see `large_body_bytes`), and is refused"
+        " elsewhere.",
+    )
+    large_body_bytes: int = _limit(
+        _MIB,
+        "bytes",
+        "A body larger than this (or than `body_bytes_max`) is written to a file while it arrives, and handed out from"
+        " there piece by piece: it never sits in memory as a whole. 0: never, every body is held in memory. Lower"
+        " saves memory, higher saves the way over the disk.",
+        least=0,
+    )
+    large_body_bytes_max: int = _limit(
+        4 * _GIB,
+        "bytes",
+        "Body of one SEND that goes to a file. Bounds what a single message may take of the disk, and for how long it"
+        " keeps others waiting behind it in one consumer's connection.",
     )
     connect_frame_bytes_max: int = _limit(
         16 * _KIB,

@@ -73,10 +73,10 @@ def parse_heart_beat(value: str | None) -> tuple[int, int]:
 class _Machine(abc.ABC):
     """What both sides share: a parser, a state, a version, and how a fault ends it all."""
 
-    def __init__(self, limits: StompLimits, role: Role, state: State) -> None:
+    def __init__(self, limits: StompLimits, role: Role, state: State, *, stages: bool = False) -> None:
         self._limits = limits
         self._role: Role = role
-        self._parser = Parser(limits, role=role)
+        self._parser = Parser(limits, role=role, stages=stages)
         self._state = state
         self._version: Version | None = None
         #: How often something must arrive, in milliseconds; 0 if nobody promised anything. Grace is up to the owner.
@@ -143,9 +143,11 @@ class ServerMachine(_Machine):
         *,
         server_name: str = "sluiceway/0.1",
         versions: Iterable[Version] = SUPPORTED_VERSIONS,
+        stages: bool = False,
     ) -> None:
-        """`server_name` is ``name/version`` (b18), `versions` what this listener speaks."""
-        super().__init__(limits, "server", State.GREETING)
+        """`server_name` is ``name/version`` (b18), `versions` what this listener speaks; `stages`: the owner takes
+        large bodies in pieces (`LargeSendStart`)."""
+        super().__init__(limits, "server", State.GREETING, stages=stages)
         self._server_name = server_name
         offered = frozenset(versions)
         self._versions = tuple(version for version in SUPPORTED_VERSIONS if version in offered)

@@ -10,13 +10,15 @@ How it works. `feed` walks an offset over one buffer. Three ideas make it cheap:
   a blank line (`HEAD`), a number of bytes (`COUNT`) or a NUL (`NUL`). Only *new* bytes are looked at until it is
   there; then the pile is joined once. For the body of a SEND the pile is already the wire, so the bytes behind it are
   never copied.
+* **Large bodies.** Where they are staged, the body of a SEND beyond large_body_bytes is never collected: it is passed
+  on in pieces (`LARGE`). One without content-length is collected up to that many bytes, since it may end before.
 
 The parser holds at a CONNECT until `expect` tells it the version (see `transitions`), and ends at a DISCONNECT.
 
-Invariants. The same bytes give the same frames and the same fault whatever the chunking (only the borders of runs
-differ): a fault is decided by positions in the stream, never by what happened to be in the buffer. At most one frame
-is held, of at most header_block_bytes_max + body_bytes_max bytes (connect_frame_bytes_max before CONNECTED). After a
-fault nothing is read any more.
+Invariants. The same bytes give the same frames and the same fault whatever the chunking (only the borders of runs and
+the cuts of large bodies differ): a fault is decided by positions in the stream, never by what happened to be in the
+buffer. At most one frame is held, of at most header_block_bytes_max + body_bytes_max bytes (connect_frame_bytes_max
+before CONNECTED). After a fault nothing is read any more.
 
 Lenient on purpose: CR LF line ends in every version (telnet), also mixed with LF; a colon in a value (split at the
 first); blanks around numbers. Strict on purpose: undefined escapes (b11), UTF-8, NUL among headers, the NUL behind a
@@ -32,12 +34,14 @@ import enum
 import re
 from typing import Final
 
+from protocols.stomp import faults
 from protocols.stomp.acks import add_plain_ack, take_ack_run
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.escaping import Version
-from protocols.stomp.frames import Event, Fault, Frame, SendRun
+from protocols.stomp.frames import Event, Fault, Frame, LargeSendStart, SendRun
 from protocols.stomp.head import SendHead, parse_headers, salvage_headers, whole_number
 from protocols.stomp.headcache import Entry, HeadCache, cut_length
+from protocols.stomp.largebody import LargeBody
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.pile import Pile
 from protocols.stomp.transitions import NEVER_ESCAPED, WITH_BODY, Role, State, Then, arrivals, refusal
@@ -63,6 +67,7 @@ class _Wait(enum.Enum):
     HEAD = enum.auto()
     COUNT = enum.auto()
     NUL = enum.auto()
+    LARGE = enum.auto()
 
 
 class Parser:
@@ -78,6 +83,8 @@ class Parser:
         "_head_bytes_max",
         "_heads",
         "_held",
+        "_inline_bytes_max",
+        "_large",
         "_legal",
         "_limits",
         "_open_head",
@@ -87,7 +94,9 @@ class Parser:
         "_receipt_bytes_max",
         "_role",
         "_safe_head_bytes_max",
+        "_send_bytes_max",
         "_sends",
+        "_stages",
         "_state",
         "_tail",
         "_target_bytes",
@@ -95,8 +104,11 @@ class Parser:
         "_wait",
     )
 
-    def __init__(self, limits: StompLimits, *, role: Role = "server") -> None:
+    def __init__(self, limits: StompLimits, *, role: Role = "server", stages: bool = False) -> None:
+        """`stages`: large bodies come in pieces, as large_body_bytes says."""
         self._limits = limits
+        self._stages = stages and limits.large_body_bytes > 0
+        self._large: LargeBody | None = None
         self._receipt_bytes_max = min(_FAST_RECEIPT_BYTES_MAX, limits.header_line_bytes_max - len("receipt:"))
         self._role: Role = role
         self._pile = Pile()
@@ -127,6 +139,11 @@ class Parser:
         #: Heads up to this size can't exceed any limit by a longer number in them.
         self._safe_head_bytes_max = min(self._head_bytes_max, limits.header_line_bytes_max)
         self._frame_bytes_max = limits.body_bytes_max if version is not None else greeting_max
+        #: The largest body of a SEND, and the largest that is collected.
+        self._send_bytes_max = self._inline_bytes_max = self._frame_bytes_max
+        if self._stages:
+            self._send_bytes_max = limits.large_body_bytes_max
+            self._inline_bytes_max = min(limits.large_body_bytes, self._frame_bytes_max, self._send_bytes_max)
 
     def park(self) -> None:
         """Read nothing any more; drop what is held."""
@@ -134,6 +151,7 @@ class Parser:
         self._pile.clear()
         self._heads.clear()
         self._open_head = None
+        self._large = None
 
     @property
     def held(self) -> bool:
@@ -182,11 +200,17 @@ class Parser:
             if len(data) < missing:
                 pile.add(data)
                 return
+        elif wait is _Wait.LARGE:
+            pos = self._pass_on(data, 0, events)
+            if 0 <= pos < len(data):
+                self._parse(data, pos, events)
+            return
         else:
             missing = data.find(b"\0") + 1
             if pile.size_bytes + (missing or len(data) + 1) > self._target_bytes:
                 if self._open_head is not None:
-                    raise self._fault_in_send(self._send_too_large(), self._open_head, self._open_receipt)
+                    self._turn_large(data, events)
+                    return
                 missing = len(data)  # The walk sees it again, and refuses it.
             elif not missing:
                 pile.add(data)
@@ -241,14 +265,14 @@ class Parser:
         self._pile.add(buf[pos:] if pos else buf)
         if length < 0:
             self._wait = _Wait.NUL
-            self._target_bytes = body_start - pos + self._frame_bytes_max + 1
+            self._target_bytes = body_start - pos + self._inline_bytes_max + 1
         else:
             self._wait = _Wait.COUNT
             self._target_bytes = body_start - pos + length + 1
 
     def _add_one(self, head: SendHead, wire: bytes, receipt: str | None, events: list[Event]) -> None:
         if wire[-1]:
-            raise self._fault_in_send(_missing_nul("SEND", head.content_length), head, receipt)
+            raise self._fault_in_send(faults.missing_nul("SEND", head.content_length), head, receipt)
         events.append(SendRun(head, [wire], len(wire), None if receipt is None else [receipt]))
 
     # -- the walk ----------------------------------------------------------------------------------------------------
@@ -271,11 +295,7 @@ class Parser:
                     pos = end
                     continue
             if first == _TLS_HANDSHAKE and version is None:
-                raise ProtocolError(
-                    "tls-handshake",
-                    "this is a STOMP port without TLS",
-                    "The first byte is that of a TLS handshake. Connect without TLS, or to the TLS port of the broker.",
-                )
+                raise faults.tls_handshake()
             if blank < pos:
                 blank = buf.find(b"\n\n", pos)
                 if blank < 0:
@@ -319,23 +339,14 @@ class Parser:
             return
         limit = self._head_bytes_max
         if nul >= 0 and (not too_long or nul < limit) and (not endless or nul < COMMAND_LINE_BYTES_MAX):
-            error = ProtocolError(
-                "nul-in-headers",
-                "a NUL where headers were expected",
-                "A blank line must end the headers, even of a frame without a body;"
-                " a body that holds NUL needs a content-length.",
-            )
+            error = faults.nul_in_headers()
             self._identify(error, raw[:nul])
         elif endless and limit > COMMAND_LINE_BYTES_MAX:
             error = refusal(self._role, self._state, self._version, _text(raw[:COMMAND_LINE_BYTES_MAX]))
             self._identify(error, raw[:COMMAND_LINE_BYTES_MAX])
         else:
-            error = ProtocolError(
-                "header-block-too-large",
-                f"headers of more than {limit} bytes",
-                "Put the data into the body, or raise the limit of the listener"
-                f" ({'header_block_bytes_max' if self._version is not None else 'connect_frame_bytes_max'}).",
-            )
+            name = "header_block_bytes_max" if self._version is not None else "connect_frame_bytes_max"
+            error = faults.head_too_large(limit, name)
             self._identify(error, raw[:limit])
         raise error
 
@@ -348,11 +359,7 @@ class Parser:
         return error
 
     def _send_too_large(self) -> ProtocolError:
-        return ProtocolError(
-            "body-too-large",
-            f"SEND with a body of more than {self._frame_bytes_max} bytes",
-            "Split the message, or raise body_bytes_max of the listener.",
-        )
+        return faults.send_too_large(self._send_bytes_max, "large_body_bytes_max" if self._stages else "body_bytes_max")
 
     # -- SEND --------------------------------------------------------------------------------------------------------
 
@@ -369,7 +376,10 @@ class Parser:
                 cached, receipt = self._new_head(before, raw, raw)
                 if receipt is not None:
                     return self._take_one(buf, pos, body_start, cached[0], receipt, events)
-            if cached[0].content_length >= 0:
+            length = cached[0].content_length
+            if length > self._inline_bytes_max:
+                return self._take_large(buf, body_start, cached[0], None, events)
+            if length >= 0:
                 return self._take_counted(buf, pos, before, cached[0], cached[1], events)
             return self._take_uncounted(buf, pos, before, cached[0], cached[1], events)
         value_at = found + 9
@@ -388,7 +398,7 @@ class Parser:
                 cached, other = self._new_head(key, buf[pos:found] + buf[value_end:head_end], buf[pos:head_end])
                 if other is not None:  # A second receipt line, or one with blanks around its name.
                     cached = None
-            if cached is not None:
+            if cached is not None and cached[0].content_length <= self._inline_bytes_max:
                 return self._take_receipted(buf, pos, before, behind, cached[0], events)
         raw = buf[pos:head_end]
         head, receipt = self._uncached_head(raw, raw)
@@ -397,7 +407,7 @@ class Parser:
     def _new_head(self, key: bytes, raw: bytes, seen: bytes) -> tuple[Entry, str | None]:
         """Make a head and keep it under `key`, unless it holds a receipt, which is returned beside it."""
         lengthless, length = cut_length(key)
-        if lengthless and length <= self._frame_bytes_max and len(seen) <= self._safe_head_bytes_max:
+        if lengthless and length <= self._send_bytes_max and len(seen) <= self._safe_head_bytes_max:
             entry = self._heads.derive(key, lengthless, length)
             if entry is not None:
                 return entry, None
@@ -412,7 +422,7 @@ class Parser:
         try:
             self._check_raw_head(raw)
             head, receipt = SendHead.parse(raw.partition(b"\n")[2], version, self._limits)
-            if head.content_length > self._frame_bytes_max:
+            if head.content_length > self._send_bytes_max:
                 raise self._send_too_large()
         except ProtocolError as error:
             self._identify(error, seen)
@@ -451,7 +461,7 @@ class Parser:
             return self._open_send(buf, pos, head_bytes, head, verbatim, None)
         self._add_run(head, wires, verbatim, events)
         if not intact:
-            raise self._fault_in_send(_missing_nul("SEND", head.content_length), head, None)
+            raise self._fault_in_send(faults.missing_nul("SEND", head.content_length), head, None)
         return pos
 
     def _take_uncounted(
@@ -459,14 +469,14 @@ class Parser:
     ) -> int:
         size = len(buf)
         head_bytes = len(before)
-        body_max = self._frame_bytes_max
+        body_max = self._inline_bytes_max
         wires: list[bytes] = []
         cut = 5 if verbatim else head_bytes
         while True:
             end = buf.find(b"\0", pos + head_bytes)
             if (end if end >= 0 else size) - pos - head_bytes > body_max:
                 self._add_run(head, wires, verbatim, events)
-                raise self._fault_in_send(self._send_too_large(), head, None)
+                return self._take_large(buf, pos + head_bytes, head, None, events)
             if end < 0:
                 self._add_run(head, wires, verbatim, events)
                 return self._open_send(buf, pos, head_bytes, head, verbatim, None)
@@ -486,7 +496,7 @@ class Parser:
         """Like the other two, for frames that differ in their receipt only: it stands between `before` and `behind`."""
         size = len(buf)
         length = head.content_length
-        body_max = self._frame_bytes_max
+        body_max = self._inline_bytes_max
         before_bytes = len(before)
         behind_bytes = len(behind)
         # How long a receipt may be in here: its line and the block must stay inside their limits, which only the slow
@@ -498,7 +508,7 @@ class Parser:
         starts: list[int] = []
         find = buf.find
         startswith = buf.startswith
-        unfinished = False
+        unfinished = large = False
         fault: ProtocolError | None = None
         while True:
             value_at = pos + before_bytes
@@ -512,16 +522,16 @@ class Parser:
                 if end >= size:
                     unfinished = True
                 elif buf[end]:
-                    fault = _missing_nul("SEND", length)
+                    fault = faults.missing_nul("SEND", length)
             else:
                 end = find(b"\0", body)
                 if (end if end >= 0 else size) - body > body_max:
-                    fault = self._send_too_large()
+                    large = True
                 elif end < 0:
                     unfinished = True
             starts.append(pos)
             raw_receipts.append(value)
-            if unfinished or fault is not None:
+            if unfinished or large or fault is not None:
                 break
             wires.append(start + buf[body : end + 1])
             pos = end + 1
@@ -535,12 +545,14 @@ class Parser:
             odd = next(i for i, value in enumerate(raw_receipts) if value.translate(None, _PLAIN_OCTETS))
             del wires[odd:], raw_receipts[odd:]
             pos = starts[odd]
-            unfinished, fault = False, None
+            unfinished, large, fault = False, False, None
         receipts = [value.decode() for value in raw_receipts]
         if wires:
             events.append(SendRun(head, wires, sum(map(len, wires)), receipts[: len(wires)]))
         if fault is not None:
             raise self._fault_in_send(fault, head, receipts[-1])
+        if large:
+            return self._take_large(buf, body, head, receipts[-1], events)
         if unfinished:
             return self._open_send(buf, pos, body - pos, head, False, receipts[-1])
         return pos
@@ -550,14 +562,16 @@ class Parser:
     ) -> int:
         """Take one SEND whose head is of no use for others."""
         head_bytes = body_start - pos
+        if head.content_length > self._inline_bytes_max:
+            return self._take_large(buf, body_start, head, receipt, events)
         if head.content_length >= 0:
             end = body_start + head.content_length
             if end >= len(buf):
                 return self._open_send(buf, pos, head_bytes, head, False, receipt)
         else:
             end = buf.find(b"\0", body_start)
-            if (end if end >= 0 else len(buf)) - body_start > self._frame_bytes_max:
-                raise self._fault_in_send(self._send_too_large(), head, receipt)
+            if (end if end >= 0 else len(buf)) - body_start > self._inline_bytes_max:
+                return self._take_large(buf, body_start, head, receipt, events)
             if end < 0:
                 return self._open_send(buf, pos, head_bytes, head, False, receipt)
         self._add_one(head, head.block + b"\n\n" + buf[body_start : end + 1], receipt, events)
@@ -584,6 +598,44 @@ class Parser:
         self._wait_for_body(buf, pos + head_bytes, pos + head_bytes, head.content_length)
         self._target_bytes += head.body_offset
         return -1
+
+    # -- large bodies ------------------------------------------------------------------------------------------------
+
+    def _take_large(self, buf: bytes, body_start: int, head: SendHead, receipt: str | None, events: list[Event]) -> int:
+        """Take the SEND whose body is too large to be collected. Returns where the next frame starts, -1 if the body
+        goes on."""
+        if not self._stages or self._inline_bytes_max == self._send_bytes_max:
+            raise self._fault_in_send(self._send_too_large(), head, receipt)
+        events.append(LargeSendStart(head, receipt))
+        self._large = LargeBody(head, receipt, self._send_bytes_max)
+        return self._pass_on(buf, body_start, events)
+
+    def _pass_on(self, buf: bytes, pos: int, events: list[Event]) -> int:
+        large = self._large
+        assert large is not None
+        try:
+            pos = large.take(buf, pos, events)
+        except ProtocolError as error:
+            self._fault_in_send(error, large.head, large.receipt)
+            raise
+        if pos < 0:
+            self._wait = _Wait.LARGE
+        else:
+            self._wait = _Wait.NOTHING
+            self._large = None
+        return pos
+
+    def _turn_large(self, data: bytes, events: list[Event]) -> None:
+        """A body without content-length has become too large to be collected further."""
+        head, receipt = self._open_head, self._open_receipt
+        assert head is not None
+        if not self._stages:
+            raise self._fault_in_send(self._send_too_large(), head, receipt)
+        whole = self._pile.take(data)
+        self._open_head = None
+        pos = self._take_large(whole, head.body_offset, head, receipt, events)
+        if 0 <= pos < len(whole):
+            self._parse(whole, pos, events)
 
     # -- everything else ---------------------------------------------------------------------------------------------
 
@@ -614,18 +666,14 @@ class Parser:
             end = buf.find(b"\0", body_start)
             too_large = (end if end >= 0 else len(buf)) - body_start > body_max
         if too_large:
-            raise ProtocolError(
-                "body-too-large",
-                f"{command} with a body of more than {body_max} bytes",
-                "Only SEND may carry a body, and only up to body_bytes_max of the listener.",
-            )
+            raise faults.body_too_large(command, body_max)
         if end < 0 or end >= len(buf):
             self._wait_for_body(buf, pos, body_start, length)
             if length < 0:
                 self._target_bytes = body_start - pos + body_max + 1
             return -1
         if buf[end]:
-            raise _missing_nul(command, length)
+            raise faults.missing_nul(command, length)
         body = buf[body_start:end]
         is_bare_ack = command in ("ACK", "NACK") and not body
         if is_bare_ack and version is not None and add_plain_ack(headers, version, command == "NACK", events):
@@ -642,14 +690,6 @@ def _skip_eols(buf: bytes, pos: int) -> int:
     match = _EOLS.match(buf, pos)
     assert match is not None  # It matches nothing, too.
     return match.end()
-
-
-def _missing_nul(command: str, length: int) -> ProtocolError:
-    return ProtocolError(
-        "missing-nul",
-        f"{command} with content-length {length}: no NUL behind the body",
-        "content-length counts octets, not characters; it must be the exact length of the body, and a NUL must follow.",
-    )
 
 
 def _text(raw: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Bytes that arrived in pieces and are joined once: what keeps a large body linear, however small its pieces.
+"""Bytes that arrived in pieces and are joined once: what keeps a body linear, however small its pieces.
 
 Invariant: every byte is copied at most twice before `take` (once into a group, once into the whole), and what is held
 costs at most a few bytes more than the bytes themselves once a group is full.

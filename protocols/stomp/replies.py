@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from protocols.outbound import Outbound
 from protocols.stomp.encoder import receipt, receipts
 from protocols.stomp.escaping import Version
+from queues.storage import Shelf
 
-MEMORY_DURABILITY: Final = (("durability", "memory"),)
+MEMORY: Final = "memory"
 """What the RECEIPT of a SEND promises: the broker has it, a restart would lose it."""
+DISK: Final = "disk"
+"""It is on the disk, synced."""
+CONSUMED: Final = "consumed"
+"""It was settled before it had to be written."""
+
+DURABILITY: Final = {how: (("durability", how),) for how in (MEMORY, DISK, CONSUMED)}
 
 
 class Owed:
-    """Receipts of SENDs that go to several queues, or must wait: due when the last leg is done."""
+    """Receipts that are due when several things are done: a SEND to several queues, one that must wait, or be written
+    first. `durability` is the least of what the legs have.
+    """
 
-    __slots__ = ("legs_count", "receipt_ids")
+    __slots__ = ("durability", "legs_count", "receipt_ids")
 
     def __init__(self, receipt_ids: list[str], legs_count: int) -> None:
         self.receipt_ids = receipt_ids
         self.legs_count = legs_count
+        self.durability = CONSUMED
 
 
 class Replies:
@@ -36,16 +47,35 @@ class Replies:
         if receipt_id is not None:
             self._outbound.send_control(receipt(receipt_id, self.version))
 
-    def receipts(self, receipt_ids: list[str] | None) -> None:
+    def receipt_after(self, receipt_id: str, shelves: Iterable[Shelf]) -> None:
+        """Answer a frame when what it did to these is on disk. None of them: at once."""
+        waiting = list(shelves)
+        if not waiting:
+            self.receipt(receipt_id)
+            return
+        left_count = len(waiting)
+
+        def one_done() -> None:
+            nonlocal left_count
+            left_count -= 1
+            if not left_count:
+                self.receipt(receipt_id)
+
+        for shelf in waiting:
+            shelf.when_settled(one_done)
+
+    def receipts(self, receipt_ids: list[str] | None, durability: str = MEMORY) -> None:
         """Answer SENDs that asked for receipts. After the end of the connection nobody is there to be answered: does
         nothing.
         """
         if receipt_ids:
-            self._outbound.send_control(receipts(receipt_ids, self.version, MEMORY_DURABILITY))
+            self._outbound.send_control(receipts(receipt_ids, self.version, DURABILITY[durability]))
 
-    def leg_done(self, owed: Owed | None) -> None:
-        """One of the queues has taken them, or never will."""
+    def leg_done(self, owed: Owed | None, durability: str = MEMORY) -> None:
+        """One of the queues has taken them, or never will; so safe they are there."""
         if owed is not None:
             owed.legs_count -= 1
+            if durability == MEMORY or (durability == DISK and owed.durability == CONSUMED):
+                owed.durability = durability
             if not owed.legs_count:
-                self.receipts(owed.receipt_ids)
+                self.receipts(owed.receipt_ids, owed.durability)

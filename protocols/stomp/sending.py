@@ -17,6 +17,7 @@ from protocols.stomp.hub import Hub
 from protocols.stomp.lanes import Lane, Lanes, ParkedRun, Route
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.replies import Owed, Replies
+from protocols.stomp.staging import LargeRun
 from protocols.stomp.temporary import TemporaryDestinations
 from queues import (
     Address,
@@ -28,6 +29,7 @@ from queues import (
     QueueFullError,
     parse_composite,
 )
+from queues.large import LargeMessage
 
 ADMIN_PREFIX: Final = "/sluiceway/"
 
@@ -39,6 +41,7 @@ class Sender:
         "_batch",
         "_batch_bytes",
         "_batch_lane",
+        "_batch_persistent",
         "_batch_receipts",
         "_fail",
         "_held_of",
@@ -73,6 +76,7 @@ class Sender:
         self._batch_lane: Lane | None = None
         self._batch: list[Message] = []
         self._batch_bytes = 0
+        self._batch_persistent = False
         self._batch_receipts: list[str] | None = None
 
     def route(self, run: SendRun) -> Route | None:
@@ -92,9 +96,14 @@ class Sender:
             self._send_apart(run)
             return
         receipts = run.receipts
-        if lane is not self._batch_lane or (receipts is None) is not (self._batch_receipts is None):
+        if (
+            lane is not self._batch_lane
+            or (receipts is None) is not (self._batch_receipts is None)
+            or head.persistent is not self._batch_persistent
+        ):
             self.flush()
             self._batch_lane = lane
+            self._batch_persistent = head.persistent
             self._batch_receipts = None if receipts is None else []
         wires = run.wires
         number = self._hub.take_numbers(len(wires))
@@ -102,6 +111,11 @@ class Sender:
         self._batch_bytes += run.size_bytes
         if receipts is not None and self._batch_receipts is not None:
             self._batch_receipts += receipts
+
+    def send_large(self, run: LargeRun) -> None:
+        """Publish one whose body is in a file, or park it. Raises ProtocolError."""
+        self.flush()
+        self._send_apart(run)
 
     def flush(self) -> None:
         """Publish what `send` put off: due before any other frame takes effect, and when all frames of a read have.
@@ -114,9 +128,7 @@ class Sender:
             self._batch = []
             self._batch_bytes = 0
             owed = None if receipts is None else Owed(receipts, 1)
-            if self.publish(lane, messages, size_bytes, owed):
-                self._replies.leg_done(owed)
-            else:
+            if not self._publish_leg(lane, messages, size_bytes, owed):
                 self._check_overfull(messages[0].head.destination, receipts, size_bytes)
                 self.lanes.park(lane, messages, size_bytes, owed)
 
@@ -131,10 +143,8 @@ class Sender:
         owed = None if run.receipts is None else Owed(run.receipts, len(targets))
         for forwarded, lane in targets:
             messages, size_bytes = self.messages(run, forwarded)
-            if lane.must_wait or not self.publish(lane, messages, size_bytes, owed):
+            if lane.must_wait or not self._publish_leg(lane, messages, size_bytes, owed):
                 self.lanes.park(lane, messages, size_bytes, owed)
-            else:
-                self._replies.leg_done(owed)
 
     def messages(self, run: SendRun, forwarded: SendHead) -> tuple[list[Message], int]:
         """The messages of a run as they go to a queue, and the bytes of their wires."""
@@ -144,6 +154,8 @@ class Sender:
             wires = [forwarded.block + wire[start:] for wire in wires]
             size_bytes = sum(map(len, wires))
         number = self._hub.take_numbers(len(wires))
+        if isinstance(run, LargeRun):
+            return [LargeMessage(forwarded, wires[0], number, run.body)], size_bytes
         return [Message(forwarded, wire, n) for n, wire in enumerate(wires, number)], size_bytes
 
     def _check_overfull(self, destination: str, receipt_ids: list[str] | None, more_bytes: int) -> None:
@@ -171,6 +183,20 @@ class Sender:
             f"The connection holds {held_count} unacknowledged messages of these destinations, so it was read on for "
             "ACKs. Acknowledge faster, produce on a connection of its own, or choose another full policy.",
         )
+
+    def _publish_leg(self, lane: Lane, messages: list[Message], size_bytes: int, owed: Owed | None) -> bool:
+        """`publish`, and see to the receipt: at once, or when what must be on disk is there."""
+        queue = lane.queue
+        if owed is None or not (queue.keeps and messages[0].head.persistent):
+            if not self.publish(lane, messages, size_bytes, owed):
+                return False
+            self._replies.leg_done(owed)
+            return True
+        first = queue.elements.next_sequence
+        if not self.publish(lane, messages, size_bytes, owed):
+            return False
+        queue.when_saved(first, lambda how: self._replies.leg_done(owed, how))
+        return True
 
     def publish(self, lane: Lane, messages: list[Message], size_bytes: int, owed: Owed | None) -> bool:
         """Put messages into their queue; False: it has no room now, and will resume the lane. Raises ProtocolError if
@@ -318,8 +344,7 @@ class Sender:
             self._hub.registry.unheard_count += len(parked.messages)
         else:
             try:
-                if not self.publish(lane, parked.messages, parked.size_bytes, parked.owed):
-                    return False
+                return self._publish_leg(lane, parked.messages, parked.size_bytes, parked.owed)
             except ProtocolError as error:
                 self._fail(error)
                 return True

@@ -13,6 +13,8 @@ of the very destinations that it waits for, because then it might wait for itsel
 connection that fills a destination which nobody consumes, and means to subscribe to it itself behind all that, waits
 until somebody else does: there is no end to what would have to be read first.)
 
+A large SEND (staging.py) holds back what came behind it until its body is in a file.
+
 DISCONNECT waits until what was parked before it has gone to its queues, unless the connection holds unacknowledged
 messages: so who sends and leaves is held back like everybody else. After a connection that just ended, what was parked
 still goes to its queues (b50): the session stays on as a drain until its stash is empty, within what the broker has
@@ -21,7 +23,7 @@ room for (`left_behind`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from protocols.outbound import Outbound, Piece
@@ -30,7 +32,17 @@ from protocols.stomp.delivery import SessionTotals
 from protocols.stomp.encoder import HEART_BEAT
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.escaping import Version
-from protocols.stomp.frames import AckRun, Connect, Event, Fault, Frame, SendRun
+from protocols.stomp.frames import (
+    AckRun,
+    Connect,
+    Event,
+    Fault,
+    Frame,
+    LargeSendEnd,
+    LargeSendPiece,
+    LargeSendStart,
+    SendRun,
+)
 from protocols.stomp.heartbeat import HeartBeat
 from protocols.stomp.hub import Hub, LoginRefusedError
 from protocols.stomp.lanes import Lanes
@@ -38,8 +50,9 @@ from protocols.stomp.limits import StompLimits
 from protocols.stomp.machine import ServerMachine
 from protocols.stomp.replies import Replies
 from protocols.stomp.sending import Sender
+from protocols.stomp.staging import LargeRun, LargeSends
 from protocols.stomp.subscribing import Subscriptions
-from protocols.stomp.temporary import TemporaryDestinations
+from protocols.stomp.temporary import TemporaryDestinations, names_temporary
 from protocols.stomp.transactions import Transactions
 from queues.queue import DispatchHandle, TimerHandle
 
@@ -79,7 +92,11 @@ class Session:
         """Messages that were parked when the connection ended, and that there was no room for any more."""
         self._changed = changed
         self._wake_writer = wake_writer
-        self._machine = ServerMachine(limits, server_name=hub.server_name)
+        self._machine = ServerMachine(limits, server_name=hub.server_name, stages=hub.bodies is not None)
+        self._large: LargeSends | None = None
+        """Its large SENDs, if it has ever sent one."""
+        self._held_back: Iterator[Event] | None = None
+        """What came behind a large SEND, in the same read: takes effect when that has."""
         self.outbound = Outbound(
             self.name,
             capacity_bytes=limits.outbound_bytes_max,
@@ -87,6 +104,7 @@ class Session:
             clock=hub.clock,
             write=write,
             request_flush=self._request_flush,
+            stream_failed=self._body_is_unreadable,
         )
         self.lanes = Lanes(
             self.name,
@@ -166,6 +184,8 @@ class Session:
             lanes.waiting_for = ""  # nothing more can come but the end
         elif self.outbound.control_bytes > self.limits.receipts_pending_max * RECEIPT_BYTES:
             lanes.waiting_for = "the client to read its receipts"
+        elif self._held_back is not None or (self._large is not None and self._large.must_wait):
+            lanes.waiting_for = "the disk, for its large message"
         elif lanes.stash_is_full and not self._may_free_what_blocks():
             lanes.waiting_for = "blocked destinations"
         else:
@@ -211,27 +231,49 @@ class Session:
             self._account_unfinished()
             self.lanes.trim()
 
-    def _receive(self, data: bytes) -> None:
-        while True:
-            events = self._machine.receive_data(data)
-            accepted = False
+    @property
+    def holds_back(self) -> bool:
+        """Something that was read waits for `go_on`."""
+        return self._held_back is not None
+
+    def go_on(self) -> None:
+        """What was held back behind a large SEND takes effect, if it may now. Call it before `may_read`."""
+        if self._held_back is not None and not (self._large is not None and self._large.is_committing):
+            held_back, self._held_back = self._held_back, None
             try:
-                for event in events:
-                    if self.ending is not None or self._leaving:
-                        return
-                    accepted = isinstance(event, Connect)
-                    self._take(event)
-                self._sender.flush()
-            except ProtocolError as error:
-                self.fail(error)
-                return
-            if not accepted or self.ending is not None:
-                return
+                self._work_through(held_back)
+            finally:
+                self._account_unfinished()
+                self.lanes.trim()
+
+    def _receive(self, data: bytes) -> None:
+        assert self._held_back is None, "read only while `may_read`"
+        while self._work_through(iter(self._machine.receive_data(data))):
             data = b""  # what was pipelined behind CONNECT can be parsed now
+
+    def _work_through(self, events: Iterator[Event]) -> bool:
+        """Let these take effect, in order. True: a client was let in by the last of them."""
+        accepted = False
+        try:
+            for event in events:
+                if self.ending is not None or self._leaving:
+                    return False
+                accepted = isinstance(event, Connect)
+                self._take(event)
+                if self._large is not None and self._large.is_committing:
+                    self._held_back = events
+                    return False
+            self._sender.flush()
+        except ProtocolError as error:
+            self.fail(error)
+            return False
+        return accepted and self.ending is None
 
     def _account_unfinished(self) -> None:
         """Bytes of a frame that has not come whole are on the flow map, too."""
         unfinished_bytes = self._machine.pending_bytes
+        if self._large is not None:
+            unfinished_bytes += self._large.collected_bytes
         more_bytes = unfinished_bytes - self._unfinished_bytes
         if more_bytes and self.lanes.is_open:
             self._unfinished_bytes = unfinished_bytes
@@ -249,6 +291,8 @@ class Session:
         if not self._was_readable:
             # What was written may be the receipts, or the deliveries to be acknowledged, for which reading was stopped.
             self._changed()
+        elif self.ending is not None:
+            self._changed()  # whoever waits for the last of it to go out
 
     def _request_flush(self) -> None:
         self.hub.at_turn_end(self._flush_at_turn_end)
@@ -273,6 +317,8 @@ class Session:
         self.outbound.end()
         self.failed = peers_fault
         self.ending = f"{error.code}: {error.message}"
+        if self._large is not None:
+            self._large.abort()
         self.subscriptions.detach_all()
         self._changed()
 
@@ -285,6 +331,9 @@ class Session:
         if self.ending is None:
             self.ending = "closed"
         self._machine.park()
+        self._held_back = None
+        if self._large is not None:
+            self._large.close()
         self._account_unfinished()
         if self._connect_timer is not None:
             self._connect_timer.cancel()
@@ -342,6 +391,64 @@ class Session:
             self._connect(event)
         elif isinstance(event, Fault):
             raise event.error
+        else:
+            self._take_large(event)
+
+    # ------------------------------------------------------------------ large bodies
+
+    def _take_large(self, event: LargeSendStart | LargeSendPiece | LargeSendEnd) -> None:
+        if self._large is None:
+            assert self.hub.bodies is not None, "the machine was told so"
+            self._large = LargeSends(
+                self.hub.bodies,
+                self.lanes,
+                arrived=self._large_send_arrived,
+                failed=self.fail,
+                changed=self._large_send_changed,
+                clock=self.hub.clock,
+            )
+        self._large.take(event)
+
+    def _large_send_arrived(self, run: LargeRun) -> None:
+        """The body is in its file. It was complete before the connection ended, if it did, so it counts (b50)."""
+        self.totals.frames_in_count += 1
+        self.totals.messages_in_count += 1
+        head = run.head
+        if self.closed and (head.transaction is not None or names_temporary(head)):
+            self.hub.registry.unheard_count += 1  # the transaction is undone, the destination is deleted
+            return
+        try:
+            if head.transaction is None:
+                self._sender.send_large(run)
+            else:
+                self._committer.send(run)
+        except ProtocolError as error:
+            self.fail(error)
+
+    def _large_send_changed(self) -> None:
+        self._changed()
+        if self.closed:
+            self._context.request_dispatch()
+
+    def _body_is_unreadable(self, _error: Exception, is_begun: bool) -> None:
+        """Of a message for this connection: it goes back. What is wrong is for the log, where the keeper of the files
+        says it.
+        """
+        if is_begun:
+            # In the midst of a frame nothing can be said any more.
+            self.end("the body of a message for it can't be read")
+            self.failed = True
+            self.close()
+        else:
+            self.fail(
+                ProtocolError(
+                    "body-unreadable",
+                    "the body of a large message can't be read",
+                    "It lies on the disk of the broker, whose log says more. The message is back in its queue.",
+                )
+            )
+
+    # ------------------------------------------------------------------ connecting and leaving
 
     def _connect(self, event: Connect) -> None:
         try:
@@ -416,6 +523,8 @@ class Session:
     @property
     def _is_sending(self) -> bool:
         """Something has not gone to its queues yet."""
+        if self._large is not None and self._large.is_committing:
+            return True
         return bool(self.lanes.parked_count) or self._committer.is_waiting
 
     # ------------------------------------------------------------------ what was parked

@@ -13,7 +13,7 @@ Bounds: `subscriptions_max` known ones; `transaction_acks_max` deliveries of eac
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, cast
 
 from protocols.outbound import Outbound
 from protocols.stomp.delivery import ACK_AUTO, ACK_CLIENT, SessionTotals, StompSubscription
@@ -21,12 +21,14 @@ from protocols.stomp.errors import ProtocolError
 from protocols.stomp.frames import AckRun, Frame
 from protocols.stomp.head import whole_number
 from protocols.stomp.hub import Hub
+from protocols.stomp.ledger import Portion
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.replies import Replies
 from protocols.stomp.sending import ADMIN_PREFIX
 from protocols.stomp.temporary import TemporaryDestinations
 from protocols.stomp.transactions import Transactions
 from queues import Address, DestinationLimitError, DestinationNameError, MessageQueue, parse_composite
+from queues.storage import Shelf
 
 _NOT_YET: Final = {
     "selector": "selectors",
@@ -230,17 +232,22 @@ class Subscriptions:
         transaction = headers.get("transaction")
         if transaction is not None:
             self._transactions.get(transaction)
+        touched: list[Portion] = []
         for subscription, ordinals in self._deliveries(tokens):
             if transaction is None:
-                self._settle(subscription, ordinals, nack=frame.command == "NACK")
+                touched += self._settle(subscription, ordinals, nack=frame.command == "NACK")
             else:
                 self._hold(subscription, ordinals, transaction, nack=frame.command == "NACK")
-        self._replies.receipt(headers.get("receipt"))
+        receipt_id = headers.get("receipt")
+        if receipt_id is not None:
+            shelves = {portion.subscription.queue.shelf for portion in touched} - {None}
+            self._replies.receipt_after(receipt_id, cast("set[Shelf]", shelves))
 
-    def _settle(self, subscription: StompSubscription, ordinals: list[int], *, nack: bool) -> None:
+    def _settle(self, subscription: StompSubscription, ordinals: list[int], *, nack: bool) -> list[Portion]:
+        """Returns what changed."""
         ledger = subscription.ledger
         if ledger is None:
-            return  # ack auto: nothing to settle, and clients that ACK all the same do no harm (b36)
+            return []  # ack auto: nothing to settle, and clients that ACK all the same do no harm (b36)
         portions = ledger.take_through(max(ordinals)) if subscription.ack == ACK_CLIENT else ledger.take(ordinals)
         if nack:
             subscription.reject(portions)
@@ -248,6 +255,7 @@ class Subscriptions:
             subscription.settle(portions)
         if subscription.unsubscribed:
             self.forget_if_settled(subscription)
+        return portions
 
     def _hold(self, subscription: StompSubscription, ordinals: list[int], transaction: str, *, nack: bool) -> None:
         """The ACK or NACK takes effect with COMMIT. Raises ProtocolError if transactions would hold too much."""

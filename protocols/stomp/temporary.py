@@ -67,3 +67,9 @@ class TemporaryDestinations:
         for destination in list(self._temporary.values()):
             self._hub.registry.delete(destination, reason)
         self._temporary.clear()
+
+
+def names_temporary(head: SendHead) -> bool:
+    """Whether this goes to a temporary destination of its sender, or names one for the reply."""
+    names = head.destination if head.reply_to is None else f"{head.destination},{head.reply_to}"
+    return any(prefix in names for prefix in LOCAL_PREFIXES)

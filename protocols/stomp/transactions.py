@@ -24,6 +24,7 @@ from protocols.stomp.lanes import Barrier, Lane
 from protocols.stomp.ledger import Portion
 from protocols.stomp.limits import StompLimits
 from queues import MESSAGE_OVERHEAD_BYTES, MessageQueue, Topic
+from queues.storage import Shelf
 
 RUN_OVERHEAD_BYTES: Final = 256
 """What the interpreter needs for SENDs that share a head, beside their wires: the run, its lists, the head."""
@@ -69,6 +70,12 @@ class Commit:
         lanes = [lane for lane in self.runs if lane.must_wait] if self.barrier is None else self.barrier.waits_for
         return {lane.queue for lane in lanes}
 
+    def shelves(self) -> list[Shelf]:
+        """Where what it does is to be stored: those of its persistent SENDs and of what it settles."""
+        queues = {portion.subscription.queue: None for _subscription, portion, _nack in self.transaction.acks}
+        queues.update(dict.fromkeys(lane.queue for lane in self.runs))
+        return [queue.shelf for queue in queues if queue.shelf is not None and not queue.closed]
+
     def headers(self) -> dict[str, str]:
         """What of its frame an ERROR about it names."""
         receipt = {} if self.receipt_id is None else {"receipt": self.receipt_id}
@@ -87,17 +94,16 @@ class Commit:
                 count_and_bytes[1] += portion.wire_bytes + len(portion.sequences) * MESSAGE_OVERHEAD_BYTES
         for lane, runs in self.runs.items():
             queue = lane.queue
-            policy, limiter = queue.policy, queue.controller.limiter
-            if policy.full != "reject":
+            if not queue.rejects:
                 continue
             freed_count, freed_bytes = freed.get(queue, (0, 0))
-            count = limiter.used_count - freed_count
-            charge_bytes = limiter.used_bytes - freed_bytes
+            count, charge_bytes = -freed_count, -freed_bytes
             for run, forwarded in runs:
                 count += len(run.wires)
                 grown_bytes = len(forwarded.block) - len(run.head.block) + MESSAGE_OVERHEAD_BYTES
                 charge_bytes += run.size_bytes + grown_bytes * len(run.wires)
-            if charge_bytes > policy.limit_bytes or (policy.count_max is not None and count > policy.count_max):
+            over_count, over_bytes = queue.overhang(count, charge_bytes)
+            if over_count > 0 or over_bytes > 0:
                 raise ProtocolError(
                     "queue-full",
                     f"{queue.name} has no room for the SENDs of transaction {self.transaction.name!r}: none of it was "

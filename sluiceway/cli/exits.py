@@ -22,6 +22,8 @@ class Exit(IntEnum):
     """The broker can't be reached, or the connection was lost."""
     REFUSED = 5
     """The broker answered with an ERROR."""
+    STORE = 6
+    """serve: the data folder can't be used."""
 
 
 EXIT_CODES_HELP: Final = (

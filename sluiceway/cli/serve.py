@@ -76,12 +76,20 @@ def serve(
 
     from sluiceway.broker import ListenError
     from sluiceway.broker import serve as serve_until_signalled
+    from store.directory import DirectoryError
+    from store.engine import EngineError
+    from store.keys import StoreFormatError
 
     refused: list[ListenError] = []
+    unusable: list[Exception] = []
     try:
         trio.run(partial(serve_until_signalled, config, on_ready=_announce))
     except* ListenError as group:  # also a bare one, if it left no nursery
         refused.extend(_leaves(group))
+    except* (DirectoryError, EngineError, StoreFormatError) as group:
+        unusable.extend(_leaves(group))
+    if unusable:
+        fail(Exit.STORE, "\n".join(str(error) for error in unusable))
     if refused:
         fail(Exit.LISTEN, "\n".join(_why(error) for error in refused))
 

@@ -22,6 +22,7 @@ from dispatcher.config import DispatcherConfig
 from protocols.stomp.limits import StompLimits
 from queues import names
 from queues.policy import QueuePolicy
+from store.config import StoreConfig
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LOG_FORMATS: Final = ("auto", "json", "console")
@@ -266,6 +267,7 @@ class Config:
     broker: BrokerConfig = _section(BrokerConfig, "The broker as a whole.")
     logs: LogsConfig = _section(LogsConfig, "What is logged, and how.")
     security: SecurityConfig = _section(SecurityConfig, "Who may connect.")
+    store: StoreConfig = _section(StoreConfig, "Where messages are kept, and when they are written.")
     dispatcher: DispatcherConfig = _section(
         DispatcherConfig,
         "How the dispatch loop shares out its time. The defaults are measured; few need to change them.",

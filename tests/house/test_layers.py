@@ -29,7 +29,7 @@ DISPATCHER_SHELL: Final = frozenset({"dispatcher/shell.py", "dispatcher/inbox.py
 STOMP_MACHINE: Final = frozenset(
     f"protocols/stomp/{name}.py"
     for name in (
-        "__init__", "acks", "encoder", "errors", "escaping", "frames", "head", "headcache", "limits", "machine",
+        "__init__", "acks", "encoder", "errors", "escaping", "faults", "frames", "head", "headcache", "largebody", "limits", "machine",
         "parser", "pile", "transitions",
     )
 )  # fmt: skip

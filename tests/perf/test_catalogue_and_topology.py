@@ -42,6 +42,7 @@ def test_choose_keeps_order_without_doubles_and_helps_with_typing_errors() -> No
     """`targets` expands; a near miss is answered with what was meant."""
     assert choose(["idle-10000", "targets"])[0].name == "idle-10000"
     assert len(choose(["all", "idle-10000"])) == len(CATALOGUE)
+    assert {"persistent-sync", "backlog-1k", "flood-paging-topic"} < {one.name for one in choose(["persistence"])}
     with pytest.raises(UnknownScenarioError, match="did you mean 1_1_1-20b-auto"):
         choose(["1_1_1-20-auto"])
 
@@ -65,7 +66,11 @@ def test_no_slot_has_two_writers() -> None:
         measured_load(scenario, ENDPOINT, layout),
         disturbing_load(scenario, scenario.disturbance, ENDPOINT, layout),
     ]
-    slots = [slot for load in loads for slot in load.sent_slots + load.idle_slots + load.delivered_slots]
+    slots = [
+        slot
+        for load in loads
+        for slot in load.sent_slots + load.idle_slots + load.confirmed_slots + load.delivered_slots
+    ]
     assert len(set(slots)) == len(slots)
     assert max(slots) < layout.slot_count
     assert loads[0].producers.quota_slot != loads[1].producers.quota_slot
@@ -77,6 +82,29 @@ def test_a_topic_delivers_to_everybody_and_a_queue_to_one() -> None:
     queue = measured_load(BY_NAME["10_1_10-100b-auto"], ENDPOINT, Layout())
     assert topic.expected_count((7,)) == 70
     assert queue.expected_count((1,) * 10) == 10
+
+
+def test_late_consumers_bound_nothing_and_receipts_are_counted_per_stream() -> None:
+    """Without a consumer a window of messages under way would never open again."""
+    late = measured_load(BY_NAME["persistent-sync-stored"], ENDPOINT, Layout())
+    assert late.producers.window_count is None
+    assert len(set(late.confirmed_slots)) == 10
+    assert measured_load(BY_NAME["persistent-sync"], ENDPOINT, Layout()).producers.window_count == 10_000
+
+
+def test_consumers_do_not_nap_where_a_producer_waits_for_few_receipts() -> None:
+    """A nap would be measured as the broker's; with thousands of receipts to go nobody notices."""
+    naps = {
+        name: measured_load(BY_NAME[name], ENDPOINT, Layout()).consumers.naps
+        for name in ("persistent-window", "persistent-sync", "backlog-100b", "1_1_1-20b-auto", "latency-1000ps-100b")
+    }
+    assert naps == {
+        "persistent-window": False,
+        "persistent-sync": False,
+        "backlog-100b": True,
+        "1_1_1-20b-auto": True,
+        "latency-1000ps-100b": False,
+    }
 
 
 def test_percentiles_are_nearest_rank() -> None:
@@ -94,4 +122,5 @@ def test_figures_are_shown_in_their_unit() -> None:
     assert show("p99_us", 2500) == "2.50 ms"
     assert show("p99_us", 250.04) == "250.0 µs"
     assert show("rss_peak_bytes", 3 * 1024 * 1024) == "3 MiB"
+    assert show("rss_slope_bytes_per_second", 1536) == "1.5 KiB/s"
     assert show("idle_bytes_per_connection", 10 * 1024) == "10.0 KiB"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from perf import frames
@@ -24,7 +26,7 @@ def test_identical_frames_are_whole_frames_of_the_asked_number() -> None:
 
 def test_tagged_frames_number_on_over_batches_and_keep_their_size() -> None:
     """Sequences have no gap, and every body has exactly the size that content-length says."""
-    source = frames.TaggedFrames("/queue/a", 60, True, stream=3, receipts=True, high_priority_every=0)
+    source = frames.TaggedFrames("/queue/a", 60, True, stream=3, receipt_every=1, high_priority_every=0)
     data = [source.take(4, 5), source.take(3, 6)]
     assert [tag for part in data for tag in _tags(part)] == [(3, n, 5 if n < 4 else 6) for n in range(7)]
     frame = data[0].tobytes().split(b"\0")[0]
@@ -33,9 +35,30 @@ def test_tagged_frames_number_on_over_batches_and_keep_their_size() -> None:
     assert b"persistent:true\n" in frame
 
 
+def test_every_so_manieth_frame_asks_for_a_receipt_also_over_the_end_of_the_ring() -> None:
+    """Batches of any size are whole frames, the receipts fall where they should, and the count of them is right."""
+    source = frames.ReceiptedFrames("/queue/a", 20, True, receipt_every=4, window_count=300)
+    taken = b"".join(source.take(count, 0).tobytes() for count in (1, 2, 300, 7, 299, 300, 300, 300))
+    sent = taken.split(b"\0")[:-1]
+    assert len(sent) == 1509
+    assert source.receipts_asked == 1509 // 4
+    for number, frame in enumerate(sent, 1):
+        assert frame.endswith(b"\n\n" + b"x" * 20)
+        assert (b"\nreceipt:" in frame) == (number % 4 == 0)
+
+
+def test_no_receipt_that_can_be_waited_for_has_the_name_of_another() -> None:
+    """Any stretch as long as the window has different receipts, though the names come again."""
+    source = frames.ReceiptedFrames("/queue/a", 20, True, receipt_every=1, window_count=1500)
+    names = re.findall(rb"\nreceipt:(\d+)", b"".join(source.take(1000, 0).tobytes() for _ in range(5)))
+    assert len(names) == 5000
+    for first in range(0, 3500, 250):
+        assert len(set(names[first : first + 1500])) == 1500
+
+
 def test_priorities_are_streams_of_their_own() -> None:
     """Every third message has priority 9 and is numbered apart, so that overtaking is not taken for disorder."""
-    source = frames.TaggedFrames("/queue/a", 60, False, stream=0, receipts=False, high_priority_every=3)
+    source = frames.TaggedFrames("/queue/a", 60, False, stream=0, receipt_every=0, high_priority_every=3)
     data = source.take(6, 0)
     high = frames.HIGH_STREAM
     assert [(s, n) for s, n, _ in _tags(data)] == [(0, 0), (0, 1), (high, 0), (0, 2), (0, 3), (high, 1)]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from queues import Cursor, CursoredQueue, Message, QueueInvariantError
-from queues.cursored import BLOCK_SIZE, TrackingCursor, fit
+from queues.cursored import BLOCK_SIZE
+from queues.cursors import TrackingCursor
+from queues.slices import fit
 from tests.queues.rig import Head, numbers
 
 

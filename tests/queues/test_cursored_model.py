@@ -10,7 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import queues.cursored as cursored
 from queues import Cursor, CursoredQueue, Message
-from queues.cursored import Gone, TrackingCursor
+from queues.blocks import Gone
+from queues.cursors import TrackingCursor
 from tests.queues.rig import Head
 
 COUNTS = st.integers(1, 9)

@@ -33,7 +33,12 @@ def test_no_message_is_kept_for_a_peer_that_does_not_read(version: Version, ack:
         request_flush=lambda: None,
     )
     consumer = StompSubscription(
-        cast(Hub, SimpleNamespace(manager=world.manager, clock=clock, message_token=b"token", scheduling=world.core)),
+        cast(
+            Hub,
+            SimpleNamespace(
+                manager=world.manager, clock=clock, message_token=b"token", scheduling=world.core, bodies=None
+            ),
+        ),
         outbound,
         key=1,
         subscription_id="s",

@@ -6,7 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from protocols.stomp.escaping import Version
-from protocols.stomp.frames import AckRun, Connect, Event, Fault, Frame, SendRun
+from protocols.stomp.frames import (
+    AckRun,
+    Connect,
+    Event,
+    Fault,
+    Frame,
+    LargeSendEnd,
+    LargeSendPiece,
+    LargeSendStart,
+    SendRun,
+)
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.machine import ClientMachine, ServerMachine
 
@@ -19,6 +29,8 @@ TIGHT = StompLimits(
     header_block_bytes_max=400,
     body_bytes_max=500,
     connect_frame_bytes_max=300,
+    large_body_bytes=30,
+    large_body_bytes_max=700,
 )
 
 
@@ -27,9 +39,9 @@ def greet(version: Version) -> bytes:
     return b"CONNECT\naccept-version:%s\nhost:localhost\n\n\0" % version.encode()
 
 
-def connected(version: Version = "1.2", limits: StompLimits | None = None) -> ServerMachine:
+def connected(version: Version = "1.2", limits: StompLimits | None = None, *, stages: bool = False) -> ServerMachine:
     """A server machine behind its CONNECTED."""
-    machine = ServerMachine(limits if limits is not None else StompLimits())
+    machine = ServerMachine(limits if limits is not None else StompLimits(), stages=stages)
     (connect,) = machine.receive_data(greet(version))
     assert isinstance(connect, Connect)
     machine.accept("session-1")
@@ -52,9 +64,27 @@ def events_of(chunks: Iterable[bytes], machine: ServerMachine) -> list[Event]:
 
 
 def flat(events: Iterable[Event]) -> list[tuple[object, ...]]:
-    """Events as one tuple per frame, so that streams can be compared whatever runs they came in."""
+    """Events as one tuple per frame, so that streams can be compared whatever runs and pieces they came in."""
     frames: list[tuple[object, ...]] = []
+    pieces: list[bytes] = []
+    start: LargeSendStart | None = None
     for event in events:
+        if start is not None and not isinstance(event, LargeSendPiece):
+            frames.append(
+                (
+                    "large SEND" if isinstance(event, LargeSendEnd) else "broken large SEND",
+                    start.head.block,
+                    b"".join(pieces),
+                    start.receipt,
+                    tuple(start.head.headers.items()),
+                    start.head.transaction,
+                )
+            )
+            start = None
+            pieces = []
+            if isinstance(event, LargeSendEnd):
+                continue
+            assert isinstance(event, Fault), "nothing comes between the pieces"
         if isinstance(event, SendRun):
             assert event.size_bytes == sum(map(len, event.wires))
             assert event.receipts is None or len(event.receipts) == len(event.wires)
@@ -70,7 +100,14 @@ def flat(events: Iterable[Event]) -> list[tuple[object, ...]]:
             frames.append(("frame", event.command, tuple(event.headers.items()), event.body))
         elif isinstance(event, Connect):
             frames.append(("connect", event.version, event.login, event.passcode, event.host, event.heart_beat))
+        elif isinstance(event, LargeSendStart):
+            start = event
+        elif isinstance(event, LargeSendPiece):
+            assert start is not None
+            assert event.data
+            pieces.append(event.data)
         else:
+            assert isinstance(event, Fault)
             error = event.error
             frames.append(
                 (
@@ -83,6 +120,8 @@ def flat(events: Iterable[Event]) -> list[tuple[object, ...]]:
                     tuple(error.headers.items()),
                 )
             )
+    if start is not None:
+        frames.append(("unfinished large SEND", start.head.block, b"".join(pieces), start.receipt))
     return frames
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,6 +45,15 @@ FRAGMENTS = [
     b"\xff",
     b"content-length:2\n",
     b"SEND\ndestination:/queue/a\ncontent-length:600\n\n",
+    b"SEND\ndestination:/queue/a\ncontent-length:31\n\n" + b"y\0" * 15 + b"z\0",
+    b"SEND\ndestination:/queue/a\ncontent-length:31\nreceipt:r-6\n\n" + b"y" * 31 + b"\0",
+    b"SEND\ndestination:/queue/a\ncontent-length:31\nreceipt:r\\c7\n\n" + b"y" * 31 + b"z",
+    b"SEND\ndestination:/queue/a\ncontent-length:701\n\n",
+    b"SEND\ndestination:/queue/b\n\n" + b"y" * 30 + b"\0",
+    b"SEND\ndestination:/queue/b\n\n" + b"y" * 31 + b"\0",
+    b"SEND\ndestination:/queue/b\nreceipt:r-8\n\n" + b"y" * 31 + b"\0",
+    b"SEND\r\ndestination:/queue/b\r\nreceipt: r-9\r\n\r\n" + b"y" * 40 + b"\0",
+    b"SEND\ndestination:/queue/b\n\n" + b"y" * 690,
     b"x" * 70,
     b"x" * 70 + b"\0",
     b"x" * 64 + b"\n",
@@ -72,15 +82,40 @@ def by_the_byte(data: bytes) -> list[bytes]:
     return [data[at : at + 1] for at in range(len(data))]
 
 
+@pytest.mark.parametrize("stages", [False, True], ids=["in memory", "staged"])
 @pytest.mark.parametrize("version", VERSIONS)
 @given(parts=chunked())
 @settings(max_examples=150, deadline=None)
-def test_chunking_makes_no_difference(version: Version, parts: tuple[bytes, list[bytes]]) -> None:
-    """Frames and fault are the same in one chunk, in any chunks, and byte by byte (where no run is ever seen)."""
+def test_chunking_makes_no_difference(version: Version, stages: bool, parts: tuple[bytes, list[bytes]]) -> None:
+    """Frames and fault are the same in one chunk, in any chunks, and byte by byte (where no run is ever seen); and so
+    are the bodies that come in pieces."""
     data, chunks = parts
-    whole = flat(events_of([data], connected(version, TIGHT)))
-    assert flat(events_of(chunks, connected(version, TIGHT))) == whole
-    assert flat(events_of(by_the_byte(data), connected(version, TIGHT))) == whole
+    whole = flat(events_of([data], connected(version, TIGHT, stages=stages)))
+    assert flat(events_of(chunks, connected(version, TIGHT, stages=stages))) == whole
+    assert flat(events_of(by_the_byte(data), connected(version, TIGHT, stages=stages))) == whole
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(data=streams)
+@settings(max_examples=100, deadline=None)
+def test_staging_changes_how_a_body_comes_and_nothing_else(version: Version, data: bytes) -> None:
+    """Every frame in order, the same heads, receipts and bodies; only limits for larger ones differ, so these end it
+    here."""
+    limits = attrs.evolve(TIGHT, large_body_bytes_max=500)
+    collected = flat(events_of([data], connected(version, limits)))
+    staged = flat(events_of([data], connected(version, limits, stages=True)))
+    for one, other in zip(collected, staged, strict=False):
+        if other[0] == "large SEND":
+            _, block, body, receipt, headers, transaction = other
+            assert one[:5] == ("SEND", block + b"\n\n" + body + b"\0", receipt, headers, transaction)
+            assert len(body) > limits.large_body_bytes
+        elif "SEND" in other[0] and other[0] != "SEND":
+            assert one[0] == "fault" or one is collected[-1]
+            break
+        elif other[0] == "fault":
+            assert one[:2] == other[:2]
+        else:
+            assert one == other
 
 
 @given(parts=chunked())

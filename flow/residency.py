@@ -1,0 +1,147 @@
+"""A limiter for what may be in memory or outside of it: how much is held in all, and how much of that in memory.
+
+Elements come in and leave as with any limiter. In between they may move out of memory (`move_out`) and back
+(`move_in`), which changes what counts as memory in use and not what is held. It throttles when either is used up: the
+memory, because what came in has not been moved out yet; or the quota, in elements or bytes, because there is no more
+room outside.
+
+`used_count` and `used_bytes` are what is in memory, as everywhere; `total_count` and `total_bytes` are all of it.
+
+Source: seed 002 "CursoredQueue"; DESIGN section 6 (quota in bytes and count).
+"""
+
+from flow.errors import ThresholdError
+from flow.limiters import UNLIMITED, Clock, FlowLimiter
+from flow.snapshot import LimiterSnapshot
+
+
+class ResidencyLimiter(FlowLimiter):
+    """Memory in bytes, and a quota for everything."""
+
+    __slots__ = (
+        "_capacity_bytes",
+        "_count_max",
+        "_quota_bytes",
+        "_resume_bytes",
+        "_resume_count",
+        "_resume_quota_bytes",
+        "total_bytes",
+        "total_count",
+    )
+
+    def __init__(
+        self,
+        capacity_bytes: int,
+        *,
+        count_max: int | None,
+        quota_bytes: int | None,
+        clock: Clock,
+        label: str = "memory",
+    ) -> None:
+        """`capacity_bytes` in memory; `count_max` elements and `quota_bytes` in all (None: no limit of that kind).
+
+        Resumes when each is back at half, but for the quotas at nine tenths: what is outside drains slowly. Raises
+        ThresholdError for a limit below 1.
+        """
+        super().__init__(label, clock)
+        for limit in (capacity_bytes, count_max, quota_bytes):
+            if limit is not None and limit < 1:
+                raise ThresholdError(f"{label} limiter: a limit of {limit} lets nothing pass; give at least 1")
+        self.total_count = 0
+        self.total_bytes = 0
+        self._capacity_bytes = capacity_bytes
+        self._count_max = UNLIMITED if count_max is None else count_max
+        self._quota_bytes = UNLIMITED if quota_bytes is None else quota_bytes
+        self._resume_bytes = min(capacity_bytes // 2, capacity_bytes - 1)
+        self._resume_count = min(self._count_max * 9 // 10, self._count_max - 1)
+        self._resume_quota_bytes = min(self._quota_bytes * 9 // 10, self._quota_bytes - 1)
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Bytes that may be in memory."""
+        return self._capacity_bytes
+
+    @property
+    def quota_is_used_up(self) -> bool:
+        """It is not memory alone that is short."""
+        return self.total_count >= self._count_max or self.total_bytes >= self._quota_bytes
+
+    def overhang(self, count: int, size_bytes: int) -> tuple[int, int]:
+        """By how many elements and bytes this much more would go over the quotas; negative: it fits."""
+        return self.total_count + count - self._count_max, self.total_bytes + size_bytes - self._quota_bytes
+
+    def add(self, count: int, size_bytes: int) -> None:
+        if count < 0 or size_bytes < 0:
+            self._refuse_negative("add", count, size_bytes)
+        self.used_count += count
+        self.used_bytes = used_bytes = self.used_bytes + size_bytes
+        self.total_count = total_count = self.total_count + count
+        self.total_bytes = total_bytes = self.total_bytes + size_bytes
+        if not self.throttled and (
+            used_bytes >= self._capacity_bytes or total_count >= self._count_max or total_bytes >= self._quota_bytes
+        ):
+            self._throttle()
+
+    def remove(self, count: int, size_bytes: int) -> None:
+        self._check_release(count, size_bytes)
+        self.used_count -= count
+        self.used_bytes -= size_bytes
+        self.total_count -= count
+        self.total_bytes -= size_bytes
+        self._resume_if_relieved()
+
+    def move_out(self, count: int, size_bytes: int) -> None:
+        """These are not in memory any more. May resume: poll the controller. Raises as `remove` does."""
+        self._check_release(count, size_bytes)
+        self.used_count -= count
+        self.used_bytes -= size_bytes
+        self._resume_if_relieved()
+
+    def move_in(self, count: int, size_bytes: int) -> None:
+        """These are in memory again. May throttle."""
+        self.used_count += count
+        self.used_bytes += size_bytes
+        if not self.throttled and self.used_bytes >= self._capacity_bytes:
+            self._throttle()
+
+    def add_outside(self, count: int, size_bytes: int) -> None:
+        """These are held, and were never in memory: a restart found them."""
+        self.total_count += count
+        self.total_bytes += size_bytes
+        if not self.throttled and self.quota_is_used_up:
+            self._throttle()
+
+    def remove_outside(self, count: int, size_bytes: int) -> None:
+        """These left while they were not in memory. May resume: poll the controller."""
+        self.total_count -= count
+        self.total_bytes -= size_bytes
+        self._resume_if_relieved()
+
+    def correct(self, size_bytes: int) -> None:
+        """What is held turned out to be this much more (or less) than was known."""
+        self.total_bytes += size_bytes
+
+    def _resume_if_relieved(self) -> None:
+        if (
+            self.throttled
+            and self.used_bytes <= self._resume_bytes
+            and self.total_count <= self._resume_count
+            and self.total_bytes <= self._resume_quota_bytes
+        ):
+            self._resume()
+
+    def describe(self) -> LimiterSnapshot:
+        return LimiterSnapshot(
+            kind="size",
+            label=self.label,
+            used_count=self.used_count,
+            used_bytes=self.used_bytes,
+            capacity_count=None,
+            capacity_bytes=self._capacity_bytes,
+            resume_count=None,
+            resume_bytes=self._resume_bytes,
+            throttled=self.throttled,
+            throttled_since=self.throttled_since,
+            throttled_seconds=self._throttled_for_seconds(),
+            throttle_count=self.throttle_count,
+        )

@@ -1,0 +1,77 @@
+"""A broker that was started for a measurement, with its folder: what a run may do to it besides sending frames."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from perf.peers.port import Peer
+from perf.peers.sluiceway import SETTINGS_FILE
+from perf.plans import Endpoint
+from perf.processes import ProcessTree
+
+_STOP_PATIENCE_SECONDS = 180.0
+"""For an orderly stop with millions of messages: one that is killed would be measured at its recovery instead."""
+
+
+class Started:
+    """A peer that listens. `endpoint` and `tree` change with `restart`, so ask for them anew."""
+
+    __slots__ = ("_cores", "_folder", "endpoint", "peer", "tree")
+
+    def __init__(self, peer: Peer, folder: Path, cores: frozenset[int] | None) -> None:
+        self.peer = peer
+        self._folder = folder
+        self._cores = cores
+        self._start()
+
+    def restart(self) -> tuple[float, float]:
+        """Stop it in good order and start it on the same data; return the seconds until it was down, and those from
+        there until it answers again (CONNECT and, where it has them, a request for its statistics).
+
+        Raises:
+            PeerError: it did not come back.
+        """
+        began = time.monotonic()
+        self.peer.stop(_STOP_PATIENCE_SECONDS)
+        stopped = time.monotonic()
+        self._start()
+        self.peer.store_counts()
+        return stopped - began, time.monotonic() - stopped
+
+    def disk_bytes(self) -> int:
+        """What its folder takes on the disk, logs and all."""
+        total = 0
+        for path in self._folder.rglob("*"):
+            try:
+                total += path.lstat().st_blocks * 512
+            except FileNotFoundError:
+                continue  # the broker removed it meanwhile
+        return total
+
+    def _start(self) -> None:
+        self.endpoint: Endpoint = self.peer.start(self._folder, self._cores)
+        self.tree = ProcessTree(self.peer.pids())
+
+
+@contextmanager
+def started(peer: Peer, cores: frozenset[int] | None, settings: str = "") -> Iterator[Started]:
+    """A peer that is up within and gone after, with its folder, also on an interrupt.
+
+    `settings`: TOML for Sluiceway, besides its defaults.
+
+    Raises:
+        PeerError: it did not start.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=f"sluiceway-perf-{peer.name.partition(':')[0]}-"))
+    try:
+        if settings:
+            (folder / SETTINGS_FILE).write_text(settings)
+        yield Started(peer, folder, cores)
+    finally:
+        peer.stop()
+        shutil.rmtree(folder, ignore_errors=True)

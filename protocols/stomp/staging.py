@@ -1,0 +1,168 @@
+"""SENDs with large bodies: the body goes to a file while it arrives; then it is a SEND like any other.
+
+The session hands over start, pieces and end as the machine tells of them. When the file is complete a `LargeRun` goes
+the way of all SENDs: routes, lanes, transactions, receipts. What came behind it on the connection waits until then, so
+order is kept, and a RECEIPT says that the file is there (synced, if the message is persistent).
+
+Two reasons not to read on: too much of what came waits for the disk, or a complete body is not in its file yet.
+
+The ports are here, with their user: `Bodies` keeps files, `BodyStaging` is one that is being written. store/large.py
+implements them.
+
+Source: seed 002 "Large Message Support": «we should be able to stage them to disk».
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import attrs
+
+from flow import Flow, FlowResource, SourceController
+from protocols.stomp.errors import ProtocolError
+from protocols.stomp.frames import LargeSendEnd, LargeSendPiece, LargeSendStart, SendRun
+from queues.large import BodyError, BodyReference
+
+
+class BodyStaging(Protocol):
+    """One body on its way to its file."""
+
+    @property
+    def collected_bytes(self) -> int:
+        """What is held in memory until there is more."""
+
+    def write(self, piece: bytes) -> None:
+        """The next bytes; may block the source. Raises BodyError."""
+
+    def commit(self, done: Callable[[BodyReference | BodyError], None]) -> None:
+        """That was all; `done` is called later, when it is in its file or can't be."""
+
+    def abort(self) -> None:
+        """It will never be complete. Does nothing after `commit`."""
+
+
+class Bodies(Protocol):
+    """Where large bodies are kept. Nothing here waits; what blocks is done elsewhere, and answered on the loop."""
+
+    references_count: int
+    """References to bodies that are alive: 0 while no message has one."""
+
+    def begin(
+        self, length_bytes: int, *, durable: bool, source: SourceController, failed: Callable[[BodyError], None]
+    ) -> BodyStaging:
+        """A body begins (`length_bytes`: -1 if nobody knows). `source` is blocked while too much waits to be written;
+        `failed`: it can't be. Raises BodyError if there is no room.
+        """
+
+    def read(
+        self, body: BodyReference, offset: int, size_bytes: int, done: Callable[[bytes | Exception], None]
+    ) -> None:
+        """`done` is called later with these bytes, or why they can't be had."""
+
+
+@attrs.define(slots=True)
+class LargeRun(SendRun):
+    """One SEND whose body is in a file; its wire ends with the blank line."""
+
+    body: BodyReference = attrs.field(kw_only=True)
+
+
+class LargeSends:
+    """The large SENDs of one connection, one at a time."""
+
+    __slots__ = ("_arrived", "_bodies", "_changed", "_failed", "_source", "_staging", "_start", "is_committing")
+
+    def __init__(
+        self,
+        bodies: Bodies,
+        connection: FlowResource,
+        *,
+        arrived: Callable[[LargeRun], None],
+        failed: Callable[[ProtocolError], None],
+        changed: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """`arrived`: publish this; `failed`: end the connection with this; `changed`: look at `must_wait` again."""
+        self._bodies = bodies
+        self._arrived = arrived
+        self._failed = failed
+        self._changed = changed
+        self._start: LargeSendStart | None = None
+        self._staging: BodyStaging | None = None
+        self.is_committing = False
+        """A body has come whole and is not in its file yet."""
+        self._source = SourceController(
+            connection, Flow(f"large messages of {connection.name}"), on_resume=lambda _sink: changed(), clock=clock
+        )
+
+    @property
+    def must_wait(self) -> bool:
+        """Nothing more should be read now."""
+        return self.is_committing or self._source.blocked
+
+    @property
+    def collected_bytes(self) -> int:
+        """What is held in memory of a body that arrives."""
+        return 0 if self._staging is None else self._staging.collected_bytes
+
+    def take(self, event: LargeSendStart | LargeSendPiece | LargeSendEnd) -> None:
+        """Raises ProtocolError, about that SEND, if its body can't be stored."""
+        try:
+            if isinstance(event, LargeSendPiece):
+                assert self._staging is not None, "a piece without a start"
+                self._staging.write(event.data)
+            elif isinstance(event, LargeSendStart):
+                self._start = event
+                self._staging = self._bodies.begin(
+                    event.head.content_length,
+                    durable=event.head.persistent,
+                    source=self._source,
+                    failed=lambda _error: self._failed(self._cannot_store()),
+                )
+            else:
+                assert self._staging is not None, "an end without a start"
+                self.is_committing = True
+                self._staging.commit(self._committed)
+        except BodyError:
+            # What is wrong with the disk is for the log, where the keeper of the files says it.
+            raise self._cannot_store() from None
+
+    def _committed(self, result: BodyReference | BodyError) -> None:
+        start = self._start
+        assert start is not None
+        self.is_committing = False
+        self._staging = None
+        if isinstance(result, BodyError):
+            self._failed(self._cannot_store())
+        else:
+            wire = start.head.block + b"\n\n"
+            receipts = None if start.receipt is None else [start.receipt]
+            self._arrived(LargeRun(start.head, [wire], len(wire), receipts, body=result))
+        self._start = None
+        self._changed()
+
+    def _cannot_store(self) -> ProtocolError:
+        start = self._start
+        assert start is not None
+        error = ProtocolError(
+            "body-not-stored",
+            "the broker can't store the body of this SEND",
+            "Its disk may be full, or its limit for large messages be reached; its log says more. Send it again when "
+            "there is room.",
+            receipt_id=start.receipt,
+            headers=start.head.headers,
+        )
+        error.command = "SEND"
+        return error
+
+    def abort(self) -> None:
+        """What has not come whole never will."""
+        if self._staging is not None and not self.is_committing:
+            self._staging.abort()
+            self._staging = None
+
+    def close(self) -> None:
+        """The connection is gone. What has come whole still goes its way."""
+        self.abort()
+        self._source.close()

@@ -1,0 +1,49 @@
+"""Header blocks for the store: which dialect one is in, and the head of a block that is read back.
+
+Satisfies `store.chunks.HeadCodec` without importing it. Heads are made once per distinct block and kept for a while, as
+the parser does: a backlog of a million messages has a handful.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final, cast
+
+from protocols.stomp.errors import ProtocolError
+from protocols.stomp.escaping import Version
+from protocols.stomp.head import SendHead
+from protocols.stomp.limits import StompLimits
+from queues import Envelope
+
+DIALECTS: Final[tuple[Version, ...]] = ("1.0", "1.1", "1.2")
+HEADS_MAX: Final = 512
+
+_UNLIMITED: Final = StompLimits(header_count_max=2**31, header_line_bytes_max=2**31, header_block_bytes_max=2**31)
+
+
+class HeadBlocks:
+    """Writes and reads header blocks."""
+
+    __slots__ = ("_heads",)
+
+    def __init__(self) -> None:
+        self._heads: OrderedDict[tuple[int, bytes], SendHead] = OrderedDict()
+
+    def describe(self, head: Envelope) -> tuple[int, int]:
+        """Its dialect, and the length of its block."""
+        stomp_head = cast(SendHead, head)
+        return DIALECTS.index(stomp_head.version), len(stomp_head.block)
+
+    def restore(self, dialect: int, block: bytes) -> Envelope:
+        """The head of this block. Raises ValueError for one that can't be."""
+        key = dialect, block
+        head = self._heads.get(key)
+        if head is None:
+            try:
+                head, _receipt = SendHead.parse(block, DIALECTS[dialect], _UNLIMITED)
+            except (ProtocolError, IndexError) as error:
+                raise ValueError(f"a header block of dialect {dialect} can't be read: {error}") from error
+            self._heads[key] = head
+            if len(self._heads) > HEADS_MAX:
+                self._heads.popitem(last=False)
+        return head

@@ -1,0 +1,172 @@
+"""A block: up to 1,024 elements of a queue in sequence, the unit that is in memory or out of it.
+
+Three states of residence, by how much of an element stays:
+
+    loaded    all of it: the message object.
+    outside   nothing but a bit that says it is still there. The block is a *range*: first and last place, how many are
+              alive, their bytes, the bounds of their dates. Some 400 bytes stand for a thousand messages.
+
+(Between the two a page-out is under way: the block stays loaded until the store has it all.)
+
+Bytes of a block that is outside are known in total only. An element that leaves it meanwhile (a consumer that held it
+settles it) takes its share of the total, so that charge and release pair up whatever the sizes; what the block really
+holds is known again when it comes back.
+
+Source: seed 002 "CursoredQueue" (placeholders); anchors d7, d17 (Loaded, SwappedRange); DESIGN section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import attrs
+
+from queues.message import Message
+
+Gone = tuple[int, int]
+"""What left: how many elements, and their wire bytes."""
+
+NOTHING_GONE: Final[Gone] = (0, 0)
+
+
+class QueueInvariantError(AssertionError):
+    """A broken invariant: a bug of ours, never the fault of a peer. Stops loudly."""
+
+
+@attrs.frozen
+class Dates:
+    """When the elements of a block that is outside expire, as bounds. Milliseconds since the epoch."""
+
+    earliest_ms: int
+    """0: none has a date."""
+    latest_ms: int
+    undated_count: int
+
+    @property
+    def all_dated(self) -> bool:
+        return bool(self.earliest_ms) and not self.undated_count
+
+
+def dates_of(messages: Iterable[Message]) -> Dates:
+    """The bounds over these. O(n)."""
+    dates = [message.expires_at_ms for message in messages]
+    dated = [date for date in dates if date]
+    return Dates(min(dated, default=0), max(dated, default=0), len(dates) - len(dated))
+
+
+class Outside:
+    """What is kept of a block whose elements are not in memory."""
+
+    __slots__ = ("bits", "dates", "length", "wanted", "wire_bytes")
+
+    def __init__(self, bits: int, length: int, wire_bytes: int, dates: Dates) -> None:
+        self.bits = bits
+        """Bit k: the element at `base + k` is alive."""
+        self.length = length
+        """Places, alive or not."""
+        self.wire_bytes = wire_bytes
+        """Of those alive; see the module for what that means once some have left."""
+        self.dates = dates
+        self.wanted = False
+        """It was asked for, and is on its way in."""
+
+
+class Block:
+    """Elements `base` .. `base + length - 1`; None where one left. `holed`: one left before it was read."""
+
+    __slots__ = ("base", "elements", "filled_bytes", "holed", "leaving", "live_count", "outside")
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+        self.elements: list[Message | None] = []
+        """Empty while it is outside."""
+        self.live_count = 0
+        self.holed = False
+        self.outside: Outside | None = None
+        self.leaving = False
+        """The store is being given what it does not have of it; then it goes outside."""
+        self.filled_bytes = 0
+        """Wire bytes of all that was ever put in; 0 where nobody asks for it."""
+
+    @property
+    def length(self) -> int:
+        return len(self.elements) if self.outside is None else self.outside.length
+
+    @property
+    def wire_bytes(self) -> int:
+        """Of the elements alive. O(length) while it is loaded."""
+        if self.outside is not None:
+            return self.outside.wire_bytes
+        return sum([len(message.wire) for message in self.elements if message is not None])
+
+    def live_bits(self) -> int:
+        """Bit k: the element at `base + k` is alive. O(length) if there are gaps."""
+        if self.outside is not None:
+            return self.outside.bits
+        if self.live_count == len(self.elements):
+            return (1 << self.live_count) - 1
+        return bits_of(place for place, message in enumerate(self.elements) if message is not None)
+
+    def go_outside(self) -> None:
+        """Let go of the elements: the store has them."""
+        alive = [message for message in self.elements if message is not None]
+        size_bytes = sum([len(message.wire) for message in alive])
+        self.outside = Outside(self.live_bits(), len(self.elements), size_bytes, dates_of(alive))
+        self.elements = []
+        self.leaving = False
+
+    def come_inside(self, messages: dict[int, Message]) -> None:
+        """These, by place, are what the store had. Those that left meanwhile are passed over.
+
+        Raises QueueInvariantError if one that is alive is missing.
+        """
+        outside = self.outside
+        assert outside is not None, "only what is outside comes in"
+        elements: list[Message | None] = [None] * outside.length
+        bits, count = outside.bits, 0
+        for place, message in messages.items():
+            if bits >> place & 1:
+                elements[place] = message
+                count += 1
+        if count != self.live_count:
+            raise QueueInvariantError(f"block at {self.base}: {self.live_count} elements are alive, {count} came back")
+        self.elements = elements
+        self.holed = self.holed or count < outside.length
+        self.outside = None
+
+    def take_bits(self, bits: int) -> Gone:
+        """These leave a block that is outside. Returns how many they are, and their share of its bytes.
+
+        Raises QueueInvariantError if one of them had left before.
+        """
+        outside = self.outside
+        assert outside is not None, "only for what is outside"
+        if outside.bits & bits != bits:
+            raise QueueInvariantError(f"block at {self.base}: some of these elements left the queue before")
+        count = bits.bit_count()
+        size_bytes = outside.wire_bytes * count // self.live_count if count else 0
+        outside.bits &= ~bits
+        outside.wire_bytes -= size_bytes
+        self.live_count -= count
+        return count, size_bytes
+
+
+def bits_of(places: Iterable[int]) -> int:
+    """The number with these bits set. O(n)."""
+    flags = bytearray(128)
+    for place in places:
+        flags[place >> 3] |= 1 << (place & 7)
+    return int.from_bytes(flags, "little")
+
+
+def places_of(bits: int) -> Iterator[int]:
+    """Which bits are set, ascending."""
+    for place, digit in enumerate(reversed(bin(bits)[2:] if bits else "")):
+        if digit == "1":
+            yield place
+
+
+def bit_range(start: int, stop: int) -> int:
+    """The number with bits `start` .. `stop - 1` set."""
+    return ((1 << (stop - start)) - 1) << start

@@ -1,0 +1,299 @@
+"""Places in a CursoredQueue: what was handed out, what came back, what is settled.
+
+Reading never takes anything out: `Cursor.take` hands a `Slice` of what lies ahead of the cursor and moves on. What is
+given back lies in the cursor's heap of returns and goes first, in order, with its number of attempts.
+
+Where the next element is not in memory `take` finds nothing, and the cursor is *waiting* for its block: `has_more` is
+False until `arrived`.
+
+Invariants: the position of a cursor goes back only by `untake`; a sequence is in at most one of {ahead of the cursor,
+returned, handed out, settled}.
+
+Source: seed 002 "CursoredQueue"; anchors d7, d17.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as SequenceOf
+from typing import Final
+
+from queues.blocks import NOTHING_GONE, Gone, QueueInvariantError
+from queues.cursored import CursoredQueue
+from queues.message import Message
+from queues.slices import Slice
+
+NOTING: Final = -1
+"""In place of a block: the cursor waits until the store has noted that what comes next may be handed out."""
+
+
+class Cursor:
+    """A place in a CursoredQueue. `take` hands out what was given back first, then what lies ahead. The owner of the
+    queue removes what is settled.
+    """
+
+    __slots__ = (
+        "_attempts",
+        "_queue",
+        "_returned",
+        "_returned_set",
+        "position",
+        "seen_exactly",
+        "seen_to",
+        "waiting_for",
+    )
+
+    _shares_slices = False
+
+    def __init__(self, queue: CursoredQueue, position: int) -> None:
+        self._queue = queue
+        self.position = position
+        self._returned: list[int] = []
+        self._returned_set: set[int] = set()
+        self._attempts: dict[int, int] = {}
+        self.waiting_for: int | None = None
+        """The block that has to come into memory before `take` finds anything."""
+        self.seen_to = 0
+        """Elements below this may have been seen by a consumer of an earlier run of the broker: all of them, or just
+        those with a number of attempts (`seen_exactly`)."""
+        self.seen_exactly = False
+
+    @property
+    def ahead_count(self) -> int:
+        """Elements not handed out: given back, or ahead (an upper bound if some of those left unread). O(1)."""
+        ahead_count = len(self._returned_set) + self._queue.next_sequence - self.position
+        return min(ahead_count, self._queue.live_count)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether `take` may find something. O(1)."""
+        return self.waiting_for is None and (bool(self._returned) or self.position < self._queue.next_sequence)
+
+    def arrived(self, index: int) -> bool:
+        """This block is in memory, or gone. True if the cursor waited for it."""
+        if self.waiting_for != index:
+            return False
+        self.waiting_for = None
+        return True
+
+    @property
+    def next_returned(self) -> int | None:
+        """The lowest element that was given back and not handed out again. O(1) amortised."""
+        returned = self._returned
+        while returned and returned[0] not in self._returned_set:
+            heapq.heappop(returned)
+        return returned[0] if returned else None
+
+    def is_available(self, sequence: int) -> bool:
+        """Whether this element is not in a consumer's hands."""
+        return sequence >= self.position or sequence in self._returned_set
+
+    def take(self, count_max: int, bytes_max: int) -> Slice | None:
+        """The next elements in order: at most `count_max` (at least 1), and `bytes_max` wire bytes but for the first.
+
+        They count as handed out. None: nothing lies ahead, or what does is not in memory (then `waiting_for` says so).
+        """
+        if self.waiting_for is not None:
+            return None
+        if self._returned:
+            taken = self._take_returned(count_max, bytes_max)
+            if taken is not None or self.waiting_for is not None:
+                return taken
+        queue = self._queue
+        result, self.position = queue.read(self.position, count_max, bytes_max, share=self._shares_slices)
+        if result is None:
+            self.waiting_for = queue.missing
+        elif result.first < self.seen_to:
+            seen = self._seen_of(result.sequences)
+            if seen:
+                return Slice(result.messages, result.sequences, result.wire_bytes, seen)
+        return result
+
+    def restore(self, seen_to: int, attempts: Mapping[int, int]) -> None:
+        """What an earlier run left: elements below `seen_to` may have been seen, or (0) just those with attempts."""
+        self._attempts.update(attempts)
+        self.seen_exactly = not seen_to
+        self.seen_to = seen_to or max(attempts, default=-1) + 1
+
+    def seen(self) -> dict[int, int]:
+        """Elements that are still there and may have been seen by a consumer, with their attempts. O(n)."""
+        seen = dict(self._attempts)
+        if self.seen_to and not self.seen_exactly:
+            for sequence in self._queue.live_sequences(0, self.seen_to):
+                seen.setdefault(sequence, 0)
+        return seen
+
+    def _seen_of(self, sequences: Iterable[int]) -> dict[int, int]:
+        """Those of these that may have been seen, with their attempts."""
+        attempts = self._attempts
+        if self.seen_exactly:
+            return {sequence: attempts[sequence] for sequence in sequences if sequence in attempts}
+        return {sequence: attempts.get(sequence, 0) for sequence in sequences if sequence < self.seen_to}
+
+    def _take_returned(self, count_max: int, bytes_max: int) -> Slice | None:
+        messages: list[Message] = []
+        sequences: list[int] = []
+        attempts: dict[int, int] = {}
+        wire_bytes = 0
+        queue = self._queue
+        while self._returned and len(messages) < count_max:
+            sequence = self._returned[0]
+            queue.forget_missing()
+            message = queue.get(sequence) if sequence in self._returned_set else None
+            if queue.missing is not None:
+                if not messages:
+                    self.waiting_for = queue.missing
+                break
+            if message is not None:
+                if messages and wire_bytes + len(message.wire) > bytes_max:
+                    break
+                messages.append(message)
+                sequences.append(sequence)
+                wire_bytes += len(message.wire)
+                if sequence in self._attempts or (sequence < self.seen_to and not self.seen_exactly):
+                    attempts[sequence] = self._attempts.get(sequence, 0)
+            heapq.heappop(self._returned)
+            self._returned_set.discard(sequence)
+        return Slice(messages, sequences, wire_bytes, attempts or None, returned=True) if messages else None
+
+    def untake(self, part: Slice, start: int) -> None:
+        """Nobody wanted `part` from its element `start` on: as if it had not been taken. Not for tracking cursors.
+
+        Only for the latest `take` of which something is left. O(1), but O(n log n) for what had been given back.
+        """
+        if start >= len(part.messages):
+            return
+        if part.returned:
+            self.give_back(part.sequences[start:], attempted=False)
+            return
+        if part.end > self.position:
+            raise QueueInvariantError(f"elements up to {part.end - 1} were not taken: the cursor is at {self.position}")
+        self.position = part.sequences[start]
+
+    def give_back(self, sequences: Iterable[int], *, attempted: bool) -> int:
+        """These come back, to be handed out again before anything later. `attempted`: they were really handed over.
+
+        Returns how many of them will never come again: none, but for a TrackingCursor that has given them up since.
+        O(n log n). Raises QueueInvariantError for one that nobody can hold.
+        """
+        for sequence in sequences:
+            if sequence in self._returned_set or sequence >= self.position:
+                raise QueueInvariantError(f"element {sequence} is in nobody's hands: it can't be given back")
+            if attempted:
+                self.count_attempt(sequence)
+            self._returned_set.add(sequence)
+            heapq.heappush(self._returned, sequence)
+        return 0
+
+    def count_attempt(self, sequence: int) -> None:
+        """This element was handed over once more, in vain."""
+        self._attempts[sequence] = self._attempts.get(sequence, 0) + 1
+
+    def forget(self, sequences: Iterable[int]) -> None:
+        """These left the queue: drop what is remembered of them. Cheap when there is nothing to remember."""
+        if self._attempts or self._returned_set:
+            for sequence in sequences:
+                self._attempts.pop(sequence, None)
+                self._returned_set.discard(sequence)
+
+    def attempts_of(self, sequence: int) -> int:
+        """How often this element was handed over before."""
+        return self._attempts.get(sequence, 0)
+
+
+class TrackingCursor(Cursor):
+    """One of many readers of the same elements: the discipline of topics.
+
+    It keeps its own settled set above a *front*, the lowest element that it may still need, and tells the queue when
+    the front moves. A slice is shared with the others at the same position. Do not `untake`.
+    """
+
+    __slots__ = ("_settled", "front")
+
+    _shares_slices = True
+
+    def __init__(self, queue: CursoredQueue, position: int) -> None:
+        super().__init__(queue, position)
+        self.front = position
+        self._settled: set[int] = set()
+        queue.track(position)
+
+    def held_of(self, sequences: Iterable[int]) -> set[int]:
+        """Which of these, all of them still in the queue, are in the hands of its consumer. O(n)."""
+        front, position, settled, returned = self.front, self.position, self._settled, self._returned_set
+        return {s for s in sequences if front <= s < position and s not in settled and s not in returned}
+
+    def settle(self, sequences: SequenceOf[int]) -> Gone:
+        """These need not come again. Returns what left the queue because all cursors passed.
+
+        What the cursor has given up since is ignored.
+        """
+        self.forget(sequences)
+        if (
+            not self._settled
+            and isinstance(sequences, range)
+            and (sequences.start == self.front or sequences.start == self._queue.first_live(self.front))
+        ):
+            front = sequences.stop
+        else:
+            self._settled.update([sequence for sequence in sequences if sequence >= self.front])
+            front = self._needed_from(self.front)
+        return self._move_front(front)
+
+    def give_back(self, sequences: Iterable[int], *, attempted: bool) -> int:
+        """See Cursor."""
+        wanted = [sequence for sequence in sequences if sequence >= self.front]
+        for sequence in wanted:
+            if sequence in self._settled:
+                raise QueueInvariantError(f"element {sequence} was settled: it can't be given back")
+        super().give_back(wanted, attempted=attempted)
+        return sum(1 for sequence in sequences if sequence < self.front)
+
+    def skip_to(self, floor: int) -> tuple[int, Gone]:
+        """Give up everything below `floor`.
+
+        Returns how many of these elements were not in anybody's hands (never handed out, or given back), and what left
+        the queue because of it. What is in somebody's hands may still be settled or given back; both find it gone.
+        """
+        missed_count = sum(1 for sequence in self._returned_set if sequence < floor)
+        if floor > self.position:
+            missed_count += self._queue.count_live(self.position, floor)
+            self.position = floor
+        self._returned_set = {sequence for sequence in self._returned_set if sequence >= floor}
+        self._returned = sorted(self._returned_set)
+        self._attempts = {sequence: n for sequence, n in self._attempts.items() if sequence >= floor}
+        self._settled = {sequence for sequence in self._settled if sequence >= floor}
+        return missed_count, self._move_front(self._needed_from(max(self.front, floor)))
+
+    def pass_over(self, sequences: SequenceOf[int]) -> Gone:
+        """These were removed from the queue. Returns what left because the front could pass them. O(n) at most."""
+        self.forget(sequences)
+        if not self._settled:
+            return NOTHING_GONE  # a front at a gap with nothing settled behind it pins nothing
+        self._settled.difference_update(sequences)
+        return self._move_front(self._needed_from(self.front))
+
+    def close(self) -> Gone:
+        """The cursor is gone. Returns what left the queue because of it."""
+        return self._queue.untrack(self.front)
+
+    def _needed_from(self, front: int) -> int:
+        """The first element from `front` on that is neither settled nor gone."""
+        settled = self._settled
+        while settled:
+            if front in settled:
+                settled.discard(front)
+                front += 1
+                continue
+            live = self._queue.first_live(front)
+            if live == front:
+                break
+            front = live
+        return front
+
+    def _move_front(self, front: int) -> Gone:
+        if front == self.front:
+            return NOTHING_GONE
+        old, self.front = self.front, front
+        return self._queue.move_front(old, front)

@@ -1,0 +1,217 @@
+"""Which blocks of a queue are in memory, and which are outside.
+
+*Out.* When a queue's messages take more than HIGH of its memory, blocks go to the store until LOW is reached: those
+that are farthest from any cursor that may read them soon. Of a queue that fills up that is the newest full block; of a
+topic with a stalled subscriber, what only that one has yet to read. The block that is being filled stays, and so do
+those in which elements are held by group (their keys are needed) or read right now. A block leaves memory only when
+the store has all of it.
+
+*In.* A cursor that comes to a block that is outside waits for it; the next ones are asked for at the same time, and
+whenever the cursor enters a block, those up to AHEAD further are (seed 000: the next n are always requested, a hit asks
+for more), as long as there is memory for them. The one that is waited for always comes in, so at worst one block per
+waiting cursor is held beyond the limit.
+
+Bound: the queue's memory limit, plus a block for each cursor.
+Source: seed 002 "CursoredQueue"; seed 000 read-ahead; anchors d7, d8, d17, d25; DESIGN section 6.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final, Protocol
+
+from flow import FlowController, ResidencyLimiter
+from queues.blocks import Block
+from queues.cursored import BLOCK_BITS, CursoredQueue
+from queues.message import MESSAGE_OVERHEAD_BYTES, Message
+from queues.storage import Shelf
+
+HIGH: Final = 0.5
+"""Share of its memory from which on a queue pages out. The other half takes what comes in until the disk has it."""
+LOW: Final = 0.375
+AHEAD_COUNT: Final = 4
+"""Blocks that are asked for before their reader comes to them."""
+BLOCK_BYTES_MAX: Final = 1 << 20
+"""A block of large messages is closed at this size, so that it can be moved at once."""
+
+
+class Paged(Protocol):
+    """What the pager asks of its queue."""
+
+    @property
+    def elements(self) -> CursoredQueue: ...
+
+    def reading_blocks(self) -> Iterable[int]:
+        """The blocks that cursors with credit read next."""
+
+    def pinned_below(self) -> int:
+        """Elements below this must stay in memory as they are."""
+
+    def came_in(self, index: int) -> None:
+        """This block is in memory, or gone: go on."""
+
+    def went_out(self, indices: list[int]) -> None:
+        """These blocks are outside."""
+
+
+class Pager:
+    """Moves the blocks of one queue."""
+
+    __slots__ = (
+        "_controller",
+        "_leaving_bytes",
+        "_limiter",
+        "_may_write",
+        "_pages_out",
+        "_queue",
+        "_shelf_of",
+        "lost_count",
+        "paged_in_count",
+        "paged_out_count",
+    )
+
+    def __init__(
+        self,
+        queue: Paged,
+        controller: FlowController[Any],
+        limiter: ResidencyLimiter,
+        shelf_of: Callable[[], Shelf],
+        *,
+        pages_out: bool = True,
+        may_write: Callable[[], bool],
+    ) -> None:
+        """`pages_out` False: only what an earlier run left is outside; `may_write`: there is room on the disk."""
+        self._queue = queue
+        self._controller: FlowController[Any] = controller
+        self._limiter = limiter
+        self._shelf_of = shelf_of
+        self._pages_out = pages_out
+        self._may_write = may_write
+        self._leaving_bytes = 0
+        """What is on its way out, and still counted as memory in use."""
+        self.paged_out_count = 0
+        """Blocks."""
+        self.paged_in_count = 0
+        self.lost_count = 0
+        """Elements that could not be read back."""
+        queue.elements.block_bytes_max = BLOCK_BYTES_MAX
+
+    @property
+    def is_over(self) -> bool:
+        """There is more in memory than should stay. O(1): asked after each run that comes in."""
+        return self._pages_out and self._limiter.used_bytes - self._leaving_bytes > self._limiter.capacity_bytes * HIGH
+
+    # ------------------------------------------------------------------ out
+
+    def relieve(self) -> None:
+        """Send blocks out until LOW is reached, or none may go. O(blocks in memory · log cursors)."""
+        excess_bytes = self._limiter.used_bytes - self._leaving_bytes - int(self._limiter.capacity_bytes * LOW)
+        if excess_bytes <= 0 or not self._may_write():
+            return
+        shelf = self._shelf_of()
+        for index, block in self._farthest():
+            block.leaving = True
+            size_bytes = block.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES
+            self._leaving_bytes += size_bytes
+            excess_bytes -= size_bytes
+            shelf.put_out(index, partial(self._stored, size_bytes, block))
+            if excess_bytes <= 0:
+                return
+
+    def _farthest(self) -> list[tuple[int, Block]]:
+        """Blocks that may go, the farthest from a reader first."""
+        queue = self._queue
+        elements = queue.elements
+        readers = sorted(set(queue.reading_blocks()))
+        tail_index = elements.next_sequence >> BLOCK_BITS
+        pinned_below = queue.pinned_below()
+        candidates: list[tuple[int, int, Block]] = []
+        for index, block in elements.blocks():
+            if block.outside is not None or block.leaving or index >= tail_index or block.base < pinned_below:
+                continue
+            place = bisect_right(readers, index)
+            # Behind all readers (somebody holds it, or reads there without credit): nobody comes to it soon.
+            distance = index - readers[place - 1] if place else 1 << 40
+            if distance > 1:
+                candidates.append((distance, index, block))
+        candidates.sort(key=lambda candidate: (-candidate[0], -candidate[1]))
+        return [(index, block) for _distance, index, block in candidates]
+
+    def _stored(self, size_bytes: int, block: Block, index: int) -> None:
+        """The store has this block."""
+        self._leaving_bytes -= size_bytes
+        elements = self._queue.elements
+        if elements.block(index) is not block or not block.leaving:
+            return  # all of it was settled meanwhile, or the queue is closed
+        count, wire_bytes = elements.move_out(index)
+        self.paged_out_count += 1
+        self._limiter.move_out(count, wire_bytes + count * MESSAGE_OVERHEAD_BYTES)
+        self._queue.went_out([index])
+        self._controller.poll()
+
+    # ------------------------------------------------------------------ in
+
+    def want(self, index: int) -> None:
+        """A cursor waits for this block. Ask for it and for those behind it, as far as there is memory."""
+        self._ask(index)
+        self.read_ahead(index)
+
+    def read_ahead(self, index: int) -> None:
+        """A cursor reads in this block."""
+        elements = self._queue.elements
+        if not elements.outside_count:
+            return
+        room_bytes = int(self._limiter.capacity_bytes * HIGH) - self._limiter.used_bytes
+        for ahead in range(index + 1, index + 1 + AHEAD_COUNT):
+            block = elements.block(ahead)
+            if block is not None and block.outside is not None:
+                room_bytes -= block.outside.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES
+                if room_bytes < 0:
+                    return
+                self._ask(ahead)
+
+    def _ask(self, index: int) -> None:
+        block = self._queue.elements.block(index)
+        if block is None or block.outside is None:
+            self._queue.came_in(index)
+        elif not block.outside.wanted:
+            block.outside.wanted = True
+            self._shelf_of().load(index, self._arrived)
+
+    def _arrived(self, index: int, by_sequence: dict[int, Message]) -> None:
+        elements = self._queue.elements
+        block = elements.block(index)
+        if block is not None and block.outside is not None:
+            missing = [
+                s for s in elements.live_sequences(block.base, block.base + block.length) if s not in by_sequence
+            ]
+            if missing:
+                self._lose(index, missing)
+            if elements.block(index) is block:
+                base = block.base
+                messages = {sequence - base: message for sequence, message in by_sequence.items() if sequence >= base}
+                count, wire_bytes, expected_bytes = elements.move_in(index, messages)
+                self._limiter.correct(wire_bytes - expected_bytes)
+                self._limiter.move_in(count, wire_bytes + count * MESSAGE_OVERHEAD_BYTES)
+                self.paged_in_count += 1
+        self._queue.came_in(index)
+        if self.is_over:
+            self.relieve()
+
+    def _lose(self, index: int, missing: list[int]) -> None:
+        """What was kept of these could not be read."""
+        self.lost_count += len(missing)
+        self._queue.elements.remove(missing, unread=True)
+        shelf = self._shelf_of()
+        shelf.lost(index, len(missing))
+        shelf.settled(missing)
+        self.account_for_outside_gone()
+
+    def account_for_outside_gone(self) -> None:
+        """Elements left while they were outside: take them off what is held. May let sources go on."""
+        count, wire_bytes = self._queue.elements.take_outside_gone()
+        if count:
+            self._limiter.remove_outside(count, wire_bytes + count * MESSAGE_OVERHEAD_BYTES)
+            self._controller.poll()

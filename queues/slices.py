@@ -1,0 +1,68 @@
+"""Slices: some elements of a queue as they are handed to a consumer, all at once."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from collections.abc import Sequence as SequenceOf
+from itertools import accumulate
+
+from queues.message import MESSAGE_OVERHEAD_BYTES, Message
+
+
+class Slice:
+    """Some elements in order, as handed to one consumer. Shared by cursors at the same position; not changed once made.
+
+    `neutral`: every header block reads the same in all dialects. `sequences` is a range where nothing is missing, else
+    a list. `attempts`: how often each was handed over before, None if none was. `returned`: these had been given back.
+    `rendered` is scratch space for the consumers: bytes that one of them made of this slice, so that ten subscribers
+    at one position cost one rendering.
+    """
+
+    __slots__ = ("attempts", "end", "first", "messages", "neutral", "rendered", "returned", "sequences", "wire_bytes")
+
+    def __init__(
+        self,
+        messages: list[Message],
+        sequences: SequenceOf[int],
+        wire_bytes: int,
+        attempts: dict[int, int] | None = None,
+        *,
+        returned: bool = False,
+    ) -> None:
+        self.messages = messages
+        self.sequences = sequences
+        self.wire_bytes = wire_bytes
+        self.attempts = attempts
+        self.returned = returned
+        self.first = sequences[0]
+        self.end = sequences[-1] + 1
+        self.neutral = all([message.head.neutral for message in messages])  # noqa: C419 (a list is twice as fast here)
+        self.rendered: list[bytes] | None = None
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def without(self, sequences: Iterable[int]) -> Slice | None:
+        """What is left when these are taken out; None if nothing is."""
+        out = set(sequences)
+        left = [(s, message) for s, message in zip(self.sequences, self.messages, strict=True) if s not in out]
+        if not left:
+            return None
+        messages = [message for _sequence, message in left]
+        wire_bytes = sum([len(message.wire) for message in messages])
+        return Slice(messages, [s for s, _message in left], wire_bytes, self.attempts, returned=self.returned)
+
+    @property
+    def charge_bytes(self) -> int:
+        """What these elements are charged in the queue that holds them."""
+        return self.wire_bytes + len(self.messages) * MESSAGE_OVERHEAD_BYTES
+
+
+def fit(wires: Iterable[bytes], bytes_max: int) -> tuple[int, int]:
+    """How many of these fit into `bytes_max` (always at least one), and their bytes. O(n)."""
+    totals = list(accumulate(map(len, wires)))
+    if totals[-1] <= bytes_max:
+        return len(totals), totals[-1]
+    count = max(1, bisect_right(totals, bytes_max))
+    return count, totals[count - 1]

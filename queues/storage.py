@@ -1,0 +1,134 @@
+"""What queues need of a store: the port. `store` implements it.
+
+Everything here is synchronous and never waits. The store looks at a queue's elements when it has time to write (it
+*pulls*): what was settled before that is simply not there any more, so a consumer that keeps up costs no writes and no
+bookkeeping. Answers come as callbacks on the dispatch loop.
+
+Source: seed 002 "Persistence Store" (delayed saves); anchors d8, d10, d21.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Sequence as SequenceOf
+from typing import Protocol
+
+from flow import SourceController
+from queues.blocks import Outside
+from queues.cursored import CursoredQueue
+from queues.message import Message
+
+Saved = Callable[[str], None]
+"""Called once with how safe it is: "disk" or "consumed"."""
+
+
+class Restored(Protocol):
+    """What an earlier run left of a queue."""
+
+    @property
+    def outside(self) -> Mapping[int, tuple[Outside, int]]:
+        """By block: what is known of it, and how many elements are alive. Bit 0 is the first place of the block."""
+
+    @property
+    def next_sequence(self) -> int: ...
+    @property
+    def handed_to(self) -> int:
+        """Elements below this may have been seen by a consumer; 0: `attempts` says exactly which."""
+
+    @property
+    def attempts(self) -> Mapping[int, int]:
+        """By sequence: how often elements that came back were handed over."""
+
+    @property
+    def grouped(self) -> Set[int]:
+        """Blocks in which some belong to a message group."""
+
+
+class Stored(Protocol):
+    """A queue, as the store sees it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def name_on_disk(self) -> str:
+        """Of its destination, without the priority."""
+
+    @property
+    def keeps(self) -> bool:
+        """Persistent messages are to outlive the broker."""
+
+    @property
+    def priority(self) -> int: ...
+    @property
+    def elements(self) -> CursoredQueue: ...
+    @property
+    def handed_to(self) -> int:
+        """Elements below this may have been handed to a consumer."""
+
+    @property
+    def is_consumed(self) -> bool:
+        """Somebody takes from it, so that what has just come in may soon be settled."""
+
+    def seen(self) -> Mapping[int, int]:
+        """Elements that consumers have had, and that are not settled: how often they were handed over in vain."""
+
+    def restored(self, found: Restored) -> None:
+        """An earlier run left this. Called once, before anything is added."""
+
+    def may_go_on(self) -> None:
+        """What it was told to wait for has happened: look again."""
+
+
+class Shelf(Protocol):
+    """The stored side of one queue."""
+
+    def added(self, count: int) -> None:
+        """So many persistent elements were appended."""
+
+    def settled(self, sequences: SequenceOf[int]) -> None:
+        """These left for good."""
+
+    def returned(self, attempts: Mapping[int, int]) -> None:
+        """These came back from a consumer, and were handed over so often (0: seen, not counted)."""
+
+    def may_hand_over(self, position: int, end: int) -> bool:
+        """Whether elements from `position` up to `end` may be handed to a consumer now. False: the store must first
+        note that they were, so that they are marked if they come back after a crash; `may_go_on` will be called.
+        """
+
+    def put_out(self, index: int, done: Callable[[int], None]) -> None:
+        """Store all of this block, also what is not persistent, then call `done` with its number: it may leave memory
+        then, if `index` is still the same block.
+        """
+
+    def load(self, index: int, arrived: Callable[[int, dict[int, Message]], None]) -> None:
+        """Read this block; `arrived` gets its number and the elements, by sequence, that the store has."""
+
+    def lost(self, index: int, count: int) -> None:
+        """So many elements that should be there could not be read: say so."""
+
+    def when_saved(self, first: int, end: int, callback: Saved) -> None:
+        """Call this when the persistent ones of these elements are on disk or settled. Makes the store write soon."""
+
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        """Call this when all that was settled so far is so on disk."""
+
+    def forget(self) -> None:
+        """The queue is deleted: so is all that is stored of it."""
+
+
+class Store(Protocol):
+    """The store of one broker."""
+
+    @property
+    def accepting(self) -> bool:
+        """Whether persistent messages may come in: the disk has room and works."""
+
+    def hold_back(self, source: SourceController) -> None:
+        """Block this source until `accepting`."""
+
+    def shelf(self, queue: Stored, *, topic: bool) -> Shelf:
+        """The shelf of this queue; the one with what an earlier run left, if there is one: `restored` was called then."""
+
+    def bind(self, shelves: Iterable[Shelf]) -> None:
+        """What was added to and settled in these since the last turn is one transaction: all or nothing."""

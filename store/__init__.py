@@ -1,0 +1,67 @@
+"""The store: what outlives the process, and the memory of what does not fit into memory.
+
+The ground of it, which all blocks:
+
+    engine      the port: an ordered key-value store, atomic batches, what is durable when
+    leveldb     the adapter for LevelDB
+    memory      one without a disk
+    faulty      one for tests that fails, forgets and is slow on demand
+    directory   the data folder: lock, format, layout
+    repair      opening a database that is damaged
+    attic       damaged things moved aside
+"""
+
+from store.attic import Attic
+from store.directory import (
+    Directory,
+    DirectoryError,
+    FormatError,
+    LockedError,
+    MissingError,
+    NoSpaceError,
+    NotAFolderError,
+    NotWritableError,
+    open_directory,
+)
+from store.engine import (
+    Change,
+    CorruptionError,
+    DiskFullError,
+    Engine,
+    EngineClosedError,
+    EngineError,
+    EngineFailedError,
+    delete,
+    delete_range,
+    put,
+)
+from store.leveldb import LevelDbEngine, LevelDbOptions
+from store.memory import MemoryEngine
+from store.repair import RepairReport
+
+__all__ = [
+    "Attic",
+    "Change",
+    "CorruptionError",
+    "Directory",
+    "DirectoryError",
+    "DiskFullError",
+    "Engine",
+    "EngineClosedError",
+    "EngineError",
+    "EngineFailedError",
+    "FormatError",
+    "LevelDbEngine",
+    "LevelDbOptions",
+    "LockedError",
+    "MemoryEngine",
+    "MissingError",
+    "NoSpaceError",
+    "NotAFolderError",
+    "NotWritableError",
+    "RepairReport",
+    "delete",
+    "delete_range",
+    "open_directory",
+    "put",
+]

@@ -1,0 +1,65 @@
+"""What is written at once: changes of many queues, and who waits for them. All or nothing of it is on disk afterwards.
+
+Source: seed 002 "Persistence Store" (several operations in one sync); anchors d10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from queues.storage import Saved
+from store.engine import Change
+
+if TYPE_CHECKING:
+    from store.shelf import Shelf
+
+BATCH_BYTES: Final = 4 << 20
+"""About the size at which a batch is closed: some milliseconds of encoding."""
+
+
+class Batch:
+    """One write under way."""
+
+    __slots__ = (
+        "changes",
+        "consumed",
+        "noting",
+        "paged_count",
+        "put_outs",
+        "saved",
+        "saved_count",
+        "size_bytes",
+        "started_seconds",
+        "sync",
+        "waiters",
+    )
+
+    def __init__(self, started_seconds: float) -> None:
+        self.started_seconds = started_seconds
+        self.changes: list[Change] = []
+        self.size_bytes = 0
+        self.sync = False
+        """Somebody waits for the disk."""
+        self.saved: list[Saved] = []
+        """To be told "disk" when it is synced."""
+        self.consumed: list[Saved] = []
+        """To be told "consumed": nothing was left to write."""
+        self.waiters: list[Callable[[], None]] = []
+        """To be called when it is synced."""
+        self.put_outs: list[tuple[int, Callable[[int], None]]] = []
+        """To be called when it is written."""
+        self.noting: list[tuple[Shelf, int]] = []
+        """Leases that are valid when it is written."""
+        self.saved_count = 0
+        self.paged_count = 0
+
+    @property
+    def is_full(self) -> bool:
+        """No more should be put in."""
+        return self.size_bytes >= BATCH_BYTES
+
+    def add(self, change: Change, size_bytes: int) -> None:
+        """Put in one more change, with a value of this size."""
+        self.changes.append(change)
+        self.size_bytes += size_bytes + len(change[1])

@@ -1,0 +1,86 @@
+"""What can be configured of the store."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+
+ENGINES: Final = ("auto", "leveldb", "memory", "none")
+MIB: Final = 1024 * 1024
+
+
+def _engine(_instance: object, _attribute: attrs.Attribute[str], value: str) -> None:
+    if value not in ENGINES:
+        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {value!r}")
+
+
+def _bytes_not_negative(_instance: object, attribute: attrs.Attribute[Any], value: int | None) -> None:
+    if value is not None and value < 0:
+        raise ValueError(f"{attribute.name} must not be negative, got {value}")
+
+
+def _not_negative(_instance: object, attribute: attrs.Attribute[float], value: float) -> None:
+    if value < 0:
+        raise ValueError(f"{attribute.name} must not be negative, got {value}")
+
+
+@attrs.frozen
+class StoreConfig:
+    """Where messages are kept, and when they are written."""
+
+    engine: str = attrs.field(
+        default="auto",
+        validator=_engine,
+        metadata={
+            "unit": "",
+            "doc": "`leveldb`: in the folder `data_dir` of the broker. `memory`: like it, but gone when the broker is; for "
+            "tests of what a store does. `none`: nothing is kept; RECEIPTs say `durability:memory`, and queues hold what "
+            "fits into memory. `auto`: `leveldb` for `sluiceway serve`, and for an embedded broker that is given a "
+            "`data_dir`; else `none`.",
+        },
+    )
+    flush_delay_min_seconds: float = attrs.field(
+        default=0.005,
+        validator=_not_negative,
+        metadata={
+            "unit": "seconds",
+            "doc": "How long a persistent message waits at least before it is written, if nobody waits for its RECEIPT: "
+            "what is acknowledged before never touches the disk. Also the wait for a queue without consumers.",
+        },
+    )
+    flush_delay_max_seconds: float = attrs.field(
+        default=0.2,
+        validator=_not_negative,
+        metadata={
+            "unit": "seconds",
+            "doc": "How long it waits at most. In between, twice the time that consumers of its queue take to acknowledge. "
+            "This, and `sync_interval_seconds`, is what a crash can cost messages for which no RECEIPT was asked.",
+        },
+    )
+    sync_interval_seconds: float = attrs.field(
+        default=1.0,
+        validator=_not_negative,
+        metadata={
+            "unit": "seconds",
+            "doc": "What was written without a RECEIPT waiting is synced to the disk after this time at most, or with the "
+            "next RECEIPT. A power cut can cost what was not synced; the death of the process can't.",
+        },
+    )
+    disk_free_min_bytes: int = attrs.field(
+        default=256 * MIB,
+        validator=_bytes_not_negative,
+        metadata={
+            "unit": "bytes",
+            "doc": "With less free space on the disk of `data_dir`, persistent messages wait with their senders and no more "
+            "messages are paged out; consuming, acknowledging and expiry go on. The reserve is what these need.",
+        },
+    )
+    bytes_max: int | None = attrs.field(
+        default=None,
+        validator=_bytes_not_negative,
+        metadata={
+            "unit": "bytes",
+            "doc": "The same guard for the size of the store itself. None: the disk is the limit.",
+        },
+    )

@@ -1,0 +1,301 @@
+"""The data folder: one broker's, locked, with a known layout.
+
+    lock      locked by the process that uses the folder; holds its id and host, for the message to others
+    format    "sluiceway-store 1": the layout of this folder and the records in it (FORMAT.md)
+    db/       LevelDB's
+    large/    bodies that are kept as files of their own
+    attic/    damaged things moved aside, bounded
+
+The lock is flock's: it goes with the process that holds it, however that ends, and it holds within one process too.
+(LevelDB has a lock of its own, but of another kind: it is per process, and it says nothing of who holds it.) The lock
+file stays when it is released: to remove it would let two processes lock two different files.
+
+A folder is made in this order: lock, folders, format; each is synced. So a folder without `format` was never finished,
+and is finished now; unless it has a database, which then is none of ours.
+
+Not here: what is in the database; when it is opened (all of this blocks).
+
+Source: DESIGN section 7 ("an unknown format version or a locked directory is a clear error").
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from store.attic import Attic
+from store.keys import FORMAT_VERSION
+from store.leveldb import OPENING_FREE_BYTES, LevelDbEngine, LevelDbOptions
+from store.repair import RepairReport, mend, open_mended
+
+_FOLDERS: Final = ("db", "large", "attic")
+_FORMAT: Final = re.compile(r"sluiceway-store (\d{1,9})\n?")
+_FORMAT_LENGTH_MAX: Final = 64
+_HOLDER: Final = re.compile(r"(\d+) (\S+)\n?")
+
+
+class DirectoryError(Exception):
+    """The data folder can't be used. Base of all errors of this module; the message names the folder and the remedy."""
+
+
+class LockedError(DirectoryError):
+    """Another process uses the folder (or this one does already).
+
+    `pid` and `host` are its process id and host, None if it did not get to say so.
+    """
+
+    def __init__(self, path: Path, pid: int | None, host: str | None) -> None:
+        holder = "another process" if pid is None else f"process {pid} on host {host}"
+        super().__init__(
+            f"{path} is in use by {holder}. Stop that broker, or give this one a folder of its own (broker.data_dir, "
+            "or --data)."
+        )
+        self.pid = pid
+        self.host = host
+
+
+class FormatError(DirectoryError):
+    """The folder was made by another version, or by something else."""
+
+
+class NotAFolderError(DirectoryError):
+    """There is a file where the folder, or a folder in it, should be."""
+
+
+class MissingError(DirectoryError):
+    """There is no such folder, and it was not to be created."""
+
+
+class NotWritableError(DirectoryError):
+    """This process may not write there."""
+
+
+class NoSpaceError(DirectoryError):
+    """The disk is full, or nearly so."""
+
+
+class Directory:
+    """A data folder that this process has locked. Get one from `open_directory`; close engines before closing it."""
+
+    __slots__ = ("_lock", "attic", "path")
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self.attic = Attic(path / "attic")
+        self._lock: int | None = lock
+
+    @property
+    def database_path(self) -> Path:
+        """LevelDB's folder."""
+        return self.path / "db"
+
+    @property
+    def large_path(self) -> Path:
+        """The folder of bodies that are files."""
+        return self.path / "large"
+
+    def open_engine(self, options: LevelDbOptions | None = None) -> tuple[LevelDbEngine, RepairReport | None]:
+        """Opens the database; one that LevelDB finds damaged is mended first, once.
+
+        :returns: the engine, which the caller closes, and what was done if it was damaged: log it.
+        :raises CorruptionError: it is damaged and could not be mended.
+        :raises EngineError: it can't be opened.
+        """
+        return open_mended(self.database_path, self.attic, options or LevelDbOptions())
+
+    def repair(self, options: LevelDbOptions | None = None) -> RepairReport:
+        """Repairs the database, which must not be open, damaged or not. Reads all of it.
+
+        :raises EngineError: that failed.
+        """
+        return mend(self.database_path, self.attic, options or LevelDbOptions(), "a repair was asked for")
+
+    def free_bytes(self) -> int:
+        """What is left on this disk for us.
+
+        :raises DirectoryError: it does not say.
+        """
+        with _told(self.path):
+            return shutil.disk_usage(self.path).free
+
+    def attic_put(self, name: str, data: bytes) -> Path | None:
+        """Keeps something damaged; the oldest such things go when there are too many.
+
+        :param name: what it is, such as the key in hexadecimal.
+        :returns: where it is, None if it is larger than the whole attic.
+        :raises DirectoryError: it can't be written.
+        """
+        with _told(self.path):
+            return self.attic.put(name, data)
+
+    def close(self) -> None:
+        """Releases the lock. May be called again."""
+        lock, self._lock = self._lock, None
+        if lock is None:
+            return
+        with _told(self.path):
+            try:
+                os.ftruncate(lock, 0)  # nobody holds it any more
+            finally:
+                os.close(lock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_directory(path: Path, *, create: bool = True) -> Directory:
+    """Locks a data folder, and makes it if need be.
+
+    :param create: make it, with its parents, if it is not there. An empty folder that is there is always furnished.
+    :raises LockedError: somebody uses it.
+    :raises FormatError: it is of another version, or has a database that is not ours.
+    :raises DirectoryError: it can't be used; see the subclasses. What was made so far stays, and is finished by the
+        next call; the lock is free.
+    """
+    path = Path(path)
+    with _told(path):
+        _make_folder(path, create)
+        lock = _locked(path)
+        directory = Directory(path, lock)
+        try:
+            _check_space(path)
+            _check_format(path)
+            for name in _FOLDERS:
+                (path / name).mkdir(mode=0o700, exist_ok=True)
+            if not (path / "format").exists():
+                _write_format(path)
+            return directory
+        except BaseException:
+            directory.close()
+            raise
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What the operating system says, as errors that name the folder and the remedy."""
+    try:
+        yield
+    except (FileExistsError, NotADirectoryError) as error:
+        raise NotAFolderError(
+            f"{error.filename or path} is not a folder, so the data folder {path} can't be there. Move that file away, "
+            "or choose another folder (broker.data_dir, or --data)."
+        ) from error
+    except OSError as error:
+        what = f"{error.filename or path}: {os.strerror(error.errno) if error.errno else error}"
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise NotWritableError(
+                f"the data folder {path} can't be written ({what}). Give user {os.geteuid()} the right to write there, "
+                "or choose another folder (broker.data_dir, or --data)."
+            ) from error
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise NoSpaceError(f"no space for the data folder {path} ({what}). Free space on that disk.") from error
+        raise DirectoryError(
+            f"the data folder {path} can't be used ({what}). Look at the disk, or choose another folder."
+        ) from error
+
+
+def _make_folder(path: Path, create: bool) -> None:
+    if path.is_dir():
+        return
+    if path.exists():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+    if not create:
+        raise MissingError(
+            f"there is no data folder {path}. Start a broker with it once, or name the right one (broker.data_dir, or "
+            "--data)."
+        )
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)  # messages are nobody else's business
+    for folder in missing:
+        _sync_folder(folder.parent)
+
+
+def _locked(path: Path) -> int:
+    """The descriptor of the lock file, locked."""
+    # Not inherited: a child process must not go on holding the lock.
+    lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            match = _HOLDER.fullmatch(os.pread(lock, 400, 0).decode(errors="replace"))
+            raise LockedError(path, int(match[1]) if match else None, match[2] if match else None) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()} {socket.gethostname() or '?'}\n".encode(), 0)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _check_space(path: Path) -> None:
+    free_bytes = shutil.disk_usage(path).free
+    if free_bytes < OPENING_FREE_BYTES:
+        raise NoSpaceError(
+            f"the disk of the data folder {path} has {free_bytes} bytes left, {OPENING_FREE_BYTES} are needed to open "
+            "it. Free space on that disk."
+        )
+
+
+def _check_format(path: Path) -> None:
+    """:raises FormatError: it is not ours, or of another version."""
+    try:
+        with (path / "format").open("rb") as file:
+            text = file.read(_FORMAT_LENGTH_MAX).decode(errors="replace")
+    except FileNotFoundError:
+        if (path / "db" / "CURRENT").exists():
+            raise FormatError(
+                f"{path / 'db'} has a database, but {path / 'format'} is missing, so nobody knows what wrote it. Bring "
+                "that file back if this is Sluiceway's folder, otherwise choose another one (broker.data_dir, or "
+                "--data)."
+            ) from None
+        return
+    match = _FORMAT.fullmatch(text)
+    if match is None:
+        raise FormatError(
+            f"{path / 'format'} says {text!r}, which is not Sluiceway's. Choose another folder (broker.data_dir, or "
+            "--data), or restore that file from a backup."
+        )
+    version = int(match[1])
+    if version != FORMAT_VERSION:
+        age = "a later" if version > FORMAT_VERSION else "an earlier"
+        raise FormatError(
+            f"the data folder {path} has format {version}, this version of Sluiceway knows format {FORMAT_VERSION}: it "
+            f"was made by {age} version. Run that version with it, or choose another folder (broker.data_dir, or "
+            "--data)."
+        )
+
+
+def _write_format(path: Path) -> None:
+    """Makes the `format` file at once and for good: whoever finds it finds it whole."""
+    new = path / "format.new"
+    with new.open("wb") as file:
+        file.write(f"sluiceway-store {FORMAT_VERSION}\n".encode())
+        file.flush()
+        os.fsync(file.fileno())
+    _sync_folder(path)  # the folders in it are there before it says that it is finished
+    new.rename(path / "format")
+    _sync_folder(path)
+
+
+def _sync_folder(path: Path) -> None:
+    """What was created, renamed or removed in this folder is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

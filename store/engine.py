@@ -1,0 +1,121 @@
+"""The port to an ordered key-value store: what the store asks of LevelDB, and what can go wrong there.
+
+Keys and values are bytes; keys are in bytewise order. A *batch* is a list of changes that is written atomically: all of
+it or nothing, in memory and after any crash. Batches are found again in the order in which they were written: if one
+survived, so did all before it.
+
+What survives what:
+    the process dies (kill -9)       every batch that was written
+    the machine dies (power, panic)  every batch up to the last one written with `sync=True`, and perhaps some of those
+                                     after it: a prefix of whole batches
+
+After a write that raised (but for EngineClosedError) nobody knows whether the batch is there, now or after a restart;
+it is there as a whole or not at all. So whoever writes keeps the batch and writes it again, in the same order, until
+that succeeds: all changes set a key to a value or to nothing, hence once or twice is the same.
+
+Every call may block, for milliseconds as a rule and for as long as the disk takes when it is slow: all of them, those
+of iterators too, come from ONE worker thread, never from the event loop.
+
+Adapters: LevelDbEngine (leveldb.py), MemoryEngine (memory.py), FaultyEngine (faulty.py, for tests). One contract suite
+holds for all: tests/contract/test_engine.py.
+
+Not here: what keys and values mean (keys.py, chunks.py); when to write and when to sync (the store's queue).
+
+Source: DESIGN section 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
+
+PUT: Final = 0
+DELETE: Final = 1
+DELETE_RANGE: Final = 2
+
+Change = tuple[int, bytes, bytes]
+"""What is to be done, the key, and the value (PUT), nothing (DELETE) or the end of the range (DELETE_RANGE).
+
+A plain tuple of always the same shape: a batch is unpacked in a loop without a look at types.
+"""
+
+
+def put(key: bytes, value: bytes) -> Change:
+    """The key has this value from now on."""
+    return (PUT, key, value)
+
+
+def delete(key: bytes) -> Change:
+    """The key has no value from now on; it needn't have had one."""
+    return (DELETE, key, b"")
+
+
+def delete_range(start: bytes, stop: bytes) -> Change:
+    """No key from `start` (inclusive) to `stop` (exclusive) has a value from now on, those included that were put
+    earlier in the same batch. Costs time and memory for each key that is there, so cut a range of millions of keys.
+    """
+    return (DELETE_RANGE, start, stop)
+
+
+class EngineError(Exception):
+    """Something went wrong in the store below. Base of all errors that engines raise."""
+
+
+class DiskFullError(EngineError):
+    """No space is left (or the quota is used up). Reading goes on; write again when there is space."""
+
+
+class EngineFailedError(EngineError):
+    """The disk or the file system failed. Trying again may help; the message says what else does."""
+
+
+class CorruptionError(EngineError):
+    """What was read is not what was written. Trying again does not help."""
+
+
+class EngineClosedError(EngineError):
+    """The engine was used after `close`: a mistake of the caller. Nothing was read or written."""
+
+
+class Engine(Protocol):
+    """An ordered key-value store. See the module for what is durable when, and for who may call."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key, None if it has none.
+
+        :raises EngineError: it can't be read.
+        """
+
+    def iterate(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values from `start` (inclusive) to `stop` (exclusive), ascending, or descending with `reverse`; as
+        they are at this call, whatever is written meanwhile. Nothing if `stop` does not come after `start`.
+
+        Drop it (or run it to its end) soon: what it shows can't be cleared away before.
+
+        :raises EngineError: from the call or from any step; a range never just ends early.
+        """
+
+    def iterate_keys(self, start: bytes, stop: bytes) -> Iterator[bytes]:
+        """The same without values, ascending. Not free: an engine may have to read the values to step over them."""
+
+    def write(self, changes: Sequence[Change], *, sync: bool) -> None:
+        """Applies the changes in order and atomically. With `sync`, they and everything written before are on the disk
+        when this returns, even if `changes` is empty.
+
+        :raises EngineError: the batch is there or not; write the same batch again (see the module).
+        """
+
+    def size_bytes(self) -> int:
+        """About how much it holds on the disk (in memory, if it has no disk), deleted things included that were not
+        cleared away yet.
+        """
+
+    def compact(self, start: bytes, stop: bytes) -> None:
+        """Gives back the space of what was deleted in this range; but LevelDB keeps what was put just before that.
+        Costs the time to write all that is left there.
+        """
+
+    def close(self) -> None:
+        """Ends it; everything that was written stays. May be called again. Everything else raises EngineClosedError
+        from now on, steps of open iterators included.
+        """

@@ -1,0 +1,228 @@
+"""An engine for tests that fails when told to, and forgets what was not synced when its power is cut.
+
+It wraps nothing: two stores in memory, one as the program sees it and one as the disk would have it, and between them
+the batches that were written since the last sync. Chance comes from a `random.Random` that is passed in, slowness is
+counted and not slept, so a run with the same seed and the same calls is the same run.
+
+What it can do:
+    power_cut()             the machine died: what was synced is there, and a random prefix of the batches after that.
+                            (A torn last batch is dropped by LevelDB's log, so it is the same as a shorter prefix.)
+    crash()                 the process died: everything written is there
+    fail_next, fail_at_rate the next calls, or some share of all, raise; see Failure for what is left behind
+    corrupt(key)            one bit of a stored value is flipped, unnoticed by the engine
+    spend                   is told how many seconds each write would have taken
+
+After a sync that failed the batch is there and not synced; with the next sync that succeeds, it is synced too (what
+LevelDB's adapter gets by opening anew).
+
+Source: DESIGN section 7 ("forgets what was not synced, tears batches, fails with ENOSPC or EIO on demand").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+from random import Random
+from typing import Final
+
+import attrs
+
+from store.engine import PUT, Change, CorruptionError, DiskFullError, EngineError, EngineFailedError, put
+from store.memory import MemoryEngine
+
+
+class Failure(Enum):
+    """What can be made to fail, and how."""
+
+    DISK_FULL = "no space left"
+    """A write raises DiskFullError; nothing was applied."""
+
+    WRITE = "the write failed"
+    """A write raises EngineFailedError; nothing was applied."""
+
+    SYNC = "the sync failed"
+    """A write with `sync` raises EngineFailedError; the batch was applied, but is not synced."""
+
+    READ = "the read failed"
+    """`get`, `iterate` or `iterate_keys` raises EngineFailedError."""
+
+    DAMAGE = "the checksum is wrong"
+    """`get`, `iterate` or `iterate_keys` raises CorruptionError, as LevelDB does for a block that it finds damaged."""
+
+
+_ERRORS: Final[dict[Failure, type[EngineError]]] = {
+    Failure.DISK_FULL: DiskFullError,
+    Failure.WRITE: EngineFailedError,
+    Failure.SYNC: EngineFailedError,
+    Failure.READ: EngineFailedError,
+    Failure.DAMAGE: CorruptionError,
+}
+
+
+@attrs.frozen
+class Pace:
+    """How long writes take, in virtual seconds."""
+
+    write_seconds: float = 0.0
+    """Each write."""
+
+    sync_seconds: float = 0.0
+    """Each write with `sync`, on top."""
+
+    seconds_per_byte: float = 0.0
+    """Each byte of keys and values, on top."""
+
+
+class FaultyEngine:
+    """An engine with switches for faults; without them it keeps the contract like any other.
+
+    :param random: decides what chance decides; shared with the engines that `crash` and `power_cut` return.
+    :param pace: what writes cost.
+    :param spend: told the seconds of each write, before it is applied and whether or not it then fails.
+    """
+
+    __slots__ = (
+        "_durable", "_failing", "_pace", "_random", "_rates", "_seen", "_spend", "_unsynced", "sync_count",
+        "write_count",
+    )  # fmt: skip
+
+    def __init__(
+        self, random: Random, *, pace: Pace | None = None, spend: Callable[[float], None] | None = None
+    ) -> None:
+        self._random = random
+        self._pace = pace or Pace()
+        self._spend = spend
+        self._seen = MemoryEngine()
+        self._durable = MemoryEngine()
+        self._unsynced: list[list[Change]] = []
+        self._failing: dict[Failure, int] = {}
+        self._rates: dict[Failure, float] = {}
+        self.write_count = 0
+        """Writes that succeeded."""
+        self.sync_count = 0
+        """Those of them that were synced."""
+
+    # What any engine does.
+
+    def get(self, key: bytes) -> bytes | None:
+        self._seen.check_open()
+        self._perhaps_fail(Failure.READ, f"reading the key {key.hex()}")
+        self._perhaps_fail(Failure.DAMAGE, f"reading the key {key.hex()}")
+        return self._seen.get(key)
+
+    def iterate(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        self._seen.check_open()
+        self._perhaps_fail(Failure.READ, f"iterating from the key {start.hex()}")
+        self._perhaps_fail(Failure.DAMAGE, f"iterating from the key {start.hex()}")
+        return self._seen.iterate(start, stop, reverse=reverse)
+
+    def iterate_keys(self, start: bytes, stop: bytes) -> Iterator[bytes]:
+        return (key for key, _value in self.iterate(start, stop))
+
+    def write(self, changes: Sequence[Change], *, sync: bool) -> None:
+        self._seen.check_open()
+        if self._spend is not None:
+            size_bytes = sum(len(key) + len(value) for _kind, key, value in changes)
+            seconds = self._pace.write_seconds + size_bytes * self._pace.seconds_per_byte
+            self._spend(seconds + self._pace.sync_seconds if sync else seconds)
+        self._perhaps_fail(Failure.DISK_FULL, "writing")
+        self._perhaps_fail(Failure.WRITE, "writing")
+        self._seen.write(changes, sync=False)
+        self._unsynced.append(list(changes))
+        if sync:
+            self._perhaps_fail(Failure.SYNC, "syncing")
+            for batch in self._unsynced:
+                self._durable.write(batch, sync=False)
+            self._unsynced.clear()
+            self.sync_count += 1
+        self.write_count += 1
+
+    def size_bytes(self) -> int:
+        return self._seen.size_bytes()
+
+    def compact(self, start: bytes, stop: bytes) -> None:
+        self._seen.compact(start, stop)
+
+    def close(self) -> None:
+        # What is durable stays: `crash` and `power_cut` work on a closed engine too.
+        self._seen.close()
+
+    # Faults.
+
+    @property
+    def unsynced_count(self) -> int:
+        """Batches that were written, but not synced."""
+        return len(self._unsynced)
+
+    def fail_next(self, failure: Failure, times: int = 1) -> None:
+        """The next `times` calls that can fail like this do so. 0: none."""
+        self._failing[failure] = times
+
+    def fail_at_rate(self, failure: Failure, rate: float) -> None:
+        """This share of the calls that can fail like this do so, by chance. 0: none, 1: all."""
+        if not 0 <= rate <= 1:
+            raise ValueError(f"a rate of failures is from 0 to 1, not {rate}")
+        self._rates[failure] = rate
+
+    def corrupt(self, key: bytes) -> None:
+        """Flips a random bit of the key's value, wherever that is: in memory, on the disk, on its way there.
+
+        :raises ValueError: there is no such key, or its value is empty.
+        """
+        value = self._seen.get(key)
+        if not value:
+            raise ValueError(f"the key {key.hex()} has no bit to flip")
+        place = self._random.randrange(len(value) * 8)
+        self._seen.write([put(key, _flipped(value, place))], sync=False)
+        on_disk = self._durable.get(key)
+        if on_disk:
+            self._durable.write([put(key, _flipped(on_disk, place))], sync=False)
+        self._unsynced = [
+            [
+                (kind, name, _flipped(new, place) if kind == PUT and name == key and new else new)
+                for kind, name, new in batch
+            ]
+            for batch in self._unsynced
+        ]
+
+    def crash(self) -> FaultyEngine:
+        """The process died: an engine as the next process finds it, with everything that was written and all failures
+        switched off. This one is closed.
+        """
+        return self._successor(len(self._unsynced))
+
+    def power_cut(self) -> FaultyEngine:
+        """The machine died: an engine as it is found when power is back, with everything that was synced, a random
+        prefix of the batches after that, and all failures switched off. This one is closed.
+        """
+        return self._successor(self._random.randint(0, len(self._unsynced)))
+
+    def _successor(self, survived_count: int) -> FaultyEngine:
+        """With what is durable and so many of the batches after it. What survived a power cut was on the disk; what
+        survived a crash is not, for all we know.
+        """
+        successor = FaultyEngine(self._random, pace=self._pace, spend=self._spend)
+        batches = self._unsynced[:survived_count]
+        everything = [put(key, value) for key, value in self._durable.contents()]
+        successor._durable.write(everything, sync=False)
+        successor._seen.write(everything, sync=False)
+        for batch in batches:
+            successor._seen.write(batch, sync=False)
+        successor._unsynced = batches
+        self.close()
+        return successor
+
+    def _perhaps_fail(self, failure: Failure, doing: str) -> None:
+        left_count = self._failing.get(failure, 0)
+        rate = self._rates.get(failure, 0.0)
+        if left_count > 0:
+            self._failing[failure] = left_count - 1
+        elif rate == 0 or self._random.random() >= rate:
+            return
+        raise _ERRORS[failure](f"{failure.value} while {doing}: this engine was told to fail. Tell it not to.")
+
+
+def _flipped(value: bytes, place: int) -> bytes:
+    """The value with one bit flipped; the place wraps around in a shorter one."""
+    at = place // 8 % len(value)
+    return value[:at] + bytes([value[at] ^ (1 << (place % 8))]) + value[at + 1 :]

@@ -1,0 +1,203 @@
+"""Keys of the store: which record is where, in an order that recovery can seek in.
+
+The first byte of a key is its family. Numbers follow, big-endian, so that keys sort as the numbers do: all records of a
+queue are neighbours, in the order of their sequences, and a block of them is one range.
+
+Invariants: bytewise order of two keys of one family is the order of their numbers; `parse_*` undoes the constructor and
+accepts nothing else; what a family is called never changes (FORMAT.md).
+
+Deliberately not here: the values (chunks.py, states.py), and who reads which range when.
+Source: DESIGN section 7 ("keys are order-preserving and versioned"). Normative: FORMAT.md.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as StructError
+from typing import Final
+
+FORMAT_VERSION: Final = 1
+"""Of the whole store, kept under META_FORMAT_KEY. A store with another one is not opened."""
+
+BLOCK_BITS: Final = 10
+"""A block is `1 << BLOCK_BITS` aligned sequences. Part of the format: it does not follow what queues do in memory."""
+
+BLOCK_SIZE: Final = 1 << BLOCK_BITS
+
+META: Final = b"\x00"
+QUEUE: Final = b"q"
+HEAD: Final = b"h"
+CHUNK: Final = b"m"
+PAGED: Final = b"p"
+SUMMARY: Final = b"i"
+STATE: Final = b"s"
+DURABLE: Final = b"d"
+CURSOR: Final = b"f"
+TRANSACTION: Final = b"x"
+SPOOL: Final = b"t"
+LARGE: Final = b"l"
+
+FAMILIES: Final = frozenset(
+    {META, QUEUE, HEAD, CHUNK, PAGED, SUMMARY, STATE, DURABLE, CURSOR, TRANSACTION, SPOOL, LARGE}
+)
+
+META_FORMAT_KEY: Final = META + b"format"
+META_TOKEN_KEY: Final = META + b"token"
+META_NUMBERS_KEY: Final = META + b"numbers"
+META_CLEAN_KEY: Final = META + b"clean"
+
+Range = tuple[bytes, bytes]
+"""Start and stop of keys, for `Engine.iterate`: start inclusive, stop exclusive."""
+
+_U32_MAX: Final = 2**32 - 1
+_U64_MAX: Final = 2**64 - 1
+
+_ONE: Final = Struct(">cI")
+_PLACED: Final = Struct(">cIQ")
+_PAIR: Final = Struct(">cII")
+_TRANSACTION: Final = Struct(">cQI")
+
+_PLACED_FAMILIES: Final = frozenset({CHUNK, PAGED, SUMMARY, STATE})
+_CHUNKED_FAMILIES: Final = frozenset({CHUNK, PAGED, SUMMARY})
+_QUEUE_FAMILIES: Final = _PLACED_FAMILIES | {QUEUE, HEAD, CURSOR}
+
+
+class StoreFormatError(Exception):
+    """Bytes that are not what FORMAT.md says, or numbers that do not fit. The message names record and fault."""
+
+
+class KeyFormatError(StoreFormatError):
+    """A key that is none of ours, or an id that does not fit into one."""
+
+
+def queue_key(queue_id: int) -> bytes:
+    """Of the record that says which queue this is. Raises KeyFormatError unless `queue_id` is a u32, as all here do."""
+    return _pack(_ONE, QUEUE, queue_id)
+
+
+def head_key(queue_id: int) -> bytes:
+    """Of the record with the next sequence of a queue."""
+    return _pack(_ONE, HEAD, queue_id)
+
+
+def chunk_key(queue_id: int, first_sequence: int) -> bytes:
+    """Of a chunk of persistent messages that begins with the element `first_sequence` (u64)."""
+    return _pack(_PLACED, CHUNK, queue_id, first_sequence)
+
+
+def paged_key(queue_id: int, first_sequence: int) -> bytes:
+    """Of a chunk of messages that were only paged out."""
+    return _pack(_PLACED, PAGED, queue_id, first_sequence)
+
+
+def summary_key(queue_id: int, first_sequence: int) -> bytes:
+    """Of the summary of the chunk at `chunk_key` with the same arguments."""
+    return _pack(_PLACED, SUMMARY, queue_id, first_sequence)
+
+
+def state_key(queue_id: int, block_index: int) -> bytes:
+    """Of the state of a block; `block_index` is `sequence >> BLOCK_BITS`."""
+    return _pack(_PLACED, STATE, queue_id, block_index)
+
+
+def durable_key(durable_id: int) -> bytes:
+    """Of a durable subscription (`durable_id`: u32)."""
+    return _pack(_ONE, DURABLE, durable_id)
+
+
+def cursor_key(queue_id: int, durable_id: int) -> bytes:
+    """Of the cursor of a durable subscription in one queue. Those of a queue are neighbours: they hold its elements."""
+    return _pack(_PAIR, CURSOR, queue_id, durable_id)
+
+
+def transaction_key(transaction_id: int, place: int) -> bytes:
+    """Of one piece (`place`: u32) of a spooled transaction (`transaction_id`: u64)."""
+    return _pack(_TRANSACTION, TRANSACTION, transaction_id, place)
+
+
+def family_of(key: bytes) -> bytes:
+    """The family of a key, one byte. Raises KeyFormatError if there is no such family."""
+    family = key[:1]
+    if family not in FAMILIES:
+        raise KeyFormatError(f"key {_shown(key)} is of no known family: it was not written by this version")
+    return family
+
+
+def parse_queue_key(key: bytes) -> int:
+    """queue_id of a key of the queue or the head family. Raises KeyFormatError for any other key."""
+    return int(_unpack(_ONE, key, "a queue or head key", (QUEUE, HEAD))[1])
+
+
+def parse_placed_key(key: bytes) -> tuple[int, int]:
+    """(queue_id, first_sequence) of a chunk, paged or summary key, (queue_id, block_index) of a state key.
+
+    Raises KeyFormatError for any other key.
+    """
+    _family, queue_id, place = _unpack(_PLACED, key, "a chunk, paged, summary or state key", _PLACED_FAMILIES)
+    return queue_id, place
+
+
+def parse_durable_key(key: bytes) -> int:
+    """durable_id of a key of a durable subscription. Raises KeyFormatError for any other key."""
+    return int(_unpack(_ONE, key, "a key of a durable subscription", (DURABLE,))[1])
+
+
+def parse_cursor_key(key: bytes) -> tuple[int, int]:
+    """(queue_id, durable_id) of a cursor key. Raises KeyFormatError for any other key."""
+    _family, queue_id, durable_id = _unpack(_PAIR, key, "a cursor key", (CURSOR,))
+    return queue_id, durable_id
+
+
+def parse_transaction_key(key: bytes) -> tuple[int, int]:
+    """(transaction_id, place) of a key of a spooled transaction. Raises KeyFormatError for any other key."""
+    _family, transaction_id, place = _unpack(_TRANSACTION, key, "a transaction key", (TRANSACTION,))
+    return transaction_id, place
+
+
+def family_range(family: bytes) -> Range:
+    """All keys of a family."""
+    if family not in FAMILIES:
+        raise KeyFormatError(f"{_shown(family)} is no family of keys")
+    return family, bytes((family[0] + 1,))
+
+
+def queue_range(family: bytes, queue_id: int) -> Range:
+    """All keys of one queue in a family that begins with the queue_id: q, h, m, p, i, s, f. Else KeyFormatError."""
+    if family not in _QUEUE_FAMILIES:
+        raise KeyFormatError(f"keys of family {_shown(family)} do not begin with a queue")
+    start = _pack(_ONE, family, queue_id)
+    return start, _pack(_ONE, family, queue_id + 1) if queue_id < _U32_MAX else family_range(family)[1]
+
+
+def sequence_range(family: bytes, queue_id: int, first_sequence: int, end_sequence: int) -> Range:
+    """Keys of the chunks, paged chunks or summaries that *begin* at `first_sequence` .. `end_sequence - 1`."""
+    if family not in _CHUNKED_FAMILIES:
+        raise KeyFormatError(f"keys of family {_shown(family)} do not end with a sequence")
+    start = _pack(_PLACED, family, queue_id, first_sequence)
+    if end_sequence > _U64_MAX:  # the last sequence there is, and none after it
+        return start, queue_range(family, queue_id)[1]
+    return start, _pack(_PLACED, family, queue_id, end_sequence)
+
+
+def block_range(family: bytes, queue_id: int, block_index: int) -> Range:
+    """Keys of the chunks, paged chunks or summaries of a block (none crosses the border between two)."""
+    return sequence_range(family, queue_id, block_index << BLOCK_BITS, (block_index + 1) << BLOCK_BITS)
+
+
+def _pack(layout: Struct, family: bytes, *numbers: int) -> bytes:
+    try:
+        return layout.pack(family, *numbers)
+    except StructError as error:
+        raise KeyFormatError(f"a key of family {_shown(family)} can't hold {numbers}: {error}") from error
+
+
+def _unpack(layout: Struct, key: bytes, what: str, families: tuple[bytes, ...] | frozenset[bytes]) -> tuple[int, ...]:
+    """The family and the numbers. Typed as numbers throughout: no caller looks at the family."""
+    if len(key) != layout.size or key[:1] not in families:
+        raise KeyFormatError(f"key {_shown(key)} is not {what} ({layout.size} bytes)")
+    numbers: tuple[int, ...] = layout.unpack(key)
+    return numbers
+
+
+def _shown(key: bytes) -> str:
+    return key[:24].hex(" ", 1) + (" …" if len(key) > 24 else "") if key else "(empty)"

@@ -1,0 +1,544 @@
+"""Bodies in files: written while they arrive, read piece by piece, removed when nobody refers to them any more.
+
+One file per body, `large/` of the data folder, named by its number in 16 hexadecimal digits; it holds the body and
+nothing else. A file is complete when its `BodyReference` is handed out, and is not changed after that. Until then
+nobody refers to it: what a crash leaves half written is removed by the next start like any other orphan.
+
+*Who keeps a file.* The references that are alive (see queues/large.py), and the records of the store that name it
+(`keep`, `forget`; `recover` says which an earlier run left). All of that is counted on the dispatch loop. Numbers are
+never used again: they go on from the highest that a file or a record has.
+
+*When the disk is slow.* Pieces on their way to it are charged to a limiter, whose sources are the sockets that they
+come from; a slow disk stops those, and nobody else. A durable body is synced every SYNC_BYTES while it is written, so
+that the last sync, for which others wait, is short.
+
+*When the disk is full* the body is given up and its space is free at once. To make its sender wait instead could wait
+for ever: half-written bodies hold the very space that all of them wait for.
+
+Invariants: a file that a reference or a record names is there and complete (or was damaged from outside: then reading
+says so). `disk_bytes` is what the files take, plus what was announced and is still to come.
+
+Not here: which records name a file (the StoreQueue), the lock of the folder (directory.py).
+Source: seed 002 "Large Message Support".
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
+from queues.large import BodyError, BodyReference, LargeMessage
+from queues.message import Envelope
+from store.bodythread import Job, Runner
+
+WAITING_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Pieces on their way to the disk, of all bodies together, before their sockets are left alone: enough to keep a disk
+busy, and all the memory that large bodies take on their way in.
+"""
+
+PIECE_BYTES: Final = 256 * 1024
+"""Smaller pieces are collected to this size before they go to the disk: a way there and back for each would cost more
+than writing it.
+"""
+
+SYNC_BYTES: Final = 16 * 1024 * 1024
+"""A durable body is synced each time this much of it is written."""
+
+_NAME: Final = re.compile(r"[0-9a-f]{16}")
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+@attrs.frozen
+class BodyStatistics:
+    """Large bodies now, and since the start."""
+
+    files_count: int
+    """Complete ones."""
+    staged_count: int
+    """On their way in."""
+    disk_bytes: int
+    """What all of them take, with what was announced of those on their way."""
+    waiting_bytes: int
+    """In memory, to be written."""
+    written_bytes: int
+    read_bytes: int
+    failures_count: int
+    """Bodies that could not be written or read, and files that could not be removed."""
+
+
+@attrs.frozen
+class BodyRecovery:
+    """What `recover` found."""
+
+    kept_count: int
+    removed_count: int
+    """Files that nobody named."""
+    removed_bytes: int
+    missing: frozenset[int]
+    """Named by a record, and not there: these messages are lost."""
+
+
+class BodyFiles(FlowResource):
+    """The large bodies of one broker. All is for the dispatch loop, but `reference_died`."""
+
+    passes_through = False
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        writer: Runner,
+        reader: Runner,
+        manager: FlowManager,
+        clock: Callable[[], float],
+        disk_bytes_max: int | None = None,
+        warn: Callable[[BodyError], None],
+    ) -> None:
+        """`folder` is there and nobody else's. `disk_bytes_max`: what all bodies together may take, None: the disk is
+        the limit. `warn` hears of files that can't be removed: nobody waits for those. Call `recover` before use.
+        """
+        super().__init__("large bodies", "disk", manager)
+        self._folder = folder
+        self._writer = writer
+        self._reader = reader
+        self._disk_bytes_max = disk_bytes_max
+        self._warn = warn
+        self._next_id = 1
+        self._lengths: dict[int, int] = {}
+        """Of complete files."""
+        self._alive: Counter[int] = Counter()
+        """References by file."""
+        self._kept: Counter[int] = Counter()
+        """Records of the store by file."""
+        self._staged: dict[int, _StagedFile] = {}
+        self._disk_bytes = 0
+        self._written_bytes = 0
+        self._read_bytes = 0
+        self._failures_count = 0
+        self._closed = False
+        self.references_count = 0
+        """References that are alive. While it is 0, no message has a large body: the hot path looks at this."""
+        self.waiting: FlowController[None] = FlowController(
+            self,
+            Flow("large bodies on their way to the disk"),
+            SizeLimiter(WAITING_BYTES_MAX, WAITING_BYTES_MAX // 2, clock=clock),
+            accept=_never,
+            clock=clock,
+        )
+        self.open()
+
+    # ------------------------------------------------------------------ start and end
+
+    def recover(self, kept_counts: Mapping[int, int]) -> BodyRecovery:
+        """Go on from what an earlier run left: `kept_counts` says of each file how many records of the store name it.
+        Removes all others. Blocks. Raises BodyError if the folder can't be read or a file not be removed.
+        """
+        removed_count = removed_bytes = 0
+        missing = set(kept_counts)
+        try:
+            with os.scandir(self._folder) as entries:
+                found = [(int(e.name, 16), e.stat().st_size) for e in entries if _NAME.fullmatch(e.name)]
+            for file_id, size_bytes in found:
+                if file_id in kept_counts:
+                    missing.discard(file_id)
+                    self._lengths[file_id] = size_bytes
+                    self._disk_bytes += size_bytes
+                else:
+                    os.unlink(self._path(file_id))
+                    removed_count += 1
+                    removed_bytes += size_bytes
+        except OSError as error:
+            raise _error("recover large bodies", error, self._folder) from error
+        self._kept = Counter({file_id: count for file_id, count in kept_counts.items() if file_id in self._lengths})
+        self._next_id = max([self._next_id - 1, *kept_counts, *[file_id for file_id, _size in found]]) + 1
+        return BodyRecovery(len(self._lengths), removed_count, removed_bytes, frozenset(missing))
+
+    def close_files(self) -> None:
+        """The end: remove what no record of the store names, stop the threads. Waits for what is under way."""
+        if self._closed:
+            return
+        for staged in self._staged.values():
+            self._writer.put(Job(staged.discard, _ignore))
+        for file_id in self._lengths:
+            if not self._kept[file_id]:
+                self._writer.put(Job(partial(_remove, self._path(file_id)), self._removed_at_end))
+        self._closed = True
+        self._writer.close()
+        self._reader.close()
+        self.close()
+
+    def _removed_at_end(self, result: BodyError | None) -> None:
+        if result is not None:
+            self._warn(result)
+
+    # ------------------------------------------------------------------ in
+
+    def begin(
+        self, length_bytes: int, *, durable: bool, source: SourceController, failed: Callable[[BodyError], None]
+    ) -> Staging:
+        """A body begins to arrive. `length_bytes`: -1 if nobody knows. `durable`: it must survive a power cut once it
+        is complete. `source` is blocked while too much waits to be written. `failed` is called when a piece can't be
+        written; then only `abort` makes sense.
+
+        Raises BodyError if there is no room for it.
+        """
+        self._reserve(max(0, length_bytes))
+        file_id = self._next_id
+        self._next_id += 1
+        file = self._staged[file_id] = _StagedFile(self._path(file_id), durable=durable)
+        return Staging(self, file_id, file, length_bytes, source, failed)
+
+    def _reserve(self, size_bytes: int) -> None:
+        most = self._disk_bytes_max
+        if most is not None and self._disk_bytes + size_bytes > most:
+            self._failures_count += 1
+            raise BodyError(
+                f"{self._folder} has {self._disk_bytes} bytes of large bodies, and may have {most}: consume them, or "
+                "raise the limit"
+            )
+        self._disk_bytes += size_bytes
+
+    def _put_piece(
+        self, file: _StagedFile, piece: bytes, source: SourceController, done: Callable[[Any], None]
+    ) -> None:
+        self.waiting.charge(0, len(piece), source)
+        self._writer.put(Job(partial(file.write, piece), partial(self._piece_done, len(piece), done)))
+
+    def _piece_done(self, size_bytes: int, done: Callable[[Any], None], result: Any) -> None:
+        if result is None:
+            self._written_bytes += size_bytes
+        done(result)
+        self.waiting.release(0, size_bytes)
+
+    def _finish(self, file_id: int, length_bytes: int, done: Callable[[BodyReference | BodyError], None]) -> None:
+        def finished(result: BodyError | None) -> None:
+            del self._staged[file_id]
+            if result is not None:
+                self._failures_count += 1
+                self._disk_bytes -= length_bytes
+                self._writer.put(Job(file.discard, _ignore))
+                done(result)
+                return
+            self._lengths[file_id] = length_bytes
+            done(self.refer(file_id, length_bytes))
+
+        file = self._staged[file_id]
+        self._writer.put(Job(file.finish, finished))
+
+    def _give_up(self, file_id: int, reserved_bytes: int) -> None:
+        file = self._staged.pop(file_id)
+        self._disk_bytes -= reserved_bytes
+        self._writer.put(Job(file.discard, _ignore))
+
+    # ------------------------------------------------------------------ out
+
+    def read(
+        self, body: BodyReference, offset: int, size_bytes: int, done: Callable[[bytes | Exception], None]
+    ) -> None:
+        """`done` is called with these bytes of a body, or with the BodyError why they can't be had."""
+        self._reader.put(
+            Job(partial(_read, self._path(body.file_id), offset, size_bytes), partial(self._read_done, done))
+        )
+
+    def _read_done(self, done: Callable[[bytes | Exception], None], result: bytes | BodyError) -> None:
+        if isinstance(result, BodyError):
+            self._failures_count += 1
+        else:
+            self._read_bytes += len(result)
+        done(result)
+
+    # ------------------------------------------------------------------ who keeps what
+
+    def refer(self, file_id: int, length_bytes: int) -> BodyReference:
+        """A reference to a complete file. For the store as well, when it reads a record that names one."""
+        self._alive[file_id] += 1
+        self.references_count += 1
+        return BodyReference(self, file_id, length_bytes)
+
+    def make_message(
+        self,
+        head: Envelope,
+        wire: bytes,
+        number: int,
+        expires_at_ms: int,
+        due_at_ms: int,
+        file_id: int,
+        length_bytes: int,
+    ) -> LargeMessage:
+        """A message as the store has it: `MakeLarge` of chunks.py."""
+        body = self.refer(file_id, length_bytes)
+        return LargeMessage(head, wire, number, body, expires_at_ms, due_at_ms)
+
+    def keep(self, file_id: int) -> None:
+        self._kept[file_id] += 1
+
+    def forget(self, file_id: int) -> None:
+        """Also for those who have no reference: a record was deleted that was never read."""
+        left = self._kept[file_id] - 1
+        if left > 0:
+            self._kept[file_id] = left
+            return
+        del self._kept[file_id]
+        self._remove_if_unused(file_id)
+
+    def reference_died(self, file_id: int) -> None:
+        # Only a note, taken to the loop by way of the writer: this may be any thread, in the midst of anything.
+        self._writer.put(Job(_nothing, partial(self._died, file_id)))
+
+    def _died(self, file_id: int, _result: None) -> None:
+        self.references_count -= 1
+        left = self._alive[file_id] - 1
+        if left > 0:
+            self._alive[file_id] = left
+            return
+        del self._alive[file_id]
+        self._remove_if_unused(file_id)
+
+    def _remove_if_unused(self, file_id: int) -> None:
+        if self._closed or self._alive[file_id] or self._kept[file_id]:
+            return
+        length_bytes = self._lengths.pop(file_id, None)
+        if length_bytes is None:
+            return  # it was missing when an earlier run's records were read
+
+        def removed(result: BodyError | None) -> None:
+            if result is None:
+                self._disk_bytes -= length_bytes
+            else:
+                # It still takes its space. The next start removes it.
+                self._failures_count += 1
+                self._warn(result)
+
+        self._writer.put(Job(partial(_remove, self._path(file_id)), removed))
+
+    # ------------------------------------------------------------------ what people see
+
+    def statistics(self) -> BodyStatistics:
+        return BodyStatistics(
+            files_count=len(self._lengths),
+            staged_count=len(self._staged),
+            disk_bytes=self._disk_bytes,
+            waiting_bytes=self.waiting.limiter.used_bytes,
+            written_bytes=self._written_bytes,
+            read_bytes=self._read_bytes,
+            failures_count=self._failures_count,
+        )
+
+    def facts(self) -> Mapping[str, object]:
+        return {"files": len(self._lengths), "arriving": len(self._staged), "disk_bytes": self._disk_bytes}
+
+    def _path(self, file_id: int) -> Path:
+        return self._folder / f"{file_id:016x}"
+
+
+class Staging:
+    """One body on its way to its file. Made by `BodyFiles.begin`; ends with `commit` or `abort`."""
+
+    __slots__ = (
+        "_collected",
+        "_collected_bytes",
+        "_failed",
+        "_file",
+        "_file_id",
+        "_files",
+        "_length_bytes",
+        "_over",
+        "_source",
+        "_written_bytes",
+    )
+
+    def __init__(
+        self,
+        files: BodyFiles,
+        file_id: int,
+        file: _StagedFile,
+        length_bytes: int,
+        source: SourceController,
+        failed: Callable[[BodyError], None],
+    ) -> None:
+        self._files = files
+        self._file_id = file_id
+        self._file = file
+        self._length_bytes = length_bytes
+        self._source = source
+        self._failed = failed
+        self._written_bytes = 0
+        self._collected: list[bytes] = []
+        self._collected_bytes = 0
+        self._over = False
+
+    def write(self, piece: bytes) -> None:
+        """The next bytes. May block the source. Raises BodyError if there is no room for them."""
+        size_bytes = len(piece)
+        if self._length_bytes < 0:
+            self._files._reserve(size_bytes)
+        self._written_bytes += size_bytes
+        if size_bytes >= PIECE_BYTES:
+            self._send()
+            self._files._put_piece(self._file, piece, self._source, self._piece_done)
+            return
+        self._collected.append(piece)
+        self._collected_bytes += size_bytes
+        if self._collected_bytes >= PIECE_BYTES or len(self._collected) >= PIECE_BYTES // 64:
+            self._send()
+
+    def _send(self) -> None:
+        if self._collected:
+            piece = b"".join(self._collected)
+            self._collected.clear()
+            self._collected_bytes = 0
+            self._files._put_piece(self._file, piece, self._source, self._piece_done)
+
+    def _piece_done(self, result: BodyError | None) -> None:
+        if result is not None and not self._over:
+            self._failed(result)
+
+    @property
+    def collected_bytes(self) -> int:
+        """What waits here for more, to be charged to whom it came from."""
+        return self._collected_bytes
+
+    def commit(self, done: Callable[[BodyReference | BodyError], None]) -> None:
+        """That was all. `done` gets the reference when the file is complete (and synced, if it is to be durable), or
+        why it is not: then it is gone.
+        """
+        self._send()
+        self._over = True
+        self._files._finish(self._file_id, self._written_bytes, done)
+
+    def abort(self) -> None:
+        """It will never be complete: the file goes. Does nothing after `commit`, or a second time."""
+        if not self._over:
+            self._over = True
+            self._collected.clear()
+            self._collected_bytes = 0
+            reserved_bytes = self._length_bytes if self._length_bytes >= 0 else self._written_bytes
+            self._files._give_up(self._file_id, reserved_bytes)
+
+
+class _StagedFile:
+    """The file of one body while it is written. Used by the writer only; made at the first piece."""
+
+    __slots__ = ("_broken", "_descriptor", "_durable", "_path", "_unsynced_bytes")
+
+    def __init__(self, path: Path, *, durable: bool) -> None:
+        self._path = path
+        self._durable = durable
+        self._descriptor = -1
+        self._unsynced_bytes = 0
+        self._broken: BodyError | None = None
+
+    def write(self, piece: bytes) -> None:
+        if self._broken is not None:
+            raise self._broken
+        try:
+            if self._descriptor < 0:
+                # Messages are nobody else's business.
+                self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            view = memoryview(piece)
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+            self._unsynced_bytes += len(piece)
+            if self._durable and self._unsynced_bytes >= SYNC_BYTES:
+                os.fdatasync(self._descriptor)
+                self._unsynced_bytes = 0
+        except OSError as error:
+            self._broken = _error("write", error, self._path)
+            raise self._broken from error
+
+    def finish(self) -> None:
+        self.write(b"")
+        try:
+            descriptor, self._descriptor = self._descriptor, -1
+            try:
+                if self._durable:
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            if self._durable:
+                _sync_folder(self._path.parent)
+        except OSError as error:
+            self._broken = _error("write", error, self._path)
+            raise self._broken from error
+
+    def discard(self) -> None:
+        try:
+            if self._descriptor >= 0:
+                descriptor, self._descriptor = self._descriptor, -1
+                os.close(descriptor)
+        finally:
+            _remove(self._path)
+
+
+def _read(path: Path, offset: int, size_bytes: int) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            piece = os.pread(descriptor, size_bytes, offset)
+            while len(piece) < size_bytes and (
+                more := os.pread(descriptor, size_bytes - len(piece), offset + len(piece))
+            ):
+                piece += more
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise _error("read", error, path) from error
+    if len(piece) < size_bytes:
+        raise BodyError(
+            f"{path} ends at {offset + len(piece)} bytes, though its message says {offset + size_bytes} or more: "
+            "something else than the broker has changed it; restore it, or let the message expire"
+        )
+    return piece
+
+
+def _remove(path: Path) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _error("remove", error, path) from error
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _error(what: str, error: OSError, path: Path) -> BodyError:
+    said = os.strerror(error.errno) if error.errno else str(error)
+    if error.errno in _FULL:
+        remedy = "free space on that disk, or consume large messages"
+    elif isinstance(error, FileNotFoundError):
+        remedy = "something else than the broker has removed it; restore it, or let the message expire"
+    elif isinstance(error, PermissionError):
+        remedy = f"give user {os.geteuid()} the right to use it"
+    elif error.errno in (errno.EMFILE, errno.ENFILE):
+        remedy = "raise the limit of open files (ulimit -n)"
+    else:
+        remedy = "look at the disk"
+    return BodyError(f"can't {what} {path}: {said}; {remedy}")
+
+
+def _nothing() -> None:
+    return None
+
+
+def _ignore(_result: BodyError | None) -> None:
+    """A file that could not be removed is an orphan, which the next start removes."""
+
+
+def _never(_element: None) -> None:
+    raise AssertionError("pieces are charged, nothing is added")

@@ -1,0 +1,161 @@
+"""Opens the database of a data folder; one that LevelDB finds damaged is mended first, as little as will do.
+
+1. The plain case: it opens, and its log is replayed. A log that just stops, as after a crash, is no damage.
+2. Damage in the log only (a power cut may leave garbage at its end): it is opened once leaving out what can't be read.
+   Costs no more than an opening, and loses nothing but batches of the last `write_buffer_bytes`.
+3. Damage elsewhere (lists of tables, missing tables): LevelDB's repair reads every table and makes a new list of those
+   that are whole, of what can be read of the others. That takes the time to read everything once, and the compactions
+   after it the time to write it once or twice.
+
+Before 2 and 3 the small files that say what the database was made of are copied to the attic, the log included; after 3
+the damaged tables are moved there. Each is done once; what then is still damaged is left alone and reported.
+
+Not here: damage inside a table that is only found when it is read. That raises CorruptionError there; `mend` (the
+command `sluiceway store repair`) drops the damaged blocks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import attrs
+import plyvel
+
+from store.attic import Attic
+from store.engine import CorruptionError, EngineFailedError
+from store.leveldb import LevelDbEngine, LevelDbOptions, mapped_error, open_database, plyvel_settings
+
+_DESCRIBING: Final = re.compile(r"CURRENT|MANIFEST-\d+|LOG|LOG\.old|\d+\.log")
+"""What says how the database was made up, and its log: small, and enough to find out what happened."""
+
+_LOST: Final = "lost"
+"""Where LevelDB's repair puts what it replaced."""
+
+
+@attrs.frozen
+class RepairReport:
+    """What was damaged, and what was done about it; for the log."""
+
+    cause: str
+    """What LevelDB said."""
+
+    log_cut: bool
+    """True: only what could not be read in the log was left out. False: the whole database was repaired."""
+
+    kept: tuple[Path, ...]
+    """Copies and damaged tables, now in the attic."""
+
+    not_kept: tuple[Path, ...]
+    """What would have been moved there, but is too large; it is where it was."""
+
+    def __str__(self) -> str:
+        done = "unreadable records at the end of its log were left out" if self.log_cut else "it was repaired"
+        where = f"; what was moved aside is in {self.kept[0].parent}" if self.kept else ""
+        return f"the store was damaged ({self.cause}): {done}{where}"
+
+
+def open_mended(path: Path, attic: Attic, options: LevelDbOptions) -> tuple[LevelDbEngine, RepairReport | None]:
+    """Opens the database in this folder (creates it if it is not there), mended if need be.
+
+    :returns: the engine, and what was done if it was damaged.
+    :raises CorruptionError: it is damaged, and mending did not help.
+    :raises EngineError: it can't be opened, or what should be moved aside can't be.
+    """
+    try:
+        return LevelDbEngine(path, options), None
+    except CorruptionError as error:
+        cause = str(error.__cause__ or error)
+    kept, not_kept = _copy_aside(path, attic)
+    if _opens_without_the_unreadable(path, options):
+        engine = _opened_or_nothing(path, options)
+        if engine is not None:
+            return engine, RepairReport(cause, log_cut=True, kept=tuple(kept), not_kept=tuple(not_kept))
+    report = _repair(path, attic, options, cause, kept, not_kept)
+    engine = _opened_or_nothing(path, options)
+    if engine is None:
+        raise CorruptionError(
+            f"{path}: damaged ({cause}), and still so after a repair. Copies are in {attic.path}. Restore the folder "
+            "from a backup, or check the disk and run `sluiceway store repair`."
+        )
+    return engine, report
+
+
+def mend(path: Path, attic: Attic, options: LevelDbOptions, cause: str) -> RepairReport:
+    """Repairs the database in this folder, which nobody has open, whether or not it looks damaged: reads everything,
+    and drops what is damaged inside tables, too.
+
+    :param cause: why, for the report.
+    :raises EngineError: that failed; CorruptionError if LevelDB gave up.
+    """
+    kept, not_kept = _copy_aside(path, attic)
+    return _repair(path, attic, options, cause, kept, not_kept)
+
+
+def _opens_without_the_unreadable(path: Path, options: LevelDbOptions) -> bool:
+    """Whether it opens when the log may be damaged. If so, what could be read of the log is in tables now."""
+    try:
+        open_database(path, options, paranoid=False).close()
+    except plyvel.CorruptionError:
+        return False
+    except plyvel.Error as error:
+        raise mapped_error(error, path, "opening") from error
+    return True
+
+
+def _opened_or_nothing(path: Path, options: LevelDbOptions) -> LevelDbEngine | None:
+    try:
+        return LevelDbEngine(path, options)
+    except CorruptionError:
+        return None  # the caller goes on to the next means, or reports it
+
+
+def _copy_aside(path: Path, attic: Attic) -> tuple[list[Path], list[Path]]:
+    def copy(file: Path) -> Path | None:
+        return attic.put(file.name, file.read_bytes())
+
+    return _aside(path, copy, lambda file: _DESCRIBING.fullmatch(file.name) is not None)
+
+
+def _aside(
+    folder: Path, take: Callable[[Path], Path | None], wanted: Callable[[Path], bool]
+) -> tuple[list[Path], list[Path]]:
+    """Takes the files that are wanted to the attic; returns those it kept, by their new paths, and the others."""
+    kept: list[Path] = []
+    not_kept: list[Path] = []
+    try:
+        for file in sorted(folder.iterdir()):
+            if not wanted(file):
+                continue
+            place = take(file)
+            if place is None:
+                not_kept.append(file)
+            else:
+                kept.append(place)
+    except OSError as error:
+        raise EngineFailedError(
+            f"{folder}: damaged, and what should be kept of it can't be moved to the attic: {error}. Make space or "
+            "mend the permissions, then start again."
+        ) from error
+    return kept, not_kept
+
+
+def _repair(
+    path: Path, attic: Attic, options: LevelDbOptions, cause: str, kept: list[Path], not_kept: list[Path]
+) -> RepairReport:
+    try:
+        # Paranoid: otherwise it takes damaged blocks as they are.
+        plyvel.repair_db(str(path), paranoid_checks=True, **plyvel_settings(options))
+    except plyvel.Error as error:
+        raise mapped_error(error, path, "repairing") from error
+    lost = path / _LOST
+    if lost.is_dir():
+        # LevelDB puts every log and list it has read here, damaged or not; of those there are copies already.
+        more, too_large = _aside(lost, attic.adopt, lambda file: _DESCRIBING.fullmatch(file.name) is None)
+        kept, not_kept = kept + more, not_kept + too_large
+        for file in sorted(lost.iterdir()):
+            if file not in not_kept:
+                file.unlink()
+    return RepairReport(cause, log_cut=False, kept=tuple(kept), not_kept=tuple(not_kept))

@@ -1,0 +1,511 @@
+"""The stored side of one queue: which of its elements the disk has, which it is to get, and which left.
+
+*Pull.* Nothing is kept per element that waits to be saved: all persistent elements from `saved_to` on are not on disk
+yet. When the StoreQueue has time, `collect` looks at what of them is still in the queue and writes that. What was
+settled meanwhile is not there any more: its save and its delete have cancelled each other without anybody's doing.
+
+*Delay.* Elements are given the time in which the queue's consumers usually settle them (`time to ack`, measured on one
+element at a time) before they are written. A queue that nobody takes from, a waiting receipt and a block that is to
+leave memory don't wait.
+
+*What is on disk* is known by block of 1,024: which sequences the chunks span, and which of them are alive. What is
+settled goes to one small state record per block; a block of which nothing is alive is deleted with all its records.
+
+*Handed over.* Elements of which the disk knows are handed to consumers only below the *lease*, a number on disk that
+runs ahead of the readers: after a crash all below it counts as seen, and is marked when it comes again.
+
+Bound: about 300 bytes for each block that has something on disk.
+Source: seed 002 "Persistence Store"; anchors d8, d10, d21; DESIGN section 7.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as SequenceOf
+from typing import TYPE_CHECKING, Final
+
+from queues.blocks import bit_range, bits_of
+from queues.cursored import BLOCK_BITS, BLOCK_SIZE
+from queues.message import Message
+from queues.storage import Saved, Stored
+from store import keys
+from store.batch import Batch
+from store.chunks import ChunkError, decode_chunk, encode_chunk, encode_chunk_and_summary
+from store.engine import Engine, EngineError, delete, put
+from store.states import KIND_QUEUE, KIND_TOPIC, encode_head, encode_queue, encode_state
+
+if TYPE_CHECKING:
+    from store.storequeue import StoreQueue
+
+LEASE_COUNT: Final = 65_536
+"""How far the lease runs ahead. Renewed when half of it is used, so a reader waits for it only at its start; after a
+crash at most this many elements are marked as seen that were not."""
+
+SEAL_COUNT: Final = 8
+"""A block that leaves memory in more chunks than this is written anew, as one."""
+
+SLOW_AFTER: Final = 2.0
+"""Times the usual time to ack: then an element is written."""
+
+
+class StoredBlock:
+    """What the disk has of a block. Bit k is sequence `(index << 10) + k`."""
+
+    __slots__ = ("attempts", "firsts", "live", "paged_first", "span")
+
+    def __init__(self, span: int = 0, live: int = 0, firsts: list[int] | None = None) -> None:
+        self.span = span
+        """From the first to the last element of each chunk."""
+        self.live = live
+        """In a chunk, and not settled."""
+        self.firsts = firsts if firsts is not None else []
+        """First sequence of each chunk: its key. (To look for the keys would read the values, too.)"""
+        self.attempts: dict[int, int] | None = None
+        """By place: how often those that came back were handed over."""
+        self.paged_first: int | None = None
+        """Its elements that are not persistent are there, too, for this run: the key of their chunk."""
+
+
+class Shelf:
+    """See the module, and `queues.storage.Shelf`."""
+
+    __slots__ = (
+        "_added_count",
+        "_blocks",
+        "_forgotten",
+        "_known",
+        "_lease",
+        "_mark",
+        "_noting",
+        "_probe",
+        "_put_outs",
+        "_queue",
+        "_store",
+        "_touched",
+        "_waiting_saves",
+        "_waiting_settled",
+        "bound_to",
+        "due_seconds",
+        "queue_id",
+        "saved_to",
+        "time_to_ack_seconds",
+        "topic",
+        "urgent",
+        "written_count",
+    )
+
+    def __init__(self, store: StoreQueue, queue: Stored, queue_id: int, *, topic: bool, known: bool = False) -> None:
+        """`known`: the disk has a record of this queue already."""
+        self._store = store
+        self._queue = queue
+        self.queue_id = queue_id
+        self.topic = topic
+        self.saved_to = queue.elements.next_sequence
+        """Elements below this are on disk, on their way there, or need not be."""
+        self.bound_to = 0
+        """Elements below this belong to a transaction: they go in one batch."""
+        self.urgent = False
+        """Write at the next opportunity."""
+        self.due_seconds = 0.0
+        """When to look, if nothing is urgent."""
+        self.time_to_ack_seconds = 0.0
+        self.written_count = 0
+        self._known = known
+        self._forgotten = False
+        self._mark = self.saved_to
+        self._blocks: dict[int, StoredBlock] = {}
+        self._touched: set[int] = set()
+        """Blocks whose state on disk is out of date."""
+        self._put_outs: list[tuple[int, Callable[[int], None]]] = []
+        self._waiting_saves: deque[tuple[int, int, Saved]] = deque()
+        self._waiting_settled: list[Callable[[], None]] = []
+        self._lease = 0
+        self._noting = False
+        self._probe: tuple[int, float] | None = None
+        self._added_count = 0
+
+    # ------------------------------------------------------------------ what the queue says
+
+    def added(self, count: int) -> None:
+        self._added_count += count
+        if self._probe is None:
+            self._probe = self._queue.elements.next_sequence - 1, self._store.clock()
+        self._store.touch(self)
+
+    def settled(self, sequences: SequenceOf[int]) -> None:
+        probe = self._probe
+        last = sequences[-1]
+        if probe is not None and last >= probe[0]:
+            age_seconds = self._store.clock() - probe[1]
+            self.time_to_ack_seconds += (age_seconds - self.time_to_ack_seconds) / 4
+            self._probe = None
+        if not self._blocks:
+            return
+        first = sequences[0]
+        if first >= self.saved_to and last >= self.saved_to:
+            return
+        index = first >> BLOCK_BITS
+        if index == last >> BLOCK_BITS:
+            block = self._blocks.get(index)
+            if block is None:
+                return
+            base = index << BLOCK_BITS
+            if isinstance(sequences, range) and sequences.step == 1:
+                bits = bit_range(first - base, last + 1 - base)
+            else:
+                bits = bits_of([sequence - base for sequence in sequences])
+            self._take(index, block, bits)
+            return
+        for sequence in sequences:
+            index = sequence >> BLOCK_BITS
+            block = self._blocks.get(index)
+            if block is not None:
+                self._take(index, block, 1 << (sequence & (BLOCK_SIZE - 1)))
+
+    def trimmed(self, floor: int) -> None:
+        """All below this left."""
+        for index in [index for index in self._blocks if index << BLOCK_BITS < floor]:
+            places = min(BLOCK_SIZE, floor - (index << BLOCK_BITS))
+            self._take(index, self._blocks[index], bit_range(0, places))
+
+    def _take(self, index: int, block: StoredBlock, bits: int) -> None:
+        if block.attempts:
+            block.attempts = {place: n for place, n in block.attempts.items() if not bits >> place & 1}
+        hit = block.live & bits
+        if hit:
+            block.live ^= hit
+            self._touch_block(index)
+        elif block.paged_first is not None:
+            self._touch_block(index)
+
+    def _touch_block(self, index: int) -> None:
+        self._touched.add(index)
+        self._store.touch(self)
+
+    def returned(self, attempts: Mapping[int, int]) -> None:
+        for sequence, count in attempts.items():
+            index = sequence >> BLOCK_BITS
+            block = self._blocks.get(index)
+            place = sequence & (BLOCK_SIZE - 1)
+            if block is not None and block.live >> place & 1:
+                if block.attempts is None:
+                    block.attempts = {}
+                if block.attempts.get(place) != count:
+                    block.attempts[place] = count
+                    self._touch_block(index)
+
+    def may_hand_over(self, position: int, end: int) -> bool:
+        needed = min(end, self.saved_to)
+        if needed <= self._lease or position >= self.saved_to or not self._blocks:
+            return True
+        self._noting = True
+        self._store.touch(self, urgent=True)
+        return False
+
+    def put_out(self, index: int, done: Callable[[int], None]) -> None:
+        self._put_outs.append((index, done))
+        self._store.touch(self, urgent=True)
+
+    def when_saved(self, first: int, end: int, callback: Saved) -> None:
+        self._waiting_saves.append((first, end, callback))
+        self._store.touch(self, urgent=True)
+
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        self._waiting_settled.append(callback)
+        self._store.touch(self, urgent=True)
+
+    def forget(self) -> None:
+        self._forgotten = True
+        for _first, _end, callback in self._waiting_saves:
+            callback("consumed")
+        self._waiting_saves.clear()
+        self._store.forget(self)
+        self._store.when_flushed(self._waiting_settled)
+        self._waiting_settled = []
+
+    # ------------------------------------------------------------------ what is written
+
+    @property
+    def is_clean(self) -> bool:
+        """There is nothing to write, and nobody waits."""
+        return not (
+            self._touched
+            or self._put_outs
+            or self._waiting_saves
+            or self._waiting_settled
+            or self._noting
+            or self.saved_to < self._queue.elements.next_sequence
+        )
+
+    @property
+    def elements_end(self) -> int:
+        """The sequence that the next element gets."""
+        return self._queue.elements.next_sequence
+
+    @property
+    def unsaved_count(self) -> int:
+        """Elements that may have to be written yet. O(blocks)."""
+        elements = self._queue.elements
+        return elements.count_live(self.saved_to, elements.next_sequence)
+
+    @property
+    def cancelled_count(self) -> int:
+        """Persistent elements that were settled before they had to be written, about. O(blocks)."""
+        return max(0, self._added_count - self.written_count - self.unsaved_count)
+
+    def next_delay_seconds(self, least_seconds: float, most_seconds: float) -> float:
+        """How long what comes in now may wait to be settled."""
+        if not self._queue.is_consumed:
+            return least_seconds
+        probe = self._probe
+        usual_seconds = self.time_to_ack_seconds
+        if probe is not None and self._store.clock() - probe[1] > most_seconds:
+            return least_seconds  # it does not keep up: waiting longer is of no use
+        return min(max(SLOW_AFTER * usual_seconds, least_seconds), most_seconds)
+
+    def collect(self, batch: Batch) -> None:
+        """Put into this batch what is due, and remember who is to be told when it is written."""
+        self._save(batch)
+        self._store_put_outs(batch)
+        self._write_states(batch)
+        self._note_lease(batch)
+        if self._waiting_settled:
+            batch.waiters += self._waiting_settled
+            self._waiting_settled = []
+            batch.sync = True
+        self._answer_saved(batch)
+        self.urgent = bool(self._put_outs or self._waiting_saves)
+
+    def _save(self, batch: Batch) -> None:
+        """Write the persistent elements that are still there, up to those that may wait longer."""
+        elements = self._queue.elements
+        end = elements.next_sequence
+        target = end if self.urgent or not self._queue.is_consumed else min(self._mark, end)
+        self._mark = end
+        while self.saved_to < target:
+            if batch.is_full and self.saved_to >= self.bound_to:
+                self._mark = max(self._mark, target)
+                return
+            index = self.saved_to >> BLOCK_BITS
+            stop = min(target, (index + 1) << BLOCK_BITS)
+            self._save_part(batch, index, self.saved_to, stop)
+            self.saved_to = stop
+
+    def _save_part(self, batch: Batch, index: int, first: int, stop: int) -> None:
+        block = self._queue.elements.block(index)
+        if block is None or block.outside is not None:
+            return
+        start = max(first, block.base)
+        part = block.elements[start - block.base : max(0, stop - block.base)]
+        messages = [message for message in part if message is not None and message.head.persistent]
+        if not messages:
+            return
+        sequences: SequenceOf[int]
+        if len(messages) == len(part):
+            sequences = range(start, start + len(part))
+        else:
+            sequences = [
+                start + place for place, message in enumerate(part) if message is not None and message.head.persistent
+            ]
+        self._put_chunk(batch, index, sequences, messages)
+        self.written_count += len(messages)
+
+    def _put_chunk(self, batch: Batch, index: int, sequences: SequenceOf[int], messages: list[Message]) -> None:
+        first, last = sequences[0], sequences[-1]
+        value, summary = encode_chunk_and_summary(first, sequences, messages, self._store.heads)
+        self._introduce(batch)
+        batch.add(put(keys.chunk_key(self.queue_id, first), value), len(value))
+        batch.add(put(keys.summary_key(self.queue_id, first), summary), len(summary))
+        batch.saved_count += len(messages)
+        stored = self._blocks.get(index)
+        if stored is None:
+            stored = self._blocks[index] = StoredBlock()
+        base = index << BLOCK_BITS
+        span = bit_range(first - base, last + 1 - base)
+        stored.span |= span
+        stored.firsts.append(first)
+        if len(messages) == last + 1 - first:
+            stored.live |= span
+        else:
+            stored.live |= bits_of([sequence - base for sequence in sequences])
+            self._touched.add(index)  # what is missing in it is written down as settled
+
+    def _introduce(self, batch: Batch) -> None:
+        """The first record of a queue says which it is."""
+        if not self._known:
+            self._known = True
+            kind = KIND_TOPIC if self.topic else KIND_QUEUE
+            value = encode_queue(kind, self._queue.priority, self._queue.name_on_disk)
+            batch.add(put(keys.queue_key(self.queue_id), value), len(value))
+
+    def _store_put_outs(self, batch: Batch) -> None:
+        """Blocks that are to leave memory: what of them is not persistent is written, too."""
+        waiting: list[tuple[int, Callable[[int], None]]] = []
+        for place, (index, done) in enumerate(self._put_outs):
+            if batch.is_full and place:
+                waiting = self._put_outs[place:]
+                break
+            block = self._queue.elements.block(index)
+            if block is not None and block.outside is None:
+                if block.base + block.length > self.saved_to:
+                    waiting = self._put_outs[place:]  # the batch was full before all of it was saved
+                    break
+                stored = self._blocks.get(index)
+                if stored is not None and len(stored.firsts) > SEAL_COUNT:
+                    self._seal(batch, index, stored)
+                if stored is None or stored.paged_first is None:
+                    self._page(batch, index)
+            batch.put_outs.append((index, done))
+        self._put_outs = waiting
+
+    def _page(self, batch: Batch, index: int) -> None:
+        block = self._queue.elements.block(index)
+        assert block is not None, "it was there a moment ago"
+        volatile = [
+            (block.base + place, message)
+            for place, message in enumerate(block.elements)
+            if message is not None and not (message.head.persistent and self._queue.keeps)
+        ]
+        if not volatile:
+            return
+        sequences = [sequence for sequence, _message in volatile]
+        value = encode_chunk(sequences[0], sequences, [message for _sequence, message in volatile], self._store.heads)
+        batch.add(put(keys.paged_key(self.queue_id, sequences[0]), value), len(value))
+        batch.paged_count += len(volatile)
+        stored = self._blocks.get(index)
+        if stored is None:
+            stored = self._blocks[index] = StoredBlock()
+        stored.paged_first = sequences[0]
+
+    def _seal(self, batch: Batch, index: int, stored: StoredBlock) -> None:
+        """Write all persistent elements of a block as one chunk in place of many: read at once, found at once."""
+        block = self._queue.elements.block(index)
+        assert block is not None, "it was there a moment ago"
+        offset = block.base - (index << BLOCK_BITS)
+        alive = [
+            (block.base + place, message)
+            for place, message in enumerate(block.elements)
+            if message is not None and stored.live >> (place + offset) & 1
+        ]
+        self._delete_chunks(batch, stored)
+        stored.span = stored.live = 0
+        stored.firsts = []
+        self._touched.add(index)
+        if alive:
+            sequences = [sequence for sequence, _message in alive]
+            self._put_chunk(batch, index, sequences, [message for _sequence, message in alive])
+            batch.saved_count -= len(alive)
+
+    def _write_states(self, batch: Batch) -> None:
+        for index in self._touched:
+            stored = self._blocks.get(index)
+            if stored is None:
+                continue
+            if not stored.live:
+                block = self._queue.elements.block(index)
+                if stored.paged_first is not None and block is not None:
+                    # Elements that are not persistent are left in it.
+                    if stored.span:
+                        value = encode_state(stored.span, {})
+                        batch.add(put(keys.state_key(self.queue_id, index), value), len(value))
+                    continue
+                del self._blocks[index]
+                self._delete_chunks(batch, stored)
+                batch.add(delete(keys.state_key(self.queue_id, index)), 0)
+                if stored.paged_first is not None:
+                    batch.add(delete(keys.paged_key(self.queue_id, stored.paged_first)), 0)
+                continue
+            value = encode_state(stored.span & ~stored.live, stored.attempts or {})
+            batch.add(put(keys.state_key(self.queue_id, index), value), len(value))
+        self._touched.clear()
+
+    def _delete_chunks(self, batch: Batch, stored: StoredBlock) -> None:
+        for first in stored.firsts:
+            batch.add(delete(keys.chunk_key(self.queue_id, first)), 0)
+            batch.add(delete(keys.summary_key(self.queue_id, first)), 0)
+
+    def _note_lease(self, batch: Batch) -> None:
+        """Renew the lease if readers have used half of it, or wait for it."""
+        if self.topic or not self._blocks:
+            if self._noting:
+                batch.noting.append((self, self._lease))
+                self._noting = False
+            return
+        handed_to = self._queue.handed_to
+        if self._noting or (handed_to and handed_to + LEASE_COUNT // 2 > self._lease):
+            lease = handed_to + LEASE_COUNT
+            value = encode_head(self._queue.elements.next_sequence, lease)
+            self._introduce(batch)
+            batch.add(put(keys.head_key(self.queue_id), value), len(value))
+            batch.noting.append((self, lease))
+            batch.sync = batch.sync or self._noting
+            self._noting = False
+
+    def noted(self, lease: int) -> None:
+        """This lease is written: readers may go on."""
+        self._lease = max(self._lease, lease)
+        if not self._forgotten:
+            self._queue.may_go_on()
+
+    def _answer_saved(self, batch: Batch) -> None:
+        waiting = self._waiting_saves
+        elements = self._queue.elements
+        while waiting and waiting[0][1] <= self.saved_to:
+            first, end, callback = waiting.popleft()
+            if elements.holds_any(first, end):
+                batch.saved.append(callback)
+                batch.sync = True
+            else:
+                batch.consumed.append(callback)
+
+    # ------------------------------------------------------------------ what is read
+
+    def load(self, index: int, arrived: Callable[[int, dict[int, Message]], None]) -> None:
+        ranges = [keys.block_range(family, self.queue_id, index) for family in (keys.CHUNK, keys.PAGED)]
+
+        def read(engine: Engine) -> list[tuple[bytes, bytes]]:
+            return [pair for start, stop in ranges for pair in engine.iterate(start, stop)]
+
+        def loaded(result: list[tuple[bytes, bytes]] | EngineError) -> None:
+            if self._forgotten:
+                return
+            if isinstance(result, EngineError):
+                self._store.read_failed(result, lambda: self._store.worker.read(read, loaded))
+                return
+            arrived(index, self._decoded(result))
+
+        self._store.worker.read(read, loaded)
+
+    def _decoded(self, records: list[tuple[bytes, bytes]]) -> dict[int, Message]:
+        found: dict[int, Message] = {}
+        for key, value in records:
+            _queue_id, first = keys.parse_placed_key(key)
+            try:
+                sequences, messages = decode_chunk(first, value, self._store.heads, self._store.make_large)
+            except ChunkError as error:
+                self._store.corrupt(self._queue.name, key, value, error)
+                continue
+            found.update(zip(sequences, messages, strict=True))
+        self._store.loaded_count += len(found)
+        return found
+
+    def lost(self, index: int, count: int) -> None:
+        self._store.lost(self._queue.name, index, count)
+
+    # ------------------------------------------------------------------ a restart
+
+    def restore(self, blocks: dict[int, StoredBlock], lease: int) -> None:
+        """What an earlier run left."""
+        self._blocks = blocks
+        self._lease = lease
+        self.saved_to = self._mark = self._queue.elements.next_sequence
+
+    def close_in_order(self, batch: Batch) -> None:
+        """The broker stops: note exactly what was handed over and came back, in place of the lease."""
+        self.returned(self._queue.seen())
+        self.urgent = True
+        self.collect(batch)
+        if self._blocks:
+            value = encode_head(self._queue.elements.next_sequence, 0)
+            batch.add(put(keys.head_key(self.queue_id), value), len(value))

@@ -1,0 +1,528 @@
+"""The store of a broker: one queue of operations, one write under way, everything else waits in it or is cancelled.
+
+*When it writes.* A shelf that has something to write says so (`touch`). If it is urgent (a receipt waits, a block is to
+leave memory) the next batch begins at the end of the dispatch turn, so that all that came in that turn goes in one
+write and one sync: group commit. While a batch is under way the next one gathers. Otherwise the shelf is looked at when
+its delay is over. What was written without a sync is synced with the next receipt, or after `sync_interval_seconds`.
+
+*When the disk fails.* A batch that can't be written is tried again, whole, with growing pauses: batches are idempotent.
+Until then the gate is closed: persistent messages wait with their senders; receipts for what is in the batch wait;
+consuming goes on. The same gate closes when the disk, or the share of it that the store may use, is nearly full.
+
+Bound: one batch under way of BATCH_BYTES and one transaction or message more. What waits to be written is in its
+queue's memory and charged there.
+
+Source: seed 002 "Persistence Store"; anchors d10, d21, e20, c17, c25, c27; DESIGN section 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol
+
+import attrs
+
+from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController, WindowLimiter
+from queues.message import Message
+from queues.queue import Scheduling, TimerHandle
+from queues.storage import Shelf as ShelfPort
+from queues.storage import Stored
+from store import keys
+from store.batch import BATCH_BYTES, Batch
+from store.chunks import ChunkError, HeadCodec
+from store.config import StoreConfig
+from store.engine import Change, EngineError, delete, delete_range, put
+from store.recovery import Recovered
+from store.shelf import Shelf
+from store.states import encode_numbers
+from store.worker import Worker
+
+RETRY_MIN_SECONDS: Final = 0.1
+RETRY_MAX_SECONDS: Final = 5.0
+GUARD_SECONDS: Final = 1.0
+"""Between two looks at the free space."""
+NUMBERS_AHEAD: Final = 1 << 20
+"""Message numbers that are reserved on disk at a time."""
+OPERATION_BYTES: Final = 10 << 20
+"""Capacity of the operation queue on the flow map (the prototype's)."""
+
+
+class Log(Protocol):
+    """Where the store says what people should know."""
+
+    def info(self, event: str, **facts: Any) -> Any: ...
+    def warning(self, event: str, **facts: Any) -> Any: ...
+    def error(self, event: str, **facts: Any) -> Any: ...
+
+
+class Housing(Protocol):
+    """The folder around the engine."""
+
+    def free_bytes(self) -> int: ...
+    def attic_put(self, name: str, data: bytes) -> object: ...
+
+
+@attrs.define
+class StoreCounters:
+    """Since the start."""
+
+    written_count: int = 0
+    """Messages."""
+    written_bytes: int = 0
+    batches_count: int = 0
+    syncs_count: int = 0
+    paged_out_count: int = 0
+    """Messages that were not persistent, and were written to leave memory."""
+    failures_count: int = 0
+    """Writes that failed, and were tried again."""
+    corrupt_count: int = 0
+    """Records that could not be read."""
+    lost_count: int = 0
+    """Messages in them."""
+    last_write_seconds: float = 0.0
+    longest_write_seconds: float = 0.0
+    largest_batch_count: int = 0
+    forgotten_cancelled_count: int = 0
+    """Writes that became needless in queues that are gone."""
+
+
+class StoreQueue(FlowResource):
+    """The store, as queues and the broker see it. See the module."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        *,
+        worker: Worker,
+        heads: HeadCodec,
+        scheduling: Scheduling,
+        at_turn_end: Callable[[Callable[[], None]], None],
+        clock: Callable[[], float],
+        manager: FlowManager,
+        log: Log,
+        housing: Housing | None = None,
+        recovered: Recovered | None = None,
+        make_large: Callable[..., Message] | None = None,
+    ) -> None:
+        """`worker` does what blocks; `heads` reads and writes header blocks; `recovered` is what an earlier run left."""
+        super().__init__("store", "store", manager)
+        self.worker = worker
+        self.heads = heads
+        self.clock = clock
+        self.make_large = make_large
+        self.loaded_count = 0
+        """Messages read back."""
+        self.counters = StoreCounters()
+        self._config = config
+        self._scheduling = scheduling
+        self._at_turn_end = at_turn_end
+        self._log = log
+        self._housing = housing
+        self._recovered = recovered if recovered is not None else Recovered()
+        self._next_queue_id = self._recovered.next_queue_id
+        self._shelves: dict[int, Shelf] = {}
+        self._dirty: dict[Shelf, None] = {}
+        self._bound: list[set[Shelf]] = []
+        self._extra: list[Change] = []
+        """Changes that belong to no shelf: of queues that were deleted, subscriptions."""
+        self._waiting: list[Callable[[], None]] = []
+        self._batch: Batch | None = None
+        self._flush_asked = False
+        self._timer: TimerHandle | None = None
+        self._timer_seconds = float("inf")
+        self._unsynced_seconds: float | None = None
+        self._retry_seconds = RETRY_MIN_SECONDS
+        self._failing: str | None = None
+        self._disk_is_low = False
+        self._size_bytes = 0
+        self._numbers_to = 0
+        self._closed = False
+        self._last_waiters: list[Callable[[], None]] = []
+        self._guard_timer: TimerHandle | None = None
+        self._operations: FlowController[None] = FlowController(
+            self,
+            Flow("operations of the store"),
+            SizeLimiter(OPERATION_BYTES, clock=clock, label="operations"),
+            accept=_never,
+            clock=clock,
+        )
+        self._gate: FlowController[None] = FlowController(
+            self,
+            Flow("gate of the store"),
+            WindowLimiter(1, None, clock=clock, label="disk"),
+            accept=_never,
+            clock=clock,
+            counts_memory=False,
+        )
+        self.open()
+        if housing is not None:
+            self._guard_timer = scheduling.call_later(0.0, self._guard)
+
+    # ------------------------------------------------------------------ the port of queues
+
+    @property
+    def accepting(self) -> bool:
+        return self._gate.accepting
+
+    def hold_back(self, source: SourceController) -> None:
+        self._gate.charge(0, 0, source)
+
+    def shelf(self, queue: Stored, *, topic: bool) -> Shelf:
+        found = self._recovered.take(queue.name_on_disk, queue.priority, topic=topic)
+        if found is not None:
+            shelf = Shelf(self, queue, found.queue_id, topic=topic, known=True)
+            queue.restored(found)
+            shelf.restore(found.blocks, found.handed_to)
+        else:
+            shelf = Shelf(self, queue, self._next_queue_id, topic=topic)
+            self._next_queue_id += 1
+        self._shelves[shelf.queue_id] = shelf
+        return shelf
+
+    def bind(self, shelves: Iterable[ShelfPort]) -> None:
+        together = {shelf for shelf in shelves if isinstance(shelf, Shelf)}
+        for shelf in together:
+            shelf.bound_to = shelf.elements_end
+        if len(together) > 1:
+            self._bound.append(together)
+
+    # ------------------------------------------------------------------ the port of shelves
+
+    def touch(self, shelf: Shelf, *, urgent: bool = False) -> None:
+        """This shelf has something to write."""
+        if urgent and not shelf.urgent:
+            shelf.urgent = True
+            self._dirty[shelf] = None
+            self._ask()
+        elif shelf not in self._dirty:
+            self._dirty[shelf] = None
+            config = self._config
+            delay_seconds = shelf.next_delay_seconds(config.flush_delay_min_seconds, config.flush_delay_max_seconds)
+            shelf.due_seconds = self.clock() + delay_seconds
+            self._arm(shelf.due_seconds)
+
+    def forget(self, shelf: Shelf) -> None:
+        """Its queue is deleted."""
+        self.counters.forgotten_cancelled_count += shelf.cancelled_count
+        self._dirty.pop(shelf, None)
+        self._shelves.pop(shelf.queue_id, None)
+        queue_id = shelf.queue_id
+        for family in (keys.CHUNK, keys.PAGED, keys.SUMMARY, keys.STATE, keys.CURSOR):
+            self._extra.append(delete_range(*keys.queue_range(family, queue_id)))
+        self._extra += [delete(keys.queue_key(queue_id)), delete(keys.head_key(queue_id))]
+        self._arm(self.clock() + self._config.flush_delay_min_seconds)
+
+    def when_flushed(self, callbacks: list[Callable[[], None]]) -> None:
+        """Call these when all that has been told so far is synced."""
+        if callbacks:
+            self._waiting += callbacks
+            self._ask()
+
+    def change(self, changes: Iterable[Change], done: Callable[[], None] | None = None) -> None:
+        """Write these with the next batch, and call `done` when they are synced."""
+        self._extra += changes
+        if done is not None:
+            self._waiting.append(done)
+        self._ask()
+
+    def read_failed(self, error: EngineError, again: Callable[[], None]) -> None:
+        """A read failed: say so, and try again later."""
+        self.counters.failures_count += 1
+        self._log.error("store cannot read", error=str(error), again_after_seconds=RETRY_MAX_SECONDS)
+        self._scheduling.call_later(RETRY_MAX_SECONDS, again)
+
+    def corrupt(self, queue_name: str, key: bytes, value: bytes, error: ChunkError) -> None:
+        """A record can't be read: it is moved aside, and said."""
+        self.counters.corrupt_count += 1
+        place = self._housing.attic_put(f"chunk-{key.hex()}", value) if self._housing is not None else None
+        self._log.error("corrupt record moved aside", queue=queue_name, error=str(error), moved_to=str(place))
+
+    def lost(self, queue_name: str, index: int, count: int) -> None:
+        """Messages of a block can't be read."""
+        self.counters.lost_count += count
+        self._log.error(
+            "messages lost", queue=queue_name, count=count, block=index, remedy="see the attic of the data folder"
+        )
+
+    # ------------------------------------------------------------------ numbers
+
+    def reserve_numbers(self, number: int) -> None:
+        """Message numbers up to this one are in use: keep the record on disk ahead of them."""
+        if number + NUMBERS_AHEAD // 2 > self._numbers_to:
+            self._numbers_to = number + NUMBERS_AHEAD
+            self._extra.append(put(keys.META_NUMBERS_KEY, encode_numbers(self._numbers_to)))
+            self._ask()
+
+    # ------------------------------------------------------------------ flushing
+
+    def _ask(self) -> None:
+        if not self._flush_asked and self._batch is None:
+            self._flush_asked = True
+            self._at_turn_end(self._flush)
+
+    def _arm(self, at_seconds: float) -> None:
+        if at_seconds < self._timer_seconds and not self._closed:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_seconds = at_seconds
+            self._timer = self._scheduling.call_later(max(0.0, at_seconds - self.clock()), self._timed_out)
+
+    def _timed_out(self) -> None:
+        self._timer = None
+        self._timer_seconds = float("inf")
+        self._flush()
+
+    def _flush(self) -> None:
+        """Begin a batch, if none is under way and there is something to write."""
+        self._flush_asked = False
+        if self._batch is not None or self._closed:
+            return
+        batch = self._gather()
+        for saved in batch.consumed:
+            saved("consumed")
+        due_sync = self._unsynced_seconds is not None and (
+            self.clock() - self._unsynced_seconds >= self._config.sync_interval_seconds
+        )
+        if batch.changes or batch.sync or due_sync or batch.put_outs or batch.noting:
+            batch.sync = batch.sync or due_sync
+            self._batch = batch
+            self._operations.charge(len(batch.changes), batch.size_bytes, None)
+            self._write()
+        else:
+            self._arm_next()
+
+    def _gather(self) -> Batch:
+        now_seconds = self.clock()
+        batch = Batch(now_seconds)
+        if self._extra:
+            for change in self._extra:
+                batch.add(change, len(change[2]))
+            self._extra = []
+        if self._waiting:
+            batch.waiters += self._waiting
+            self._waiting = []
+            batch.sync = True
+        for shelf in list(self._dirty):
+            if shelf not in self._dirty:
+                continue  # written with another one that it is bound to
+            if batch.is_full:
+                break
+            if shelf.urgent or shelf.due_seconds <= now_seconds:
+                self._collect(shelf, batch)
+        return batch
+
+    def _collect(self, shelf: Shelf, batch: Batch) -> None:
+        """This shelf, and all that a transaction binds it to."""
+        together = {shelf}
+        if self._bound:
+            grown = True
+            while grown:
+                grown = False
+                for bound in list(self._bound):
+                    if not bound.isdisjoint(together):
+                        together |= bound
+                        self._bound.remove(bound)
+                        grown = True
+        for one in sorted(together, key=lambda shelf: shelf.queue_id):
+            if one.queue_id not in self._shelves:
+                continue
+            if len(together) > 1:
+                one.urgent = True
+            one.collect(batch)
+            if one.is_clean:
+                self._dirty.pop(one, None)
+            else:
+                config = self._config
+                delay_seconds = one.next_delay_seconds(config.flush_delay_min_seconds, config.flush_delay_max_seconds)
+                one.due_seconds = batch.started_seconds + delay_seconds
+
+    def _write(self) -> None:
+        batch = self._batch
+        assert batch is not None, "a batch is under way"
+        self.worker.write(batch.changes, sync=batch.sync, done=self._written)
+
+    def _written(self, error: EngineError | None) -> None:
+        batch = self._batch
+        if batch is None:
+            return
+        if error is not None:
+            self._write_failed(error)
+            return
+        now_seconds = self.clock()
+        self._batch = None
+        self._operations.release(len(batch.changes), batch.size_bytes)
+        self._count(batch, now_seconds)
+        if self._failing is not None:
+            self._log.info("store writes again", after=self._failing)
+            self._failing = None
+            self._retry_seconds = RETRY_MIN_SECONDS
+            self._set_gate()
+        if batch.sync:
+            self._unsynced_seconds = None
+        elif batch.changes and self._unsynced_seconds is None:
+            self._unsynced_seconds = batch.started_seconds
+        for shelf, lease in batch.noting:
+            shelf.noted(lease)
+        for index, done in batch.put_outs:
+            done(index)
+        for saved in batch.saved:
+            saved("disk")
+        for callback in batch.waiters:
+            callback()
+        if self._extra or self._waiting or any(shelf.urgent for shelf in self._dirty):
+            self._ask()
+        else:
+            self._arm_next()
+
+    def _count(self, batch: Batch, now_seconds: float) -> None:
+        counters = self.counters
+        counters.batches_count += 1
+        counters.syncs_count += batch.sync
+        counters.written_count += batch.saved_count
+        counters.paged_out_count += batch.paged_count
+        counters.written_bytes += batch.size_bytes
+        counters.last_write_seconds = now_seconds - batch.started_seconds
+        counters.longest_write_seconds = max(counters.longest_write_seconds, counters.last_write_seconds)
+        counters.largest_batch_count = max(counters.largest_batch_count, batch.saved_count)
+
+    def _arm_next(self) -> None:
+        if self._dirty:
+            self._arm(min(shelf.due_seconds for shelf in self._dirty))
+        if self._unsynced_seconds is not None:
+            self._arm(self._unsynced_seconds + self._config.sync_interval_seconds)
+
+    # ------------------------------------------------------------------ failing
+
+    def _write_failed(self, error: EngineError) -> None:
+        self.counters.failures_count += 1
+        if self._failing is None:
+            self._log.error(
+                "store cannot write",
+                error=str(error),
+                effect="persistent messages wait with their senders; consuming goes on",
+            )
+        self._failing = str(error)
+        self._set_gate()
+        self._scheduling.call_later(self._retry_seconds, self._write_again)
+        self._retry_seconds = min(2 * self._retry_seconds, RETRY_MAX_SECONDS)
+
+    def _write_again(self) -> None:
+        if self._batch is not None and not self._closed:
+            self._write()
+
+    def _guard(self) -> None:
+        """Look at the disk."""
+        if self._closed:
+            return
+        assert self._housing is not None, "only with a folder"
+        try:
+            free_bytes = self._housing.free_bytes()
+        except OSError as error:
+            self._log.error("cannot see the free space of the disk", error=str(error))
+            free_bytes = self._config.disk_free_min_bytes
+        bytes_max = self._config.bytes_max
+        was_low = self._disk_is_low
+        self._disk_is_low = free_bytes < self._config.disk_free_min_bytes or (
+            bytes_max is not None and self._size_bytes > bytes_max
+        )
+        if self._disk_is_low is not was_low:
+            tell = self._log.warning if self._disk_is_low else self._log.info
+            tell(
+                "disk is nearly full" if self._disk_is_low else "disk has room again",
+                free_bytes=free_bytes,
+                store_bytes=self._size_bytes,
+                effect="persistent messages wait with their senders" if self._disk_is_low else "they go on",
+            )
+            self._set_gate()
+        self.worker.read(lambda engine: engine.size_bytes(), self._sized)
+        self._guard_timer = self._scheduling.call_later(GUARD_SECONDS, self._guard)
+
+    def _sized(self, result: int | EngineError) -> None:
+        if not isinstance(result, EngineError):
+            self._size_bytes = result
+
+    def _set_gate(self) -> None:
+        shut = self._failing is not None or self._disk_is_low
+        is_shut = bool(self._gate.limiter.used_count)
+        if shut and not is_shut:
+            self._gate.charge(1, 0, None)
+        elif is_shut and not shut:
+            self._gate.release(1, 0)
+
+    # ------------------------------------------------------------------ end, and what people see
+
+    def last_batch(self) -> list[Change]:
+        """The broker stops: all that is not written yet, and exactly what consumers have seen. For the caller to write,
+        synced, when the worker is idle.
+        """
+        self._closed = True
+        for timer in (self._timer, self._guard_timer):
+            if timer is not None:
+                timer.cancel()
+        under_way, self._batch = self._batch, None
+        changes = list(under_way.changes) if under_way is not None else []
+        batch = Batch(self.clock())
+        for change in self._extra:
+            batch.add(change, 0)
+        for shelf in self._shelves.values():
+            while True:
+                size_bytes = batch.size_bytes
+                batch.size_bytes = 0  # no limit: there is no later
+                shelf.close_in_order(batch)
+                batch.size_bytes += size_bytes
+                if shelf.saved_to >= shelf.elements_end:
+                    break
+        self._count(batch, self.clock())
+        self.counters.syncs_count += 1
+        last = [batch] if under_way is None else [under_way, batch]
+        self._last_waiters = [_told(saved, "disk") for one in last for saved in one.saved]
+        self._last_waiters += [_told(saved, "consumed") for one in last for saved in one.consumed]
+        self._last_waiters += [waiter for one in last for waiter in one.waiters]
+        return changes + batch.changes
+
+    def last_batch_is_written(self) -> None:
+        """It is synced: who still waits is told."""
+        for callback in self._last_waiters:
+            callback()
+
+    def close(self) -> None:
+        """Let go of those that wait at the gate."""
+        self._closed = True
+        self._operations.close()
+        self._gate.close()
+        super().close()
+
+    def report(self) -> dict[str, Any]:
+        """What `sluiceway stat` shows of the store."""
+        counters = attrs.asdict(self.counters)
+        forgotten = counters.pop("forgotten_cancelled_count")
+        return {
+            "engine": self._config.engine,
+            "state": "failing" if self._failing is not None else "disk low" if self._disk_is_low else "ok",
+            "error": self._failing,
+            "size_bytes": self._size_bytes,
+            "queues_count": len(self._shelves),
+            "cancelled_count": forgotten + sum(shelf.cancelled_count for shelf in self._shelves.values()),
+            "loaded_count": self.loaded_count,
+            "under_way_bytes": self._batch.size_bytes if self._batch is not None else 0,
+            **counters,
+        }
+
+    def facts(self) -> Mapping[str, object]:
+        facts: dict[str, object] = {"written": self.counters.written_count, "syncs": self.counters.syncs_count}
+        if self._failing is not None:
+            facts["failing"] = self._failing
+        if self._disk_is_low:
+            facts["disk"] = "nearly full: free some space, or let consumers drain their queues"
+        return facts
+
+
+def _told(saved: Callable[[str], None], how: str) -> Callable[[], None]:
+    return lambda: saved(how)
+
+
+def _never(_element: None) -> None:
+    raise AssertionError("the store is charged, nothing is added to it")
+
+
+assert BATCH_BYTES < OPERATION_BYTES

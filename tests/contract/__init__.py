@@ -1,0 +1,1 @@
+"""One suite for all implementations of a port."""

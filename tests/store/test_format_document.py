@@ -1,0 +1,186 @@
+"""FORMAT.md is what the code does: every example in it is decoded, compared with what it says, and written again."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from attrs import astuple
+
+import store.keys
+from queues.message import Message
+from store import chunks, keys, states
+from tests.store.heads import FiledMessage, PlainHead, PlainHeads, Row, message_of, row_of
+
+DOCUMENT: Final = (Path(store.keys.__file__).parent / "FORMAT.md").read_text(encoding="utf-8")
+
+RESERVED: Final = frozenset({keys.SPOOL, keys.LARGE})
+"""Families of which nothing is said yet but that they are taken."""
+
+
+class Example:
+    """One fenced block: key, value and what they read as. `value` is empty for a key without one."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        fields = {"key": "", "value": "", "reads": ""}
+        label = ""
+        for line in text.splitlines():
+            found = re.match(r"(key|value|reads)\s+(.*)", line)
+            label, rest = (found[1], found[2]) if found else (label, line)
+            fields[label] += (rest if label == "reads" else rest.partition("#")[0]) + "\n"
+        self.key = bytes.fromhex(fields["key"])
+        self.value = bytes.fromhex(fields["value"])
+        self.reads: Any = worth(ast.parse(fields["reads"].strip(), mode="eval").body)
+
+
+def worth(node: ast.expr) -> Any:
+    """A literal, in which integers may be given as sums and powers."""
+    match node:
+        case ast.Tuple(elts=parts):
+            return tuple(worth(part) for part in parts)
+        case ast.BinOp(left=left, op=ast.Sub(), right=right):
+            return worth(left) - worth(right)
+        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+            return worth(left) ** worth(right)
+    return ast.literal_eval(node)
+
+
+EXAMPLES: Final = [
+    Example(name, text) for name, text in re.findall(r"^```hex (\S+)\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
+]
+
+
+def chunk_reads(key: bytes, value: bytes) -> list[Row]:
+    _queue_id, first = keys.parse_placed_key(key)
+    found = chunks.decode_chunk(first, value, PlainHeads(), FiledMessage)
+    return [row_of(sequence, message) for sequence, message in zip(*found, strict=True)]
+
+
+def chunk_again(key: bytes, rows: list[Row]) -> bytes:
+    _queue_id, first = keys.parse_placed_key(key)
+    table: dict[tuple[int, bytes], PlainHead] = {}
+    messages: list[Message] = []
+    for row in rows:
+        head = table.setdefault((row[2], row[3]), PlainHead(row[2], row[3]))
+        messages.append(message_of(head, row))
+    return chunks.encode_chunk(first, [row[0] for row in rows], messages, PlainHeads())
+
+
+def summary_reads(_key: bytes, value: bytes) -> tuple[Any, ...]:
+    return astuple(chunks.decode_summary(value))
+
+
+def cursor_reads(_key: bytes, value: bytes) -> tuple[Any, ...]:
+    found = states.decode_cursor(value)
+    return found.front, found.handed_to, [(run.start, run.stop) for run in found.settled], found.attempts
+
+
+def cursor_again(_key: bytes, reads: Any) -> bytes:
+    front, handed_to, runs, attempts = reads
+    return states.encode_cursor(front, handed_to, [s for run in runs for s in range(*run)], attempts)
+
+
+def durable_reads(_key: bytes, value: bytes) -> tuple[Any, ...]:
+    return astuple(states.decode_durable(value))
+
+
+Reads = Callable[[bytes, bytes], Any]
+Again = Callable[[bytes, Any], bytes]
+
+RECORDS: Final[dict[str, tuple[Callable[[bytes], bytes], Reads, Again]]] = {
+    # How its key is made again from its key, how it is read, how its value is made again from what was read.
+    "meta-format": (
+        lambda _key: keys.META_FORMAT_KEY,
+        lambda _key, value: states.decode_format(value),
+        lambda _key, reads: states.encode_format(reads),
+    ),
+    "meta-token": (lambda _key: keys.META_TOKEN_KEY, lambda _key, value: value, lambda _key, reads: bytes(reads)),
+    "meta-numbers": (
+        lambda _key: keys.META_NUMBERS_KEY,
+        lambda _key, value: states.decode_numbers(value),
+        lambda _key, reads: states.encode_numbers(reads),
+    ),
+    "meta-clean": (
+        lambda _key: keys.META_CLEAN_KEY,
+        lambda _key, value: states.decode_clean(value),
+        lambda _key, reads: states.encode_clean(reads),
+    ),
+    "queue": (
+        lambda key: keys.queue_key(keys.parse_queue_key(key)),
+        lambda _key, value: states.decode_queue(value),
+        lambda _key, reads: states.encode_queue(*reads),
+    ),
+    "head": (
+        lambda key: keys.head_key(keys.parse_queue_key(key)),
+        lambda _key, value: states.decode_head(value),
+        lambda _key, reads: states.encode_head(*reads),
+    ),
+    "chunk": (lambda key: keys.chunk_key(*keys.parse_placed_key(key)), chunk_reads, chunk_again),
+    "paged-chunk": (lambda key: keys.paged_key(*keys.parse_placed_key(key)), chunk_reads, chunk_again),
+    "summary": (
+        lambda key: keys.summary_key(*keys.parse_placed_key(key)),
+        summary_reads,
+        lambda _key, reads: chunks.encode_summary(chunks.Summary(*reads)),
+    ),
+    "state-bitmap": (
+        lambda key: keys.state_key(*keys.parse_placed_key(key)),
+        lambda _key, value: states.decode_state(value),
+        lambda _key, reads: states.encode_state(*reads),
+    ),
+    "state-runs": (
+        lambda key: keys.state_key(*keys.parse_placed_key(key)),
+        lambda _key, value: states.decode_state(value),
+        lambda _key, reads: states.encode_state(*reads),
+    ),
+    "durable": (
+        lambda key: keys.durable_key(keys.parse_durable_key(key)),
+        durable_reads,
+        lambda _key, reads: states.encode_durable(states.DurableRecord(*reads)),
+    ),
+    "cursor": (lambda key: keys.cursor_key(*keys.parse_cursor_key(key)), cursor_reads, cursor_again),
+    "transaction-key": (
+        lambda key: keys.transaction_key(*keys.parse_transaction_key(key)),
+        lambda key, _value: keys.parse_transaction_key(key),
+        lambda _key, _reads: b"",
+    ),
+}
+
+
+def test_every_record_has_one_example() -> None:
+    assert sorted(example.name for example in EXAMPLES) == sorted(RECORDS)
+    assert {keys.family_of(example.key) for example in EXAMPLES} == keys.FAMILIES - RESERVED
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_an_example_reads_as_it_says(example: Example) -> None:
+    _key_again, reads, _value_again = RECORDS[example.name]
+    assert reads(example.key, example.value) == example.reads
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_an_example_is_what_the_code_writes(example: Example) -> None:
+    key_again, _reads, value_again = RECORDS[example.name]
+    assert key_again(example.key) == example.key
+    assert value_again(example.key, example.reads) == example.value
+
+
+def test_the_table_of_keys_has_every_family_and_the_right_sizes() -> None:
+    rows = re.findall(r"^\| `([0-9a-f]{2})`[^|]*\| ([^|]*)\| ([^|]*)\|", DOCUMENT, re.MULTILINE)
+    widths = {"u32": 4, "u64": 8}
+    assert {bytes.fromhex(family) for family, _follows, _size in rows} == keys.FAMILIES
+    for family, follows, size in rows:
+        if not size.strip().isdigit():
+            continue  # family 00 and those that are reserved have no fixed length
+        assert int(size) == 1 + sum(widths[width] for width in re.findall(r"u32|u64", follows)), family
+        lengths = {len(example.key) for example in EXAMPLES if keys.family_of(example.key).hex() == family}
+        assert lengths == {int(size)}, family
+
+
+def test_the_document_is_about_this_version() -> None:
+    assert DOCUMENT.startswith(f"# Format of the store\n\nVersion {keys.FORMAT_VERSION}.")
+    assert f"`sequence >> {keys.BLOCK_BITS}`" in DOCUMENT
