@@ -3,7 +3,8 @@ order.
 
 What disturbs this machine for a minute then disturbs all of them alike. Within a scenario every broker is started once,
 gets one run that does not count (just-in-time compilers, heaps and file systems warm up), and its runs; a scenario that
-leaves a broker full gets a fresh one for each run. The brokers that are not being measured stay up meanwhile, idle.
+leaves a broker full gets a fresh one for each run, warmed up by its load without neighbour or backlog. The brokers that
+are not being measured stay up meanwhile, idle.
 
 A target is judged by the medians of the runs, against the better of the reference peers in the same call.
 """
@@ -69,6 +70,8 @@ class Comparison:
                     try:
                         with started(peer, self._broker_cores, scenario.settings) as one:
                             self._versions[peer.name] = peer.version()
+                            if not scenario.idle_count:
+                                self._rehearse(evolve(scenario, disturbance=None, backlog=None), one)
                             self._run(scenario, one, number)
                     except PeerError as error:
                         self._failed(scenario, peer, number, error)
@@ -82,11 +85,8 @@ class Comparison:
                     self._versions[peer.name] = peer.version()
                 except PeerError as error:
                     self._failed(scenario, peer, 0, error)
-            if self._effort.message_count is None:
-                rehearsal = evolve(self._effort, seconds=min(_REHEARSAL_SECONDS, self._effort.seconds))
-                for one in up.values():
-                    self._tell(f"{scenario.name}: {one.peer.name} warms up")
-                    Run(scenario, one, 0, rehearsal).measure()
+            for one in up.values():
+                self._rehearse(scenario, one)
             for number in range(1, self._runs + 1):
                 for peer in self._turn(number):
                     if peer.name in up:
@@ -96,6 +96,14 @@ class Comparison:
         """The peers in the order of run `number`: each is first, second and so on equally often."""
         shift = (number - 1) % len(self._peers)
         return self._peers[shift:] + self._peers[:shift]
+
+    def _rehearse(self, scenario: Scenario, one: Started) -> None:
+        """A run that does not count."""
+        if self._effort.message_count is not None:
+            return
+        self._tell(f"{scenario.name}: {one.peer.name} warms up")
+        rehearsal = evolve(self._effort, seconds=min(_REHEARSAL_SECONDS, self._effort.seconds))
+        Run(scenario, one, 0, rehearsal).measure()
 
     def _run(self, scenario: Scenario, one: Started, number: int) -> None:
         self._tell(f"{scenario.name}: {one.peer.name}, run {number} of {self._runs}")

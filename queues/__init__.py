@@ -11,6 +11,7 @@ from queues.blocks import QueueInvariantError
 from queues.consumed import ConsumedQueue
 from queues.cursored import CursoredQueue
 from queues.cursors import Cursor
+from queues.durables import Durable, DurableInUseError, DurableLimitError
 from queues.exclusive import ExclusiveQueue
 from queues.exclusivity import Exclusivity
 from queues.groups import GroupTable
@@ -19,7 +20,13 @@ from queues.names import Address, DestinationNameError, Kind, parse, parse_compo
 from queues.partitioned import Attachment, PartitionedQueue, PartitionLimitError, by_key, by_priority
 from queues.policy import QueuePolicy
 from queues.queue import MessageQueue, QueueEnvironment, QueueFullError, QueueStatistics, Run
-from queues.registry import Destination, DestinationLimitError, DestinationRegistry, WildcardConsumer
+from queues.registry import (
+    Destination,
+    DestinationLimitError,
+    DestinationRegistry,
+    DurableAttachment,
+    WildcardConsumer,
+)
 from queues.relay import Relay
 from queues.shared import SharedQueue
 from queues.slices import Slice
@@ -39,6 +46,10 @@ __all__ = [
     "DestinationLimitError",
     "DestinationNameError",
     "DestinationRegistry",
+    "Durable",
+    "DurableAttachment",
+    "DurableInUseError",
+    "DurableLimitError",
     "Envelope",
     "ExclusiveQueue",
     "Exclusivity",

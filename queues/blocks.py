@@ -87,7 +87,7 @@ class Block:
         self.leaving = False
         """The store is being given what it does not have of it; then it goes outside."""
         self.filled_bytes = 0
-        """Wire bytes of all that was ever put in; 0 where nobody asks for it."""
+        """Charge of all that was ever put in; 0 where nobody asks for it."""
 
     @property
     def length(self) -> int:

@@ -94,7 +94,8 @@ class ConsumedQueue(MessageQueue):
 
     def restored(self, found: Restored) -> None:
         super().restored(found)
-        self._cursor.restore(found.handed_to, found.attempts)
+        seen_to = min(found.handed_to, self.elements.next_sequence)  # what comes in from now on is new
+        self._cursor.restore(seen_to, found.attempts)
 
     def reading_blocks(self) -> Iterable[int]:
         returned = self._cursor.next_returned

@@ -22,13 +22,15 @@ Source: seed 002 "CursoredQueue"; DESIGN section 6; anchors d7, d17, d35.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as SequenceOf
+from itertools import accumulate
 from typing import Final, cast
 
 from queues.blocks import NOTHING_GONE, Block, Gone, Outside, QueueInvariantError, bit_range, places_of
-from queues.message import Message
+from queues.message import MESSAGE_OVERHEAD_BYTES, Message
 from queues.slices import Slice, fit
 
 BLOCK_BITS: Final = 10
@@ -71,12 +73,12 @@ class CursoredQueue:
         self.on_trim: Callable[[int], None] | None = None
         """Called with the floor when everything below it left because all cursors have passed."""
 
-    def extend(self, messages: list[Message], wire_bytes: int = 0) -> int:
-        """Append in order; returns the sequence of the first. `wire_bytes` of them all matters only where
+    def extend(self, messages: list[Message], charge_bytes: int = 0) -> int:
+        """Append in order; returns the sequence of the first. `charge_bytes` of them all matters only where
         `block_bytes_max` is set: then they may not be contiguous. O(n).
         """
         if self.block_bytes_max is not None:
-            return self._extend_by_bytes(messages, wire_bytes, self.block_bytes_max)
+            return self._extend_by_bytes(messages, charge_bytes, self.block_bytes_max)
         first = sequence = self.next_sequence
         count = len(messages)
         start = 0
@@ -95,7 +97,7 @@ class CursoredQueue:
         self.live_count += count
         return first
 
-    def _extend_by_bytes(self, messages: list[Message], wire_bytes: int, bytes_max: int) -> int:
+    def _extend_by_bytes(self, messages: list[Message], charge_bytes: int, bytes_max: int) -> int:
         first = -1
         count = len(messages)
         start = 0
@@ -107,11 +109,13 @@ class CursoredQueue:
                 block = self._blocks[index] = Block(sequence)
             room = ((index + 1) << BLOCK_BITS) - sequence
             room_bytes = bytes_max - block.filled_bytes
-            if start == 0 and count <= room and wire_bytes <= room_bytes:
-                part, part_bytes = messages, wire_bytes
+            if start == 0 and count <= room and charge_bytes <= room_bytes:
+                part, part_bytes = messages, charge_bytes
             else:
                 part = messages[start : start + room]
-                fitting, part_bytes = fit([message.wire for message in part], room_bytes)
+                totals = list(accumulate([len(message.wire) + MESSAGE_OVERHEAD_BYTES for message in part]))
+                fitting = bisect_right(totals, room_bytes) or 1
+                part_bytes = totals[fitting - 1]
                 part = part[:fitting]
             if block.outside is not None or block.leaving or (part_bytes > room_bytes and block.elements):
                 self.next_sequence = (index + 1) << BLOCK_BITS  # it is closed, or has no room: the next one

@@ -219,6 +219,34 @@ class TrackingCursor(Cursor):
         self._settled: set[int] = set()
         queue.track(position)
 
+    def settled_above(self) -> list[int]:
+        """What is settled above the front, ascending. O(n log n)."""
+        return sorted(self._settled)
+
+    def attempts_noted(self) -> dict[int, int]:
+        """How often elements that came back were handed over."""
+        return dict(self._attempts)
+
+    def restore_reader(self, settled: Iterable[range], seen_to: int, attempts: Mapping[int, int]) -> None:
+        """An earlier run left this: what was settled above the front, and what may have been seen."""
+        self.restore(seen_to, attempts)
+        for part in settled:
+            self._settled.update(part)
+        if self._settled:
+            self.position = max(self._settled) + 1
+            left = [s for s in self._queue.live_sequences(self.front, self.position) if s not in self._settled]
+            self._returned = left  # ascending: a heap
+            self._returned_set = set(left)
+
+    def let_go(self) -> int:
+        """The consumer has gone: what it held comes again, marked as seen. Returns how many these are."""
+        held = sorted(self.held_of(self._queue.live_sequences(self.front, self.position)))
+        for sequence in held:
+            self._attempts.setdefault(sequence, 0)
+        super().give_back(held, attempted=False)
+        self.waiting_for = None
+        return len(held)
+
     def held_of(self, sequences: Iterable[int]) -> set[int]:
         """Which of these, all of them still in the queue, are in the hands of its consumer. O(n)."""
         front, position, settled, returned = self.front, self.position, self._settled, self._returned_set
@@ -260,6 +288,7 @@ class TrackingCursor(Cursor):
         if floor > self.position:
             missed_count += self._queue.count_live(self.position, floor)
             self.position = floor
+            self.waiting_for = None
         self._returned_set = {sequence for sequence in self._returned_set if sequence >= floor}
         self._returned = sorted(self._returned_set)
         self._attempts = {sequence: n for sequence, n in self._attempts.items() if sequence >= floor}

@@ -11,12 +11,14 @@ class ExclusiveQueue(ConsumedQueue):
 
     kind_label = "exclusive queue"
 
-    def subscribe(self, consumer: Consumer, *, exclusive: bool = True) -> Subscription:
+    def subscribe(
+        self, consumer: Consumer, *, exclusive: bool = True, durable_id: int | None = None
+    ) -> Subscription:
         """As in MessageQueue. Raises ValueError if there is a subscription already."""
         if self.subscriptions:
             (taken,) = self.subscriptions.values()
             raise ValueError(f"{self.name} has its one consumer already: {taken.consumer.label}; close that one first")
-        return super().subscribe(consumer, exclusive=exclusive)
+        return super().subscribe(consumer, exclusive=exclusive, durable_id=durable_id)
 
     def dispatch(self, budget: int) -> bool:
         ring = self._ring

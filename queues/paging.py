@@ -35,6 +35,8 @@ AHEAD_COUNT: Final = 4
 """Blocks that are asked for before their reader comes to them."""
 BLOCK_BYTES_MAX: Final = 1 << 20
 """A block of large messages is closed at this size, so that it can be moved at once."""
+BLOCKS_MIN: Final = 8
+"""Into so many blocks the memory of a queue is divided at least: those at its two ends can't leave."""
 
 
 class Paged(Protocol):
@@ -96,7 +98,7 @@ class Pager:
         self.paged_in_count = 0
         self.lost_count = 0
         """Elements that could not be read back."""
-        queue.elements.block_bytes_max = BLOCK_BYTES_MAX
+        queue.elements.block_bytes_max = max(1, min(BLOCK_BYTES_MAX, limiter.capacity_bytes // BLOCKS_MIN))
 
     @property
     def is_over(self) -> bool:

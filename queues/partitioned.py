@@ -49,16 +49,19 @@ class Attachment:
 class _Tap:
     """A consumer's subscriptions to the partitions, and the names that it came by."""
 
-    __slots__ = ("attachments", "consumer", "exclusive", "subscriptions")
+    __slots__ = ("attachments", "consumer", "durable_id", "exclusive", "subscriptions")
 
-    def __init__(self, consumer: Consumer, *, exclusive: bool) -> None:
+    def __init__(self, consumer: Consumer, *, exclusive: bool, durable_id: int | None = None) -> None:
         self.consumer = consumer
         self.exclusive = exclusive
+        self.durable_id = durable_id
         self.attachments: list[Attachment] = []
         self.subscriptions: list[Subscription] = []
 
     def open_on(self, queue: MessageQueue) -> None:
-        self.subscriptions.append(queue.subscribe(self.consumer, exclusive=self.exclusive))
+        self.subscriptions.append(
+            queue.subscribe(self.consumer, exclusive=self.exclusive, durable_id=self.durable_id)
+        )
 
 
 class PartitionedQueue:
@@ -137,7 +140,9 @@ class PartitionedQueue:
         for key, part in parts.items():
             self.partition(key).add(part, sum([len(message.wire) for message in part]), source)
 
-    def attach(self, consumer: Consumer, *, exclusive: bool = False) -> Attachment:
+    def attach(
+        self, consumer: Consumer, *, exclusive: bool = False, durable_id: int | None = None
+    ) -> Attachment:
         """Let this consumer take from every partition, present and future. Raises FlowClosedError if it was deleted.
 
         Attached already, it gets nothing twice: the two attachments share its subscriptions, and the first one's
@@ -147,7 +152,7 @@ class PartitionedQueue:
             raise FlowClosedError(f"{self.name} was deleted: look it up again before you subscribe to it")
         tap = self._taps.get(id(consumer))
         if tap is None:
-            tap = self._taps[id(consumer)] = _Tap(consumer, exclusive=exclusive)
+            tap = self._taps[id(consumer)] = _Tap(consumer, exclusive=exclusive, durable_id=durable_id)
             for queue in self.partitions.values():
                 if not queue.closed:
                     tap.open_on(queue)

@@ -133,6 +133,16 @@ class QueuePolicy:
             "pushed at once.",
         },
     )
+    durable_expires_seconds: float | None = attrs.field(
+        default=30 * 24 * 3600.0,
+        validator=_not_negative_or_none,
+        metadata={
+            "unit": "seconds",
+            "doc": "Topics: a durable subscription to which nobody has come back for this long is removed, with what "
+            "only it has yet to read. The default is 30 days: longer than any holiday, short enough that a forgotten "
+            "one does not fill the disk for ever. None: never.",
+        },
+    )
     expires_max_ms: int | None = attrs.field(
         default=None,
         validator=_positive_or_none,

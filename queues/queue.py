@@ -43,6 +43,7 @@ from flow import (
 )
 from queues.blocks import Gone, QueueInvariantError
 from queues.cursored import BLOCK_BITS, CursoredQueue
+from queues.durables import DurableReader
 from queues.expiry import ExpiryDates
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
 from queues.paging import Pager
@@ -153,8 +154,8 @@ class MessageQueue(FlowResource):
         destination: str | None = None,
         lasting: bool = True,
     ) -> None:
-        """`destination`: its name without the priority, if that differs from `name`; `lasting` False: what is persistent
-        is not kept beyond the broker's life, for it goes with a connection.
+        """`destination`: its name without the priority, if that differs from `name`; `lasting` False: what is
+        persistent is not kept beyond the broker's life, for it goes with a connection.
         """
         super().__init__(name, self.kind_label, environment.manager)
         self.name_on_disk = destination if destination is not None else name
@@ -171,7 +172,8 @@ class MessageQueue(FlowResource):
         self._shelf: Shelf | None = None
         self._residency = self._make_residency()
         """Its limiter, if it pages."""
-        self.keeps = self._store is not None and lasting and self.keeps_persistent
+        self._may_keep = self._store is not None and lasting
+        self.keeps = self._may_keep and self.keeps_persistent
         """Persistent messages are stored."""
         self.controller: FlowController[Run] = FlowController(
             self,
@@ -281,16 +283,20 @@ class MessageQueue(FlowResource):
     def offer(self, messages: list[Message], wire_bytes: int, source: SourceController) -> bool:
         """Like `add`, but where `add` would let the run wait this refuses it (False). `source` is blocked alike."""
         charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
-        if self.keeps and messages[0].head.persistent:
-            store = self._store
-            assert store is not None, "it keeps messages there"
-            if not store.accepting:
-                store.hold_back(source)
-                return False
+        if self.keeps and not self._passes_store(messages, source):
+            return False
         if self._full == "block" or (self._residency is not None and not self.controller.accepts(source)):
             return self.controller.offer(Run(messages, charge_bytes), len(messages), charge_bytes, source)
         self._add_without_blocking(messages, charge_bytes)
         return True
+
+    def _passes_store(self, messages: list[Message], source: SourceController) -> bool:
+        """False: these are persistent and the store takes nothing now; `source` is blocked."""
+        store = self._store
+        if store is None or store.accepting or not messages[0].head.persistent:
+            return True
+        store.hold_back(source)
+        return False
 
     def fits(self, count: int, wire_bytes: int) -> bool:
         """Whether `add` would take a run of this size whole, at once, dropping and refusing nothing. O(1).
@@ -399,7 +405,7 @@ class MessageQueue(FlowResource):
             pager.relieve()
 
     def _append(self, messages: list[Message], run: Run) -> int:
-        return self.elements.extend(messages, run.charge_bytes - len(messages) * MESSAGE_OVERHEAD_BYTES)
+        return self.elements.extend(messages, run.charge_bytes)
 
     def _arrived(self, messages: list[Message]) -> None:
         """Hook of the kinds: these are in `elements` now."""
@@ -453,8 +459,11 @@ class MessageQueue(FlowResource):
 
     # ------------------------------------------------------------------ subscriptions
 
-    def subscribe(self, consumer: Consumer, *, exclusive: bool = False) -> Subscription:
-        """Attach a consumer. It gets messages as soon as the dispatcher runs, while its credit lasts.
+    def subscribe(
+        self, consumer: Consumer, *, exclusive: bool = False, durable_id: int | None = None
+    ) -> Subscription:
+        """Attach a consumer. It gets messages as soon as the dispatcher runs, while its credit lasts. `durable_id`:
+        which durable subscription of a topic it serves.
 
         Raises FlowClosedError once the queue is closed.
         """
@@ -463,6 +472,7 @@ class MessageQueue(FlowResource):
         subscription = Subscription(
             self, consumer, exclusive=exclusive, clock=self._environment.clock, on_resume=self._subscription_resumed
         )
+        subscription.durable_id = durable_id
         self.subscriptions[id(subscription)] = subscription
         self._subscribed(subscription)
         self._enter_ring(subscription)
@@ -597,6 +607,10 @@ class MessageQueue(FlowResource):
     def handed_to(self) -> int:
         """Elements below this may have been handed to a consumer."""
         return 0
+
+    def reader_states(self) -> Mapping[int, DurableReader]:
+        """The places of durable subscriptions: only topics have any."""
+        return {}
 
     def seen(self) -> Mapping[int, int]:
         """Elements that consumers have had, and that are not settled: how often they were handed over in vain."""

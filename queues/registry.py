@@ -19,6 +19,8 @@ from typing import Final
 
 import attrs
 
+from queues.browsing import QueueBrowser, Viewer
+from queues.durables import Durable, DurableTable
 from queues.exclusivity import Exclusivity
 from queues.groups import GroupTable
 from queues.message import PRIORITY_DEFAULT
@@ -45,13 +47,15 @@ class DestinationLimitError(Exception):
 class Destination:
     """One name: its queues by priority, its policy, how many senders are attached."""
 
-    __slots__ = ("address", "idle_since_seconds", "policy", "producers_count", "queue", "wildcards")
+    __slots__ = ("address", "durable_ids", "idle_since_seconds", "policy", "producers_count", "queue", "wildcards")
 
     def __init__(self, address: Address, policy: QueuePolicy, environment: QueueEnvironment) -> None:
         self.address = address
         self.policy = policy
         self.producers_count = 0
         self.idle_since_seconds: float | None = None
+        self.durable_ids: set[int] = set()
+        """Durable subscriptions of it."""
         self.wildcards: dict[WildcardConsumer, None] | None = None
         """Which wildcards are attached; each once. None: none ever was."""
         groups = GroupTable()
@@ -62,7 +66,11 @@ class Destination:
             own_name = address.canonical
             lasting = not address.temporary_global
             if address.kind.is_topic:
-                return Topic(name, policy, environment, priority=priority, destination=own_name, lasting=lasting)
+                topic = Topic(name, policy, environment, priority=priority, destination=own_name, lasting=lasting)
+                for durable_id in self.durable_ids:
+                    if durable_id not in topic.readers:
+                        topic.add_reader(durable_id)
+                return topic
             return SharedQueue(
                 name,
                 policy,
@@ -119,6 +127,23 @@ class WildcardConsumer:
             self.detach(destination)
 
 
+class DurableAttachment:
+    """A consumer that reads as a durable subscription."""
+
+    __slots__ = ("_attachment", "_registry", "durable")
+
+    def __init__(self, registry: DestinationRegistry, durable: Durable, attachment: Attachment) -> None:
+        self._registry = registry
+        self._attachment = attachment
+        self.durable = durable
+
+    def close(self) -> None:
+        """It reads no more; its place stays. A second call does nothing."""
+        if self.durable.attached and not self._attachment.closed:
+            self._attachment.close()
+            self._registry.durables.detached(self.durable)
+
+
 @attrs.frozen
 class RegistryStatistics:
     """Counts over all destinations."""
@@ -139,7 +164,10 @@ class DestinationRegistry:
         policy_for: Callable[[Address], QueuePolicy],
         *,
         destinations_max: int = 100_000,
+        durables_max: int = 10_000,
+        note_durable: Callable[[Durable, bool], None] | None = None,
     ) -> None:
+        """`note_durable` writes down that a durable subscription is there (True) or gone (False)."""
         self._environment = environment
         self._policy_for = policy_for
         self._destinations_max = destinations_max
@@ -147,6 +175,9 @@ class DestinationRegistry:
         self._sweep_timer: TimerHandle | None = None
         self._to_sweep: list[Destination] = []
         self.destinations: dict[str, Destination] = {}
+        self.durables = DurableTable(
+            durables_max=durables_max, now_ms=environment.now_ms, note=note_durable or _nothing_to_note
+        )
         self.made_count = 0
         self.deleted_count = 0
         self.unheard_count = 0
@@ -199,6 +230,52 @@ class DestinationRegistry:
                 wildcard.attach(destination)
         return wildcard
 
+    def browse(self, address: Address, viewer: Viewer) -> QueueBrowser:
+        """Show this viewer what a queue holds now: highest priority first. One that is not there is not made."""
+        destination = self.destinations.get(address.canonical)
+        partitions = [] if destination is None else list(destination.queue.partitions.values())
+        partitions.sort(key=lambda queue: -queue.priority)
+        return QueueBrowser(address.canonical, partitions, viewer, self._environment)
+
+    def attach_durable(self, address: Address, consumer: Consumer, client_id: str, name: str) -> DurableAttachment:
+        """Let this consumer read as a durable subscription of a topic, from where it stopped. Raises DurableInUseError,
+        DurableLimitError, DestinationLimitError.
+        """
+        destination = self.get(address)
+        durable, is_new = self.durables.attach(client_id, name, address.canonical)
+        if is_new:
+            self._begin(destination, durable)
+        attachment = destination.queue.attach(consumer, durable_id=durable.durable_id)
+        return DurableAttachment(self, durable, attachment)
+
+    @staticmethod
+    def _begin(destination: Destination, durable: Durable) -> None:
+        """In all partitions that are there; in others it begins with them."""
+        for partition in destination.queue.partitions.values():
+            assert isinstance(partition, Topic), "only topics have durable subscriptions"
+            partition.add_reader(durable.durable_id)
+        destination.durable_ids.add(durable.durable_id)
+
+    def restore_durable(self, durable: Durable, address: Address) -> None:
+        """An earlier run left this one; its topic's partitions have their readers already."""
+        self.durables.restore(durable)
+        destination = self.get(address)
+        destination.durable_ids.add(durable.durable_id)
+        for partition in destination.queue.partitions.values():
+            assert isinstance(partition, Topic), "only topics have durable subscriptions"
+            if durable.durable_id not in partition.readers:
+                partition.add_reader(durable.durable_id)
+
+    def remove_durable(self, durable: Durable) -> None:
+        """Remove it with what only it has yet to read. Nobody may be attached."""
+        self.durables.remove(durable)
+        destination = self.destinations.get(durable.destination)
+        if destination is not None:
+            destination.durable_ids.discard(durable.durable_id)
+            for partition in destination.queue.partitions.values():
+                if isinstance(partition, Topic):
+                    partition.remove_reader(durable.durable_id)
+
     def forget_wildcard(self, wildcard: WildcardConsumer) -> None:
         """Called by `WildcardConsumer.close`."""
         self._wildcards.discard(wildcard.address, wildcard)
@@ -232,6 +309,10 @@ class DestinationRegistry:
         return bool(self._to_sweep)
 
     def _sweep_one(self, destination: Destination, now_seconds: float) -> None:
+        if destination.durable_ids:
+            for durable in self.durables.of(destination.name):
+                if self.durables.abandoned(durable, destination.policy.durable_expires_seconds):
+                    self.remove_durable(durable)
         limit_seconds = destination.policy.auto_delete_seconds
         if limit_seconds is None or not destination.is_deletable:
             destination.idle_since_seconds = None
@@ -251,3 +332,7 @@ class DestinationRegistry:
             made_count=self.made_count,
             deleted_count=self.deleted_count,
         )
+
+
+def _nothing_to_note(_durable: Durable, _is_there: bool) -> None:
+    """Without a store durable subscriptions live as long as the broker."""

@@ -16,10 +16,28 @@ from typing import Protocol
 from flow import SourceController
 from queues.blocks import Outside
 from queues.cursored import CursoredQueue
+from queues.durables import DurableReader
 from queues.message import Message
 
 Saved = Callable[[str], None]
 """Called once with how safe it is: "disk" or "consumed"."""
+
+
+class RestoredCursor(Protocol):
+    """Where a durable subscription stood."""
+
+    @property
+    def front(self) -> int: ...
+    @property
+    def handed_to(self) -> int:
+        """Elements below this may have been seen; 0: `attempts` says exactly which."""
+
+    @property
+    def settled(self) -> Iterable[range]:
+        """Above the front."""
+
+    @property
+    def attempts(self) -> Mapping[int, int]: ...
 
 
 class Restored(Protocol):
@@ -42,6 +60,10 @@ class Restored(Protocol):
     @property
     def grouped(self) -> Set[int]:
         """Blocks in which some belong to a message group."""
+
+    @property
+    def cursors(self) -> Mapping[int, RestoredCursor]:
+        """Of durable subscriptions, by their ids."""
 
 
 class Stored(Protocol):
@@ -69,6 +91,9 @@ class Stored(Protocol):
     def is_consumed(self) -> bool:
         """Somebody takes from it, so that what has just come in may soon be settled."""
 
+    def reader_states(self) -> Mapping[int, DurableReader]:
+        """The places of durable subscriptions, by their ids: of a topic."""
+
     def seen(self) -> Mapping[int, int]:
         """Elements that consumers have had, and that are not settled: how often they were handed over in vain."""
 
@@ -88,6 +113,9 @@ class Shelf(Protocol):
     def settled(self, sequences: SequenceOf[int]) -> None:
         """These left for good."""
 
+    def trimmed(self, floor: int) -> None:
+        """All below this left for good: every reader of a topic has passed it."""
+
     def returned(self, attempts: Mapping[int, int]) -> None:
         """These came back from a consumer, and were handed over so often (0: seen, not counted)."""
 
@@ -96,13 +124,28 @@ class Shelf(Protocol):
         note that they were, so that they are marked if they come back after a crash; `may_go_on` will be called.
         """
 
+    @property
+    def saved_to(self) -> int:
+        """Elements below this are on disk, on their way there, or need not be."""
+
+    def reader_moved(self, durable_id: int) -> None:
+        """This durable subscription settled something, or is new."""
+
+    def note_reader(self, durable_id: int) -> None:
+        """It is to read on; `may_go_on` when the disk knows."""
+
+    def reader_gone(self, durable_id: int) -> None:
+        """It was removed."""
+
     def put_out(self, index: int, done: Callable[[int], None]) -> None:
         """Store all of this block, also what is not persistent, then call `done` with its number: it may leave memory
         then, if `index` is still the same block.
         """
 
     def load(self, index: int, arrived: Callable[[int, dict[int, Message]], None]) -> None:
-        """Read this block; `arrived` gets its number and the elements, by sequence, that the store has."""
+        """Read this block; `arrived` gets its number and the elements, by sequence, that the store has: none, if the
+        queue was deleted meanwhile.
+        """
 
     def lost(self, index: int, count: int) -> None:
         """So many elements that should be there could not be read: say so."""
@@ -128,7 +171,11 @@ class Store(Protocol):
         """Block this source until `accepting`."""
 
     def shelf(self, queue: Stored, *, topic: bool) -> Shelf:
-        """The shelf of this queue; the one with what an earlier run left, if there is one: `restored` was called then."""
+        """The shelf of this queue; the one with what an earlier run left, if there is one: `restored` was called then.
+        """
+
+    def when_flushed(self, callbacks: list[Callable[[], None]]) -> None:
+        """Call these when all that the store has been told so far, beside what is in queues, is on disk."""
 
     def bind(self, shelves: Iterable[Shelf]) -> None:
         """What was added to and settled in these since the last turn is one transaction: all or nothing."""

@@ -62,6 +62,7 @@ class Subscription:
         "consumer",
         "cursor",
         "delivered_count",
+        "durable_id",
         "dropped_count",
         "dropped_unreported_count",
         "exclusive",
@@ -85,6 +86,8 @@ class Subscription:
         self.consumer = consumer
         self.exclusive = exclusive
         self.cursor: TrackingCursor | None = None
+        self.durable_id: int | None = None
+        """Which durable subscription of a topic it serves; None: none."""
         self.closed = False
         self.delivered_count = 0
         self.settled_count = 0

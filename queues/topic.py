@@ -14,6 +14,14 @@ take up room behind a slow subscriber. What somebody holds at its date is *overd
 settles it, gives it back or leaves. `expired_count` counts a message once when it leaves that way, and each time that a
 subscriber passes over an overdue one.
 
+Memory. With a store, what laggards have yet to read goes to disk beyond half of the topic's memory, and the topic may
+hold `bytes_max` (by default LAG_FACTOR times its memory) before a laggard loses anything.
+
+Durable subscriptions (durables.py) are cursors that stay when their consumer goes. While there are any, persistent
+messages are stored. What a durable one has yet to read is not dropped unless the policy says `drop_oldest` in so many
+words: at the quota senders wait. The lead is that over a *leading* subscriber, one that has caught up since it came:
+one that reads an old backlog holds nobody back, and with none connected nobody is held back but by the quota.
+
 Invariants: an element is there only while some cursor has not passed it, and is charged to `controller`. An element at
 or beyond `_lead_position`, the foremost place that any cursor has reached, is charged to `lead` too. Everything in
 `_overdue` is in somebody's hands.
@@ -24,20 +32,28 @@ Bound: the policy's memory plus one run per source, since nothing beyond the lea
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Final
 
-from flow import Flow, FlowController, SourceController, WindowLimiter
-from queues.cursors import TrackingCursor
+from flow import Flow, FlowController, ResidencyLimiter, SourceController, WindowLimiter
+from queues.cursored import BLOCK_BITS, BLOCK_SIZE
+from queues.cursors import NOTING, TrackingCursor
+from queues.durables import DurableReader
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
-from queues.policy import QueuePolicy
+from queues.policy import MIB, QueuePolicy
 from queues.queue import MessageQueue, QueueEnvironment, Run
 from queues.slices import Slice
+from queues.storage import Restored, Shelf
 from queues.subscription import Subscription
 
 FAN_OUT_COUNT: Final = 512
 """Messages per hand-over. Constant, so that cursors stay at common positions and share slices."""
+
+LAG_FACTOR: Final = 16
+"""With a store, and without a `bytes_max`, a topic holds so many times its memory before laggards lose the oldest:
+1 GiB by default.
+"""
 
 DROP_SHARE: Final = 16
 """A lagging subscriber loses at least this part of the limit at once, so that making room is not done for each run."""
@@ -49,7 +65,6 @@ class Topic(MessageQueue):
     kind_label = "topic"
     full_default = "drop_oldest"
     keeps_persistent = False
-    can_page = False
 
     def __init__(
         self,
@@ -62,6 +77,11 @@ class Topic(MessageQueue):
         lasting: bool = True,
     ) -> None:
         super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
+        self.readers: dict[int, DurableReader] = {}
+        """Of durable subscriptions, by their ids."""
+        self._leading = False
+        """A connected subscription has caught up since it came."""
+        self._drops_durables = policy.full == "drop_oldest"
         self.unheard_count = 0
         """Messages that nobody was there to hear."""
         self._lead_position = 0
@@ -88,7 +108,7 @@ class Topic(MessageQueue):
     # ------------------------------------------------------------------ in
 
     def add(self, messages: list[Message], wire_bytes: int, source: SourceController | None) -> None:
-        if not self.subscriptions and not self.closed:
+        if not self._is_heard and not self.closed:
             self.unheard_count += len(messages)
         elif self._full == "drop_oldest":
             charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
@@ -97,25 +117,69 @@ class Topic(MessageQueue):
             super().add(messages, wire_bytes, source)
 
     def offer(self, messages: list[Message], wire_bytes: int, source: SourceController) -> bool:
-        if not self.subscriptions and not self.closed:
+        if not self._is_heard and not self.closed:
             self.unheard_count += len(messages)
             return True
-        if self._full == "drop_oldest":
-            charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
-            return self.lead.offer(Run(messages, charge_bytes), len(messages), charge_bytes, source)
-        return super().offer(messages, wire_bytes, source)
+        if self._full != "drop_oldest":
+            return super().offer(messages, wire_bytes, source)
+        if self.keeps and not self._passes_store(messages, source):
+            return False
+        controller = self.controller
+        if self._residency is not None and not controller.accepts(source):
+            controller.charge(0, 0, source)  # its place in the line, until the disk has taken something
+            return False
+        charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
+        run = Run(messages, charge_bytes)
+        if self._leading or self.closed:
+            return self.lead.offer(run, len(messages), charge_bytes, source)
+        self._take_in(run)
+        self._lead_position = self.elements.next_sequence
+        return True
+
+    @property
+    def _is_heard(self) -> bool:
+        """Somebody is to get what comes in."""
+        return bool(self.subscriptions or self.readers)
 
     def fits(self, count: int, wire_bytes: int) -> bool:
-        if not self.subscriptions:
+        if not self._is_heard:
             return True
-        return self.lead.accepting if self._full == "drop_oldest" else super().fits(count, wire_bytes)
+        if self._full != "drop_oldest":
+            return super().fits(count, wire_bytes)
+        return self.lead.accepting and (self._residency is None or self.controller.accepting)
+
+    def _make_residency(self) -> ResidencyLimiter | None:
+        if self._store is None:
+            return None
+        policy = self.policy
+        # Room is made within the quotas; beyond them there is only what durable subscriptions hold back.
+        return ResidencyLimiter(
+            policy.memory_bytes,
+            count_max=None if policy.count_max is None else policy.count_max + policy.count_max // 16 + BLOCK_SIZE,
+            quota_bytes=None if policy.bytes_max is None else policy.bytes_max + policy.bytes_max // 16 + MIB,
+            clock=self._environment.clock,
+        )
+
+    def overhang(self, count: int, charge_bytes: int) -> tuple[int, int]:
+        residency, policy = self._residency, self.policy
+        if residency is None:
+            return super().overhang(count, charge_bytes)
+        bytes_max = policy.bytes_max if policy.bytes_max is not None else policy.memory_bytes * LAG_FACTOR
+        return (
+            0 if policy.count_max is None else residency.total_count + count - policy.count_max,
+            residency.total_bytes + charge_bytes - bytes_max,
+        )
 
     def _accept_lead(self, run: Run) -> None:
         count = len(run.messages)
-        if not self.subscriptions:
+        if not self._is_heard:
             self.unheard_count += count
             self.lead.release(count, run.charge_bytes)
             return
+        self._take_in(run)
+
+    def _take_in(self, run: Run) -> None:
+        count = len(run.messages)
         over_count, over_bytes = self.overhang(count, run.charge_bytes)
         if over_count > 0 or over_bytes > 0:
             self._make_room(over_count, over_bytes)
@@ -123,7 +187,7 @@ class Topic(MessageQueue):
         super()._accept_run(run)
 
     def _accept_run(self, run: Run) -> None:
-        if self.subscriptions:
+        if self._is_heard:
             super()._accept_run(run)
         else:  # it waited until the last subscriber had left
             self.unheard_count += len(run.messages)
@@ -142,8 +206,18 @@ class Topic(MessageQueue):
     # ------------------------------------------------------------------ subscribers
 
     def _subscribed(self, subscription: Subscription) -> None:
-        subscription.cursor = TrackingCursor(self.elements, self.elements.next_sequence)
-        self._release_lead()  # the newcomer stands at the tail: it is the foremost now
+        durable_id = subscription.durable_id
+        if durable_id is None:
+            subscription.cursor = TrackingCursor(self.elements, self.elements.next_sequence)
+        else:
+            reader = self.readers.get(durable_id)
+            if reader is None:
+                reader = self.add_reader(durable_id)
+            reader.subscription = subscription
+            subscription.cursor = reader.cursor
+        if subscription.cursor.position >= self._lead_position:
+            self._leading = True
+            self._release_lead()  # the newcomer stands at the tail: it is the foremost now
 
     def _release_lead(self) -> None:
         """No element lies ahead of the foremost cursor."""
@@ -157,8 +231,17 @@ class Topic(MessageQueue):
         self.unsettled_count -= subscription.unsettled_count
         cursor = subscription.cursor
         assert cursor is not None
-        self._gone(cursor.close())
-        if not self.subscriptions:
+        reader = None if subscription.durable_id is None else self.readers.get(subscription.durable_id)
+        if reader is None:
+            self._gone(cursor.close())
+        else:
+            reader.subscription = None
+            self.returned_count += reader.cursor.let_go()
+            self._reader_moved(reader)
+        positions = [other.cursor.position for other in self.subscriptions.values() if other.cursor is not None]
+        if self._leading and not any(position >= self._lead_position for position in positions):
+            # Perhaps one is just a little behind: then it leads again as soon as it has caught up.
+            self._leading = False
             self._release_lead()
         if self._overdue:
             self._expire(sorted(self._overdue))
@@ -184,10 +267,17 @@ class Topic(MessageQueue):
             if not room_count:
                 continue
             ring.move_to_end(subscription)
+            if subscription.durable_id is not None:
+                self._note_reader(self.readers[subscription.durable_id])
             part = cursor.take(min(FAN_OUT_COUNT, room_count), room_bytes)
+            if self.elements.outside_count:
+                self._page_in(cursor, part)
             if part is None:
                 del ring[subscription]
                 self._caught_up[subscription] = None
+                if cursor.waiting_for is None and not self._leading:
+                    self._leading = True
+                    self._release_lead()
                 continue
             count = len(part.messages)
             budget -= count
@@ -243,6 +333,8 @@ class Topic(MessageQueue):
         self._last_active_seconds = self._environment.clock()
         assert subscription.cursor is not None
         self._gone(subscription.cursor.settle(sequences))
+        if subscription.durable_id is not None:
+            self._reader_moved(self.readers[subscription.durable_id])
         if self._overdue:
             self._expire(sorted(self._overdue.intersection(sequences)))
 
@@ -266,12 +358,16 @@ class Topic(MessageQueue):
     def _expire(self, sequences: SequenceOf[int]) -> None:
         """O(sequences + subscriptions), and O(sequences) for each subscription that is among them."""
         self._overdue.difference_update(sequences)
+        if self.elements.outside_count and self.pager is not None:
+            for index in {sequence >> BLOCK_BITS for sequence in sequences}:
+                block = self.elements.block(index)
+                if block is not None and block.outside is not None:
+                    self.pager.want(index)  # it is looked at again when it is in
         sequences = [sequence for sequence in sequences if self.elements.get(sequence) is not None]
         if not sequences:
             return
         first, end = sequences[0], sequences[-1] + 1
-        cursors = [subscription.cursor for subscription in self.subscriptions.values()]
-        behind = [cursor for cursor in cursors if cursor is not None and cursor.front < end]
+        behind = [cursor for cursor in self._cursors() if cursor.front < end]
         dead = set(sequences)
         for cursor in behind:
             if cursor.position > first:
@@ -285,6 +381,8 @@ class Topic(MessageQueue):
         wire_bytes = sum([len(message.wire) for message in messages])
         self.expired_count += len(messages)
         self.elements.remove(sequences, unread=True)
+        if self._shelf is not None:
+            self._shelf.settled(sequences)
         gone_count, gone_bytes = len(messages), wire_bytes
         for cursor in behind:
             passed_count, passed_bytes = cursor.pass_over(sequences)
@@ -311,22 +409,144 @@ class Topic(MessageQueue):
             count_max = FAN_OUT_COUNT if over_bytes > 0 else min(FAN_OUT_COUNT, over_count)
             part, position = self.elements.read(position, count_max, over_bytes if over_bytes > 0 else 1 << 62)
             if part is None:
-                break
+                block = None if self.elements.missing is None else self.elements.block(self.elements.missing)
+                if block is None:
+                    break
+                floor = position = block.base + block.length
+                over_count -= block.live_count
+                over_bytes -= block.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES
+                continue
             floor = part.end
             over_count -= len(part.messages)
             over_bytes -= part.charge_bytes
         floor = min(floor, self._lead_position)
         gone_count = gone_bytes = 0
+        if self._drops_durables:
+            for reader in self.readers.values():
+                if reader.subscription is None and reader.cursor.front < floor:
+                    missed_count, (left_count, left_bytes) = reader.cursor.skip_to(floor)
+                    self.dropped_count += missed_count
+                    gone_count += left_count
+                    gone_bytes += left_bytes
+                    self._reader_moved(reader)
         for subscription in self.subscriptions.values():
             cursor = subscription.cursor
             assert cursor is not None
-            if cursor.front < floor:
+            if cursor.front < floor and (subscription.durable_id is None or self._drops_durables):
                 missed_count, (left_count, left_bytes) = cursor.skip_to(floor)
                 gone_count += left_count
                 gone_bytes += left_bytes
                 if missed_count:
                     self._missed(subscription, missed_count)
+                if subscription in self._caught_up:
+                    self._enter_ring(subscription)  # it may have waited for a block that it skipped
         self._gone((gone_count, gone_bytes))
+
+    # ------------------------------------------------------------------ durable subscriptions
+
+    def _cursors(self) -> list[TrackingCursor]:
+        """All of them, also those that nobody reads with now."""
+        cursors = [s.cursor for s in self.subscriptions.values() if s.cursor is not None and s.durable_id is None]
+        return cursors + [reader.cursor for reader in self.readers.values()]
+
+    def add_reader(self, durable_id: int) -> DurableReader:
+        """A durable subscription begins here, behind all that is there."""
+        reader = DurableReader(durable_id, TrackingCursor(self.elements, self.elements.next_sequence))
+        self.readers[durable_id] = reader
+        if self._may_keep:
+            self.keeps = True
+            self._open_shelf().reader_moved(durable_id)
+        return reader
+
+    def remove_reader(self, durable_id: int) -> None:
+        """A durable subscription is removed, and what only it needed goes. Nobody reads with it any more."""
+        reader = self.readers.pop(durable_id, None)
+        if reader is None:
+            return
+        self.keeps = self._may_keep and bool(self.readers)
+        if self._shelf is not None:
+            self._shelf.reader_gone(durable_id)
+        self._gone(reader.cursor.close())
+
+    def backlog_of(self, durable_id: int) -> int:
+        """Messages that this durable subscription has not settled. O(blocks)."""
+        reader = self.readers.get(durable_id)
+        if reader is None:
+            return 0
+        cursor = reader.cursor
+        return self.elements.count_live(cursor.front, self.elements.next_sequence) - len(cursor.settled_above())
+
+    def reader_states(self) -> Mapping[int, DurableReader]:
+        """The readers, by durable subscription."""
+        return self.readers
+
+    def _reader_moved(self, reader: DurableReader) -> None:
+        if self._shelf is not None:
+            self._shelf.reader_moved(reader.durable_id)
+
+    def _note_reader(self, reader: DurableReader) -> None:
+        """What is stored is handed to it only when the disk knows that it may have been."""
+        shelf, cursor = self._shelf, reader.cursor
+        if shelf is None or cursor.waiting_for is not None:
+            return
+        position = cursor.position
+        if min(position + BLOCK_SIZE, shelf.saved_to) > reader.lease and position < shelf.saved_to:
+            cursor.waiting_for = NOTING
+            shelf.note_reader(reader.durable_id)
+
+    def may_go_on(self) -> None:
+        for reader in self.readers.values():
+            reader.lease = max(reader.lease, reader.lease_under_way)
+            if reader.cursor.arrived(NOTING) and reader.subscription is not None:
+                self._enter_ring(reader.subscription)
+
+    # ------------------------------------------------------------------ memory and store
+
+    def _page_in(self, cursor: TrackingCursor, part: Slice | None) -> None:
+        """Ask for what is read next."""
+        assert self.pager is not None, "only what pages is outside"
+        if part is not None:
+            if not part.first & (BLOCK_SIZE - 1) or part.end & (BLOCK_SIZE - 1) < FAN_OUT_COUNT:
+                self.pager.read_ahead(part.first >> BLOCK_BITS)
+        elif cursor.waiting_for is not None and cursor.waiting_for != NOTING:
+            self.pager.want(cursor.waiting_for)
+
+    def came_in(self, index: int) -> None:
+        super().came_in(index)
+        for subscription in self.subscriptions.values():
+            if subscription.cursor is not None and subscription.cursor.arrived(index):
+                self._enter_ring(subscription)
+
+    def reading_blocks(self) -> Iterable[int]:
+        return [
+            subscription.cursor.position >> BLOCK_BITS
+            for subscription in self.subscriptions.values()
+            if subscription.cursor is not None and not subscription.source.blocked
+        ]
+
+    def _open_shelf(self) -> Shelf:
+        if self._shelf is None:
+            assert self._store is not None, "only a queue with a store asks"
+            self._shelf = self._store.shelf(self, topic=True)
+            self.elements.on_trim = self._shelf.trimmed
+        return self._shelf
+
+    def restored(self, found: Restored) -> None:
+        super().restored(found)
+        for durable_id, record in found.cursors.items():
+            reader = DurableReader(durable_id, TrackingCursor(self.elements, record.front))
+            seen_to = min(record.handed_to, self.elements.next_sequence)  # what comes in from now on is new
+            reader.cursor.restore_reader(record.settled, seen_to, record.attempts)
+            reader.lease = reader.lease_under_way = record.handed_to
+            self.readers[durable_id] = reader
+        self.keeps = self._may_keep and bool(self.readers)
+        self._lead_position = self.elements.next_sequence
+
+    def open_stored(self) -> None:
+        """Take what an earlier run left of it; what no durable subscription needs goes."""
+        self._open_shelf()
+        fronts = [reader.cursor.front for reader in self.readers.values()]
+        self._gone(self.elements.trim(min(fronts, default=self.elements.next_sequence)))
 
     # ------------------------------------------------------------------ end, and what people see
 
@@ -338,10 +558,12 @@ class Topic(MessageQueue):
 
     @property
     def is_empty(self) -> bool:
-        return super().is_empty and not self.lead.overflow_count
+        return super().is_empty and not self.lead.overflow_count and not self.readers
 
     def facts(self) -> Mapping[str, object]:
         facts = dict(super().facts())
-        if not self.subscriptions:
+        if self.readers:
+            facts["durable subscriptions"] = len(self.readers)
+        elif not self.subscriptions:
             facts["consumers"] = "none: messages are dropped unheard"
         return facts

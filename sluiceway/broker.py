@@ -21,6 +21,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -37,8 +38,9 @@ from protocols.stomp.left_behind import LeftBehind
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.stored import HeadBlocks
 from protocols.streams import ByteStream, MemoryStream, memory_pair
-from queues import DestinationRegistry, parse
+from queues import DestinationRegistry, Durable, parse
 from queues.queue import QueueEnvironment
+from sluiceway.bodies import body_files, recover_bodies
 from sluiceway.config import Config
 from sluiceway.config import Listener as ListenerConfig
 from sluiceway.housing import House, engine_kind, open_house
@@ -46,7 +48,10 @@ from sluiceway.rationing import RationedAnswers
 from sluiceway.report import stat_report
 from sluiceway.tuning import tune_allocator, tune_garbage_collector
 from sluiceway.version import VERSION
-from store.engine import Engine
+from store.engine import Engine, delete, put
+from store.keys import durable_key
+from store.large import BodyFiles
+from store.states import DurableRecord, encode_durable
 from store.storequeue import StoreQueue
 from store.worker import InlineWorker, ThreadWorker, Worker
 
@@ -72,21 +77,25 @@ class Broker:
         *,
         now_ms: Callable[[], int] = _now_ms,
         engine: Engine | None = None,
+        large_folder: Path | None = None,
         serving: bool = False,
     ) -> None:
         """`engine`: a store that is open already, in place of the configured one; it is used inline, without threads,
-        and closed at the end. `serving`: this process is all broker, so that `store.engine = "auto"` means LevelDB.
+        and closed at the end. `large_folder`: where large bodies go, likewise. `serving`: this process is all broker,
+        so that `store.engine = "auto"` means LevelDB.
         """
         self.config = config if config is not None else Config()
         self.server_name = f"sluiceway/{VERSION}"
         self.message_token = secrets.token_hex(4).encode()
         self.store: StoreQueue | None = None
+        self.bodies: BodyFiles | None = None
+        self._large_folder = large_folder
         self._engine = engine
         self._serving = serving
         self._house: House | None = None
         self.connections: dict[Connection, None] = {}
         self.listeners: list[Listener] = []
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self._next_number = 1
         self._nursery_manager: Any = None
         self._nursery: trio.Nursery | None = None
@@ -103,17 +112,20 @@ class Broker:
         self.manager = FlowManager(self.clock)
         self.left_behind = LeftBehind(config.broker.left_behind_bytes_max, manager=self.manager, clock=self.clock)
         await self._open_store()
+        await self._open_bodies()
         self.registry = DestinationRegistry(
             QueueEnvironment(
                 manager=self.manager,
                 scheduling=self.dispatcher,
                 clock=self.clock,
-                now_ms=self._now_ms,
+                now_ms=self.now_ms,
                 resume=self.dispatcher.executor(label="resuming sources"),
                 store=self.store,
             ),
             config.policy_for,
             destinations_max=config.broker.destinations_max,
+            durables_max=config.broker.durables_max,
+            note_durable=self._note_durable if self.store is not None else None,
         )
         self._started_seconds = self.clock()
         self._stat_answers = RationedAnswers(
@@ -167,6 +179,17 @@ class Broker:
         )
         self.store.reserve_numbers(self._next_number)
 
+    async def _open_bodies(self) -> None:
+        """Large bodies have a place where the store has a folder."""
+        if self._large_folder is not None:
+            schedule = self.dispatcher.executor(label="large bodies")
+            self.bodies = body_files(self._large_folder, manager=self.manager, clock=self.clock, schedule=schedule)
+            recover_bodies(self.bodies, {})
+        elif self._house is not None and self._house.directory is not None:
+            folder = self._house.directory.large_path
+            self.bodies = body_files(folder, manager=self.manager, clock=self.clock, submit=self.dispatcher.submit)
+            await trio.to_thread.run_sync(recover_bodies, self.bodies, {})
+
     def _restore_destinations(self) -> None:
         """Destinations with messages of an earlier run are there before anybody connects."""
         if self._house is None:
@@ -174,9 +197,40 @@ class Broker:
         for name, priority, _topic in list(self._house.recovered.queues):
             partition = self.registry.get(parse(name)).queue.partition(priority)
             partition.open_stored()
+        for durable_id, record in self._house.recovered.durables.items():
+            durable = Durable(
+                durable_id,
+                record.client_id,
+                record.name,
+                record.destination,
+                record.created_ms,
+                record.last_seen_ms,
+            )
+            self.registry.restore_durable(durable, parse(record.destination))
+
+    def _note_durable(self, durable: Durable, is_there: bool) -> None:
+        if self.store is None:
+            return
+        key = durable_key(durable.durable_id)
+        if not is_there:
+            self.store.change([delete(key)])
+            return
+        record = DurableRecord(
+            client_id=durable.client_id,
+            name=durable.name,
+            destination=durable.destination,
+            selector="",
+            created_ms=durable.created_ms,
+            last_seen_ms=durable.last_seen_ms,
+        )
+        self.store.change([put(key, encode_durable(record))])
 
     def _abandon_store(self) -> None:
         """Close the files without saying that all is well: the next start takes it for a crash."""
+        if self.bodies is not None:
+            self.bodies.stop()
+            self.bodies.join()
+            self.bodies = None
         if self.store is not None:
             self.store.worker.close()
             self.store = None
@@ -256,6 +310,13 @@ class Broker:
                 "connections cut", count=len(self.connections), after_seconds=self.config.broker.shutdown_seconds
             )
         await self._close_store()
+        if self.bodies is not None:
+            self.bodies.stop()
+            if self._large_folder is None:
+                await trio.to_thread.run_sync(self.bodies.join)
+            else:
+                self.bodies.join()
+            self.bodies = None
         self.registry.close()
         self.dispatcher.close()
 

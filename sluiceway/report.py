@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from protocols.connection import Connection
-from queues import Destination, Topic
+from queues import Destination, Durable, Topic
 from sluiceway.version import VERSION
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def stat_report(broker: Broker, *, uptime_seconds: float, with_idle: bool = True
             "left_behind_dropped_count": broker.left_behind.dropped_count,
         },
         "destinations": [destination_report(d) for d in broker.registry.destinations.values()],
+        "durables": [durable_report(broker, durable) for durable in broker.registry.durables],
         "connections": connection_reports(broker.connections, broker.clock()),
         "store": None if broker.store is None else broker.store.report(),
         "dispatcher": attrs.asdict(broker.dispatcher.statistics()),
@@ -85,6 +86,23 @@ def destination_report(destination: Destination) -> dict[str, Any]:
     if destination.address.kind.is_topic:
         report["unheard_count"] = sum(queue.unheard_count for queue in partitions if isinstance(queue, Topic))
     return report
+
+
+def durable_report(broker: Broker, durable: Durable) -> dict[str, Any]:
+    """One durable subscription: what it has yet to settle, and how long nobody has come for it."""
+    destination = broker.registry.destinations.get(durable.destination)
+    partitions = [] if destination is None else destination.queue.partitions.values()
+    topics = [queue for queue in partitions if isinstance(queue, Topic)]
+    now_ms = broker.now_ms()
+    return {
+        "name": durable.name,
+        "client_id": durable.client_id,
+        "destination": durable.destination,
+        "attached": durable.attached,
+        "backlog_count": sum(topic.backlog_of(durable.durable_id) for topic in topics),
+        "age_seconds": max(0, now_ms - durable.created_ms) / 1000,
+        "away_seconds": 0.0 if durable.attached else max(0, now_ms - durable.last_seen_ms) / 1000,
+    }
 
 
 def connection_reports(connections: Iterable[Connection], now_seconds: float) -> list[dict[str, Any]]:

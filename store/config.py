@@ -34,9 +34,10 @@ class StoreConfig:
         validator=_engine,
         metadata={
             "unit": "",
-            "doc": "`leveldb`: in the folder `data_dir` of the broker. `memory`: like it, but gone when the broker is; for "
-            "tests of what a store does. `none`: nothing is kept; RECEIPTs say `durability:memory`, and queues hold what "
-            "fits into memory. `auto`: `leveldb` for `sluiceway serve`, and for an embedded broker that is given a "
+            "doc": "`leveldb`: in the folder `data_dir` of the broker. `memory`: like it, but gone when the broker "
+            "is; for tests of what a store does. `none`: nothing is kept; RECEIPTs say `durability:memory`, and queues "
+            "hold what fits into memory. `auto`: `leveldb` for `sluiceway serve`, and for an embedded broker that "
+            "is given a "
             "`data_dir`; else `none`.",
         },
     )
@@ -45,8 +46,8 @@ class StoreConfig:
         validator=_not_negative,
         metadata={
             "unit": "seconds",
-            "doc": "How long a persistent message waits at least before it is written, if nobody waits for its RECEIPT: "
-            "what is acknowledged before never touches the disk. Also the wait for a queue without consumers.",
+            "doc": "How long a persistent message waits at least before it is written, if nobody waits for its "
+            "RECEIPT: what is acknowledged before never touches the disk. Also the wait for a queue without consumers.",
         },
     )
     flush_delay_max_seconds: float = attrs.field(
@@ -54,8 +55,9 @@ class StoreConfig:
         validator=_not_negative,
         metadata={
             "unit": "seconds",
-            "doc": "How long it waits at most. In between, twice the time that consumers of its queue take to acknowledge. "
-            "This, and `sync_interval_seconds`, is what a crash can cost messages for which no RECEIPT was asked.",
+            "doc": "How long it waits at most. In between, twice the time that consumers of its queue take to "
+            "acknowledge. This, and `sync_interval_seconds`, is what a crash can cost messages for which no RECEIPT "
+            "was asked.",
         },
     )
     sync_interval_seconds: float = attrs.field(
@@ -63,8 +65,8 @@ class StoreConfig:
         validator=_not_negative,
         metadata={
             "unit": "seconds",
-            "doc": "What was written without a RECEIPT waiting is synced to the disk after this time at most, or with the "
-            "next RECEIPT. A power cut can cost what was not synced; the death of the process can't.",
+            "doc": "What was written without a RECEIPT waiting is synced to the disk after this time at most, or with "
+            "the next RECEIPT. A power cut can cost what was not synced; the death of the process can't.",
         },
     )
     disk_free_min_bytes: int = attrs.field(
@@ -72,8 +74,8 @@ class StoreConfig:
         validator=_bytes_not_negative,
         metadata={
             "unit": "bytes",
-            "doc": "With less free space on the disk of `data_dir`, persistent messages wait with their senders and no more "
-            "messages are paged out; consuming, acknowledging and expiry go on. The reserve is what these need.",
+            "doc": "With less free space on the disk of `data_dir`, persistent messages wait with their senders and no "
+            "more messages are paged out; consuming, acknowledging and expiry go on. The reserve is what these need.",
         },
     )
     bytes_max: int | None = attrs.field(

@@ -104,7 +104,7 @@ class BodyFiles(FlowResource):
         warn: Callable[[BodyError], None],
     ) -> None:
         """`folder` is there and nobody else's. `disk_bytes_max`: what all bodies together may take, None: the disk is
-        the limit. `warn` hears of files that can't be removed: nobody waits for those. Call `recover` before use.
+        the limit. `warn` hears of all that fails: peers are not told of files. Call `recover` before use.
         """
         super().__init__("large bodies", "disk", manager)
         self._folder = folder
@@ -162,23 +162,22 @@ class BodyFiles(FlowResource):
         self._next_id = max([self._next_id - 1, *kept_counts, *[file_id for file_id, _size in found]]) + 1
         return BodyRecovery(len(self._lengths), removed_count, removed_bytes, frozenset(missing))
 
-    def close_files(self) -> None:
-        """The end: remove what no record of the store names, stop the threads. Waits for what is under way."""
+    def stop(self) -> None:
+        """The end: what no record of the store names is removed. `join` is due."""
         if self._closed:
             return
         for staged in self._staged.values():
             self._writer.put(Job(staged.discard, _ignore))
         for file_id in self._lengths:
             if not self._kept[file_id]:
-                self._writer.put(Job(partial(_remove, self._path(file_id)), self._removed_at_end))
+                self._writer.put(Job(partial(_remove, self._path(file_id)), _ignore))
         self._closed = True
-        self._writer.close()
-        self._reader.close()
         self.close()
 
-    def _removed_at_end(self, result: BodyError | None) -> None:
-        if result is not None:
-            self._warn(result)
+    def join(self) -> None:
+        """Wait until all is done that was asked for; what is asked for later is ignored. Blocks; from any thread."""
+        self._writer.close()
+        self._reader.close()
 
     # ------------------------------------------------------------------ in
 
@@ -200,11 +199,12 @@ class BodyFiles(FlowResource):
     def _reserve(self, size_bytes: int) -> None:
         most = self._disk_bytes_max
         if most is not None and self._disk_bytes + size_bytes > most:
-            self._failures_count += 1
-            raise BodyError(
+            error = BodyError(
                 f"{self._folder} has {self._disk_bytes} bytes of large bodies, and may have {most}: consume them, or "
                 "raise the limit"
             )
+            self._note_failure(error)
+            raise error
         self._disk_bytes += size_bytes
 
     def _put_piece(
@@ -223,7 +223,7 @@ class BodyFiles(FlowResource):
         def finished(result: BodyError | None) -> None:
             del self._staged[file_id]
             if result is not None:
-                self._failures_count += 1
+                self._note_failure(result)
                 self._disk_bytes -= length_bytes
                 self._writer.put(Job(file.discard, _ignore))
                 done(result)
@@ -251,7 +251,7 @@ class BodyFiles(FlowResource):
 
     def _read_done(self, done: Callable[[bytes | Exception], None], result: bytes | BodyError) -> None:
         if isinstance(result, BodyError):
-            self._failures_count += 1
+            self._note_failure(result)
         else:
             self._read_bytes += len(result)
         done(result)
@@ -314,13 +314,15 @@ class BodyFiles(FlowResource):
             if result is None:
                 self._disk_bytes -= length_bytes
             else:
-                # It still takes its space. The next start removes it.
-                self._failures_count += 1
-                self._warn(result)
+                self._note_failure(result)  # it still takes its space; the next start removes it
 
         self._writer.put(Job(partial(_remove, self._path(file_id)), removed))
 
     # ------------------------------------------------------------------ what people see
+
+    def _note_failure(self, error: BodyError) -> None:
+        self._failures_count += 1
+        self._warn(error)
 
     def statistics(self) -> BodyStatistics:
         return BodyStatistics(
@@ -350,6 +352,7 @@ class Staging:
         "_file",
         "_file_id",
         "_files",
+        "_has_failed",
         "_length_bytes",
         "_over",
         "_source",
@@ -375,6 +378,7 @@ class Staging:
         self._collected: list[bytes] = []
         self._collected_bytes = 0
         self._over = False
+        self._has_failed = False
 
     def write(self, piece: bytes) -> None:
         """The next bytes. May block the source. Raises BodyError if there is no room for them."""
@@ -399,7 +403,9 @@ class Staging:
             self._files._put_piece(self._file, piece, self._source, self._piece_done)
 
     def _piece_done(self, result: BodyError | None) -> None:
-        if result is not None and not self._over:
+        if result is not None and not self._over and not self._has_failed:
+            self._has_failed = True
+            self._files._note_failure(result)
             self._failed(result)
 
     @property

@@ -22,7 +22,11 @@ from store.engine import Change, Engine, delete_range, put
 from store.shelf import StoredBlock
 from store.states import (
     KIND_TOPIC,
+    CursorRecord,
+    DurableRecord,
     decode_clean,
+    decode_cursor,
+    decode_durable,
     decode_head,
     decode_numbers,
     decode_queue,
@@ -55,6 +59,8 @@ class RecoveredQueue:
     """By block: what the queue has to know, and how many elements are alive."""
     grouped: set[int] = attrs.field(factory=set)
     """Blocks with elements that belong to a message group."""
+    cursors: dict[int, CursorRecord] = attrs.field(factory=dict)
+    """Of durable subscriptions, by their ids."""
     due: set[int] = attrs.field(factory=set)
     """Blocks with elements that must not be delivered before a time."""
 
@@ -82,6 +88,7 @@ class Recovered:
     """Of the message-ids of this store."""
     next_number: int = 1
     """Message numbers below this may be in use."""
+    durables: dict[int, DurableRecord] = attrs.field(factory=dict)
     clean: bool = True
     """The earlier run ended in good order."""
     live_count: int = 0
@@ -125,6 +132,12 @@ def recover(engine: Engine, progress: Callable[[int], None]) -> Recovered:
         queue = by_id.get(keys.parse_queue_key(key))
         if queue is not None:
             queue.next_sequence, queue.handed_to = decode_head(value)
+    for key, value in engine.iterate(*keys.family_range(keys.DURABLE)):
+        found.durables[keys.parse_durable_key(key)] = decode_durable(value)
+    for key, value in engine.iterate(*keys.family_range(keys.CURSOR)):
+        queue_id, durable_id = keys.parse_cursor_key(key)
+        if queue_id in by_id and durable_id in found.durables:
+            by_id[queue_id].cursors[durable_id] = decode_cursor(value)
     _wipe(engine, keys.PAGED)
     spans = _read_spans(engine, by_id, progress)
     states = _read_states(engine, by_id)

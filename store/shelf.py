@@ -33,7 +33,7 @@ from store import keys
 from store.batch import Batch
 from store.chunks import ChunkError, decode_chunk, encode_chunk, encode_chunk_and_summary
 from store.engine import Engine, EngineError, delete, put
-from store.states import KIND_QUEUE, KIND_TOPIC, encode_head, encode_queue, encode_state
+from store.states import KIND_QUEUE, KIND_TOPIC, encode_cursor, encode_head, encode_queue, encode_state
 
 if TYPE_CHECKING:
     from store.storequeue import StoreQueue
@@ -77,6 +77,7 @@ class Shelf:
         "_known",
         "_lease",
         "_mark",
+        "_moved_readers",
         "_noting",
         "_probe",
         "_put_outs",
@@ -123,6 +124,8 @@ class Shelf:
         self._lease = 0
         self._noting = False
         self._probe: tuple[int, float] | None = None
+        self._moved_readers: set[int] = set()
+        """Durable subscriptions whose place on disk is out of date."""
         self._added_count = 0
 
     # ------------------------------------------------------------------ what the queue says
@@ -203,6 +206,20 @@ class Shelf:
         self._store.touch(self, urgent=True)
         return False
 
+    def reader_moved(self, durable_id: int) -> None:
+        self._moved_readers.add(durable_id)
+        if self._blocks or not self._known:  # else there is nothing that it could miss or get again
+            self._store.touch(self)
+
+    def note_reader(self, durable_id: int) -> None:
+        self._moved_readers.add(durable_id)
+        self._noting = True
+        self._store.touch(self, urgent=True)
+
+    def reader_gone(self, durable_id: int) -> None:
+        self._moved_readers.discard(durable_id)
+        self._store.change([delete(keys.cursor_key(self.queue_id, durable_id))])
+
     def put_out(self, index: int, done: Callable[[int], None]) -> None:
         self._put_outs.append((index, done))
         self._store.touch(self, urgent=True)
@@ -235,6 +252,7 @@ class Shelf:
             or self._waiting_saves
             or self._waiting_settled
             or self._noting
+            or (self._moved_readers and self._blocks)
             or self.saved_to < self._queue.elements.next_sequence
         )
 
@@ -269,7 +287,10 @@ class Shelf:
         self._save(batch)
         self._store_put_outs(batch)
         self._write_states(batch)
-        self._note_lease(batch)
+        if self.topic:
+            self._write_readers(batch)
+        else:
+            self._note_lease(batch)
         if self._waiting_settled:
             batch.waiters += self._waiting_settled
             self._waiting_settled = []
@@ -427,7 +448,7 @@ class Shelf:
 
     def _note_lease(self, batch: Batch) -> None:
         """Renew the lease if readers have used half of it, or wait for it."""
-        if self.topic or not self._blocks:
+        if not self._blocks:
             if self._noting:
                 batch.noting.append((self, self._lease))
                 self._noting = False
@@ -441,6 +462,27 @@ class Shelf:
             batch.noting.append((self, lease))
             batch.sync = batch.sync or self._noting
             self._noting = False
+
+    def _write_readers(self, batch: Batch, *, exactly: bool = False) -> None:
+        """The places of durable subscriptions; also of those that stood still on disk while nothing was stored."""
+        for durable_id, reader in self._queue.reader_states().items():
+            moved = durable_id in self._moved_readers
+            if (
+                exactly
+                or (moved and (self._blocks or self._noting or reader.written_front < 0))
+                or (
+                    self._blocks
+                    and (reader.written_front != reader.cursor.front or reader.lease < reader.cursor.position)
+                )
+            ):
+                state = reader.state(exactly=exactly)
+                value = encode_cursor(state.front, state.handed_to, state.settled, state.attempts)
+                self._introduce(batch)
+                batch.add(put(keys.cursor_key(self.queue_id, durable_id), value), len(value))
+                self._moved_readers.discard(durable_id)
+                batch.noting.append((self, 0))
+        batch.sync = batch.sync or self._noting
+        self._noting = False
 
     def noted(self, lease: int) -> None:
         """This lease is written: readers may go on."""
@@ -469,6 +511,7 @@ class Shelf:
 
         def loaded(result: list[tuple[bytes, bytes]] | EngineError) -> None:
             if self._forgotten:
+                arrived(index, {})  # a browser may wait for it
                 return
             if isinstance(result, EngineError):
                 self._store.read_failed(result, lambda: self._store.worker.read(read, loaded))
@@ -506,6 +549,8 @@ class Shelf:
         self.returned(self._queue.seen())
         self.urgent = True
         self.collect(batch)
-        if self._blocks:
+        if self.topic:
+            self._write_readers(batch, exactly=True)
+        elif self._blocks:
             value = encode_head(self._queue.elements.next_sequence, 0)
             batch.add(put(keys.head_key(self.queue_id), value), len(value))

@@ -104,7 +104,7 @@ class StoreQueue(FlowResource):
         recovered: Recovered | None = None,
         make_large: Callable[..., Message] | None = None,
     ) -> None:
-        """`worker` does what blocks; `heads` reads and writes header blocks; `recovered` is what an earlier run left."""
+        """`worker` does what blocks; `heads` reads and writes header blocks; `recovered`: what an earlier run left."""
         super().__init__("store", "store", manager)
         self.worker = worker
         self.heads = heads

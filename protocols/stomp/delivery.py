@@ -23,14 +23,14 @@ from typing import Final
 
 import attrs
 
-from flow import Flow, FlowController, FlowResource, WindowLimiter
+from flow import Flow, FlowController, FlowResource, SourceController, WindowLimiter
 from protocols.outbound import Mark, Outbound
 from protocols.stomp.encoder import message_prefix
 from protocols.stomp.escaping import Version
 from protocols.stomp.head import SendHead
 from protocols.stomp.hub import Hub
 from protocols.stomp.ledger import Ledger, Portion
-from queues import Attachment, Message, MessageQueue, Slice, Subscription, Topic, WildcardConsumer
+from queues import Attachment, DurableAttachment, Message, MessageQueue, Slice, Subscription, Topic, WildcardConsumer
 from queues.large import LargeMessage
 
 ACK_AUTO: Final = "auto"
@@ -81,7 +81,7 @@ class StompSubscription(FlowResource):
         self.ack = ack
         self._totals = totals
         self.last_settled_seconds = hub.clock()
-        self.attachments: list[Attachment | WildcardConsumer] = []
+        self.attachments: list[Attachment | WildcardConsumer | DurableAttachment] = []
         self.unsubscribed = False
         self._bodies = hub.bodies
         self._meets_large = False
@@ -166,7 +166,7 @@ class StompSubscription(FlowResource):
                 else:
                     subscription.give_back(sequences, attempted=outbound.was_attempted(start_bytes))
 
-            self._write(part.messages[-1], parts, subscription, settle)
+            self._write(part.messages[-1], parts, subscription.source, settle)
             return
         first = ledger.add(subscription, part)
         parts = self._render(part, first, dropped_count)
@@ -177,17 +177,17 @@ class StompSubscription(FlowResource):
             if taken or outbound.has_failed_at(start_bytes):
                 ledger.flushed_ordinal = first + count
 
-        self._write(part.messages[-1], parts, subscription, handed_over)
+        self._write(part.messages[-1], parts, subscription.source, handed_over)
 
-    def _write(self, last: Message, parts: list[bytes], subscription: Subscription, mark: Mark) -> None:
+    def _write(self, last: Message, parts: list[bytes], source: SourceController, mark: Mark) -> None:
         """`parts` are the frames of a slice that ends with `last`; of one with a large body they lack just that."""
         if last.large is None:
-            self._outbound.send_messages(parts, sum(map(len, parts)), subscription.source, mark)
+            self._outbound.send_messages(parts, sum(map(len, parts)), source, mark)
             return
         assert isinstance(last, LargeMessage), "others have their body with them"
         assert self._bodies is not None, "where else should it come from"
         pull = partial(self._bodies.read, last.body)
-        self._outbound.send_streamed(parts, pull, last.body.length_bytes, b"\0", subscription.source, mark)
+        self._outbound.send_streamed(parts, pull, last.body.length_bytes, b"\0", source, mark)
 
     def _up_to_large(self, subscription: Subscription, part: Slice) -> Slice:
         """What of this goes out together: what comes before the first large body, or that one alone. The rest goes

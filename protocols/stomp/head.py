@@ -38,6 +38,7 @@ BROKER_OWNED_HEADERS: Final = frozenset(
         "redelivered",
         "delivery-count",
         "dropped-count",
+        "browser",
         "user",
         "receipt",
         "transaction",
@@ -62,7 +63,8 @@ _DELAY_NAMES: Final = ("delay", "AMQ_SCHEDULED_DELAY", "x-delay")
 _SPECIAL_NAMES: Final = frozenset({"persistent", "priority", "expires", "expiration", *_GROUP_NAMES, *_DELAY_NAMES})
 
 _ALL_OWNED: Final = re.compile(
-    rb"^[ \t]*(?:message-id|subscription|ack|redelivered|delivery-count|dropped-count|user|receipt|transaction)[ \t]*:",
+    rb"^[ \t]*(?:message-id|subscription|ack|redelivered|delivery-count|dropped-count|browser|user|receipt"
+    rb"|transaction)[ \t]*:",
     re.MULTILINE,
 )
 _PADDED: Final = re.compile(rb"^[ \t]|[ \t]$|[ \t]:|:[ \t]", re.MULTILINE)

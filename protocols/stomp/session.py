@@ -311,6 +311,9 @@ class Session:
 
     def fail(self, error: ProtocolError, *, peers_fault: bool = True) -> None:
         """Send ERROR and end the connection (b29, b52, b53)."""
+        # Its frames hold what they were busy with, such as a message that was refused, and they hold the error: such a
+        # ring would keep the message, and the file of a large one, until the garbage collector finds it.
+        error.__traceback__ = error.__context__ = None
         if self.ending is not None:
             return
         self.outbound.send_control(self._machine.fail(error))
@@ -459,6 +462,7 @@ class Session:
             self._connect_timer.cancel()
             self._connect_timer = None
         self._replies.version = event.version
+        self.subscriptions.client_id = event.headers.get("client-id", "")
         self.connected = True
         limits, machine = self.limits, self._machine
         offered = (limits.heart_beat_min_ms, limits.heart_beat_min_ms) if limits.heart_beat_max_ms else (0, 0)

@@ -12,10 +12,11 @@ Bounds: `subscriptions_max` known ones; `transaction_acks_max` deliveries of eac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, cast
 
 from protocols.outbound import Outbound
+from protocols.stomp.browsing import BrowsingSubscription, browsable, wants_to_browse
 from protocols.stomp.delivery import ACK_AUTO, ACK_CLIENT, SessionTotals, StompSubscription
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.frames import AckRun, Frame
@@ -27,14 +28,19 @@ from protocols.stomp.replies import Replies
 from protocols.stomp.sending import ADMIN_PREFIX
 from protocols.stomp.temporary import TemporaryDestinations
 from protocols.stomp.transactions import Transactions
-from queues import Address, DestinationLimitError, DestinationNameError, MessageQueue, parse_composite
+from queues import (
+    Address,
+    DestinationLimitError,
+    DestinationNameError,
+    DurableInUseError,
+    DurableLimitError,
+    MessageQueue,
+    parse_composite,
+)
 from queues.storage import Shelf
 
 _NOT_YET: Final = {
     "selector": "selectors",
-    "durable": "durable subscriptions",
-    "activemq.subscriptionName": "durable subscriptions",
-    "browser": "browsing",
 }
 
 
@@ -56,6 +62,7 @@ class Subscriptions:
         "_temporary",
         "_totals",
         "_transactions",
+        "client_id",
         "live",
     )
 
@@ -73,6 +80,8 @@ class Subscriptions:
     ) -> None:
         """`name`: the connection, for people."""
         self.live: dict[str, StompSubscription] = {}
+        self.client_id = ""
+        """As CONNECT said; durable subscriptions belong to it."""
         self._by_key: dict[int, StompSubscription] = {}
         self._next_key = 1
         self._hub = hub
@@ -136,20 +145,80 @@ class Subscriptions:
                 f"subscription {subscription_id if subscription_id is not None else name!r} is live already",
                 "Give each subscription of a connection its own id, and UNSUBSCRIBE before you reuse it.",
             )
+        browses = wants_to_browse(headers)
         try:
             addresses = self._addresses_to_subscribe(name)
-            subscription = self._make_subscription(frame, addresses[0], subscription_id)
+            if browses:
+                addresses = [browsable(name, addresses)]
+            kind = BrowsingSubscription if browses else StompSubscription
+            subscription = self._make_subscription(frame, addresses[0], subscription_id, kind)
         except (DestinationNameError, DestinationLimitError) as error:
             raise ProtocolError("bad-destination", str(error)) from None
         self.live[table_key] = subscription
         self._by_key[subscription.key] = subscription
+        if isinstance(subscription, BrowsingSubscription):
+            subscription.browse(addresses[0])
+            self._replies.receipt(headers.get("receipt"))
+            return
         exclusive = "true" in (headers.get("exclusive"), headers.get("activemq.exclusive"))
+        durable_name = _durable_name(headers)
+        if durable_name is not None:
+            self._attach_durable(subscription, addresses, durable_name, headers)
+            return
         try:
             for address in addresses:
                 subscription.attachments.append(self._hub.registry.attach(address, subscription, exclusive=exclusive))
         except DestinationLimitError as error:
             raise ProtocolError("too-many-destinations", str(error)) from None
         self._replies.receipt(headers.get("receipt"))
+
+    def _attach_durable(
+        self, subscription: StompSubscription, addresses: list[Address], name: str, headers: dict[str, str]
+    ) -> None:
+        """Read as a durable subscription. Its RECEIPT says that it is on disk: what comes in later is not missed."""
+        address = addresses[0]
+        if len(addresses) > 1 or address.wildcard or not address.kind.is_topic or address.temporary_global:
+            raise ProtocolError(
+                "not-durable",
+                f"a durable subscription is to one topic, not to {headers['destination']}",
+                "Name one /topic/ without wildcards; queues keep their messages without it.",
+            )
+        registry = self._hub.registry
+        try:
+            attachment = registry.attach_durable(address, subscription, self.client_id, name)
+        except DurableInUseError as error:
+            raise ProtocolError("durable-in-use", str(error)) from None
+        except (DurableLimitError, DestinationLimitError) as error:
+            raise ProtocolError("too-many-destinations", str(error)) from None
+        subscription.attachments.append(attachment)
+        self._receipt_when_flushed(headers.get("receipt"))
+
+    def _receipt_when_flushed(self, receipt_id: str | None) -> None:
+        """When all that has been changed so far is on disk; at once if there is none."""
+        store = self._hub.store
+        if receipt_id is None or store is None:
+            self._replies.receipt(receipt_id)
+        else:
+            store.when_flushed([lambda: self._replies.receipt(receipt_id)])
+
+    def _remove_durable(self, name: str, receipt_id: str | None) -> None:
+        """UNSUBSCRIBE that ends a durable subscription for good."""
+        registry = self._hub.registry
+        durable = registry.durables.get(self.client_id, name)
+        if durable is None:
+            raise ProtocolError(
+                "unknown-subscription",
+                f"no durable subscription {name!r}" + (f" of client {self.client_id!r}" if self.client_id else ""),
+                "It has the name, and belongs to the client-id, with which it was made.",
+            )
+        if durable.attached:
+            raise ProtocolError(
+                "durable-in-use",
+                f"durable subscription {durable.label} has a consumer",
+                "UNSUBSCRIBE that one first.",
+            )
+        registry.remove_durable(durable)
+        self._receipt_when_flushed(receipt_id)
 
     def _addresses_to_subscribe(self, name: str) -> list[Address]:
         addresses = []
@@ -164,7 +233,9 @@ class Subscriptions:
             addresses.append(self._temporary.to_global(address))
         return addresses
 
-    def _make_subscription(self, frame: Frame, address: Address, subscription_id: str | None) -> StompSubscription:
+    def _make_subscription(
+        self, frame: Frame, address: Address, subscription_id: str | None, kind: type[StompSubscription]
+    ) -> StompSubscription:
         headers = frame.headers
         policy = self._hub.registry.policy_for(address)
         prefetch_count, prefetch_bytes = _prefetch(
@@ -173,7 +244,7 @@ class Subscriptions:
         key = self._next_key
         self._next_key += 1
         who = subscription_id if subscription_id is not None else headers["destination"]
-        return StompSubscription(
+        return kind(
             self._hub,
             self._outbound,
             key=key,
@@ -198,6 +269,13 @@ class Subscriptions:
             if len(with_id) == 1:
                 table_key = with_id[0]
         subscription = self.live.pop(table_key, None)
+        durable_name = _durable_name(headers)
+        if durable_name is not None:
+            if subscription is not None:
+                subscription.detach()
+                self.forget_if_settled(subscription)
+            self._remove_durable(durable_name, headers.get("receipt"))
+            return
         if subscription is None:
             raise ProtocolError(
                 "unknown-subscription",
@@ -357,6 +435,22 @@ class Subscriptions:
                 if ordinal is not None:
                     return subscription, ordinal
         return None
+
+
+def _durable_name(headers: Mapping[str, str]) -> str | None:
+    """The name of the durable subscription that is meant, in either dialect; None: none is."""
+    name = headers.get("activemq.subscriptionName")
+    if name is not None:
+        return name
+    if headers.get("durable") == "true":
+        name = headers.get("id")
+        if name is None:
+            raise ProtocolError(
+                "durable-without-name",
+                "a durable subscription has a name",
+                "Give an id with durable:true, or activemq.subscriptionName (and client-id in CONNECT).",
+            )
+    return name
 
 
 def _unknown_ack(token: bytes) -> ProtocolError:

@@ -189,6 +189,12 @@ class BrokerConfig:
         "are empty and idle are forgotten by themselves (`auto_delete_seconds`).",
         _at_least(1),
     )
+    durables_max: int = _field(
+        10_000,
+        "count",
+        "Durable subscriptions at a time; each is a place on disk, and may hold messages back there.",
+        _at_least(0),
+    )
     left_behind_bytes_max: int = _field(
         64 * 1024 * 1024,
         "bytes",

@@ -7,6 +7,7 @@ holds anything, no resource is registered but destinations, and every message th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -38,9 +39,12 @@ class Stage:
         *,
         users: Mapping[str, str] | None = None,
         shutdown_seconds: float = 10.0,
+        large_folder: Path | None = None,
         **limits: Any,
     ) -> None:
-        """`policies`: settings of QueuePolicy by destination pattern; `limits`: fields of StompLimits."""
+        """`policies`: settings of QueuePolicy by destination pattern; `large_folder`: where large bodies go; `limits`:
+        fields of StompLimits.
+        """
         self.broker = Broker(
             Config(
                 broker=BrokerConfig(shutdown_seconds=shutdown_seconds),
@@ -49,7 +53,9 @@ class Stage:
                 destinations=tuple(DestinationPolicy(match, settings) for match, settings in (policies or {}).items()),
             ),
             now_ms=wall_clock_ms,
+            large_folder=large_folder,
         )
+        self._large_folder = large_folder
         self.clients: list[Client] = []
 
     async def __aenter__(self) -> Stage:
@@ -136,7 +142,9 @@ class Stage:
         assert broker.manager.used_bytes == 0, self._charged()
         queues = {id(queue) for d in broker.registry.destinations.values() for queue in d.queue.partitions.values()}
         assert broker.left_behind.connections_count == 0
-        ours = queues | {id(broker.left_behind)}
+        ours = queues | {id(broker.left_behind), id(broker.bodies)}
+        if self._large_folder is not None:
+            assert not list(self._large_folder.iterdir()), "large bodies that nobody refers to"
         left = [resource for resource in broker.manager.resources if id(resource) not in ours]
         assert not left, f"still registered: {left}"
         snapshot = broker.manager.snapshot()

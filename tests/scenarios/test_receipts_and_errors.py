@@ -182,7 +182,6 @@ async def test_id_of_an_ended_subscription_can_be_used_again(stage: Stage, versi
         ({"selector": "a = 1"}, "selector"),
         ({"durable": "true"}, "durable"),
         ({"activemq.subscriptionName": "n"}, "durable"),
-        ({"browser": "true"}, "brows"),
         ({"destination": "/log/x"}, "log"),
     ],
 )

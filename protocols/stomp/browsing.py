@@ -1,0 +1,155 @@
+"""SUBSCRIBE with `browser:true`: look at what a queue holds, consume nothing. ActiveMQ's dialect.
+
+The subscription gets what is in the queue at this time as MESSAGEs, then one more with an empty body and the header
+`browser:end`, then nothing until its UNSUBSCRIBE. What it shows, and how consumers don't notice, is in
+queues/browsing.py.
+
+Flow: as many messages and bytes as the subscription's prefetch says may be on their way to the peer (appended to the
+outbound buffer, not taken by the kernel yet), and no more than that buffer has room for.
+
+There is nothing to acknowledge, so `ack:auto` is what to ask for. With another mode ACKs and NACKs are taken and do
+nothing; the window opens without them. (STOMP 1.0 without subscription ids: an ACK names just the message, and settles
+it if this connection also consumes it.) A MESSAGE says nothing of redeliveries: whoever looks is not a delivery.
+
+Source: DESIGN section 9 (`browser:true`); ActiveMQ's STOMP queue browser.
+"""
+
+from __future__ import annotations
+
+from flow import Flow, FlowController, SourceController, WindowLimiter
+from protocols.outbound import Outbound
+from protocols.stomp.delivery import ACK_AUTO, SessionTotals, StompSubscription
+from protocols.stomp.encoder import encode_frame
+from protocols.stomp.errors import ProtocolError
+from protocols.stomp.escaping import Version
+from protocols.stomp.hub import Hub
+from queues import Address, Slice
+from queues.browsing import QueueBrowser
+
+
+def wants_to_browse(headers: dict[str, str]) -> bool:
+    """Whether this SUBSCRIBE is to look only. Raises ProtocolError where that is not clear: it must never consume."""
+    wish = headers.get("browser", "false")
+    if wish not in ("true", "false"):
+        raise ProtocolError(
+            "bad-browser", f"SUBSCRIBE with browser {wish[:40]!r}", "Write browser:true, or leave the header out."
+        )
+    return wish == "true"
+
+
+def browsable(name: str, addresses: list[Address]) -> Address:
+    """The one queue that these name. Raises ProtocolError."""
+    address = addresses[0]
+    if len(addresses) > 1 or address.wildcard or address.kind.is_topic:
+        what = "several destinations" if len(addresses) > 1 else "a wildcard" if address.wildcard else "a topic"
+        raise ProtocolError(
+            "cannot-browse",
+            f"{name[:200]!r} is {what}: browsing is for one queue",
+            "SUBSCRIBE with browser:true to one queue by its full name.",
+        )
+    return address
+
+
+class BrowsingSubscription(StompSubscription):
+    """A viewer of one queue, under one subscription id of one connection."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        outbound: Outbound,
+        *,
+        key: int,
+        subscription_id: str | None,
+        label: str,
+        destination: str,
+        ack: str,
+        version: Version,
+        prefetch_count: int | None,
+        prefetch_bytes: int | None,
+        totals: SessionTotals,
+    ) -> None:
+        super().__init__(
+            hub,
+            outbound,
+            key=key,
+            subscription_id=subscription_id,
+            label=label,
+            destination=destination,
+            ack=ACK_AUTO,  # nothing is to be settled, whatever the client will say
+            version=version,
+            prefetch_count=None,
+            prefetch_bytes=None,
+            totals=totals,
+        )
+        self._has_ack_header = ack != ACK_AUTO and version == "1.2"
+        self._next_ordinal = 0
+        self._browser: QueueBrowser | None = None
+        self._under_way: FlowController[None] = FlowController(
+            self,
+            Flow(f"on its way to {self.name}"),
+            WindowLimiter(prefetch_count, prefetch_bytes, clock=hub.clock),
+            accept=_never,
+            clock=hub.clock,
+            counts_memory=False,
+        )
+
+    def browse(self, address: Address) -> None:
+        """Begin, with the next dispatch."""
+        self._browser = self._hub.registry.browse(address, self)
+
+    def detach(self) -> None:
+        super().detach()
+        if self._browser is not None:
+            self._browser.close()
+
+    # ------------------------------------------------------------------ the viewer port
+
+    def credit(self) -> tuple[int, int]:
+        outbound, window = self._outbound, self._under_way.limiter
+        assert isinstance(window, WindowLimiter)
+        if outbound.controller.limiter.throttled or window.throttled:
+            return 0, 0
+        return window.room_count(), min(outbound.room_bytes(), window.room_bytes())
+
+    def await_credit(self, source: SourceController) -> None:
+        outbound = self._outbound.controller
+        (outbound if outbound.limiter.throttled else self._under_way).charge(0, 0, source)
+
+    def show(self, part: Slice, source: SourceController) -> int:
+        if self._bodies is not None and self._bodies.references_count:
+            part = _up_to_large_one(part)
+        count, wire_bytes = len(part), part.wire_bytes
+        parts = self._render(part, self._next_ordinal, 0)
+        self._next_ordinal += count
+        self._totals.messages_out_count += count
+        self._under_way.charge(count, wire_bytes, source)
+
+        def is_out(_taken: bool) -> None:
+            if self.is_open:
+                self._under_way.release(count, wire_bytes)
+
+        self._write(part.messages[-1], parts, source, is_out)
+        return count
+
+    def shown_all(self) -> None:
+        message_id = f"{self._hub.message_token.decode()}-{self._hub.take_numbers(1)}"
+        headers = [("message-id", message_id), ("destination", self.destination), ("browser", "end")]
+        if self.subscription_id is not None:
+            headers.append(("subscription", self.subscription_id))
+        if self._has_ack_header:
+            headers.append(("ack", f"{self.key}-{self._next_ordinal}"))
+        self._outbound.send_control(encode_frame("MESSAGE", [*headers, ("content-length", "0")], version=self._version))
+
+
+def _up_to_large_one(part: Slice) -> Slice:
+    """What of this goes out together: what comes before the first large body, or that one alone."""
+    larges = [place for place, message in enumerate(part.messages) if message.large is not None]
+    count = (larges[0] or 1) if larges else len(part)
+    if count == len(part):
+        return part
+    messages = part.messages[:count]
+    return Slice(messages, part.sequences[:count], sum([len(message.wire) for message in messages]))
+
+
+def _never(_element: None) -> None:
+    raise AssertionError("a window is charged, nothing is added to it")

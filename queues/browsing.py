@@ -1,0 +1,254 @@
+"""Looking at what a queue holds, without taking any of it.
+
+A browser shows its viewer the elements that were live when it was made, those in consumers' hands too, in order: the
+partition of the highest priority first, within one by sequence. What leaves the queue before the browser comes to it
+is passed over, and so is what is past its date; what comes in later is not shown. What waits for its time (a delayed
+message) is in the queue, and is shown.
+
+Consumers don't notice: a browser has no cursor, nothing is marked, moved or kept alive for it. It goes in bounded
+steps in a dispatch context of its own, below that of ordinary queues, and only while its viewer has room. It notes a
+position and looks the queue up anew at each step, so whatever happens to the queue in between is no matter.
+
+What is not in memory is read from the store for the viewer alone: the block does not come in, consumers find it outside
+as before. The browser holds one such block at a time, until all of it is shown, and is charged for it.
+
+Bound: one block (1,024 elements, about 1 MiB) of what is outside.
+Source: DESIGN section 9 (`browser:true`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Final, Protocol
+
+from flow import Flow, FlowController, FlowResource, SizeLimiter, SourceController
+from queues.blocks import QueueInvariantError
+from queues.cursored import BLOCK_BITS
+from queues.message import Message, size_of
+from queues.paging import BLOCK_BYTES_MAX
+from queues.queue import MessageQueue, QueueEnvironment
+from queues.slices import Slice, fit
+
+BROWSE_PRIORITY: Final = 3
+"""Of the dispatch context: looking comes after consuming."""
+
+STEP_COST: Final = 32
+"""Of a dispatch's budget, for one look at a block, whatever it finds: gaps take as long as so many messages."""
+
+
+class Viewer(Protocol):
+    """Whoever looks. All is synchronous."""
+
+    @property
+    def label(self) -> str:
+        """Who it is, for people."""
+
+    def credit(self) -> tuple[int, int]:
+        """Messages and wire bytes that may be shown now. Either of them 0: none, `await_credit` is called then."""
+
+    def await_credit(self, source: SourceController) -> None:
+        """Block this source until there is credit."""
+
+    def show(self, part: Slice, source: SourceController) -> int:
+        """Look at these; returns how many of them it did, at least one: the others are shown again. May block
+        `source`.
+        """
+
+    def shown_all(self) -> None:
+        """That was the last. The browser is closed."""
+
+
+class QueueBrowser(FlowResource):
+    """One look at one queue, from its beginning to the end that it had. Made by `DestinationRegistry.browse`."""
+
+    def __init__(
+        self, name: str, partitions: Iterable[MessageQueue], viewer: Viewer, environment: QueueEnvironment
+    ) -> None:
+        """`partitions` of the destination `name`, as they are to be shown. Begins with the next dispatch."""
+        super().__init__(f"{name} for {viewer.label}", "browser", environment.manager)
+        self._viewer = viewer
+        self._now_ms = environment.now_ms
+        self._ahead: deque[tuple[MessageQueue, int]] = deque(
+            (queue, queue.elements.next_sequence) for queue in partitions if not queue.closed
+        )
+        """Partitions that are to be shown, each with the sequence where it ended."""
+        self._position = 0
+        """In the first of them."""
+        self._awaited: int | None = None
+        """The block that the store has been asked for."""
+        self._hand: deque[tuple[int, Message]] = deque()
+        """What is left to be shown of a block that is outside."""
+        self._hand_end = 0
+        """The sequence behind that block."""
+        self._hand_charge = 0, 0
+        self.closed = False
+        self.shown_count = 0
+        self.source = SourceController(
+            self, Flow(f"{name} to {viewer.label}"), on_resume=lambda _sink: self._resumed(), clock=environment.clock
+        )
+        self._read: FlowController[None] = FlowController(
+            self,
+            Flow(f"{name} from disk"),
+            SizeLimiter(BLOCK_BYTES_MAX, clock=environment.clock),
+            accept=_never,
+            clock=environment.clock,
+        )
+        self.context = environment.scheduling.register(self._dispatch, f"browser of {name}", BROWSE_PRIORITY)
+        self.open()
+        self.context.request_dispatch()
+
+    def close(self) -> None:
+        """Look no further. A second call does nothing."""
+        if not self.closed:
+            self.closed = True
+            self.context.close()
+            self._ahead.clear()
+            self._drop_hand()
+            super().close()
+
+    def facts(self) -> Mapping[str, object]:
+        facts: dict[str, object] = {"shown": self.shown_count}
+        if self._awaited is not None:
+            facts["reads the disk"] = True
+        return facts
+
+    # ------------------------------------------------------------------ dispatch
+
+    def _resumed(self) -> bool:
+        """It has credit, and holds its turn until it has used it."""
+        self.context.request_dispatch()
+        return True
+
+    def _dispatch(self, budget: int) -> bool:
+        more = self._go_on(budget)
+        self.source.end_turn()
+        return more
+
+    def _go_on(self, budget: int) -> bool:
+        """Show what may be shown now; True when there is more to do at once."""
+        viewer = self._viewer
+        while not self.closed and not self.source.blocked and self._awaited is None:
+            if budget <= 0:
+                return True
+            count_max, bytes_max = viewer.credit()
+            if count_max <= 0 or bytes_max <= 0:
+                viewer.await_credit(self.source)
+                if not self.source.blocked:
+                    raise QueueInvariantError(f"{viewer.label} has no credit for {self.name} and does not block it")
+            elif not self._ahead:
+                self.close()
+                viewer.shown_all()
+            else:
+                budget -= max(STEP_COST, self._step(min(budget, count_max), bytes_max))
+        return False
+
+    def _step(self, count_max: int, bytes_max: int) -> int:
+        """Look at what comes next: show it, pass it over, or ask the store for it. Returns how many were shown."""
+        queue, end = self._ahead[0]
+        if not self._hand:
+            self._position = queue.elements.first_live(self._position)
+        if queue.closed or self._position >= end:
+            self._ahead.popleft()
+            self._position = 0
+            self._drop_hand()
+            return 0
+        if self._hand:
+            found, position = self._in_hand(queue, count_max)
+        else:
+            index = self._position >> BLOCK_BITS
+            block = queue.elements.block(index)
+            assert block is not None, "something in it is alive"
+            if block.outside is not None:
+                self._ask(queue, index)
+                return 0
+            found, position = self._in_memory(queue, end, count_max, bytes_max)
+        now_ms = self._now_ms()
+        found = [(sequence, message) for sequence, message in found if not 0 < message.expires_at_ms <= now_ms]
+        shown = 0
+        if found:
+            count, wire_bytes = fit([message.wire for _sequence, message in found], bytes_max)
+            part = Slice(
+                [message for _sequence, message in found[:count]], [s for s, _message in found[:count]], wire_bytes
+            )
+            shown = self._viewer.show(part, self.source)
+            self.shown_count += shown
+            if shown < len(found):
+                position = found[shown][0]
+        if not self.closed:
+            self._move_to(position)
+        return shown
+
+    def _in_memory(
+        self, queue: MessageQueue, end: int, count_max: int, bytes_max: int
+    ) -> tuple[list[tuple[int, Message]], int]:
+        """What is alive from the position on, of one block in memory, and where to go on behind it."""
+        block = queue.elements.block(self._position >> BLOCK_BITS)
+        assert block is not None
+        place = self._position - block.base
+        first = block.elements[place]
+        assert first is not None, "it was looked for"
+        # As in CursoredQueue.read: a viewer with little room must not pay for the whole block each time.
+        look_count = min(count_max, bytes_max // (len(first.wire) or 1) + 1, end - self._position)
+        part = block.elements[place : place + look_count]
+        found = [(sequence, message) for sequence, message in enumerate(part, self._position) if message is not None]
+        return found, self._position + len(part)
+
+    def _in_hand(self, queue: MessageQueue, count_max: int) -> tuple[list[tuple[int, Message]], int]:
+        """Likewise, of the block that the store has given."""
+        part = list(islice(self._hand, count_max))
+        is_alive = queue.elements.is_alive
+        return [pair for pair in part if is_alive(pair[0])], part[-1][0] + 1
+
+    def _move_to(self, position: int) -> None:
+        self._position = position
+        hand = self._hand
+        if hand:
+            while hand and hand[0][0] < position:
+                hand.popleft()
+            if not hand:
+                self._position = self._hand_end
+                self._drop_hand()
+
+    # ------------------------------------------------------------------ what is outside
+
+    def _ask(self, queue: MessageQueue, index: int) -> None:
+        shelf = queue.shelf
+        assert shelf is not None, "where else should it be"
+        self._awaited = index
+        shelf.load(index, self._arrived)
+
+    def _arrived(self, index: int, by_sequence: dict[int, Message]) -> None:
+        """The store has this of the block. What should be there and is not is passed over: it is for consumers to find
+        that out.
+        """
+        self._awaited = None
+        if self.closed:
+            return
+        queue, end = self._ahead[0]
+        is_alive = queue.elements.is_alive
+        block_end = min(end, (index + 1) << BLOCK_BITS)
+        self._hand_end = block_end
+        self._hand.extend(
+            (sequence, by_sequence[sequence])
+            for sequence in sorted(by_sequence)
+            if self._position <= sequence < block_end and is_alive(sequence)
+        )
+        if self._hand:
+            self._hand_charge = len(self._hand), size_of(message for _sequence, message in self._hand)
+            self._read.charge(*self._hand_charge, None)
+        else:
+            self._position = block_end
+        self.context.request_dispatch()
+
+    def _drop_hand(self) -> None:
+        count, size_bytes = self._hand_charge
+        self._hand.clear()
+        if count:
+            self._hand_charge = 0, 0
+            self._read.release(count, size_bytes)
+
+
+def _never(_element: None) -> None:
+    raise AssertionError("what is read is charged, nothing is added to it")

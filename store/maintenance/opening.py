@@ -1,0 +1,95 @@
+"""A data folder and its database, opened by a tool in place of a broker.
+
+The lock is the broker's own, so a tool never works on a folder that a broker uses, nor two tools on one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import attrs
+
+from store import keys
+from store.directory import Directory, FormatError, MissingError, open_directory
+from store.leveldb import LevelDbEngine
+from store.repair import RepairReport
+from store.states import decode_format, encode_format
+
+
+@attrs.define
+class OpenStore:
+    """A folder that is ours, with its database open. A context manager that closes both."""
+
+    directory: Directory
+    engine: LevelDbEngine
+    repaired: RepairReport | None
+    """LevelDB's part was damaged, and this was done about it."""
+
+    def close(self) -> None:
+        """May be called again."""
+        try:
+            self.engine.close()
+        finally:
+            self.directory.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_folder(path: Path, *, create: bool = False) -> Directory:
+    """Locks the folder of a store; unlike `open_directory` it does not take an empty folder for one, unless `create`.
+
+    Raises DirectoryError: see `open_directory`.
+    """
+    path = Path(path)
+    if not create and path.is_dir() and not (path / "format").exists() and not (path / "db").exists():
+        raise MissingError(
+            f"{path} holds no store: it was never a broker's data folder. Name the right one (broker.data_dir, or "
+            "--data)."
+        )
+    return open_directory(path, create=create)
+
+
+def open_store(path: Path, *, create: bool = False, mend: bool = True) -> OpenStore:
+    """Opens a store for a tool. `create`: make it if it is not there. `mend`: what LevelDB can't open is mended as a
+    broker would (see store/repair.py); False: that is an error.
+
+    Raises DirectoryError, EngineError and StoreFormatError, with nothing left open.
+    """
+    directory = open_folder(path, create=create)
+    try:
+        repaired: RepairReport | None = None
+        if mend:
+            engine, repaired = directory.open_engine()
+        else:
+            engine = LevelDbEngine(directory.database_path)
+        try:
+            check_version(directory, engine)
+        except BaseException:
+            engine.close()
+            raise
+    except BaseException:
+        directory.close()
+        raise
+    return OpenStore(directory, engine, repaired)
+
+
+def check_version(directory: Directory, engine: LevelDbEngine) -> None:
+    """The records are of the version that we know, or do not say (a damaged store). Raises FormatError."""
+    value = engine.get(keys.META_FORMAT_KEY)
+    # What is damaged is for the survey to find; only what reads as another version is none of ours.
+    if value is None or len(value) != len(encode_format(keys.FORMAT_VERSION)):
+        return
+    version = decode_format(value)
+    if version != keys.FORMAT_VERSION:
+        raise FormatError(
+            f"the records in {directory.database_path} have format {version}, this version of Sluiceway knows format "
+            f"{keys.FORMAT_VERSION}. Use the version of Sluiceway that wrote them."
+        )

@@ -1,0 +1,294 @@
+"""What clients were promised, held against what they get: the claims ledger of all fault tests.
+
+Clients write down what they send, what is receipted, delivered, acknowledged and confirmed, as far as they can know it:
+an ACK counts as sent when its bytes are on their way, as confirmed when its RECEIPT is here. The ledger outlives the
+brokers; each of them is a *life*, ended by a crash, a power cut, or in order. Checked at each delivery and at the end:
+
+    lost            a persistent SEND that was receipted comes, in this life or a later one, until it is acknowledged
+    settled         what was acknowledged, and confirmed by a RECEIPT, never comes again
+    marked          what was delivered and comes again says `redelivered:true`; what is new does not
+    one holder      what a living connection holds and has not refused goes to nobody else
+    order           what a single reader finds in a queue is in the order of its sender, within one priority
+    volatile        what is not persistent ends with the life in which it was sent
+    atomic          of a transaction all or nothing is found after a crash; of one that was not committed, nothing
+    dates           what expired between two lives does not come
+    numbers         a message-id means one persistent message, in all lives
+
+A violation raises ClaimError with the history of the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import attrs
+
+DURABLE = ("disk", "consumed")
+
+
+class ClaimError(AssertionError):
+    """The broker broke a promise."""
+
+
+@attrs.define(eq=False)
+class Commitment:
+    """One transaction."""
+
+    name: str
+    sends: list[Sent] = attrs.field(factory=list)
+    acks: list[Sent] = attrs.field(factory=list)
+    committed_in: int | None = None
+    """The life in which COMMIT was sent."""
+    confirmed: bool = False
+    seen_done_in: int | None = None
+    """A later life in which something that it sent was found."""
+    seen_undone_in: int | None = None
+    """A later life in which something that it settled was found."""
+
+
+@attrs.define(eq=False)
+class Sent:
+    """One message in one destination."""
+
+    name: str
+    destination: str
+    priority: int
+    producer: str
+    place: int
+    """In the order of its producer."""
+    body: bytes
+    persistent: bool
+    life: int
+    date_ms: int = 0
+    """It may be gone from then on; 0: never."""
+    commitment: Commitment | None = None
+    receipted: str | None = None
+    """The durability that its RECEIPT said."""
+    delivered_in: int | None = None
+    """The last life in which it came."""
+    holder: object = None
+    """The connection that has it now."""
+    maybe_settled: bool = False
+    """Its settlement is on its way, or was by itself (ack auto)."""
+    settled: bool = False
+    """That is confirmed."""
+    drained: bool = False
+    history: list[str] = attrs.field(factory=list)
+
+
+class Claims:
+    """See the module."""
+
+    def __init__(self, clock: Callable[[], float], now_ms: Callable[[], int]) -> None:
+        """`clock`: seconds, for the histories; `now_ms`: the wall clock that the broker goes by."""
+        self._clock = clock
+        self._now_ms = now_ms
+        self.life = 0
+        self.messages: dict[tuple[str, str], Sent] = {}
+        self.commitments: list[Commitment] = []
+        self._by_id: dict[str, Sent] = {}
+        self._crash_lives: list[int] = []
+        """Lives that did not end in order."""
+        self._life_started_ms = now_ms()
+        self.lossy: set[str] = set()
+        """Destinations where messages may be dropped, so that none counts as lost."""
+        self.delivered_count = 0
+        self.receipted_count = 0
+        self.came_again_count = 0
+
+    # ------------------------------------------------------------------ lives
+
+    def next_life(self, *, in_order: bool) -> None:
+        """The broker is gone, and a new one opens what it left."""
+        if not in_order:
+            self._crash_lives.append(self.life)
+        self.life += 1
+        self._life_started_ms = self._now_ms()
+        for sent in self.messages.values():
+            sent.holder = None
+            self._note(sent, f"--- life {self.life} after {'an orderly end' if in_order else 'a crash'}")
+
+    # ------------------------------------------------------------------ what clients do
+
+    def sent(
+        self,
+        name: str,
+        destination: str,
+        *,
+        priority: int,
+        producer: str,
+        place: int,
+        body: bytes,
+        persistent: bool,
+        date_ms: int = 0,
+        commitment: Commitment | None = None,
+    ) -> Sent:
+        """A SEND is on its way (in a transaction: it will be with its COMMIT)."""
+        sent = Sent(name, destination, priority, producer, place, body, persistent, self.life, date_ms, commitment)
+        assert (destination, name) not in self.messages, "names are unique"
+        self.messages[destination, name] = sent
+        if commitment is not None:
+            commitment.sends.append(sent)
+        how = "persistent" if persistent else "volatile"
+        self._note(sent, f"sent by {producer} ({how}{f', transaction {commitment.name}' if commitment else ''})")
+        return sent
+
+    def receipted(self, sents: Iterable[Sent], durability: str | None) -> None:
+        """The RECEIPT of this SEND is here."""
+        for sent in sents:
+            self.receipted_count += 1
+            sent.receipted = durability or "memory"
+            self._note(sent, f"receipted: {durability}")
+            if sent.persistent and durability not in DURABLE:
+                self._fail(sent, f"it is persistent, and its RECEIPT says durability {durability}")
+            if not sent.persistent and durability != "memory":
+                self._fail(sent, f"it is not persistent, and its RECEIPT says durability {durability}")
+            if durability == "consumed" and not self._may_be_gone(sent):
+                self._fail(sent, "its RECEIPT says that it was consumed, and nobody can have")
+
+    def settling(self, sents: Iterable[Sent]) -> None:
+        """An ACK for these is on its way."""
+        for sent in sents:
+            sent.maybe_settled = True
+            self._note(sent, "ACK sent")
+
+    def settled(self, sents: Iterable[Sent]) -> None:
+        """The RECEIPT of that ACK is here."""
+        for sent in sents:
+            sent.settled = True
+            sent.holder = None
+            self._note(sent, "ACK confirmed")
+
+    def let_go(self, sents: Iterable[Sent], why: str) -> None:
+        """Who had these has refused them, or is gone."""
+        for sent in sents:
+            sent.holder = None
+            self._note(sent, why)
+
+    def begun(self, name: str) -> Commitment:
+        """BEGIN is on its way."""
+        commitment = Commitment(name)
+        self.commitments.append(commitment)
+        return commitment
+
+    def committing(self, commitment: Commitment) -> None:
+        """COMMIT is on its way."""
+        commitment.committed_in = self.life
+        for sent in commitment.acks:
+            sent.maybe_settled = True
+        for sent in [*commitment.sends, *commitment.acks]:
+            self._note(sent, f"COMMIT {commitment.name} sent")
+
+    def committed(self, commitment: Commitment) -> None:
+        """The RECEIPT of that COMMIT is here."""
+        commitment.confirmed = True
+        for sent in commitment.sends:
+            sent.receipted = sent.receipted or "committed"
+            self._note(sent, f"COMMIT {commitment.name} confirmed")
+        self.settled(commitment.acks)
+
+    # ------------------------------------------------------------------ what clients get
+
+    def delivered(self, headers: Mapping[str, str], body: bytes, *, holder: object, auto: bool) -> Sent:
+        """A MESSAGE is here. Raises ClaimError."""
+        self.delivered_count += 1
+        name = headers["name"]
+        sent = self.messages.get((headers["destination"], name))
+        if sent is None:
+            raise ClaimError(f"{name} in {headers['destination']} was never sent there")
+        redelivered = headers.get("redelivered") == "true"
+        came_before = sent.delivered_in is not None
+        mark = f"redelivered, count {headers.get('delivery-count')}" if redelivered else "as new"
+        self._note(sent, f"delivered {mark}, message-id {headers['message-id']}, to {holder}")
+        if body != sent.body:
+            self._fail(sent, f"its body is {body[:60]!r} of {len(body)} bytes, sent were {len(sent.body)}")
+        if sent.settled:
+            self._fail(sent, "it was acknowledged, that was confirmed, and it came back")
+        if sent.commitment is not None and sent.commitment.committed_in is None:
+            self._fail(sent, f"its transaction {sent.commitment.name} was never committed")
+        if not sent.persistent and self.life > sent.life:
+            self._fail(sent, f"it is not persistent, was sent in life {sent.life}, and came in life {self.life}")
+        if came_before and not redelivered:
+            self._fail(sent, f"it came before, in life {sent.delivered_in}, and is not marked")
+        if redelivered and not came_before and not any(sent.life <= life < self.life for life in self._crash_lives):
+            self._fail(sent, "it never came before, there was no crash since it was sent, and it is marked")
+        if sent.holder is not None:
+            self._fail(sent, f"it is in the hands of {sent.holder}")
+        if sent.date_ms and sent.date_ms <= self._life_started_ms:
+            self._fail(sent, "it had expired before this life began")
+        if sent.persistent:
+            other = self._by_id.setdefault(headers["message-id"], sent)
+            if other is not sent:
+                self._fail(sent, f"its message-id is that of {other.name} in {other.destination}")
+        self.came_again_count += came_before
+        self._look_at_transactions(sent)
+        sent.delivered_in = self.life
+        # That it came shows that no settlement of it has taken effect.
+        sent.maybe_settled = auto
+        sent.holder = None if auto else holder
+        return sent
+
+    def _look_at_transactions(self, sent: Sent) -> None:
+        """All or nothing, as seen in lives after the one of COMMIT."""
+        own = sent.commitment
+        if own is not None and own.committed_in is not None and own.committed_in < self.life:
+            own.seen_done_in = self.life if own.seen_done_in is None else own.seen_done_in
+            if own.seen_undone_in is not None:
+                self._fail(sent, f"transaction {own.name} was undone in life {own.seen_undone_in}: an ACK of it was")
+        for commitment in self.commitments:
+            if sent in commitment.acks and commitment.committed_in is not None:
+                if commitment.committed_in == self.life:
+                    continue
+                commitment.seen_undone_in = self.life
+                if commitment.seen_done_in is not None:
+                    self._fail(
+                        sent,
+                        f"transaction {commitment.name} acknowledged it, and took effect: a SEND of it was found in life "
+                        f"{commitment.seen_done_in}",
+                    )
+
+    # ------------------------------------------------------------------ the end
+
+    def drained(self, found: Iterable[tuple[Sent, int]]) -> None:
+        """A single reader found these in this order, each with its priority. Raises ClaimError."""
+        last: dict[tuple[str, int, str], Sent] = {}
+        for sent, priority in found:
+            sent.drained = True
+            key = sent.destination, priority, sent.producer
+            before = last.get(key)
+            if before is not None and before.place >= sent.place:
+                self._fail(
+                    sent, f"it comes behind {before.name}, which was sent after it: {before.place} and {sent.place}"
+                )
+            last[key] = sent
+
+    def nothing_is_lost(self) -> None:
+        """Everything was drained: what had to come has come. Raises ClaimError."""
+        for sent in self.messages.values():
+            if sent.drained or self._may_be_gone(sent):
+                continue
+            if sent.receipted is not None and (sent.persistent or sent.life == self.life):
+                self._fail(sent, f"it was receipted ({sent.receipted}), nobody acknowledged it, and it is lost")
+            own = sent.commitment
+            if own is not None and own.seen_done_in is not None and sent.persistent:
+                self._fail(sent, f"transaction {own.name} took effect, as other SENDs of it show, but for this one")
+
+    def _may_be_gone(self, sent: Sent) -> bool:
+        """Somebody may have settled it, or its date has come."""
+        own = sent.commitment
+        return (
+            sent.maybe_settled
+            or sent.settled
+            or sent.destination in self.lossy
+            or (own is not None and own.committed_in is None)
+            or bool(sent.date_ms and sent.date_ms <= self._now_ms())
+        )
+
+    def _note(self, sent: Sent, what: str) -> None:
+        sent.history.append(f"{self._clock():9.4f} {what}")
+
+    def _fail(self, sent: Sent, why: str) -> None:
+        history = "\n    ".join(sent.history)
+        raise ClaimError(
+            f"{sent.name} in {sent.destination}, priority {sent.priority}: {why}. Life {self.life}.\n    {history}"
+        )
