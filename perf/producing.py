@@ -22,6 +22,8 @@ from perf.plans import ProducerPlan, StreamPlan, WorkerReport
 
 _NAP_SECONDS = 0.0003
 _STOPPED_NAP_SECONDS = 0.002
+_PACED_NAP_SECONDS = 0.01
+"""Where a rate is kept but no latency measured: thousands of wake-ups a second would take the processor from others."""
 _CONFIRMING_SECONDS = 0.02
 """The socket that brings a receipt ends this wait; it is only how often the board is looked at meanwhile."""
 
@@ -186,7 +188,8 @@ class Producers:
             timeout = 0.001
         else:
             stopped = all(self._numbers[stream.plan.idle_slot] for stream in streams)
-            time.sleep(_STOPPED_NAP_SECONDS if stopped else _NAP_SECONDS)
+            paced = plan.rate_per_second and not plan.tagged
+            time.sleep(_STOPPED_NAP_SECONDS if stopped else _PACED_NAP_SECONDS if paced else _NAP_SECONDS)
             timeout = 0.0
         for key, events in self._selector.select(timeout):
             stream = key.data

@@ -12,6 +12,7 @@ from queues.consumed import ConsumedQueue
 from queues.cursored import CursoredQueue
 from queues.cursors import Cursor
 from queues.durables import Durable, DurableInUseError, DurableLimitError
+from queues.environment import QueueEnvironment
 from queues.exclusive import ExclusiveQueue
 from queues.exclusivity import Exclusivity
 from queues.groups import GroupTable
@@ -19,7 +20,7 @@ from queues.message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Envelope, M
 from queues.names import Address, DestinationNameError, Kind, parse, parse_composite
 from queues.partitioned import Attachment, PartitionedQueue, PartitionLimitError, by_key, by_priority
 from queues.policy import QueuePolicy
-from queues.queue import MessageQueue, QueueEnvironment, QueueFullError, QueueStatistics, Run
+from queues.queue import MessageQueue, QueueFullError, Run
 from queues.registry import (
     Destination,
     DestinationLimitError,
@@ -30,6 +31,7 @@ from queues.registry import (
 from queues.relay import Relay
 from queues.shared import SharedQueue
 from queues.slices import Slice
+from queues.statistics import QueueStatistics
 from queues.subscription import Consumer, Subscription
 from queues.topic import Topic
 

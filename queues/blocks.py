@@ -2,13 +2,14 @@
 
 Three states of residence, by how much of an element stays:
 
-    loaded    all of it: the message object.
-    outside   nothing but a bit that says it is still there. The block is a *range*: first and last place, how many are
-              alive, their bytes, the bounds of their dates. Some 400 bytes stand for a thousand messages.
+    loaded        all of it: the message object.
+    placeholder   its size and its date. Some 12 bytes stand for a message.
+    range         nothing but a bit that says it is still there: of the block are known first and last place, how many
+                  are alive, their bytes, the bounds of their dates. Some 400 bytes stand for a thousand messages.
 
 (Between the two a page-out is under way: the block stays loaded until the store has it all.)
 
-Bytes of a block that is outside are known in total only. An element that leaves it meanwhile (a consumer that held it
+Bytes of a range are known in total only. An element that leaves it meanwhile (a consumer that held it
 settles it) takes its share of the total, so that charge and release pair up whatever the sizes; what the block really
 holds is known again when it comes back.
 
@@ -17,6 +18,7 @@ Source: seed 002 "CursoredQueue" (placeholders); anchors d7, d17 (Loaded, Swappe
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -55,12 +57,28 @@ def dates_of(messages: Iterable[Message]) -> Dates:
     return Dates(min(dated, default=0), max(dated, default=0), len(dates) - len(dated))
 
 
+class Placeholders:
+    """What stays of each element, by place."""
+
+    __slots__ = ("dates", "sizes")
+
+    def __init__(self, elements: list[Message | None]) -> None:
+        self.sizes = array("I", [0 if message is None else len(message.wire) for message in elements])
+        dates = [0 if message is None else message.expires_at_ms for message in elements]
+        self.dates = array("Q", dates) if any(dates) else None
+        """None: no element has a date."""
+
+
 class Outside:
     """What is kept of a block whose elements are not in memory."""
 
-    __slots__ = ("bits", "dates", "length", "wanted", "wire_bytes")
+    __slots__ = ("bits", "dates", "length", "placeholders", "wanted", "wire_bytes")
 
-    def __init__(self, bits: int, length: int, wire_bytes: int, dates: Dates) -> None:
+    def __init__(
+        self, bits: int, length: int, wire_bytes: int, dates: Dates, placeholders: Placeholders | None = None
+    ) -> None:
+        self.placeholders = placeholders
+        """None: it is a range."""
         self.bits = bits
         """Bit k: the element at `base + k` is alive."""
         self.length = length
@@ -108,11 +126,12 @@ class Block:
             return (1 << self.live_count) - 1
         return bits_of(place for place, message in enumerate(self.elements) if message is not None)
 
-    def go_outside(self) -> None:
-        """Let go of the elements: the store has them."""
+    def go_outside(self, *, placeholders: bool = False) -> None:
+        """Let go of the elements: the store has them. `placeholders`: remember size and date of each."""
         alive = [message for message in self.elements if message is not None]
         size_bytes = sum([len(message.wire) for message in alive])
-        self.outside = Outside(self.live_bits(), len(self.elements), size_bytes, dates_of(alive))
+        kept = Placeholders(self.elements) if placeholders else None
+        self.outside = Outside(self.live_bits(), len(self.elements), size_bytes, dates_of(alive), kept)
         self.elements = []
         self.leaving = False
 
@@ -145,7 +164,11 @@ class Block:
         if outside.bits & bits != bits:
             raise QueueInvariantError(f"block at {self.base}: some of these elements left the queue before")
         count = bits.bit_count()
-        size_bytes = outside.wire_bytes * count // self.live_count if count else 0
+        if outside.placeholders is not None:
+            sizes = outside.placeholders.sizes
+            size_bytes = sum([sizes[place] for place in places_of(bits)])
+        else:
+            size_bytes = outside.wire_bytes * count // self.live_count if count else 0
         outside.bits &= ~bits
         outside.wire_bytes -= size_bytes
         self.live_count -= count

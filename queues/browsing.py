@@ -26,9 +26,10 @@ from typing import Final, Protocol
 from flow import Flow, FlowController, FlowResource, SizeLimiter, SourceController
 from queues.blocks import QueueInvariantError
 from queues.cursored import BLOCK_BITS
+from queues.environment import QueueEnvironment
 from queues.message import Message, size_of
 from queues.paging import BLOCK_BYTES_MAX
-from queues.queue import MessageQueue, QueueEnvironment
+from queues.queue import MessageQueue
 from queues.slices import Slice, fit
 
 BROWSE_PRIORITY: Final = 3

@@ -1,6 +1,17 @@
 """Base of the queues whose messages are consumed: one cursor, and an element leaves when it is settled.
 
 Shared by ExclusiveQueue (one subscription) and SharedQueue (many).
+
+Two kinds of elements are in nobody's hands and not available either; the cursor passes over both:
+
+- *Later* (later.py): sent with a delay, or to be tried again after a while. Known by number only, so their blocks may be
+  outside. When their time has come they lie where they would lie without it: ahead of the cursor, or, if that has passed
+  them, among what was given back, which goes first. What a restart brings back says for itself when it is due; waiting
+  to be tried again ends with a restart.
+- *Condemned* (dead_letters.py): given up, on their way to the dead-letter queue.
+
+Charging. What comes back was seen, and is marked so. It is charged, against the limit of its redeliveries, only if it is
+named as what failed.
 """
 
 from __future__ import annotations
@@ -9,12 +20,16 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Final
 
-from queues.blocks import Gone
+from flow import SourceController
+from queues.blocks import Block, Gone
 from queues.cursored import BLOCK_BITS, BLOCK_SIZE
-from queues.cursors import NOTING, Cursor
-from queues.message import MESSAGE_OVERHEAD_BYTES, size_of
+from queues.cursors import CROWDED, NOTING, Cursor
+from queues.dead_letters import CROWDED_OUT, EXPIRED, FAILED, Condemned
+from queues.environment import QueueEnvironment, TimerHandle
+from queues.later import Later
+from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
 from queues.policy import QueuePolicy
-from queues.queue import MessageQueue, QueueEnvironment
+from queues.queue import MessageQueue, Run
 from queues.slices import Slice
 from queues.storage import Restored
 from queues.subscription import Subscription
@@ -23,6 +38,17 @@ DROP_COUNT: Final = 64
 """Elements looked at together when room must be made."""
 
 UNLIMITED_BYTES: Final = 1 << 62
+
+DUE_COUNT: Final = 512
+"""Elements whose time has come that are let go in one go: about a millisecond of work."""
+
+PASS_COUNT: Final = 4096
+"""Elements that one look for something to deliver passes over at most."""
+
+WALL_CLOCK_SECONDS: Final = 60.0
+"""A time is a date: so often, at least, it is held against the wall clock, which may have been set."""
+
+DUE_MS_MAX: Final = 2**63 - 1
 
 
 class ConsumedQueue(MessageQueue):
@@ -41,21 +67,38 @@ class ConsumedQueue(MessageQueue):
         super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
         self._cursor = Cursor(self.elements, 0)
         self._reading_index = -1
+        self._later: Later | None = None
+        """None: nothing ever had to wait."""
+        self._later_timer: TimerHandle | None = None
+        self._unknown_due: list[int] = []
+        """Blocks of an earlier run with delayed elements, which ones is not known yet; the next one last."""
+        self._restored_ms = 0
+        self._condemned: Condemned | None = None
+        """None: nothing was ever given up."""
 
     def _take(self, count_max: int, bytes_max: int) -> Slice | None:
         """The next elements that are not past their date; those that are leave here. None: nothing lies ahead, or what
         does has to come into memory first.
         """
         cursor = self._cursor
-        while True:
+        passed_count = 0
+        while passed_count < PASS_COUNT:
             if self._shelf is not None and cursor.waiting_for is None:
                 position = cursor.position
                 if not self._shelf.may_hand_over(position, position + BLOCK_SIZE):
                     cursor.waiting_for = NOTING
                     return None
             part = cursor.take(count_max, bytes_max)
+            if part is None and self._later is not None and (count := self._pass_block(self._later)):
+                passed_count += count
+                continue
             if self.pager is not None:
                 self._page_in(part)
+            if part is not None and (self._later is not None or self._condemned is not None):
+                passed_count += len(part.messages)
+                part = self._available_of(part)
+                if part is None:
+                    continue
             if part is None or not self._expiring:
                 return part
             now_ms = self._environment.now_ms()
@@ -67,24 +110,86 @@ class ConsumedQueue(MessageQueue):
             if not expired:
                 return part
             rest = part.without(expired)
-            self.expired_count += len(expired)
-            self._drop(expired)
+            self._give_up_expired(expired)
             if rest is not None:
                 return rest
+            passed_count += len(expired)
+        self.context.request_dispatch()  # enough for once: let others have a turn
+        return None
+
+    def _available_of(self, part: Slice) -> Slice | None:
+        """What of this may be handed over now. The cursor passes over the rest: it waits for its time, or is given up.
+        """
+        now_ms = self._environment.now_ms()
+        later, condemned = self._later, self._condemned
+        passed: list[int] = []
+        for place, (sequence, message) in enumerate(zip(part.sequences, part.messages, strict=True)):
+            if (later is not None and later.holds(sequence)) or (condemned is not None and sequence in condemned):
+                passed.append(sequence)
+            elif message.due_at_ms > now_ms:
+                later = self._make_later()
+                if later.is_full and not part.returned:
+                    self._cursor.untake(part, place)
+                    self._cursor.waiting_for = CROWDED
+                    passed += part.sequences[place:]
+                    break
+                passed.append(sequence)
+                self._put_later([sequence], message.due_at_ms)
+        rest = part.without(passed) if passed else part
+        if rest is not None and rest.attempts is not None:
+            rest.attempts = self._seen_of(rest.sequences, rest.messages)
+        return rest
+
+    def _seen_of(self, sequences: SequenceOf[int], messages: SequenceOf[Message]) -> dict[int, int] | None:
+        """Those of these that may have been seen by a consumer, and how often they have failed.
+
+        After a crash all that may have been seen counts as seen. What was not due yet then has not been.
+        """
+        seen = self._cursor.seen_of(sequences)
+        if seen and self._later is not None:
+            for sequence, message in zip(sequences, messages, strict=True):
+                if message.due_at_ms > self._restored_ms and not self._cursor.is_noted(sequence):
+                    seen.pop(sequence, None)
+        return seen or None
+
+    def _pass_block(self, later: Later) -> int:
+        """The cursor has come to a block that is outside. If all of it waits for its time the cursor may pass without
+        looking. Returns how many elements that were; 0: it has to come in.
+        """
+        cursor = self._cursor
+        index = cursor.waiting_for
+        block = None if index is None or index < 0 else self.elements.block(index)
+        if block is None or block.outside is None:
+            return 0
+        end = block.base + block.length
+        returned = cursor.next_returned
+        start = max(block.base, cursor.position)
+        ahead = block.outside.bits >> (start - block.base)
+        if (returned is not None and returned < end) or ahead & ~later.bits_from(start):
+            return 0
+        cursor.waiting_for = None
+        cursor.position = max(end, cursor.position)
+        return ahead.bit_count() or 1
 
     def _page_in(self, part: Slice | None) -> None:
         """Ask for what is read next."""
         assert self.pager is not None, "only what pages is outside"
         waiting_for = self._cursor.waiting_for
         if waiting_for is not None and part is None:
-            if waiting_for != NOTING:
+            if waiting_for >= 0:
                 self.pager.want(waiting_for)
-        elif part is not None and part.first >> BLOCK_BITS != self._reading_index:
-            self._reading_index = part.first >> BLOCK_BITS
-            self.pager.read_ahead(self._reading_index)
+        elif part is not None:
+            index = (part.first if part.returned else self._cursor.position) >> BLOCK_BITS
+            if index != self._reading_index:
+                self._reading_index = index
+                self.pager.read_ahead(index)
 
     def came_in(self, index: int) -> None:
         super().came_in(index)
+        if self._unknown_due and index == self._unknown_due[-1]:
+            self._learn_due(index)
+        if self._condemned is not None:
+            self._condemned.came_in()
         if self._cursor.arrived(index):
             self.context.request_dispatch()
 
@@ -96,6 +201,24 @@ class ConsumedQueue(MessageQueue):
         super().restored(found)
         seen_to = min(found.handed_to, self.elements.next_sequence)  # what comes in from now on is new
         self._cursor.restore(seen_to, found.attempts)
+        self._restored_ms = self._environment.now_ms()
+        self._unknown_due = sorted(found.due, reverse=True)
+        most = self.policy.redeliveries_max
+        spent = [] if most is None or not self._gives_up else [s for s, n in found.attempts.items() if n > most]
+        if self._unknown_due:
+            self._make_later()
+        if self._unknown_due or spent:
+            # Not from in here: the shelf is not ready yet.
+            self._environment.scheduling.call_later(0.0, lambda: self._take_up(spent))
+
+    def _take_up(self, spent: list[int]) -> None:
+        """What an earlier run had given up goes on its way, and what it had delayed is looked up."""
+        if self.closed:
+            return
+        if spent := [sequence for sequence in spent if self._waits(sequence) and self.elements.is_alive(sequence)]:
+            self._give_up(spent, FAILED)
+        if self._unknown_due:
+            self._look_up_due()
 
     def reading_blocks(self) -> Iterable[int]:
         returned = self._cursor.next_returned
@@ -103,11 +226,15 @@ class ConsumedQueue(MessageQueue):
         return (here,) if returned is None else (here, returned >> BLOCK_BITS)
 
     def seen(self) -> Mapping[int, int]:
-        return self._cursor.seen()
+        seen, later, cursor = self._cursor.seen(), self._later, self._cursor
+        if later is None:
+            return seen
+        return {s: n for s, n in seen.items() if cursor.is_noted(s) or not later.holds(s)}
 
     @property
     def handed_to(self) -> int:
-        return self._cursor.position
+        cursor = self._cursor
+        return cursor.position if cursor.seen_exactly else max(cursor.position, cursor.seen_to)
 
     def _hand_over(self, subscription: Subscription, part: Slice) -> None:
         count = len(part.messages)
@@ -143,31 +270,233 @@ class ConsumedQueue(MessageQueue):
             return len(sequences) if first.outside is not None else 0
         return sum([elements.get(sequence) is None for sequence in sequences])
 
-    def given_back(self, subscription: Subscription, sequences: SequenceOf[int], *, attempted: bool) -> None:
+    def given_back(
+        self,
+        subscription: Subscription,
+        sequences: SequenceOf[int],
+        *,
+        attempted: bool,
+        charged: SequenceOf[int] | None = None,
+    ) -> None:
         if self.closed:
             return
         self.unsettled_count -= len(sequences)
         self.returned_count += len(sequences)
         if self._expiring:
             sequences = self._drop_expired(sequences)
-        self._put_back(sequences, attempted=attempted)
-        if self._shelf is not None and attempted:
+        if not attempted:
+            self._put_back(sequences)
+            self.context.request_dispatch()
+            return
+        self._cursor.mark_seen(sequences)
+        spent: list[int] = []
+        if charged is None:
+            charged = sequences
+        if charged:
+            sequences, spent = self._charge(sequences, charged)
+        self._put_back(sequences)
+        if self._shelf is not None:
             attempts_of = self._cursor.attempts_of
-            self._shelf.returned({sequence: attempts_of(sequence) for sequence in sequences})
+            self._shelf.returned({sequence: attempts_of(sequence) for sequence in [*sequences, *charged]})
+        if spent:
+            self._give_up(spent, FAILED)
         self.context.request_dispatch()
 
-    def _put_back(self, sequences: SequenceOf[int], *, attempted: bool) -> None:
-        """Hook of the kinds: these wait again."""
-        self._cursor.give_back(sequences, attempted=attempted)
+    def _charge(self, sequences: SequenceOf[int], charged: SequenceOf[int]) -> tuple[SequenceOf[int], list[int]]:
+        """The attempt failed for these. Returns those of `sequences` that may be handed out again at once, and those
+        that have failed too often; what is between the two waits for its time.
+        """
+        policy, cursor = self.policy, self._cursor
+        most = policy.redeliveries_max if self._gives_up else None
+        spent: list[int] = []
+        waiting: list[int] = []
+        alive = sequences if charged is sequences else set(sequences)
+        for sequence in charged:
+            if sequence not in alive:
+                continue  # past its date, and gone
+            count = cursor.count_attempt(sequence)
+            if most is not None and count > most:
+                spent.append(sequence)
+            elif policy.redelivery_delay_ms:
+                waiting.append(sequence)
+                self._put_later([sequence], self._environment.now_ms() + backoff_ms(policy, count))
+        if spent or waiting:
+            out = {*spent, *waiting}
+            sequences = [sequence for sequence in sequences if sequence not in out]
+        return sequences, spent
+
+    def _put_back(self, sequences: SequenceOf[int]) -> None:
+        """Hook of the kinds: these are available again."""
+        self._cursor.give_back(sequences, attempted=False)
+
+    # ------------------------------------------------------------------ what waits for its time
+
+    def _delayed(self, run: Run) -> Run:
+        messages = run.messages
+        due_ms = min(self._environment.now_ms() + messages[0].head.delay_ms, DUE_MS_MAX)
+        return Run([message.delayed(due_ms) for message in messages], run.charge_bytes)
+
+    def _append(self, messages: list[Message], run: Run) -> int:
+        first = super()._append(messages, run)
+        if messages[0].due_at_ms:
+            later = self._make_later()
+            if len(later) + len(messages) <= later.count_max:  # else the cursor stops there, when it comes there
+                self._put_later(self.elements.live_sequences(first, self.elements.next_sequence), messages[0].due_at_ms)
+        return first
+
+    def _make_later(self) -> Later:
+        if self._later is None:
+            self._later = Later(self.policy.delayed_count_max)
+        return self._later
+
+    def _put_later(self, sequences: SequenceOf[int], due_ms: int) -> None:
+        if self._make_later().put(sequences, due_ms):
+            self._arm_later()
+
+    def _arm_later(self) -> None:
+        if self._later_timer is not None:
+            self._later_timer.cancel()
+            self._later_timer = None
+        next_ms = None if self._later is None else self._later.next_ms
+        if next_ms is not None and not self.closed:
+            delay_seconds = max(0, next_ms - self._environment.now_ms()) / 1000
+            self._later_timer = self._environment.scheduling.call_later(
+                min(delay_seconds, WALL_CLOCK_SECONDS), self._let_due_go
+            )
+
+    def _let_due_go(self) -> None:
+        """The time of some has come: those that the cursor has passed are as good as given back."""
+        self._later_timer = None
+        assert self._later is not None, "a timer runs only for what waits"
+        position = self._cursor.position
+        due = self._later.take_due(self._environment.now_ms(), DUE_COUNT)
+        if due:
+            self._put_back([sequence for sequence in due if sequence < position])
+            self._go_on()
+        self._arm_later()
+
+    def _go_on(self) -> None:
+        """Something may be there for the cursor."""
+        self._cursor.arrived(CROWDED)
+        self.context.request_dispatch()
+
+    def _look_up_due(self) -> None:
+        """Read the next block of an earlier run that has delayed elements: whoever asks is told how many there are, and
+        the cursor need not look at each of them.
+        """
+        assert self.pager is not None, "what has a shelf can page"
+        while self._unknown_due:
+            index = self._unknown_due[-1]
+            block = self.elements.block(index)
+            if block is None:
+                self._unknown_due.pop()
+            elif block.outside is None:
+                self._learn_due(index)
+                return
+            else:
+                self.pager.want(index)
+                return
+
+    def _learn_due(self, index: int) -> None:
+        self._unknown_due.pop()
+        block = self.elements.block(index)
+        if block is not None and block.outside is None:
+            later, now_ms = self._make_later(), self._environment.now_ms()
+            for sequence, message in enumerate(block.elements, block.base):
+                if (
+                    message is not None
+                    and message.due_at_ms > now_ms
+                    and not later.holds(sequence)
+                    and not later.is_full
+                    and (self._condemned is None or sequence not in self._condemned)
+                ):
+                    self._put_later([sequence], message.due_at_ms)
+        if self._unknown_due:
+            self._environment.scheduling.call_later(0.0, self._look_up_due)
+
+    @property
+    def delayed_count(self) -> int:
+        return 0 if self._later is None else len(self._later)
+
+    # ------------------------------------------------------------------ giving up
+
+    def _full_action(self) -> str:
+        policy, router = self.policy, self._environment.dead_letters
+        self._gives_up = policy.dead_letter is None or router is not None
+        """Messages may leave for having failed too often."""
+        if router is not None and not router.serves(self.name_on_disk):
+            self._gives_up = False
+        if policy.full == "dead_letter":
+            return "block" if not self._gives_up else "drop_oldest" if policy.dead_letter is None else "dead_letter"
+        return policy.full or self.full_default
+
+    def _give_up(self, sequences: SequenceOf[int], reason: str) -> None:
+        """These, which nobody holds, are to go to the dead-letter queue; without one they are dropped."""
+        to, router = self.policy.dead_letter, self._environment.dead_letters
+        if not sequences:
+            return
+        if to is None or router is None or not self._gives_up:
+            self.dropped_count += len(sequences)
+            self._drop(sequences)
+            return
+        if self._condemned is None:
+            self._condemned = Condemned(self, router, to, self._environment)
+        self._withdraw(sequences)
+        self._condemned.add(sequences, reason)
+        self._condemned.move()
+
+    def _give_up_expired(self, sequences: SequenceOf[int]) -> None:
+        """These are past their date, and nobody holds them."""
+        self.expired_count += len(sequences)
+        if self.policy.dead_letter_expired and self._gives_up and self.policy.dead_letter is not None:
+            self._give_up(sequences, EXPIRED)
+        else:
+            self._drop(sequences)
+
+    def _give_up_for_room(self, sequences: SequenceOf[int]) -> None:
+        """These are the oldest that nobody holds, and have to make room."""
+        if self._full == "dead_letter":
+            self._give_up(sequences, CROWDED_OUT)
+        else:
+            self.dropped_count += len(sequences)
+            self._drop(sequences)
+
+    def _withdraw(self, sequences: SequenceOf[int]) -> None:
+        """Hook of the kinds: these stay, but wait for nobody any more."""
+        self._cursor.withdraw(sequences)
+        if self._later is not None:
+            self._later.discard(sequences)
+
+    def dead_lettered(self, sequences: SequenceOf[int], to: MessageQueue) -> None:
+        """These have gone to that queue."""
+        self.dead_lettered_count += len(sequences)
+        self._last_active_seconds = self._environment.clock()
+        self._drop(sequences)
+        if self._shelf is not None and to.shelf is not None and self._store is not None:
+            self._store.bind((self._shelf, to.shelf))
+
+    def attempts_of(self, sequence: int) -> int:
+        """How often this element has failed."""
+        return self._cursor.attempts_of(sequence)
+
+    def _waits_for_dead_letters(self, count: int, wire_bytes: int, source: SourceController) -> bool:
+        condemned = self._condemned
+        return condemned is not None and not self.fits(count, wire_bytes) and condemned.hold_back(source)
 
     # ------------------------------------------------------------------ leaving unread
 
     def _drop(self, sequences: SequenceOf[int]) -> None:
         """Remove elements that nobody holds, and free their space: which may let senders go on before this returns."""
+        if not sequences:
+            return
         messages = [message for sequence in sequences if (message := self.elements.get(sequence)) is not None]
         # Unread always: a cursor that untakes may come past here again.
         self.elements.remove(sequences, unread=True)
         self._cursor.forget(sequences)
+        if self._later is not None:
+            self._later.discard(sequences)
+            if self._cursor.waiting_for == CROWDED:
+                self._go_on()
         if self._shelf is not None:
             self._shelf.settled(sequences)
         if self.elements.outside_gone_count:
@@ -185,22 +514,22 @@ class ConsumedQueue(MessageQueue):
         ]
         if not expired:
             return sequences
-        self.expired_count += len(expired)
-        self._drop(expired)
+        self._give_up_expired(expired)
         out = set(expired)
         return [sequence for sequence in sequences if sequence not in out]
 
     def _waits(self, sequence: int) -> bool:
-        """Whether this element, if it is there, is in nobody's hands."""
-        return self._cursor.is_available(sequence)
+        """Whether this element, if it is there, is in nobody's hands, and not given up either."""
+        if self._condemned is not None and sequence in self._condemned:
+            return False
+        return self._cursor.is_available(sequence) or (self._later is not None and self._later.holds(sequence))
 
     def _expire(self, sequences: SequenceOf[int]) -> None:
         gone = [s for s in sequences if self._waits(s) and self.elements.get(s) is not None]
         if self.elements.outside_count:
             gone += self._expired_outside(sequences)
         if gone:
-            self.expired_count += len(gone)
-            self._drop(gone)
+            self._give_up_expired(gone)
 
     def _expired_outside(self, sequences: SequenceOf[int]) -> list[int]:
         """Of blocks that are outside: all of one in which everything is past its date and in nobody's hands. Others
@@ -213,35 +542,76 @@ class ConsumedQueue(MessageQueue):
             block = self.elements.block(index)
             if block is None or block.outside is None:
                 continue
-            dates = block.outside.dates
-            if dates.all_dated and dates.latest_ms <= now_ms and block.base >= self._cursor.position:
-                gone += self.elements.live_sequences(block.base, block.base + block.length)
+            dates, placeholders = block.outside.dates, block.outside.placeholders
+            if placeholders is not None and placeholders.dates is not None:
+                gone += self._expired_placeholders(block, placeholders.dates, now_ms)
+                continue
+            if dates.all_dated and dates.latest_ms <= now_ms:
+                live = self.elements.live_sequences(block.base, block.base + block.length)
+                gone += [sequence for sequence in live if self._waits(sequence)]
             else:
                 self.pager.want(index)
         return gone
 
     def _make_room(self, over_count: int, over_bytes: int) -> None:
         while over_count > 0 or over_bytes > 0:
+            oldest = self._oldest_passed()
+            if oldest is not None:
+                over_count -= 1
+                over_bytes -= self._charge_of(oldest)
+                self._give_up_for_room((oldest,))
+                continue
             part = self._cursor.take(DROP_COUNT, UNLIMITED_BYTES)
             if part is None:
                 index = self._cursor.waiting_for
-                if index is None or index == NOTING:
+                if index is None or index < 0:
                     return
                 freed = self._drop_outside(index)
                 over_count -= freed[0]
                 over_bytes -= freed[1]
                 continue
             cut = freed_bytes = 0
-            for message in part.messages:
-                if over_count <= cut and over_bytes <= freed_bytes:
+            going: list[int] = []
+            for sequence, message in zip(part.sequences, part.messages, strict=True):
+                if over_count <= len(going) and over_bytes <= freed_bytes:
                     break
                 cut += 1
-                freed_bytes += message.size_bytes
+                if self._condemned is None or sequence not in self._condemned:
+                    going.append(sequence)
+                    freed_bytes += message.size_bytes
             self._cursor.untake(part, cut)
-            self.dropped_count += cut
-            self._drop(part.sequences[:cut])
-            over_count -= cut
+            self._give_up_for_room(going)
+            over_count -= len(going)
             over_bytes -= freed_bytes
+
+    def _oldest_passed(self) -> int | None:
+        """The oldest of those that the cursor has passed and that wait for their time, if nothing older was given
+        back.
+        """
+        oldest = None if self._later is None else self._later.lowest()
+        if oldest is None or oldest >= self._cursor.position:
+            return None
+        returned = self._cursor.next_returned
+        return oldest if returned is None or oldest < returned else None
+
+    def _charge_of(self, sequence: int) -> int:
+        """What this element is charged; of one that is outside, its share."""
+        message = self.elements.get(sequence)
+        if message is not None:
+            return message.size_bytes
+        block = self.elements.block(sequence >> BLOCK_BITS)
+        assert block is not None and block.outside is not None, "it is alive"
+        return block.outside.wire_bytes // block.live_count + MESSAGE_OVERHEAD_BYTES
+
+    def _expired_placeholders(self, block: Block, dates: SequenceOf[int], now_ms: int) -> list[int]:
+        """Of a block with placeholders: which elements are past their date and in nobody's hands. Notes the next date."""
+        alive = self.elements.live_sequences(block.base, block.base + block.length)
+        later = [dates[sequence - block.base] for sequence in alive if dates[sequence - block.base] > now_ms]
+        if later:
+            self._note_date(min(later), block.base, block.base + block.length)
+        return [
+            sequence for sequence in alive if 0 < dates[sequence - block.base] <= now_ms and self._waits(sequence)
+        ]
 
     def _drop_outside(self, index: int) -> Gone:
         """Of a block that is outside, and is the next to be read: all that nobody holds goes, unread. Returns how much
@@ -253,9 +623,36 @@ class ConsumedQueue(MessageQueue):
         if block is None or block.outside is None:
             return 0, 0
         end = block.base + block.length
-        sequences = [s for s in self.elements.live_sequences(block.base, end) if cursor.is_available(s)]
-        before_bytes = block.outside.wire_bytes
+        sequences = [s for s in self.elements.live_sequences(block.base, end) if self._waits(s)]
+        size_bytes = block.outside.wire_bytes * len(sequences) // max(1, block.live_count)
         cursor.position = max(cursor.position, end)
-        self.dropped_count += len(sequences)
-        self._drop(sequences)
-        return len(sequences), before_bytes - block.outside.wire_bytes + len(sequences) * MESSAGE_OVERHEAD_BYTES
+        self._give_up_for_room(sequences)
+        return len(sequences), size_bytes + len(sequences) * MESSAGE_OVERHEAD_BYTES
+
+    # ------------------------------------------------------------------ end, and what people see
+
+    def _close_gates(self) -> int:
+        if self._later_timer is not None:
+            self._later_timer.cancel()
+        return super()._close_gates()
+
+    def facts(self) -> Mapping[str, object]:
+        facts = dict(super().facts())
+        if self.delayed_count:
+            facts["delayed"] = self.delayed_count
+        if self._cursor.waiting_for == CROWDED:
+            facts["too many are delayed"] = "what comes next waits until some of them are due (delayed_count_max)"
+        if self._condemned:
+            facts["dead letters that wait"] = len(self._condemned)
+            if self._condemned.trouble:
+                facts["because"] = self._condemned.trouble
+        return facts
+
+
+def backoff_ms(policy: QueuePolicy, count: int) -> int:
+    """How long a message waits that has failed so often."""
+    most_ms = max(policy.redelivery_delay_ms, policy.redelivery_delay_max_ms)
+    try:
+        return int(min(policy.redelivery_delay_ms * policy.redelivery_backoff ** (count - 1), most_ms))
+    except OverflowError:
+        return most_ms

@@ -400,10 +400,10 @@ class CursoredQueue:
         self.live_count += live_count
         self.next_sequence = max(self.next_sequence, (index + 1) << BLOCK_BITS)
 
-    def move_out(self, index: int) -> Gone:
+    def move_out(self, index: int, *, placeholders: bool = False) -> Gone:
         """Let the elements of this block go from memory. Returns how many, and their wire bytes."""
         block = self._blocks[index]
-        block.go_outside()
+        block.go_outside(placeholders=placeholders)
         assert block.outside is not None
         self.outside_count += 1
         self._shared_slice = None

@@ -27,6 +27,9 @@ from queues.slices import Slice
 NOTING: Final = -1
 """In place of a block: the cursor waits until the store has noted that what comes next may be handed out."""
 
+CROWDED: Final = -2
+"""In place of a block: the cursor waits until fewer of the elements that it has passed wait for their time."""
+
 
 class Cursor:
     """A place in a CursoredQueue. `take` hands out what was given back first, then what lies ahead. The owner of the
@@ -105,7 +108,7 @@ class Cursor:
         if result is None:
             self.waiting_for = queue.missing
         elif result.first < self.seen_to:
-            seen = self._seen_of(result.sequences)
+            seen = self.seen_of(result.sequences)
             if seen:
                 return Slice(result.messages, result.sequences, result.wire_bytes, seen)
         return result
@@ -124,12 +127,15 @@ class Cursor:
                 seen.setdefault(sequence, 0)
         return seen
 
-    def _seen_of(self, sequences: Iterable[int]) -> dict[int, int]:
-        """Those of these that may have been seen, with their attempts."""
+    def seen_of(self, sequences: Iterable[int]) -> dict[int, int]:
+        """Those of these that may have been seen by a consumer, with their attempts. O(n)."""
         attempts = self._attempts
-        if self.seen_exactly:
-            return {sequence: attempts[sequence] for sequence in sequences if sequence in attempts}
-        return {sequence: attempts.get(sequence, 0) for sequence in sequences if sequence < self.seen_to}
+        seen_to = 0 if self.seen_exactly else self.seen_to
+        return {
+            sequence: attempts.get(sequence, 0)
+            for sequence in sequences
+            if sequence < seen_to or sequence in attempts
+        }
 
     def _take_returned(self, count_max: int, bytes_max: int) -> Slice | None:
         messages: list[Message] = []
@@ -171,8 +177,11 @@ class Cursor:
             raise QueueInvariantError(f"elements up to {part.end - 1} were not taken: the cursor is at {self.position}")
         self.position = part.sequences[start]
 
-    def give_back(self, sequences: Iterable[int], *, attempted: bool) -> int:
-        """These come back, to be handed out again before anything later. `attempted`: they were really handed over.
+    def give_back(
+        self, sequences: SequenceOf[int], *, attempted: bool, charged: SequenceOf[int] | None = None
+    ) -> int:
+        """These come back, to be handed out again before anything later. `attempted`: they were really handed over, and
+        that is charged to the `charged` ones among them (None: to all).
 
         Returns how many of them will never come again: none, but for a TrackingCursor that has given them up since.
         O(n log n). Raises QueueInvariantError for one that nobody can hold.
@@ -180,15 +189,27 @@ class Cursor:
         for sequence in sequences:
             if sequence in self._returned_set or sequence >= self.position:
                 raise QueueInvariantError(f"element {sequence} is in nobody's hands: it can't be given back")
-            if attempted:
-                self.count_attempt(sequence)
             self._returned_set.add(sequence)
             heapq.heappush(self._returned, sequence)
+        if attempted:
+            self.mark_seen(sequences)
+            for sequence in sequences if charged is None else charged:
+                self.count_attempt(sequence)
         return 0
 
-    def count_attempt(self, sequence: int) -> None:
-        """This element was handed over once more, in vain."""
-        self._attempts[sequence] = self._attempts.get(sequence, 0) + 1
+    def mark_seen(self, sequences: Iterable[int]) -> None:
+        """A consumer has had these: they are marked when they come again, whether that is charged to them or not."""
+        for sequence in sequences:
+            self._attempts.setdefault(sequence, 0)
+
+    def count_attempt(self, sequence: int) -> int:
+        """This element was handed over once more, in vain. Returns how often that has been."""
+        count = self._attempts[sequence] = self._attempts.get(sequence, 0) + 1
+        return count
+
+    def withdraw(self, sequences: Iterable[int]) -> None:
+        """These are not to be handed out any more though they may have been given back. They stay in the queue."""
+        self._returned_set.difference_update(sequences)
 
     def forget(self, sequences: Iterable[int]) -> None:
         """These left the queue: drop what is remembered of them. Cheap when there is nothing to remember."""
@@ -197,8 +218,12 @@ class Cursor:
                 self._attempts.pop(sequence, None)
                 self._returned_set.discard(sequence)
 
+    def is_noted(self, sequence: int) -> bool:
+        """Whether this very element is known to have been seen by a consumer."""
+        return sequence in self._attempts
+
     def attempts_of(self, sequence: int) -> int:
-        """How often this element was handed over before."""
+        """How often this element was handed over before, in vain."""
         return self._attempts.get(sequence, 0)
 
 
@@ -269,13 +294,17 @@ class TrackingCursor(Cursor):
             front = self._needed_from(self.front)
         return self._move_front(front)
 
-    def give_back(self, sequences: Iterable[int], *, attempted: bool) -> int:
+    def give_back(
+        self, sequences: SequenceOf[int], *, attempted: bool, charged: SequenceOf[int] | None = None
+    ) -> int:
         """See Cursor."""
         wanted = [sequence for sequence in sequences if sequence >= self.front]
         for sequence in wanted:
             if sequence in self._settled:
                 raise QueueInvariantError(f"element {sequence} was settled: it can't be given back")
-        super().give_back(wanted, attempted=attempted)
+        front = self.front
+        counted = None if charged is None else [sequence for sequence in charged if sequence >= front]
+        super().give_back(wanted, attempted=attempted, charged=counted)
         return sum(1 for sequence in sequences if sequence < self.front)
 
     def skip_to(self, floor: int) -> tuple[int, Gone]:

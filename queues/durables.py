@@ -69,7 +69,9 @@ class DurableReader:
         if exactly:
             return ReaderState(cursor.front, 0, cursor.settled_above(), cursor.seen())
         position = max(cursor.position, cursor.seen_to)
-        if position + LEASE_COUNT // 2 > max(self.lease, self.lease_under_way):
+        if self.subscription is None:  # nobody reads: no need to run ahead
+            self.lease = self.lease_under_way = position
+        elif position + LEASE_COUNT // 2 > max(self.lease, self.lease_under_way):
             self.lease_under_way = position + LEASE_COUNT
         handed_to = max(self.lease, self.lease_under_way)
         return ReaderState(cursor.front, handed_to, cursor.settled_above(), cursor.attempts_noted())

@@ -65,10 +65,12 @@ class ExpiryDates:
     def take_due(self, now_ms: int, count_max: int) -> list[int]:
         """Elements past their date that are still there, in order of their sequence, and forget their dates.
 
-        Looks at no more than `count_max` of them: the rest is due at once.
+        Those that are in memory are asked for their own date: an entry may stand for a whole block that was outside, and
+        is in again. Looks at no more than `count_max` of them: the rest is due at once.
         """
         heap = self._heap
-        due: list[int] = []
+        elements = self._elements
+        due: set[int] = set()
         while count_max > 0 and heap and heap[0][0] <= now_ms:
             at_ms, first, end = heap[0]
             stop = min(end, first + count_max)
@@ -77,6 +79,8 @@ class ExpiryDates:
             else:
                 heapq.heappop(heap)
             count_max -= stop - first
-            due += self._elements.live_sequences(first, stop)
-        due.sort()
-        return due
+            for sequence in elements.live_sequences(first, stop):
+                message = elements.get(sequence)
+                if message is None or 0 < message.expires_at_ms <= now_ms:
+                    due.add(sequence)
+        return sorted(due)

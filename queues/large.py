@@ -91,5 +91,11 @@ class LargeMessage(Message):
     def dated(self, expires_at_ms: int) -> LargeMessage:
         return LargeMessage(self.head, self.wire, self.number, self.body, expires_at_ms, self.due_at_ms)
 
+    def delayed(self, due_at_ms: int) -> LargeMessage:
+        return LargeMessage(self.head, self.wire, self.number, self.body, self.expires_at_ms, due_at_ms)
+
+    def rewritten(self, head: Envelope, wire: bytes) -> LargeMessage:
+        return LargeMessage(head, wire, self.number, self.body)
+
     def __repr__(self) -> str:
         return f"<LargeMessage {self.number} to {self.head.destination}, {self.body.length_bytes} bytes of body>"

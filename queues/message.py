@@ -38,6 +38,10 @@ class Envelope(Protocol):
     @property
     def ttl_ms(self) -> int: ...
     @property
+    def delay_ms(self) -> int:
+        """To be held back for so long; 0: not at all."""
+
+    @property
     def group(self) -> str | None: ...
     @property
     def neutral(self) -> bool:
@@ -74,6 +78,14 @@ class Message:
     def dated(self, expires_at_ms: int) -> Message:
         """The same message with another date, as an object of its own."""
         return Message(self.head, self.wire, self.number, expires_at_ms)
+
+    def delayed(self, due_at_ms: int) -> Message:
+        """The same message, not to be delivered before this time, as an object of its own."""
+        return DelayedMessage(self.head, self.wire, self.number, self.expires_at_ms, due_at_ms)
+
+    def rewritten(self, head: Envelope, wire: bytes) -> Message:
+        """The same message under another header block, without a date and a time of its own."""
+        return Message(head, wire, self.number)
 
     def __repr__(self) -> str:
         return f"<Message {self.number} to {self.head.destination}, {len(self.wire)} bytes>"

@@ -4,7 +4,8 @@
 that are farthest from any cursor that may read them soon. Of a queue that fills up that is the newest full block; of a
 topic with a stalled subscriber, what only that one has yet to read. The block that is being filled stays, and so do
 those in which elements are held by group (their keys are needed) or read right now. A block leaves memory only when
-the store has all of it.
+the store has all of it. It is looked for whenever something comes in; while senders wait, after each dispatch; and when
+a disk that was full or failed takes something again.
 
 *In.* A cursor that comes to a block that is outside waits for it; the next ones are asked for at the same time, and
 whenever the cursor enters a block, those up to AHEAD further are (seed 000: the next n are always requested, a hit asks
@@ -22,11 +23,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final, Protocol
 
-from flow import FlowController, ResidencyLimiter
+from flow import Flow, FlowController, ResidencyLimiter, SourceController
 from queues.blocks import Block
 from queues.cursored import BLOCK_BITS, CursoredQueue
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message
-from queues.storage import Shelf
+from queues.storage import Shelf, Store
 
 HIGH: Final = 0.5
 """Share of its memory from which on a queue pages out. The other half takes what comes in until the disk has it."""
@@ -62,13 +63,16 @@ class Pager:
     """Moves the blocks of one queue."""
 
     __slots__ = (
+        "_clock",
         "_controller",
+        "_disk_source",
         "_leaving_bytes",
         "_limiter",
-        "_may_write",
         "_pages_out",
+        "_placeholders",
         "_queue",
         "_shelf_of",
+        "_store",
         "lost_count",
         "paged_in_count",
         "paged_out_count",
@@ -82,15 +86,23 @@ class Pager:
         shelf_of: Callable[[], Shelf],
         *,
         pages_out: bool = True,
-        may_write: Callable[[], bool],
+        placeholders: bool = False,
+        store: Store,
+        clock: Callable[[], float],
     ) -> None:
-        """`pages_out` False: only what an earlier run left is outside; `may_write`: there is room on the disk."""
+        """`pages_out` False: only what an earlier run left is outside; `placeholders`: size and date of each element
+        stay in memory.
+        """
         self._queue = queue
         self._controller: FlowController[Any] = controller
         self._limiter = limiter
         self._shelf_of = shelf_of
         self._pages_out = pages_out
-        self._may_write = may_write
+        self._placeholders = placeholders
+        self._store = store
+        self._clock = clock
+        self._disk_source: SourceController | None = None
+        """Waits until there is room on the disk."""
         self._leaving_bytes = 0
         """What is on its way out, and still counted as memory in use."""
         self.paged_out_count = 0
@@ -110,7 +122,10 @@ class Pager:
     def relieve(self) -> None:
         """Send blocks out until LOW is reached, or none may go. O(blocks in memory · log cursors)."""
         excess_bytes = self._limiter.used_bytes - self._leaving_bytes - int(self._limiter.capacity_bytes * LOW)
-        if excess_bytes <= 0 or not self._may_write():
+        if excess_bytes <= 0:
+            return
+        if not self._store.accepting:
+            self._wait_for_disk()
             return
         shelf = self._shelf_of()
         for index, block in self._farthest():
@@ -121,6 +136,17 @@ class Pager:
             shelf.put_out(index, partial(self._stored, size_bytes, block))
             if excess_bytes <= 0:
                 return
+
+    def _wait_for_disk(self) -> None:
+        """Nobody sends to a queue whose memory is used up: so nobody else would look again."""
+        source = self._disk_source
+        if source is None:
+            resource = self._controller.resource
+            source = self._disk_source = SourceController(
+                resource, Flow(f"{resource.name} to disk"), on_resume=lambda _sink: self.relieve(), clock=self._clock
+            )
+        if not source.blocked and not source.closed:
+            self._store.hold_back(source)
 
     def _farthest(self) -> list[tuple[int, Block]]:
         """Blocks that may go, the farthest from a reader first."""
@@ -147,7 +173,10 @@ class Pager:
         elements = self._queue.elements
         if elements.block(index) is not block or not block.leaving:
             return  # all of it was settled meanwhile, or the queue is closed
-        count, wire_bytes = elements.move_out(index)
+        if block.base < self._queue.pinned_below():
+            block.leaving = False  # a cursor has come here meanwhile
+            return
+        count, wire_bytes = elements.move_out(index, placeholders=self._placeholders)
         self.paged_out_count += 1
         self._limiter.move_out(count, wire_bytes + count * MESSAGE_OVERHEAD_BYTES)
         self._queue.went_out([index])
@@ -161,12 +190,12 @@ class Pager:
         self.read_ahead(index)
 
     def read_ahead(self, index: int) -> None:
-        """A cursor reads in this block."""
+        """A cursor has come to this block."""
         elements = self._queue.elements
         if not elements.outside_count:
             return
         room_bytes = int(self._limiter.capacity_bytes * HIGH) - self._limiter.used_bytes
-        for ahead in range(index + 1, index + 1 + AHEAD_COUNT):
+        for ahead in range(index, index + 1 + AHEAD_COUNT):
             block = elements.block(ahead)
             if block is not None and block.outside is not None:
                 room_bytes -= block.outside.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES

@@ -6,28 +6,30 @@ it.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import attrs
+
+from queues.names import DestinationNameError, Kind, parse
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
-FULL_ACTIONS: Final = ("block", "drop_oldest", "drop_newest", "reject")
+FULL_ACTIONS: Final = ("block", "drop_oldest", "drop_newest", "reject", "dead_letter")
 PAGING_MODES: Final = ("throttle", "offload", "page")
 
 
-def _positive(_instance: object, attribute: attrs.Attribute[int], value: int) -> None:
+def _positive(_instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
     if value <= 0:
         raise ValueError(f"{attribute.name} must be above 0, got {value}")
 
 
-def _positive_or_none(instance: object, attribute: attrs.Attribute[int], value: int | None) -> None:
+def _positive_or_none(instance: object, attribute: attrs.Attribute[Any], value: float | None) -> None:
     if value is not None:
         _positive(instance, attribute, value)
 
 
-def _not_negative_or_none(_instance: object, attribute: attrs.Attribute[float], value: float | None) -> None:
+def _not_negative_or_none(_instance: object, attribute: attrs.Attribute[Any], value: float | None) -> None:
     if value is not None and value < 0:
         raise ValueError(f"{attribute.name} must not be negative, got {value}")
 
@@ -35,6 +37,34 @@ def _not_negative_or_none(_instance: object, attribute: attrs.Attribute[float], 
 def _full_action(_instance: object, _attribute: attrs.Attribute[str], value: str | None) -> None:
     if value is not None and value not in FULL_ACTIONS:
         raise ValueError(f"full must be one of {', '.join(FULL_ACTIONS)}, got {value!r}")
+
+
+def _share_or_none(_instance: object, attribute: attrs.Attribute[float], value: float | None) -> None:
+    if value is not None and not 0 < value <= 1:
+        raise ValueError(f"{attribute.name} must be above 0 and at most 1, got {value}")
+
+
+def _not_negative(_instance: object, attribute: attrs.Attribute[int], value: int) -> None:
+    if value < 0:
+        raise ValueError(f"{attribute.name} must not be negative, got {value}")
+
+
+def _at_least_one(_instance: object, attribute: attrs.Attribute[float], value: float) -> None:
+    if not 1 <= value < 1_000_000:
+        raise ValueError(f"{attribute.name} must be 1 or more, got {value}")
+
+
+def _plain_queue(_instance: object, attribute: attrs.Attribute[str], value: str | None) -> None:
+    """A queue keeps what nobody looks at yet; a topic would not."""
+    if value is None:
+        return
+    try:
+        address = parse(value)
+    except DestinationNameError as error:
+        raise ValueError(f"{attribute.name}: {error}") from None
+    temporary = address.temporary_local or address.temporary_global
+    if address.kind is not Kind.QUEUE or address.wildcard or temporary or "," in value:
+        raise ValueError(f"{attribute.name} must name one queue, such as /queue/dead-letters, got {value!r}")
 
 
 def _paging_mode(_instance: object, _attribute: attrs.Attribute[str], value: str) -> None:
@@ -85,7 +115,8 @@ class QueuePolicy:
             "unit": "",
             "doc": "What happens at the limit: `block` (senders to this destination wait, nothing is lost), "
             "`drop_oldest` (the oldest message that no consumer holds goes), `drop_newest` (the incoming message "
-            "goes), `reject` (its sender gets an ERROR). What is dropped is counted, and a topic subscriber finds the "
+            "goes), `reject` (its sender gets an ERROR), `dead_letter` (queues: like `drop_oldest`, but the message "
+            "goes to the dead-letter queue; while that has no room senders wait). What is dropped is counted, and a topic subscriber finds the "
             "number in the `dropped-count` header of the next MESSAGE. Default: `block` for queues. For topics the "
             "sender is paced by the *fastest* subscriber, and one that lags by more than `memory_bytes` behind it "
             "loses the oldest (`drop_oldest`): a slow reader hurts only itself.",
@@ -98,11 +129,29 @@ class QueuePolicy:
             "unit": "",
             "doc": "What happens when messages take more than half of `memory_bytes`, if the broker has a store: "
             "`page` (they go to disk, persistent or not, in blocks of about a thousand; producers go on until "
-            "`count_max`, "
-            "`bytes_max` or the disk is used up), `offload` (like `page`, but facts about each message stay in memory, "
-            "which makes expiry, groups and browsing quicker and costs some 40 bytes a message) or `throttle` (all "
+            "`count_max`, `bytes_max` or the disk is used up), `offload` (like `page`, but size and date of each message stay in "
+            "memory, for about 12 bytes: what expires need not be read for it) or `throttle` (all "
             "stays in memory, and producers wait at `memory_bytes`; what is persistent is stored all the same). "
             "Without a store it is always `throttle`.",
+        },
+    )
+    disconnected_per_second: float | None = attrs.field(
+        default=None,
+        validator=_positive_or_none,
+        metadata={
+            "unit": "messages per second",
+            "doc": "How fast senders may fill a queue that nobody consumes: what piles up has to be read back one day. "
+            "None: as fast as they can.",
+        },
+    )
+    catch_up_share: float | None = attrs.field(
+        default=None,
+        validator=_share_or_none,
+        metadata={
+            "unit": "share",
+            "doc": "While part of the backlog is on disk and consumers are working on it, senders get this share of the "
+            "rate at which it is drained (0.5: half), so that it shrinks until all is in memory again. None: they are "
+            "not held back.",
         },
     )
     lead_bytes: int = attrs.field(
@@ -150,6 +199,74 @@ class QueuePolicy:
             "unit": "ms",
             "doc": "Longest life of a message here: a later `expires` is brought forward, a missing one is set. None: "
             "as the sender says.",
+        },
+    )
+    redeliveries_max: int | None = attrs.field(
+        default=20,
+        validator=_not_negative_or_none,
+        metadata={
+            "unit": "count",
+            "doc": "Queues: how often a message is tried again. Counted is each time that it was refused (NACK), or "
+            "that the connection of its consumer broke while it was the first that this consumer had not acknowledged: "
+            "what had only been prefetched beside it is not charged. One time more, and it goes to `dead_letter`. The "
+            "default rides out a consumer that restarts a few times, and gets a message that nobody can digest out of "
+            "the way. None: for ever.",
+        },
+    )
+    redelivery_delay_ms: int = attrs.field(
+        default=0,
+        validator=_not_negative,
+        metadata={
+            "unit": "ms",
+            "doc": "Queues: how long a message that failed waits before it is tried again; later ones pass it "
+            "meanwhile. 0, the default: it comes again at once, in its old place, so that order is kept.",
+        },
+    )
+    redelivery_backoff: float = attrs.field(
+        default=2.0,
+        validator=_at_least_one,
+        metadata={
+            "unit": "",
+            "doc": "By which factor `redelivery_delay_ms` grows with each further failure of the same message. 1: not "
+            "at all.",
+        },
+    )
+    redelivery_delay_max_ms: int = attrs.field(
+        default=600_000,
+        validator=_positive,
+        metadata={
+            "unit": "ms",
+            "doc": "Up to which it grows. Ten minutes: a service that is down for an hour is asked a few times, "
+            "not a thousand.",
+        },
+    )
+    dead_letter: str | None = attrs.field(
+        default="/queue/dead-letters",
+        validator=_plain_queue,
+        metadata={
+            "unit": "",
+            "doc": "The queue for messages that are given up, with headers that say why (`dead-letter-reason`), where "
+            "they come from (`dead-letter-destination`), how often they had failed (`dead-letter-count`) and when it "
+            "was (`dead-letter-time`). A queue that is named here anywhere gives nothing up itself. None: such messages "
+            "are dropped, and counted.",
+        },
+    )
+    dead_letter_expired: bool = attrs.field(
+        default=False,
+        metadata={
+            "unit": "",
+            "doc": "Queues: whether messages past their date go to the dead-letter queue as well. Off: an expiry date "
+            "means that nobody wants them any more.",
+        },
+    )
+    delayed_count_max: int = attrs.field(
+        default=1_000_000,
+        validator=_positive,
+        metadata={
+            "unit": "count",
+            "doc": "Queues: messages that may wait for their time (sent with `delay`, or to be tried again) while later "
+            "ones are delivered. Each costs 56 bytes of memory wherever the message itself is. Beyond it the queue "
+            "stops at the next delayed message until others are due.",
         },
     )
     auto_delete_seconds: float | None = attrs.field(

@@ -26,7 +26,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from itertools import groupby
-from typing import Final, Protocol
+from typing import Final
 
 import attrs
 
@@ -44,10 +44,13 @@ from flow import (
 from queues.blocks import Gone, QueueInvariantError
 from queues.cursored import BLOCK_BITS, CursoredQueue
 from queues.durables import DurableReader
+from queues.environment import QueueEnvironment, TimerHandle
 from queues.expiry import ExpiryDates
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
+from queues.pace import Pace
 from queues.paging import Pager
 from queues.policy import QueuePolicy
+from queues.statistics import QueueStatistics
 from queues.storage import Restored, Saved, Shelf, Store
 from queues.subscription import Consumer, Subscription
 
@@ -57,74 +60,6 @@ EXPIRE_COUNT: Final = 512
 
 class QueueFullError(Exception):
     """The destination is full and its policy is `reject`. The queue is unchanged."""
-
-
-class TimerHandle(Protocol):
-    """What `Scheduling.call_later` gives."""
-
-    def cancel(self) -> None: ...
-
-
-class DispatchHandle(Protocol):
-    """A dispatch context, as far as a queue uses it."""
-
-    def request_dispatch(self) -> None: ...
-    def close(self) -> None: ...
-
-
-class Scheduling(Protocol):
-    """What queues need of a dispatcher. `dispatcher.Dispatcher` fits; tests bring a hand-cranked one."""
-
-    def register(self, dispatch: Callable[[int], bool], label: str, priority: int = 4) -> DispatchHandle: ...
-    def call_later(self, delay_seconds: float, callback: Callable[[], None]) -> TimerHandle: ...
-    def executor(self, priority: int = 4, label: str = "executor") -> Callable[[Callable[[], None]], None]: ...
-
-
-@attrs.frozen
-class QueueEnvironment:
-    """What is passed into every queue from outside: time, dispatch, the flow registry."""
-
-    manager: FlowManager
-    scheduling: Scheduling
-    clock: Callable[[], float]
-    """Monotonic seconds."""
-    now_ms: Callable[[], int]
-    """Wall clock, milliseconds since the epoch: expiry is a date."""
-    resume: Callable[[Callable[[], None]], None] | None = None
-    """Where the turns of resuming sources run; None: at once."""
-    store: Store | None = None
-    """Where persistent messages are kept, and what memory has no room for; None: nothing outlives the broker."""
-
-
-@attrs.frozen
-class QueueStatistics:
-    """Counters of one queue since it was made, and its depth now."""
-
-    depth_count: int
-    """Elements in the queue, unsettled ones included."""
-    depth_bytes: int
-    """What they are charged."""
-    memory_bytes: int
-    """The part of it that is in memory."""
-    outside_count: int
-    """Blocks of messages that are on disk only."""
-    waiting_count: int
-    """Elements that no consumer holds."""
-    unsettled_count: int
-    """Handed to a consumer, not settled yet."""
-    overflow_count: int
-    """Messages of blocked senders that wait in front of the queue."""
-    subscriptions_count: int
-    added_count: int
-    settled_count: int
-    returned_count: int
-    """Came back: NACK, or their consumer went away."""
-    dropped_count: int
-    """Went by the full policy, or because a topic subscriber lagged."""
-    expired_count: int
-    rejected_count: int
-    idle_seconds: float
-    """Since something was added or settled."""
 
 
 def _held_until(value_ms: int, limit_ms: int) -> int:
@@ -165,7 +100,7 @@ class MessageQueue(FlowResource):
         self.elements = CursoredQueue()
         self.closed = False
         self._environment = environment
-        self._full = policy.full or self.full_default
+        self._full = self._full_action()
         self.rejects = self._full == "reject"
         """It may raise QueueFullError."""
         self._store = environment.store
@@ -184,14 +119,25 @@ class MessageQueue(FlowResource):
             clock=environment.clock,
         )
         self.pager: Pager | None = None
-        if self._residency is not None:
+        if self._residency is not None and environment.store is not None:
             self.pager = Pager(
                 self,
                 self.controller,
                 self._residency,
                 self._open_shelf,
                 pages_out=policy.paging != "throttle",
-                may_write=lambda: self._store is not None and self._store.accepting,
+                placeholders=policy.paging == "offload",
+                store=environment.store,
+                clock=environment.clock,
+            )
+        self._pace: Pace | None = None
+        if policy.disconnected_per_second is not None or policy.catch_up_share is not None:
+            self._pace = Pace(
+                self,
+                disconnected_per_second=policy.disconnected_per_second,
+                catch_up_share=policy.catch_up_share,
+                clock=environment.clock,
+                call_later=environment.scheduling.call_later,
             )
         self.context = environment.scheduling.register(self._dispatch_or_break, f"{self.kind_label} {name}", priority)
         self.subscriptions: dict[int, Subscription] = {}
@@ -206,6 +152,7 @@ class MessageQueue(FlowResource):
         self.settled_count = 0
         self.returned_count = 0
         self.dropped_count = 0
+        self.dead_lettered_count = 0
         self.expired_count = 0
         self.rejected_count = 0
         self.unsettled_count = 0
@@ -243,6 +190,11 @@ class MessageQueue(FlowResource):
             resume_bytes=policy.limit_bytes // 2,
             clock=clock,
         )
+
+    def _full_action(self) -> str:
+        """What happens at the limit."""
+        full = self.policy.full or self.full_default
+        return self.full_default if full == "dead_letter" else full  # only what is consumed can give messages up
 
     def _open_shelf(self) -> Shelf:
         """Its place in the store, taken when it is first needed."""
@@ -285,15 +237,38 @@ class MessageQueue(FlowResource):
         charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
         if self.keeps and not self._passes_store(messages, source):
             return False
+        if self._pace is not None and not self._is_paced(len(messages), source):
+            return False
         if self._full == "block" or (self._residency is not None and not self.controller.accepts(source)):
             return self.controller.offer(Run(messages, charge_bytes), len(messages), charge_bytes, source)
+        if self._full == "dead_letter" and self._waits_for_dead_letters(len(messages), wire_bytes, source):
+            return False
         self._add_without_blocking(messages, charge_bytes)
+        return True
+
+    def _waits_for_dead_letters(self, count: int, wire_bytes: int, source: SourceController) -> bool:
+        """Hook of the kinds: so much does not fit, and what is to make room is under way; `source` is blocked."""
+        return False
+
+    def _is_paced(self, count: int, source: SourceController) -> bool:
+        """False: senders are to go slower; `source` is blocked."""
+        pace = self._pace
+        assert pace is not None
+        if not pace.admits(
+            source,
+            is_consumed=bool(self.subscriptions),
+            has_backlog=self.elements.outside_count > 0,
+            settled_count=self.settled_count,
+        ):
+            return False
+        if self.controller.accepts(source):
+            pace.took(count)
         return True
 
     def _passes_store(self, messages: list[Message], source: SourceController) -> bool:
         """False: these are persistent and the store takes nothing now; `source` is blocked."""
         store = self._store
-        if store is None or store.accepting or not messages[0].head.persistent:
+        if store is None or not messages[0].head.persistent or store.accepts(source):
             return True
         store.hold_back(source)
         return False
@@ -319,7 +294,10 @@ class MessageQueue(FlowResource):
                     f"{self.name} is full ({limiter.used_count} messages, {limiter.used_bytes} bytes) and refuses new "
                     "messages (policy reject): consume from it, or raise memory_bytes, count_max or bytes_max"
                 )
-            if self._full == "drop_oldest":
+            if self._full == "dead_letter":
+                self._make_room(over_count, over_bytes)
+                over_count = over_bytes = 0  # what could not go at once holds back the next ones
+            elif self._full == "drop_oldest":
                 if charge_bytes > self.policy.limit_bytes:
                     messages, charge_bytes = self._without_oversize(messages)
                     if not messages:
@@ -386,6 +364,9 @@ class MessageQueue(FlowResource):
     def _accept_run(self, run: Run) -> None:
         messages = run.messages
         head = messages[0].head
+        if head.delay_ms:
+            run = self._delayed(run)
+            messages = run.messages
         self._last_active_seconds = self._environment.clock()
         # Before they are in: a new shelf takes care of what comes, not of what is there.
         shelf = self._open_shelf() if self.keeps and head.persistent else None
@@ -404,6 +385,10 @@ class MessageQueue(FlowResource):
         if pager is not None and pager.is_over:
             pager.relieve()
 
+    def _delayed(self, run: Run) -> Run:
+        """Hook of the kinds: these are sent with a delay."""
+        return run
+
     def _append(self, messages: list[Message], run: Run) -> int:
         return self.elements.extend(messages, run.charge_bytes)
 
@@ -421,6 +406,8 @@ class MessageQueue(FlowResource):
             at_ms = _held_until(at_ms, now_ms + head.ttl_ms)
         if self.policy.expires_max_ms is not None:
             at_ms = _held_until(at_ms, now_ms + self.policy.expires_max_ms)
+        if messages[0].due_at_ms and messages[0].expires_at_ms:  # dated when they came: they have waited since
+            at_ms = _held_until(at_ms, messages[0].expires_at_ms)
         dated = [message.dated(at_ms) for message in messages]
         first = self._append(dated, run)
         self._note_date(at_ms, first, self.elements.next_sequence)
@@ -476,6 +463,8 @@ class MessageQueue(FlowResource):
         self.subscriptions[id(subscription)] = subscription
         self._subscribed(subscription)
         self._enter_ring(subscription)
+        if self._pace is not None:
+            self._pace.relax()
         return subscription
 
     def unsubscribed(self, subscription: Subscription) -> None:
@@ -485,6 +474,8 @@ class MessageQueue(FlowResource):
         self._in_turn.pop(subscription, None)
         self._last_active_seconds = self._environment.clock()
         self._detached(subscription)
+        if self._shelf is not None and not self.subscriptions:
+            self._shelf.rested()
 
     def _subscribed(self, subscription: Subscription) -> None:
         """Hook: before its first dispatch."""
@@ -545,6 +536,9 @@ class MessageQueue(FlowResource):
             raise
         if self._in_turn:
             self._end_turns(more=more)
+        pager = self.pager
+        if pager is not None and self.controller.limiter.throttled and pager.is_over:
+            pager.relieve()  # readers have moved: there may be blocks now that can go
         return more
 
     def _gone(self, gone: Gone) -> int:
@@ -630,8 +624,15 @@ class MessageQueue(FlowResource):
         """A subscription is done with these."""
 
     @abstractmethod
-    def given_back(self, subscription: Subscription, sequences: SequenceOf[int], *, attempted: bool) -> None:
-        """A subscription returns these."""
+    def given_back(
+        self,
+        subscription: Subscription,
+        sequences: SequenceOf[int],
+        *,
+        attempted: bool,
+        charged: SequenceOf[int] | None = None,
+    ) -> None:
+        """A subscription returns these; see Subscription.give_back."""
 
     @abstractmethod
     def _make_room(self, over_count: int, over_bytes: int) -> None:
@@ -653,6 +654,8 @@ class MessageQueue(FlowResource):
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
         waiting_count = self._close_gates()
+        if self._pace is not None:
+            self._pace.close()
         if self._shelf is not None and not keep:
             self._shelf.forget()
         gone_count = self._gone(self.elements.trim(self.elements.next_sequence)) + waiting_count
@@ -676,6 +679,11 @@ class MessageQueue(FlowResource):
         """Elements that no consumer holds."""
         return max(0, self.elements.live_count - self.unsettled_count)
 
+    @property
+    def delayed_count(self) -> int:
+        """Elements that must not be delivered yet."""
+        return 0
+
     def statistics(self) -> QueueStatistics:
         limiter = self.controller.limiter
         return QueueStatistics(
@@ -684,6 +692,7 @@ class MessageQueue(FlowResource):
             memory_bytes=limiter.used_bytes,
             outside_count=self.elements.outside_count,
             waiting_count=self.waiting_count,
+            delayed_count=self.delayed_count,
             unsettled_count=self.unsettled_count,
             overflow_count=self.controller.overflow_count,
             subscriptions_count=len(self.subscriptions),
@@ -691,6 +700,7 @@ class MessageQueue(FlowResource):
             settled_count=self.settled_count,
             returned_count=self.returned_count,
             dropped_count=self.dropped_count,
+            dead_lettered_count=self.dead_lettered_count,
             expired_count=self.expired_count,
             rejected_count=self.rejected_count,
             idle_seconds=self._environment.clock() - self._last_active_seconds,

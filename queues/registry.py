@@ -14,20 +14,23 @@ MiB for the default `destinations_max`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import attrs
 
 from queues.browsing import QueueBrowser, Viewer
+from queues.dead_letters import DeadLetterRouter, Rewrite, Unreachable
+from queues.delays import DelayQueue
 from queues.durables import Durable, DurableTable
+from queues.environment import QueueEnvironment, TimerHandle
 from queues.exclusivity import Exclusivity
 from queues.groups import GroupTable
-from queues.message import PRIORITY_DEFAULT
-from queues.names import Address
+from queues.message import PRIORITY_DEFAULT, Envelope
+from queues.names import Address, parse
 from queues.partitioned import Attachment, PartitionedQueue, by_priority
 from queues.policy import QueuePolicy
-from queues.queue import MessageQueue, QueueEnvironment, TimerHandle
+from queues.queue import MessageQueue
 from queues.shared import SharedQueue
 from queues.subscription import Consumer
 from queues.topic import Topic
@@ -47,11 +50,24 @@ class DestinationLimitError(Exception):
 class Destination:
     """One name: its queues by priority, its policy, how many senders are attached."""
 
-    __slots__ = ("address", "durable_ids", "idle_since_seconds", "policy", "producers_count", "queue", "wildcards")
+    __slots__ = (
+        "_environment",
+        "address",
+        "delay_queues",
+        "durable_ids",
+        "idle_since_seconds",
+        "policy",
+        "producers_count",
+        "queue",
+        "wildcards",
+    )
 
     def __init__(self, address: Address, policy: QueuePolicy, environment: QueueEnvironment) -> None:
         self.address = address
         self.policy = policy
+        self._environment = environment
+        self.delay_queues: dict[int, DelayQueue] | None = None
+        """Of a topic: what waits to be published, by priority. None: nothing ever had to."""
         self.producers_count = 0
         self.idle_since_seconds: float | None = None
         self.durable_ids: set[int] = set()
@@ -89,10 +105,56 @@ class Destination:
         return self.address.canonical
 
     @property
+    def queues(self) -> list[MessageQueue]:
+        """All that hold something of it."""
+        return [*self.queue.partitions.values(), *(self.delay_queues or {}).values()]
+
+    def queue_for(self, head: Envelope) -> MessageQueue:
+        """Where a message with this head goes: its partition; a delayed one to a topic waits in front of that."""
+        if head.delay_ms and self.address.kind.is_topic:
+            return self.delay_queue(head.priority)
+        return self.queue.partition(head.priority)
+
+    def stored_queue(self, priority: int, *, topic: bool) -> MessageQueue:
+        """Where that goes which an earlier run left of a topic's elements, or of a queue's."""
+        if self.address.kind.is_topic and not topic:
+            return self.delay_queue(priority)
+        return self.queue.partition(priority)
+
+    def delay_queue(self, priority: int) -> DelayQueue:
+        """What waits to be published at this priority."""
+        if self.delay_queues is None:
+            self.delay_queues = {}
+        queue = self.delay_queues.get(priority)
+        if queue is None or (queue.closed and not self.queue.closed):
+            topic = self.queue.partition(priority)
+            queue = self.delay_queues[priority] = DelayQueue(
+                topic.name,
+                self.policy,
+                self._environment,
+                priority=priority,
+                destination=self.name,
+                lasting=not self.address.temporary_global,
+                topic=lambda: self.queue.partition(priority),
+            )
+        return queue
+
+    @property
     def is_deletable(self) -> bool:
         """Empty, no senders, and no consumers but those of wildcards. O(partitions)."""
         wildcards_count = 0 if self.wildcards is None else len(self.wildcards)
-        return self.producers_count == 0 and self.queue.attachments_count == wildcards_count and self.queue.is_empty
+        return (
+            self.producers_count == 0
+            and self.queue.attachments_count == wildcards_count
+            and self.queue.is_empty
+            and (self.delay_queues is None or all(queue.is_empty for queue in self.delay_queues.values()))
+        )
+
+    def close(self, reason: str, *, keep: bool) -> None:
+        """Delete all that is in it (`keep`: but what is stored stays)."""
+        for queue in (self.delay_queues or {}).values():
+            queue.close_queue(reason, keep=keep)
+        self.queue.close_queue(reason, keep=keep)
 
 
 class WildcardConsumer:
@@ -166,8 +228,15 @@ class DestinationRegistry:
         destinations_max: int = 100_000,
         durables_max: int = 10_000,
         note_durable: Callable[[Durable, bool], None] | None = None,
+        rewrite: Rewrite | None = None,
+        dead_letter_queues: Iterable[str] = (),
     ) -> None:
-        """`note_durable` writes down that a durable subscription is there (True) or gone (False)."""
+        """`note_durable` writes down that a durable subscription is there (True) or gone (False); `rewrite` changes
+        headers (None: nothing is dead-lettered); `dead_letter_queues`: all that any policy may name.
+        """
+        if rewrite is not None:
+            router = DeadLetterRouter(self, dead_letter_queues, rewrite=rewrite, now_ms=environment.now_ms)
+            environment = attrs.evolve(environment, dead_letters=router)
         self._environment = environment
         self._policy_for = policy_for
         self._destinations_max = destinations_max
@@ -210,6 +279,13 @@ class DestinationRegistry:
                 wildcard.attach(destination)
         destination.idle_since_seconds = None
         return destination
+
+    def queue_for_dead_letters(self, name: str, priority: int) -> MessageQueue:
+        """The partition for this priority of a dead-letter queue. Raises Unreachable."""
+        try:
+            return self.get(parse(name)).queue.partition(priority)
+        except DestinationLimitError as error:
+            raise Unreachable(str(error)) from None
 
     def policy_for(self, address: Address) -> QueuePolicy:
         """The policy that a destination of this name has, or would have."""
@@ -289,7 +365,7 @@ class DestinationRegistry:
         if self.destinations.pop(destination.name, None) is None:
             return
         self.deleted_count += 1
-        destination.queue.close_queue(reason, keep=keep)
+        destination.close(reason, keep=keep)
         for wildcard in list(destination.wildcards or ()):
             wildcard.detach(destination)
 

@@ -26,11 +26,11 @@ from typing import Final
 
 from queues.aside import ANYBODY, AsideLines
 from queues.consumed import UNLIMITED_BYTES, ConsumedQueue
+from queues.environment import QueueEnvironment
 from queues.exclusivity import Exclusivity
 from queues.groups import GroupTable
 from queues.message import Message
 from queues.policy import QueuePolicy
-from queues.queue import QueueEnvironment
 from queues.shares import Shares, Taken
 from queues.slices import Slice, fit
 from queues.storage import Restored
@@ -70,7 +70,7 @@ class SharedQueue(ConsumedQueue):
         self._exclusivity = Exclusivity() if exclusivity is None else exclusivity
         self._grouped_count = 0
         """Elements with a group."""
-        self._aside = AsideLines(ranked=self._full == "drop_oldest")
+        self._aside = AsideLines(ranked=self._full in ("drop_oldest", "dead_letter"))
         self._called: OrderedDict[Subscription, None] = OrderedDict()
         """Those of the ring before whom lines may stand."""
         self._subscription_of: dict[int, Subscription] = {}
@@ -246,8 +246,7 @@ class SharedQueue(ConsumedQueue):
         message = self.elements.get(sequence) if sequence is not None else None
         assert sequence is not None and message is not None, "what is set aside is in the queue"
         if 0 < message.expires_at_ms <= self._environment.now_ms():
-            self.expired_count += 1
-            self._drop((sequence,))
+            self._give_up_expired((sequence,))
             return True
         if holder is not None:
             subscription = holder if shares.fits(holder, message) else None
@@ -297,7 +296,6 @@ class SharedQueue(ConsumedQueue):
 
     def _hand_over_shares(self, shares: Shares) -> None:
         """Deliver; what a subscription takes no longer, because others took its credit or closed it, goes back."""
-        attempts_of = self._cursor.attempts_of
         for subscription, taken in shares:
             room_count, room_bytes = self._ready_room_of(subscription)
             count = 0
@@ -308,8 +306,8 @@ class SharedQueue(ConsumedQueue):
                 sequences: SequenceOf[int] = range(first, last + 1)  # settled much faster than a list
                 if len(sequences) > count:
                     sequences = [sequence for sequence, _message in taken[:count]]
-                attempts = {sequence: n for sequence in sequences if (n := attempts_of(sequence))}
-                self._hand_over(subscription, Slice(messages[:count], sequences, wire_bytes, attempts or None))
+                attempts = self._seen_of(sequences, messages[:count])
+                self._hand_over(subscription, Slice(messages[:count], sequences, wire_bytes, attempts))
             if count < len(taken) and not self.closed:
                 self._replace(taken[count:])
             if self._is_ready(subscription):
@@ -318,7 +316,7 @@ class SharedQueue(ConsumedQueue):
 
     def _replace(self, taken: Taken) -> None:
         """These were placed, but not handed over."""
-        self._put_back([sequence for sequence, _message in taken], attempted=False)
+        self._put_back([sequence for sequence, _message in taken])
         for _sequence, message in taken:
             if message.head.group is not None:
                 self._groups.done(message.head.group)
@@ -358,9 +356,16 @@ class SharedQueue(ConsumedQueue):
             self._grouped_count = 0  # blocks that left unread took theirs along
         self._let_go(subscription, keys)
 
-    def given_back(self, subscription: Subscription, sequences: SequenceOf[int], *, attempted: bool) -> None:
+    def given_back(
+        self,
+        subscription: Subscription,
+        sequences: SequenceOf[int],
+        *,
+        attempted: bool,
+        charged: SequenceOf[int] | None = None,
+    ) -> None:
         keys = self._keys(sequences) if self._grouped_count and not self.closed else ()
-        super().given_back(subscription, sequences, attempted=attempted)
+        super().given_back(subscription, sequences, attempted=attempted, charged=charged)
         self._let_go(subscription, keys)
 
     def _let_go(self, subscription: Subscription, keys: SequenceOf[str]) -> None:
@@ -370,10 +375,10 @@ class SharedQueue(ConsumedQueue):
         if subscription.closed:
             self._exclusivity.left(subscription)
 
-    def _put_back(self, sequences: SequenceOf[int], *, attempted: bool) -> None:
+    def _put_back(self, sequences: SequenceOf[int]) -> None:
         """What is set aside of a key lies behind what comes back of it, so that goes to the front of the same line."""
         if not self._aside:
-            super()._put_back(sequences, attempted=attempted)
+            super()._put_back(sequences)
             return
         others: list[int] = []
         for sequence in sequences:
@@ -382,10 +387,8 @@ class SharedQueue(ConsumedQueue):
             if key is None or not self._aside.has_line(key):
                 others.append(sequence)
                 continue
-            if attempted:
-                self._cursor.count_attempt(sequence)
             self._aside.put(key, sequence)
-        super()._put_back(others, attempted=attempted)
+        super()._put_back(others)
 
     def _keys(self, sequences: SequenceOf[int]) -> list[str]:
         messages = [self.elements.get(sequence) for sequence in sequences]
@@ -395,6 +398,12 @@ class SharedQueue(ConsumedQueue):
 
     def _waits(self, sequence: int) -> bool:
         return super()._waits(sequence) or self._aside.key_of(sequence) is not None
+
+    def _withdraw(self, sequences: SequenceOf[int]) -> None:
+        for sequence in sequences if self._aside else ():
+            if self._aside.key_of(sequence) is not None:
+                self._aside.discard(sequence)
+        super()._withdraw(sequences)
 
     def _drop(self, sequences: SequenceOf[int]) -> None:
         if self._grouped_count:
@@ -410,16 +419,16 @@ class SharedQueue(ConsumedQueue):
             oldest = self._aside.oldest()
             assert oldest is not None, "there are elements set aside"
             returned = self._cursor.next_returned
-            if returned is not None and returned < oldest:
+            passed = self._oldest_passed()
+            if passed is not None and passed < oldest:
+                oldest = passed
+            elif returned is not None and returned < oldest:
                 part = self._cursor.take(1, UNLIMITED_BYTES)
                 assert part is not None, "there is an element that was given back"
                 oldest = part.first
-            message = self.elements.get(oldest)
-            assert message is not None, "what waits is in the queue"
-            self.dropped_count += 1
             over_count -= 1
-            over_bytes -= message.size_bytes
-            self._drop((oldest,))
+            over_bytes -= self._charge_of(oldest)
+            self._give_up_for_room((oldest,))
         super()._make_room(over_count, over_bytes)
 
     # ------------------------------------------------------------------ what people see

@@ -62,6 +62,10 @@ class Restored(Protocol):
         """Blocks in which some belong to a message group."""
 
     @property
+    def due(self) -> Set[int]:
+        """Blocks in which some must not be delivered before a time."""
+
+    @property
     def cursors(self) -> Mapping[int, RestoredCursor]:
         """Of durable subscriptions, by their ids."""
 
@@ -137,6 +141,9 @@ class Shelf(Protocol):
     def reader_gone(self, durable_id: int) -> None:
         """It was removed."""
 
+    def rested(self) -> None:
+        """Its last consumer has gone."""
+
     def put_out(self, index: int, done: Callable[[int], None]) -> None:
         """Store all of this block, also what is not persistent, then call `done` with its number: it may leave memory
         then, if `index` is still the same block.
@@ -166,6 +173,9 @@ class Store(Protocol):
     @property
     def accepting(self) -> bool:
         """Whether persistent messages may come in: the disk has room and works."""
+
+    def accepts(self, source: SourceController) -> bool:
+        """The same for this source: one whose turn it is need not wait for those in line behind it."""
 
     def hold_back(self, source: SourceController) -> None:
         """Block this source until `accepting`."""

@@ -111,12 +111,18 @@ class Subscription:
         self.settled_count += count
         self.queue.settled(self, sequences, wire_bytes)
 
-    def give_back(self, sequences: SequenceOf[int], *, attempted: bool) -> None:
-        """Not done: they come again, here or elsewhere, before anything later. `attempted`: they were handed over."""
+    def give_back(
+        self, sequences: SequenceOf[int], *, attempted: bool, charged: SequenceOf[int] | None = None
+    ) -> None:
+        """Not done: they come again, here or elsewhere, before anything later.
+
+        `attempted`: they were handed over, so that they come again marked as seen. `charged`: those of them (None: all)
+        that failed, which counts against their redeliveries; the others just happened to be there.
+        """
         count = len(sequences)
         self.unsettled_count -= count
         self.returned_count += count
-        self.queue.given_back(self, sequences, attempted=attempted)
+        self.queue.given_back(self, sequences, attempted=attempted, charged=charged)
 
     def close(self) -> None:
         """No deliveries from now on. What is unsettled stays with the consumer until it settles it or gives it back."""

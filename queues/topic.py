@@ -40,9 +40,10 @@ from flow import Flow, FlowController, ResidencyLimiter, SourceController, Windo
 from queues.cursored import BLOCK_BITS, BLOCK_SIZE
 from queues.cursors import NOTING, TrackingCursor
 from queues.durables import DurableReader
+from queues.environment import QueueEnvironment
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
 from queues.policy import MIB, QueuePolicy
-from queues.queue import MessageQueue, QueueEnvironment, Run
+from queues.queue import MessageQueue, Run
 from queues.slices import Slice
 from queues.storage import Restored, Shelf
 from queues.subscription import Subscription
@@ -338,13 +339,20 @@ class Topic(MessageQueue):
         if self._overdue:
             self._expire(sorted(self._overdue.intersection(sequences)))
 
-    def given_back(self, subscription: Subscription, sequences: SequenceOf[int], *, attempted: bool) -> None:
+    def given_back(
+        self,
+        subscription: Subscription,
+        sequences: SequenceOf[int],
+        *,
+        attempted: bool,
+        charged: SequenceOf[int] | None = None,
+    ) -> None:
         if subscription.closed or self.closed:
             return
         self.unsettled_count -= len(sequences)
         self.returned_count += len(sequences)
         assert subscription.cursor is not None
-        gone_count = subscription.cursor.give_back(sequences, attempted=attempted)
+        gone_count = subscription.cursor.give_back(sequences, attempted=attempted, charged=charged)
         if gone_count:
             self._missed(subscription, gone_count)
         if self._expiring:

@@ -39,11 +39,11 @@ from protocols.stomp.limits import StompLimits
 from protocols.stomp.stored import HeadBlocks
 from protocols.streams import ByteStream, MemoryStream, memory_pair
 from queues import DestinationRegistry, Durable, parse
-from queues.queue import QueueEnvironment
+from queues.environment import QueueEnvironment
 from sluiceway.bodies import body_files, recover_bodies
 from sluiceway.config import Config
 from sluiceway.config import Listener as ListenerConfig
-from sluiceway.housing import House, engine_kind, open_house
+from sluiceway.housing import House, OnProgress, engine_kind, open_house
 from sluiceway.rationing import RationedAnswers
 from sluiceway.report import stat_report
 from sluiceway.tuning import tune_allocator, tune_garbage_collector
@@ -79,10 +79,11 @@ class Broker:
         engine: Engine | None = None,
         large_folder: Path | None = None,
         serving: bool = False,
+        on_reading: OnProgress | None = None,
     ) -> None:
         """`engine`: a store that is open already, in place of the configured one; it is used inline, without threads,
         and closed at the end. `large_folder`: where large bodies go, likewise. `serving`: this process is all broker,
-        so that `store.engine = "auto"` means LevelDB.
+        so that `store.engine = "auto"` means LevelDB. `on_reading`: told how far the reading of the store is.
         """
         self.config = config if config is not None else Config()
         self.server_name = f"sluiceway/{VERSION}"
@@ -92,7 +93,9 @@ class Broker:
         self._large_folder = large_folder
         self._engine = engine
         self._serving = serving
+        self._on_reading = on_reading
         self._house: House | None = None
+        self._store_closing = trio.Lock()
         self.connections: dict[Connection, None] = {}
         self.listeners: list[Listener] = []
         self.now_ms = now_ms
@@ -112,7 +115,6 @@ class Broker:
         self.manager = FlowManager(self.clock)
         self.left_behind = LeftBehind(config.broker.left_behind_bytes_max, manager=self.manager, clock=self.clock)
         await self._open_store()
-        await self._open_bodies()
         self.registry = DestinationRegistry(
             QueueEnvironment(
                 manager=self.manager,
@@ -135,7 +137,7 @@ class Broker:
             self._restore_destinations()
             bound = await self._bind_all()
         except BaseException:
-            self._abandon_store()
+            self.abandon_store()
             raise
         self._nursery_manager = trio.open_nursery()
         self._nursery = await self._nursery_manager.__aenter__()
@@ -155,7 +157,8 @@ class Broker:
 
     async def _open_store(self) -> None:
         kind = engine_kind(self.config, serving=self._serving)
-        house = self._house = await open_house(self.config, kind, engine=self._engine)
+        house = self._house = await open_house(self.config, kind, engine=self._engine, on_progress=self._on_reading)
+        await self._open_bodies(house)
         if house is None:
             return
         self.message_token = house.token
@@ -176,19 +179,21 @@ class Broker:
             log=get_logger("sluiceway.store"),
             housing=house.directory,
             recovered=house.recovered,
+            bodies=self.bodies,
         )
         self.store.reserve_numbers(self._next_number)
 
-    async def _open_bodies(self) -> None:
+    async def _open_bodies(self, house: House | None) -> None:
         """Large bodies have a place where the store has a folder."""
+        kept_counts = {} if house is None else house.recovered.body_counts
         if self._large_folder is not None:
             schedule = self.dispatcher.executor(label="large bodies")
             self.bodies = body_files(self._large_folder, manager=self.manager, clock=self.clock, schedule=schedule)
-            recover_bodies(self.bodies, {})
-        elif self._house is not None and self._house.directory is not None:
-            folder = self._house.directory.large_path
+            recover_bodies(self.bodies, kept_counts)
+        elif house is not None and house.directory is not None:
+            folder = house.directory.large_path
             self.bodies = body_files(folder, manager=self.manager, clock=self.clock, submit=self.dispatcher.submit)
-            await trio.to_thread.run_sync(recover_bodies, self.bodies, {})
+            await trio.to_thread.run_sync(recover_bodies, self.bodies, kept_counts)
 
     def _restore_destinations(self) -> None:
         """Destinations with messages of an earlier run are there before anybody connects."""
@@ -225,7 +230,7 @@ class Broker:
         )
         self.store.change([put(key, encode_durable(record))])
 
-    def _abandon_store(self) -> None:
+    def abandon_store(self) -> None:
         """Close the files without saying that all is well: the next start takes it for a crash."""
         if self.bodies is not None:
             self.bodies.stop()
@@ -243,14 +248,13 @@ class Broker:
         store, house = self.store, self._house
         if store is None or house is None:
             return
-        changes = store.last_batch()
-        await trio.to_thread.run_sync(store.worker.close)
-        if changes:
-            await trio.to_thread.run_sync(partial(house.engine.write, changes, sync=True))
-        store.last_batch_is_written()
-        await house.close(self._next_number)
-        store.close()
-        self.store = self._house = None
+        async with self._store_closing:  # a second `stop` waits for the first
+            if self._house is house:
+                changes = store.last_batch()
+                await house.close(store.worker, changes, self._next_number)
+                store.last_batch_is_written()
+                store.close()
+                self.store = self._house = None
 
     async def _bind_all(self) -> list[tuple[ListenerConfig, socket.socket]]:
         bound: list[tuple[ListenerConfig, socket.socket]] = []
@@ -309,6 +313,8 @@ class Broker:
             log.warning(
                 "connections cut", count=len(self.connections), after_seconds=self.config.broker.shutdown_seconds
             )
+            for connection in list(self.connections):
+                connection.session.close()  # what they hold goes back before the store is closed
         await self._close_store()
         if self.bodies is not None:
             self.bodies.stop()
@@ -326,7 +332,7 @@ class Broker:
             listener.abandon()
         for connection in self.connections:
             connection.abandon()
-        self._abandon_store()
+        self.abandon_store()
 
     # ------------------------------------------------------------------ connections
 
@@ -424,16 +430,18 @@ def _finite(value: Any) -> Any:
     return value
 
 
-async def serve(config: Config, *, on_ready: Callable[[list[str]], None]) -> None:
+async def serve(
+    config: Config, *, on_ready: Callable[[list[str]], None], on_reading: OnProgress | None = None
+) -> None:
     """Run a broker until SIGTERM or SIGINT, then stop it in good order; a second signal cuts at once.
 
-    `on_ready` gets the URLs when clients can connect. Raises ListenError. Tunes the garbage collector of this process
-    for many live messages.
+    `on_ready` gets the URLs when clients can connect, `on_reading` hears before how far the store is read. Raises
+    ListenError. Tunes the garbage collector of this process for many live messages.
     """
     tune_garbage_collector()
     tune_allocator()
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async with Broker(config, serving=True) as broker:
+        async with Broker(config, serving=True, on_reading=on_reading) as broker:
             on_ready(broker.urls)
             async with trio.open_nursery() as nursery:
 

@@ -16,15 +16,20 @@ import attrs
 import trio
 
 from protocols.log import get_logger
+from protocols.stomp.stored import HeadBlocks
 from sluiceway.config import Config
 from store.directory import Directory, open_directory
-from store.engine import Engine
+from store.engine import Change, Engine
 from store.memory import MemoryEngine
 from store.recovery import Recovered, closing_records, opening_records, recover
 from store.storequeue import NUMBERS_AHEAD
+from store.worker import Worker
 
 PROGRESS_SECONDS: Final = 1.0
 """Between two lines of progress."""
+
+OnProgress = Callable[[int | None], None]
+"""Is told how many stored messages were found so far; None: that is over."""
 
 log = get_logger("sluiceway.store")
 
@@ -40,16 +45,23 @@ class House:
     directory: Directory | None
     """None: in memory."""
 
-    async def close(self, next_number: int) -> None:
-        """All is written: say so, and close. The folder is free for others then."""
+    async def close(self, worker: Worker, changes: list[Change], next_number: int) -> None:
+        """Let the worker finish, write these, say that all is well, and close. The folder is free for others then.
+
+        Raises EngineError if it can't be written: then the next start takes this for a crash. All is closed anyway.
+        """
 
         def close() -> None:
             try:
-                self.engine.write(closing_records(next_number), sync=True)
+                worker.close()
+                self.engine.write([*changes, *closing_records(next_number)], sync=True)
             finally:
                 self.abandon()
 
-        await trio.to_thread.run_sync(close)
+        if self.directory is None:
+            close()  # nothing that blocks
+        else:
+            await trio.to_thread.run_sync(close)
 
     def abandon(self) -> None:
         """Close without saying that all is well."""
@@ -67,9 +79,10 @@ def engine_kind(config: Config, *, serving: bool) -> str:
 
 
 async def open_house(
-    config: Config, kind: str, *, engine: Engine | None = None, on_progress: Callable[[int], None] | None = None
+    config: Config, kind: str, *, engine: Engine | None = None, on_progress: OnProgress | None = None
 ) -> House | None:
-    """Open the store of this configuration. None: there is none. `engine`: use this one, already open.
+    """Open the store of this configuration. None: there is none. `engine`: use this one, already open. `on_progress`
+    is told, from another thread, instead of the log.
 
     Raises DirectoryError, EngineError and StoreFormatError, with nothing left open.
     """
@@ -83,7 +96,7 @@ async def open_house(
     return await trio.to_thread.run_sync(partial(_open_folder, config, on_progress))
 
 
-def _open_folder(config: Config, on_progress: Callable[[int], None] | None) -> House:
+def _open_folder(config: Config, on_progress: OnProgress | None) -> House:
     directory = open_directory(config.broker.data_dir)
     try:
         engine, repaired = directory.open_engine()
@@ -100,7 +113,7 @@ def _open_folder(config: Config, on_progress: Callable[[int], None] | None) -> H
         raise
 
 
-def _read(engine: Engine, directory: Directory | None, on_progress: Callable[[int], None] | None) -> House:
+def _read(engine: Engine, directory: Directory | None, on_progress: OnProgress | None) -> House:
     started_seconds = time.monotonic()
     told_seconds = started_seconds
 
@@ -108,11 +121,18 @@ def _read(engine: Engine, directory: Directory | None, on_progress: Callable[[in
         nonlocal told_seconds
         if on_progress is not None:
             on_progress(count)
-        if time.monotonic() - told_seconds > PROGRESS_SECONDS:
+        elif time.monotonic() - told_seconds > PROGRESS_SECONDS:
             told_seconds = time.monotonic()
             log.info("reading what was stored", messages=count)
 
-    recovered = recover(engine, progress)
+    try:
+        recovered = recover(engine, progress, HeadBlocks())
+    finally:
+        if on_progress is not None:
+            on_progress(None)
+    for fault in recovered.faults:
+        place = None if directory is None else directory.attic_put(f"record-{fault.key.hex()}", fault.value)
+        log.error("corrupt record", error=fault.what, effect=fault.effect, copied_to=str(place))
     token = recovered.token if recovered.token is not None else secrets.token_hex(4).encode()
     engine.write(opening_records(token, recovered.next_number + NUMBERS_AHEAD), sync=True)
     if recovered.queues or not recovered.clean:

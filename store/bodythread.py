@@ -38,6 +38,10 @@ class Job:
         assert work is not None, "a job runs once"
         try:
             self._result = work()
+        except BodyError as error:
+            # Without the frames that it passed through: they hold pieces, and whoever called.
+            error.__traceback__ = error.__cause__ = error.__context__ = None
+            self._result = error
         except Exception as error:  # noqa: BLE001 - raised on the loop, where it ends the broker
             self._result = error
 

@@ -48,6 +48,7 @@ EACH: Final = 2
 
 SOME_DUE: Final = 0x01
 SOME_GROUPED: Final = 0x02
+SOME_LARGE: Final = 0x04
 
 MakeLarge = Callable[[Envelope, bytes, int, int, int, int, int], Message]
 """Makes a message whose body lies in a file: head, wire (without the body), number, expires_at_ms, due_at_ms, file id,
@@ -108,6 +109,8 @@ class Summary:
     """Some must not be delivered before a time."""
     some_grouped: bool
     """Some belong to a message group."""
+    some_large: bool = False
+    """The bodies of some lie in files: the chunk says which."""
 
 
 class _Columns:
@@ -154,6 +157,7 @@ def encode_chunk_and_summary(
 def encode_summary(summary: Summary) -> bytes:
     """The value of a summary. Raises ChunkError for a number that does not fit."""
     flags = (SOME_DUE if summary.some_due else 0) | (SOME_GROUPED if summary.some_grouped else 0)
+    flags |= SOME_LARGE if summary.some_large else 0
     try:
         return _SUMMARY.pack(
             summary.end_sequence,
@@ -173,7 +177,7 @@ def decode_summary(value: bytes) -> Summary:
     if len(value) != _SUMMARY.size:
         raise ChunkError(f"a summary of {len(value)} bytes: it has {_SUMMARY.size}")
     end_sequence, count, wire_bytes, expires_min_ms, expires_max_ms, undated_count, flags = _SUMMARY.unpack(value)
-    if flags & ~(SOME_DUE | SOME_GROUPED):
+    if flags & ~(SOME_DUE | SOME_GROUPED | SOME_LARGE):
         raise ChunkError(f"a summary with unknown flags {flags:#04x}: it is damaged, or of a later version")
     summary = Summary(
         end_sequence,
@@ -184,6 +188,7 @@ def decode_summary(value: bytes) -> Summary:
         undated_count,
         some_due=bool(flags & SOME_DUE),
         some_grouped=bool(flags & SOME_GROUPED),
+        some_large=bool(flags & SOME_LARGE),
     )
     if not summary.undated_count <= summary.count <= summary.end_sequence or summary.count == 0:
         raise ChunkError(f"a summary that contradicts itself: {summary}")
@@ -375,6 +380,7 @@ def _summary(sequences: SequenceOf[int], columns: _Columns) -> Summary:
         undated_count=count - len(dated),
         some_due=any(columns.dues),
         some_grouped=any(head.group is not None for head in distinct),
+        some_large=bool(columns.larges),
     )
 
 

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -51,6 +52,8 @@ from store.engine import (
 )
 
 MIB: Final = 1 << 20
+
+_TABLES: Final = re.compile(r"\d+\.(ldb|sst)|MANIFEST-\d+")
 
 OPENING_FREE_BYTES: Final = 24 * MIB
 """Free space without which a database is not opened: that writes the log into a table, and the log may hold as much as
@@ -142,8 +145,11 @@ def open_database(path: Path, options: LevelDbOptions, *, paranoid: bool = True)
     """Opens (creates) the database and replays its log.
 
     :param paranoid: with False, what can't be read in the log is left out; otherwise that is an error.
-    :raises plyvel.Error: whatever LevelDB says.
+    :raises plyvel.Error: whatever LevelDB says; CorruptionError for tables without the CURRENT that names them: LevelDB
+        would begin anew there, and remove them.
     """
+    if not (path / "CURRENT").exists() and any(_TABLES.fullmatch(file.name) for file in path.glob("*")):
+        raise plyvel.CorruptionError(b"CURRENT is missing, but there are tables")
     database: Database = plyvel.DB(
         str(path), create_if_missing=True, paranoid_checks=paranoid, **plyvel_settings(options)
     )

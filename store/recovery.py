@@ -1,29 +1,38 @@
 """What an earlier run left: read from the small records only, so that ten million messages take seconds.
 
 The bodies stay where they are: of each block the summaries of its chunks and its state record tell how many elements
-are alive, about how large they are and when they expire. Queues page them in when somebody reads.
+are alive, about how large they are and when they expire. Queues page them in when somebody reads. Only chunks with
+elements whose bodies lie in files are read, for the numbers of these files.
 
 Elements that were stored without being persistent (paged out) belong to the run that stored them: they are deleted.
 
-Source: DESIGN section 7 "Recovery"; anchors c21, d24.
+A small record that can't be read does not keep the broker from starting: it is told as a fault, and what it said is made
+up for on the safe side. A lost summary is made again from its chunk; a lost state means that nothing of its block was
+settled; without the head of a queue all of it counts as seen; a durable subscription whose place is lost begins with the
+oldest message there is.
+
+Source: DESIGN section 7 "Recovery"; anchors c20, c21, c23, d24.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 import attrs
 
 from queues.blocks import Dates, Outside, bit_range
+from queues.message import DelayedMessage, Envelope
 from store import keys
-from store.chunks import decode_summary
+from store.chunks import ChunkError, HeadCodec, Summary, decode_chunk, decode_summary, summary_of
 from store.engine import Change, Engine, delete_range, put
 from store.shelf import StoredBlock
 from store.states import (
     KIND_TOPIC,
     CursorRecord,
     DurableRecord,
+    StateError,
     decode_clean,
     decode_cursor,
     decode_durable,
@@ -38,6 +47,9 @@ from store.states import (
 
 PROGRESS_COUNT: Final = 100_000
 """Records between two reports of progress."""
+
+ALL_SEEN: Final = 1 << 62
+"""A place behind all elements."""
 
 WIPE_COUNT: Final = 20_000
 """Records deleted in one batch."""
@@ -63,6 +75,8 @@ class RecoveredQueue:
     """Of durable subscriptions, by their ids."""
     due: set[int] = attrs.field(factory=set)
     """Blocks with elements that must not be delivered before a time."""
+    larges: dict[int, int] = attrs.field(factory=dict)
+    """By sequence: the files of large bodies of elements that are alive."""
 
     @property
     def attempts(self) -> dict[int, int]:
@@ -78,6 +92,16 @@ class RecoveredQueue:
         return sum(count for _outside, count in self.outside.values())
 
 
+@attrs.frozen
+class Fault:
+    """A record that can't be read."""
+
+    key: bytes
+    value: bytes
+    what: str
+    effect: str
+
+
 @attrs.define
 class Recovered:
     """All of it."""
@@ -89,9 +113,12 @@ class Recovered:
     next_number: int = 1
     """Message numbers below this may be in use."""
     durables: dict[int, DurableRecord] = attrs.field(factory=dict)
+    faults: list[Fault] = attrs.field(factory=list)
     clean: bool = True
     """The earlier run ended in good order."""
     live_count: int = 0
+    body_counts: Counter[int] = attrs.field(factory=Counter)
+    """By file of a large body: how many elements that are alive have it."""
 
     def take(self, name: str, priority: int, *, topic: bool) -> RecoveredQueue | None:
         """What was left of this queue, once."""
@@ -101,19 +128,33 @@ class Recovered:
 class _Spans:
     """The chunks of one block, added up."""
 
-    __slots__ = ("count", "due", "earliest_ms", "firsts", "grouped", "latest_ms", "span", "undated", "wire_bytes")
+    __slots__ = (
+        "count",
+        "due",
+        "earliest_ms",
+        "firsts",
+        "grouped",
+        "large_firsts",
+        "latest_ms",
+        "span",
+        "undated",
+        "wire_bytes",
+    )
 
     def __init__(self) -> None:
         self.span = self.count = self.wire_bytes = self.undated = 0
         self.firsts: list[int] = []
+        self.large_firsts: list[int] = []
+        """Of those chunks in which some have large bodies."""
         self.earliest_ms = self.latest_ms = 0
         self.grouped = self.due = False
 
 
-def recover(engine: Engine, progress: Callable[[int], None]) -> Recovered:
+def recover(engine: Engine, progress: Callable[[int], None], heads: HeadCodec) -> Recovered:
     """Read what was left, and delete what belongs to no later run. `progress` gets the number of messages found so far.
 
-    Blocks: for a worker thread, or before anything runs. O(chunks + blocks). Raises EngineError, StoreFormatError.
+    Blocks: for a worker thread, or before anything runs. O(chunks + blocks). Raises EngineError; what can't be read
+    is in `faults`.
     """
     found = Recovered()
     found.token = engine.get(keys.META_TOKEN_KEY)
@@ -124,25 +165,45 @@ def recover(engine: Engine, progress: Callable[[int], None]) -> Recovered:
     found.clean = clean is None or decode_clean(clean)
     by_id: dict[int, RecoveredQueue] = {}
     for key, value in engine.iterate(*keys.family_range(keys.QUEUE)):
-        kind, priority, name = decode_queue(value)
         queue_id = keys.parse_queue_key(key)
-        by_id[queue_id] = RecoveredQueue(queue_id, name, priority, kind == KIND_TOPIC)
         found.next_queue_id = max(found.next_queue_id, queue_id + 1)
+        try:
+            kind, priority, name = decode_queue(value)
+        except StateError as error:
+            found.faults.append(Fault(key, value, str(error), "the messages of this queue are not found"))
+            continue
+        by_id[queue_id] = RecoveredQueue(queue_id, name, priority, kind == KIND_TOPIC)
     for key, value in engine.iterate(*keys.family_range(keys.HEAD)):
         queue = by_id.get(keys.parse_queue_key(key))
-        if queue is not None:
+        if queue is None:
+            continue
+        try:
             queue.next_sequence, queue.handed_to = decode_head(value)
+        except StateError as error:
+            queue.handed_to = ALL_SEEN
+            found.faults.append(Fault(key, value, str(error), f"all messages of {queue.name} count as redelivered"))
     for key, value in engine.iterate(*keys.family_range(keys.DURABLE)):
-        found.durables[keys.parse_durable_key(key)] = decode_durable(value)
+        try:
+            found.durables[keys.parse_durable_key(key)] = decode_durable(value)
+        except StateError as error:
+            found.faults.append(Fault(key, value, str(error), "a durable subscription is lost"))
     for key, value in engine.iterate(*keys.family_range(keys.CURSOR)):
         queue_id, durable_id = keys.parse_cursor_key(key)
         if queue_id in by_id and durable_id in found.durables:
-            by_id[queue_id].cursors[durable_id] = decode_cursor(value)
+            try:
+                record = decode_cursor(value)
+            except StateError as error:
+                record = CursorRecord(0, ALL_SEEN, (), {})
+                effect = f"durable subscription {found.durables[durable_id].name} begins with the oldest message"
+                found.faults.append(Fault(key, value, str(error), effect))
+            by_id[queue_id].cursors[durable_id] = record
     _wipe(engine, keys.PAGED)
-    spans = _read_spans(engine, by_id, progress)
-    states = _read_states(engine, by_id)
+    spans = _read_spans(engine, by_id, progress, heads, found.faults)
+    states = _read_states(engine, by_id, found.faults)
     for queue_id, queue in by_id.items():
         _put_together(queue, spans.get(queue_id, {}), states.get(queue_id, {}))
+        _find_larges(engine, queue, spans.get(queue_id, {}))
+        found.body_counts.update(queue.larges.values())
         found.live_count += queue.live_count
         found.queues[queue.name, queue.priority, queue.topic] = queue
     return found
@@ -165,13 +226,19 @@ def _wipe(engine: Engine, family: bytes) -> None:
 
 
 def _read_spans(
-    engine: Engine, by_id: dict[int, RecoveredQueue], progress: Callable[[int], None]
+    engine: Engine,
+    by_id: dict[int, RecoveredQueue],
+    progress: Callable[[int], None],
+    heads: HeadCodec,
+    faults: list[Fault],
 ) -> dict[int, dict[int, _Spans]]:
     spans: dict[int, dict[int, _Spans]] = {}
     messages_count = 0
     for records_count, (key, value) in enumerate(engine.iterate(*keys.family_range(keys.SUMMARY))):
         queue_id, first = keys.parse_placed_key(key)
-        summary = decode_summary(value)
+        summary = _summary(engine, key, value, heads, faults)
+        if summary is None:
+            continue
         messages_count += summary.count
         if records_count % PROGRESS_COUNT == PROGRESS_COUNT - 1:
             progress(messages_count)
@@ -182,6 +249,8 @@ def _read_spans(
         base = index << keys.BLOCK_BITS
         part.span |= bit_range(first - base, summary.end_sequence - base)
         part.firsts.append(first)
+        if summary.some_large:
+            part.large_firsts.append(first)
         part.count += summary.count
         part.wire_bytes += summary.wire_bytes
         part.undated += summary.undated_count
@@ -195,12 +264,39 @@ def _read_spans(
     return spans
 
 
-def _read_states(engine: Engine, by_id: dict[int, RecoveredQueue]) -> dict[int, dict[int, tuple[int, dict[int, int]]]]:
+def _summary(engine: Engine, key: bytes, value: bytes, heads: HeadCodec, faults: list[Fault]) -> Summary | None:
+    """What a summary says; where it can't be read, what its chunk says. None: that can't be read either."""
+    queue_id, first = keys.parse_placed_key(key)
+    room_count = keys.BLOCK_SIZE - (first & (keys.BLOCK_SIZE - 1))
+    try:
+        summary = decode_summary(value)
+        if summary.end_sequence - first > room_count or summary.end_sequence <= first:
+            raise ChunkError(f"a summary of {summary.end_sequence - first} places where {room_count} are left")
+        return summary
+    except ChunkError as error:
+        chunk = engine.get(keys.chunk_key(queue_id, first))
+        try:
+            sequences, messages = decode_chunk(first, chunk or b"", heads, _Noted)
+        except ChunkError as chunk_error:
+            faults.append(Fault(key, value, f"{error}; {chunk_error}", "its messages are not found"))
+            return None
+        faults.append(Fault(key, value, str(error), "none: it was made again from its chunk"))
+        return summary_of(sequences, messages)
+
+
+def _read_states(
+    engine: Engine, by_id: dict[int, RecoveredQueue], faults: list[Fault]
+) -> dict[int, dict[int, tuple[int, dict[int, int]]]]:
     states: dict[int, dict[int, tuple[int, dict[int, int]]]] = {}
     for key, value in engine.iterate(*keys.family_range(keys.STATE)):
         queue_id, index = keys.parse_placed_key(key)
         if queue_id in by_id:
-            states.setdefault(queue_id, {})[index] = decode_state(value)
+            try:
+                states.setdefault(queue_id, {})[index] = decode_state(value)
+            except StateError as error:
+                by_id[queue_id].handed_to = ALL_SEEN
+                effect = f"what was settled in block {index} of {by_id[queue_id].name} comes again"
+                faults.append(Fault(key, value, str(error), effect))
     return states
 
 
@@ -224,6 +320,53 @@ def _put_together(
             queue.grouped.add(index)
         if part.due:
             queue.due.add(index)
+
+
+class _Noted(DelayedMessage):
+    """A message whose body lies in a file, to be counted only."""
+
+    __slots__ = ("large",)
+
+    def __init__(
+        self,
+        head: Envelope,
+        wire: bytes,
+        number: int,
+        expires_at_ms: int,
+        due_at_ms: int,
+        file_id: int,
+        length_bytes: int,
+    ) -> None:
+        super().__init__(head, wire, number, expires_at_ms, due_at_ms)
+        self.large = (file_id, length_bytes)  # type: ignore[misc]
+
+
+class _AnyHead:
+    """A HeadCodec for those who don't look at heads."""
+
+    def describe(self, head: Envelope) -> tuple[int, int]:
+        raise NotImplementedError("nothing is written here")
+
+    def restore(self, dialect: int, block: bytes) -> Envelope:
+        return cast(Envelope, None)
+
+
+def _find_larges(engine: Engine, queue: RecoveredQueue, spans: dict[int, _Spans]) -> None:
+    """Which files the elements that are alive have: their chunks are read for it, the others are not."""
+    for index, part in spans.items():
+        live = queue.blocks[index].live
+        for first in part.large_firsts:
+            value = engine.get(keys.chunk_key(queue.queue_id, first))
+            if value is None:
+                continue
+            try:
+                sequences, messages = decode_chunk(first, value, _AnyHead(), _Noted)
+            except ChunkError:
+                continue  # whoever reads the block says so, and moves it aside
+            for sequence, message in zip(sequences, messages, strict=True):
+                large = message.large
+                if large is not None and live >> (sequence & (keys.BLOCK_SIZE - 1)) & 1:
+                    queue.larges[sequence] = large[0]
 
 
 def opening_records(token: bytes, numbers_to: int) -> list[Change]:

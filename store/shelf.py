@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 from queues.blocks import bit_range, bits_of
 from queues.cursored import BLOCK_BITS, BLOCK_SIZE
+from queues.large import LargeMessage
 from queues.message import Message
 from queues.storage import Saved, Stored
 from store import keys
@@ -75,7 +76,9 @@ class Shelf:
         "_blocks",
         "_forgotten",
         "_known",
+        "_larges",
         "_lease",
+        "_let_go",
         "_mark",
         "_moved_readers",
         "_noting",
@@ -126,6 +129,10 @@ class Shelf:
         self._probe: tuple[int, float] | None = None
         self._moved_readers: set[int] = set()
         """Durable subscriptions whose place on disk is out of date."""
+        self._larges: dict[int, int] = {}
+        """By sequence: the files of large bodies that the disk has records of, for elements that are there."""
+        self._let_go: list[int] = []
+        """Files whose elements left: kept until the disk knows it."""
         self._added_count = 0
 
     # ------------------------------------------------------------------ what the queue says
@@ -173,6 +180,11 @@ class Shelf:
             self._take(index, self._blocks[index], bit_range(0, places))
 
     def _take(self, index: int, block: StoredBlock, bits: int) -> None:
+        if self._larges:
+            base = index << BLOCK_BITS
+            for sequence in [s for s in self._larges if s >> BLOCK_BITS == index and bits >> (s - base) & 1]:
+                self._let_go.append(self._larges.pop(sequence))
+                self._touch_block(index)
         if block.attempts:
             block.attempts = {place: n for place, n in block.attempts.items() if not bits >> place & 1}
         hit = block.live & bits
@@ -220,6 +232,10 @@ class Shelf:
         self._moved_readers.discard(durable_id)
         self._store.change([delete(keys.cursor_key(self.queue_id, durable_id))])
 
+    def rested(self) -> None:
+        if self._lease > self._queue.handed_to:
+            self._store.touch(self)
+
     def put_out(self, index: int, done: Callable[[int], None]) -> None:
         self._put_outs.append((index, done))
         self._store.touch(self, urgent=True)
@@ -237,6 +253,10 @@ class Shelf:
         for _first, _end, callback in self._waiting_saves:
             callback("consumed")
         self._waiting_saves.clear()
+        self._let_go += self._larges.values()
+        self._larges.clear()
+        if self._let_go:
+            self._waiting_settled.append(self._files_let_go())
         self._store.forget(self)
         self._store.when_flushed(self._waiting_settled)
         self._waiting_settled = []
@@ -252,6 +272,7 @@ class Shelf:
             or self._waiting_saves
             or self._waiting_settled
             or self._noting
+            or (self._lease > self._queue.handed_to and not self._queue.is_consumed and not self.topic)
             or (self._moved_readers and self._blocks)
             or self.saved_to < self._queue.elements.next_sequence
         )
@@ -291,6 +312,8 @@ class Shelf:
             self._write_readers(batch)
         else:
             self._note_lease(batch)
+        if self._let_go:
+            self._waiting_settled.append(self._files_let_go())
         if self._waiting_settled:
             batch.waiters += self._waiting_settled
             self._waiting_settled = []
@@ -315,7 +338,7 @@ class Shelf:
 
     def _save_part(self, batch: Batch, index: int, first: int, stop: int) -> None:
         block = self._queue.elements.block(index)
-        if block is None or block.outside is not None:
+        if block is None or block.outside is not None or not self._queue.keeps:
             return
         start = max(first, block.base)
         part = block.elements[start - block.base : max(0, stop - block.base)]
@@ -332,7 +355,32 @@ class Shelf:
         self._put_chunk(batch, index, sequences, messages)
         self.written_count += len(messages)
 
+    def _keep_files(self, sequences: SequenceOf[int], messages: list[Message]) -> None:
+        """A record with these is about to be written: the bodies of the large ones stay as long as it does."""
+        bodies = self._store.bodies
+        if bodies is None or not bodies.references_count:
+            return
+        for sequence, message in zip(sequences, messages, strict=True):
+            if isinstance(message, LargeMessage) and sequence not in self._larges:
+                message.body.keep()
+                self._larges[sequence] = message.body.file_id
+
+    def _files_let_go(self) -> Callable[[], None]:
+        """To be called when the disk knows that these elements left: sooner, and a power cut would bring them back
+        without their bodies.
+        """
+        bodies, file_ids = self._store.bodies, self._let_go
+        assert bodies is not None, "or there would be no such elements"
+        self._let_go = []
+
+        def forget() -> None:
+            for file_id in file_ids:
+                bodies.forget(file_id)
+
+        return forget
+
     def _put_chunk(self, batch: Batch, index: int, sequences: SequenceOf[int], messages: list[Message]) -> None:
+        self._keep_files(sequences, messages)
         first, last = sequences[0], sequences[-1]
         value, summary = encode_chunk_and_summary(first, sequences, messages, self._store.heads)
         self._introduce(batch)
@@ -383,18 +431,21 @@ class Shelf:
     def _page(self, batch: Batch, index: int) -> None:
         block = self._queue.elements.block(index)
         assert block is not None, "it was there a moment ago"
+        stored = self._blocks.get(index)
+        saved = 0 if stored is None else stored.live >> (block.base - (index << BLOCK_BITS))
         volatile = [
             (block.base + place, message)
             for place, message in enumerate(block.elements)
-            if message is not None and not (message.head.persistent and self._queue.keeps)
+            if message is not None and not saved >> place & 1
         ]
         if not volatile:
             return
         sequences = [sequence for sequence, _message in volatile]
-        value = encode_chunk(sequences[0], sequences, [message for _sequence, message in volatile], self._store.heads)
+        messages = [message for _sequence, message in volatile]
+        self._keep_files(sequences, messages)
+        value = encode_chunk(sequences[0], sequences, messages, self._store.heads)
         batch.add(put(keys.paged_key(self.queue_id, sequences[0]), value), len(value))
         batch.paged_count += len(volatile)
-        stored = self._blocks.get(index)
         if stored is None:
             stored = self._blocks[index] = StoredBlock()
         stored.paged_first = sequences[0]
@@ -448,6 +499,12 @@ class Shelf:
 
     def _note_lease(self, batch: Batch) -> None:
         """Renew the lease if readers have used half of it, or wait for it."""
+        if not self._noting and not self._queue.is_consumed and self._lease > self._queue.handed_to:
+            # Nobody reads: no need to run ahead. Valid at once, so that who comes now waits for a new one.
+            self._lease = self._queue.handed_to
+            value = encode_head(self._queue.elements.next_sequence, self._lease)
+            batch.add(put(keys.head_key(self.queue_id), value), len(value))
+            return
         if not self._blocks:
             if self._noting:
                 batch.noting.append((self, self._lease))
@@ -538,17 +595,22 @@ class Shelf:
 
     # ------------------------------------------------------------------ a restart
 
-    def restore(self, blocks: dict[int, StoredBlock], lease: int) -> None:
+    def restore(self, blocks: dict[int, StoredBlock], lease: int, larges: dict[int, int]) -> None:
         """What an earlier run left."""
         self._blocks = blocks
         self._lease = lease
+        self._larges = larges if self._store.bodies is not None else {}
         self.saved_to = self._mark = self._queue.elements.next_sequence
+        self._touched = {index for index, block in blocks.items() if not block.live}
+        if self._touched:  # settled, but what they shared a block with in memory was not: nobody else deletes them
+            self._store.touch(self)
 
     def close_in_order(self, batch: Batch) -> None:
         """The broker stops: note exactly what was handed over and came back, in place of the lease."""
-        self.returned(self._queue.seen())
         self.urgent = True
         self.collect(batch)
+        self.returned(self._queue.seen())  # now that all of them are in a block
+        self._write_states(batch)
         if self.topic:
             self._write_readers(batch, exactly=True)
         elif self._blocks:

@@ -23,8 +23,8 @@ from typing import Any, Final, Protocol
 import attrs
 
 from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController, WindowLimiter
+from queues.environment import Scheduling, TimerHandle
 from queues.message import Message
-from queues.queue import Scheduling, TimerHandle
 from queues.storage import Shelf as ShelfPort
 from queues.storage import Stored
 from store import keys
@@ -32,6 +32,7 @@ from store.batch import BATCH_BYTES, Batch
 from store.chunks import ChunkError, HeadCodec
 from store.config import StoreConfig
 from store.engine import Change, EngineError, delete, delete_range, put
+from store.large import BodyFiles
 from store.recovery import Recovered
 from store.shelf import Shelf
 from store.states import encode_numbers
@@ -102,14 +103,17 @@ class StoreQueue(FlowResource):
         log: Log,
         housing: Housing | None = None,
         recovered: Recovered | None = None,
-        make_large: Callable[..., Message] | None = None,
+        bodies: BodyFiles | None = None,
     ) -> None:
-        """`worker` does what blocks; `heads` reads and writes header blocks; `recovered`: what an earlier run left."""
+        """`worker` does what blocks; `heads` reads and writes header blocks; `recovered`: what an earlier run left;
+        `bodies` has the files of large ones.
+        """
         super().__init__("store", "store", manager)
         self.worker = worker
         self.heads = heads
         self.clock = clock
-        self.make_large = make_large
+        self.bodies = bodies
+        self.make_large: Callable[..., Message] | None = None if bodies is None else bodies.make_message
         self.loaded_count = 0
         """Messages read back."""
         self.counters = StoreCounters()
@@ -162,7 +166,11 @@ class StoreQueue(FlowResource):
 
     @property
     def accepting(self) -> bool:
-        return self._gate.accepting
+        # Not whether nobody waits at it: those that do may all go on, and ask for this when they are told.
+        return not self._gate.limiter.throttled
+
+    def accepts(self, source: SourceController) -> bool:
+        return self._gate.accepts(source)
 
     def hold_back(self, source: SourceController) -> None:
         self._gate.charge(0, 0, source)
@@ -172,7 +180,7 @@ class StoreQueue(FlowResource):
         if found is not None:
             shelf = Shelf(self, queue, found.queue_id, topic=topic, known=True)
             queue.restored(found)
-            shelf.restore(found.blocks, found.handed_to)
+            shelf.restore(found.blocks, found.handed_to, found.larges)
         else:
             shelf = Shelf(self, queue, self._next_queue_id, topic=topic)
             self._next_queue_id += 1
@@ -281,7 +289,7 @@ class StoreQueue(FlowResource):
         for saved in batch.consumed:
             saved("consumed")
         due_sync = self._unsynced_seconds is not None and (
-            self.clock() - self._unsynced_seconds >= self._config.sync_interval_seconds
+            self.clock() >= self._unsynced_seconds + self._config.sync_interval_seconds  # the same sum as in _arm_next
         )
         if batch.changes or batch.sync or due_sync or batch.put_outs or batch.noting:
             batch.sync = batch.sync or due_sync

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from queues.queue import Scheduling, TimerHandle
+from queues.environment import Scheduling, TimerHandle
 
 SECOND_LOOK_SECONDS: Final = 0.2
 EARLY_SECONDS: Final = 0.001

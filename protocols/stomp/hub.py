@@ -9,7 +9,7 @@ from flow import FlowManager
 from protocols.stomp.left_behind import LeftBehind
 from protocols.stomp.staging import Bodies
 from queues import DestinationRegistry
-from queues.queue import Scheduling
+from queues.environment import Scheduling
 from queues.storage import Store
 
 

@@ -54,7 +54,7 @@ from protocols.stomp.staging import LargeRun, LargeSends
 from protocols.stomp.subscribing import Subscriptions
 from protocols.stomp.temporary import TemporaryDestinations, names_temporary
 from protocols.stomp.transactions import Transactions
-from queues.queue import DispatchHandle, TimerHandle
+from queues.environment import DispatchHandle, TimerHandle
 
 RECEIPT_BYTES: Final = 64
 """About what one waiting RECEIPT takes; turns `receipts_pending_max` into bytes of control frames."""

@@ -1,11 +1,13 @@
-"""The command line: `sluiceway serve | send | receive | stat | config | version`.
+"""The command line: `sluiceway serve | send | receive | browse | stat | store | config | version`.
 
     exits      exit codes, and how a command ends with one
     serve      a broker in the foreground
     client     stomp.py behind a small blocking face; maps its exceptions
-    messages   send and receive
+    messages   send, receive and browse
     stat       asks a running broker for its flow map
     stat_view  draws the answer
+    store      looks after a data folder: check, repair, export, import, compact
+    progress   something to look at meanwhile
     settings   config and version
 
 Each command imports what it needs when it runs: `sluiceway send` should not load a broker.
@@ -16,10 +18,11 @@ from __future__ import annotations
 import click
 
 from sluiceway.cli.exits import EXIT_CODES_HELP
-from sluiceway.cli.messages import receive, send
+from sluiceway.cli.messages import browse, receive, send
 from sluiceway.cli.serve import serve
 from sluiceway.cli.settings import config, version
 from sluiceway.cli.stat import stat
+from sluiceway.cli.store import store
 from sluiceway.version import VERSION
 
 __all__ = ["main"]
@@ -42,5 +45,5 @@ def main() -> None:
     """
 
 
-for _command in (serve, send, receive, stat, config, version):
+for _command in (serve, send, receive, browse, stat, store, config, version):
     main.add_command(_command)

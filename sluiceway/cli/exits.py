@@ -13,7 +13,7 @@ class Exit(IntEnum):
 
     OK = 0
     INCOMPLETE = 1
-    """receive: fewer messages came than --count asked for."""
+    """receive: fewer messages came than --count asked for. browse: the end did not come."""
     USAGE = 2
     """A wrong argument or configuration (click's own code for it)."""
     LISTEN = 3
@@ -23,12 +23,15 @@ class Exit(IntEnum):
     REFUSED = 5
     """The broker answered with an ERROR."""
     STORE = 6
-    """serve: the data folder can't be used."""
+    """serve, store: the data folder can't be used."""
+    FAULTY = 7
+    """store: the store, or the file to be imported, has faults."""
 
 
 EXIT_CODES_HELP: Final = (
     "\b\nExit codes: 0 done; 1 fewer messages than asked for; 2 wrong usage or configuration;\n"
-    "3 can't listen; 4 can't reach the broker, or lost it; 5 the broker answered ERROR."
+    "3 can't listen; 4 can't reach the broker, or lost it; 5 the broker answered ERROR;\n"
+    "6 the data folder can't be used; 7 faults in the store, or in what should be imported."
 )
 
 

@@ -1,4 +1,4 @@
-"""`sluiceway send` and `sluiceway receive`, for any STOMP 1.2 broker."""
+"""`sluiceway send`, `sluiceway receive` and `sluiceway browse`, for any STOMP 1.2 broker."""
 
 from __future__ import annotations
 
@@ -135,6 +135,21 @@ def send(
         client.wait_receipts()
 
 
+_show_headers_option = click.option(
+    "--headers", "show_headers", is_flag=True, help="Print the headers before each body (format text)."
+)
+
+_format_option = click.option(
+    "--format",
+    "output",
+    type=click.Choice(["text", "json", "body"]),
+    default="text",
+    show_default=True,
+    help="text: one body per line. json: one object per line, with headers; a body that is not UTF-8 as body_base64. "
+    "body: the bytes, nothing between them.",
+)
+
+
 @click.command()
 @click.argument("destination")
 @click.option("--count", type=click.IntRange(min=1), help="End after so many messages [default: go on until Ctrl-C].")
@@ -153,16 +168,8 @@ def send(
     help="When a message counts as consumed: `auto` as soon as it was sent to us, so some may be lost when we stop; "
     "the others when we have printed it.",
 )
-@click.option("--headers", "show_headers", is_flag=True, help="Print the headers before each body (format text).")
-@click.option(
-    "--format",
-    "output",
-    type=click.Choice(["text", "json", "body"]),
-    default="text",
-    show_default=True,
-    help="text: one body per line. json: one object per line, with headers; a body that is not UTF-8 as body_base64. "
-    "body: the bytes, nothing between them.",
-)
+@_show_headers_option
+@_format_option
 @_header_option
 @broker_options
 def receive(
@@ -206,6 +213,62 @@ def receive(
             click.echo(f"{received} messages received", err=True)
     if count is not None and received < count:
         fail(Exit.INCOMPLETE, f"{received} of {count} messages came, then none for {timeout_seconds:g} s")
+
+
+@click.command()
+@click.argument("destination")
+@click.option("--count", type=click.IntRange(min=1), help="Show so many messages at most [default: all].")
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    default=10.0,
+    show_default=True,
+    help="Give up when nothing came for so long, neither a message nor the end.",
+)
+@_show_headers_option
+@_format_option
+@_header_option
+@broker_options
+def browse(
+    target: Target,
+    destination: str,
+    count: int | None,
+    timeout_seconds: float,
+    show_headers: bool,
+    output: str,
+    headers: dict[str, str],
+) -> None:
+    """Print what the queue DESTINATION holds now, and leave it there.
+
+    The highest priority first, then in order; what consumers hold and have not acknowledged is shown, too.
+
+    \b
+    Examples:
+      sluiceway browse /queue/hello
+      sluiceway browse /queue/orders --count 10 --headers
+      sluiceway browse /queue/orders --format json | jq .headers
+    """
+    from sluiceway.cli.client import Client
+
+    headers["browser"] = "true"
+    shown = 0
+    with Client(target) as client:
+        # Acknowledged is nothing. A broker that does not know browsing would lose messages to us with ack auto.
+        client.subscribe(destination, ack="client-individual", headers=headers)
+        while count is None or shown < count:
+            message = client.next_message(timeout_seconds)
+            if message is None:
+                fail(
+                    Exit.INCOMPLETE,
+                    f"{shown} messages came, then neither another nor the end for {timeout_seconds:g} s: "
+                    "is it a broker that knows browser:true?",
+                )
+            if message.headers.get("browser") == "end":
+                break
+            _print(message, output, show_headers)
+            shown += 1
 
 
 def _print(message: Event, output: str, show_headers: bool) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -82,8 +84,11 @@ def serve(
 
     refused: list[ListenError] = []
     unusable: list[Exception] = []
+    serving = partial(serve_until_signalled, config, on_ready=_announce)
+    if config.logs.format != "json" and sys.stderr.isatty():
+        serving = partial(serving, on_reading=_display())
     try:
-        trio.run(partial(serve_until_signalled, config, on_ready=_announce))
+        trio.run(serving)
     except* ListenError as group:  # also a bare one, if it left no nursery
         refused.extend(_leaves(group))
     except* (DirectoryError, EngineError, StoreFormatError) as group:
@@ -92,6 +97,21 @@ def serve(
         fail(Exit.STORE, "\n".join(str(error) for error in unusable))
     if refused:
         fail(Exit.LISTEN, "\n".join(_why(error) for error in refused))
+
+
+def _display() -> Callable[[int | None], None]:
+    """Shows how far the store is read: a large one takes some seconds."""
+    from sluiceway.cli.progress import Display
+
+    display = Display("reading the store")
+
+    def tell(count: int | None) -> None:
+        if count is None:
+            display.close()
+        else:
+            display.tell(count)
+
+    return tell
 
 
 def _announce(urls: list[str]) -> None:

@@ -13,6 +13,7 @@ import attrs
 
 from store import keys
 from store.directory import Directory, FormatError, MissingError, open_directory
+from store.engine import CorruptionError
 from store.leveldb import LevelDbEngine
 from store.repair import RepairReport
 from store.states import decode_format, encode_format
@@ -83,8 +84,11 @@ def open_store(path: Path, *, create: bool = False, mend: bool = True) -> OpenSt
 
 def check_version(directory: Directory, engine: LevelDbEngine) -> None:
     """The records are of the version that we know, or do not say (a damaged store). Raises FormatError."""
-    value = engine.get(keys.META_FORMAT_KEY)
     # What is damaged is for the survey to find; only what reads as another version is none of ours.
+    try:
+        value = engine.get(keys.META_FORMAT_KEY)
+    except CorruptionError:
+        return
     if value is None or len(value) != len(encode_format(keys.FORMAT_VERSION)):
         return
     version = decode_format(value)

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
-from typing import Final
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import attrs
 
 from queues.large import BodyReference, LargeMessage
-from queues.message import Envelope
+from queues.message import Envelope, Message
+from queues.names import DestinationNameError, parse
 from store import keys
 from store.chunks import ChunkError, decode_summary
 from store.engine import Engine
@@ -25,6 +27,9 @@ from store.keys import KeyFormatError
 
 _Placed = tuple[tuple[int, int], bytes, int, bytes]
 """Queue and block; family; what else the key says; value."""
+
+Progress = Callable[[int, int], None]
+"""Is told how many messages are done, of how many."""
 
 BadKey = Callable[[bytes, bytes], None]
 """Is told of a key that its family does not have, and its value."""
@@ -74,18 +79,51 @@ def _placed(engine: Engine, family: bytes, bad_key: BadKey) -> Iterator[_Placed]
         yield (queue_id, number >> shift), family, number, value
 
 
-def count_stored(engine: Engine) -> int:
-    """Messages in all chunks, settled ones included, as their summaries say: what a pass over all has before it.
+def of_total(on_progress: Progress | None, engine: Engine) -> Callable[[int], None] | None:
+    """A function that tells how far a pass over all messages is; None if nobody wants to know. O(chunks).
 
-    Summaries that can't be read count as nothing. O(chunks).
+    The total is what the summaries say, settled messages included. Raises EngineError.
     """
-    count = 0
+    if on_progress is None:
+        return None
+    total_count = 0
     for _key, value in engine.iterate(*keys.family_range(keys.SUMMARY)):
         try:
-            count += decode_summary(value).count
+            total_count += decode_summary(value).count
         except ChunkError:
             continue  # the survey reports it; this is only for a progress bar
-    return count
+
+    def tell(done_count: int) -> None:
+        on_progress(done_count, max(done_count, total_count))
+
+    return tell
+
+
+class QueueName(NamedTuple):
+    """What tells one queue from the others."""
+
+    name: str
+    priority: int
+    topic: bool
+
+
+def queue_of(message: Message) -> QueueName | None:
+    """The queue that a message belongs to, by its own headers: where the record of the queue is lost. None: they name
+    none, or several.
+    """
+    destination = message.head.destination
+    try:
+        address = parse(destination)
+    except DestinationNameError:
+        return None
+    if address.wildcard or "," in destination:
+        return None
+    return QueueName(address.canonical, message.head.priority, address.kind.is_topic)
+
+
+def body_path(folder: Path, file_id: int) -> Path:
+    """Where a large body is (see store/large.py)."""
+    return folder / f"{file_id:016x}"
 
 
 class _NobodysBodies:

@@ -44,6 +44,7 @@ class Head:
     persistent: bool = False
     expires_at_ms: int = 0
     ttl_ms: int = 0
+    delay_ms: int = 0
     group: str | None = None
     neutral: bool = True
 

@@ -247,8 +247,15 @@ class Client:
             return
         raise UnexpectedError(f"{self.name} waited in vain for {what}; {self._so_far()}")
 
+    def receive_now(self) -> None:
+        """Take what has arrived, without waiting."""
+        while not self.ended and (data := self.stream.read(65536)) is not None:
+            self._take(data)
+
     async def _receive(self) -> None:
-        data = await self.stream.receive_some()
+        self._take(await self.stream.receive_some())
+
+    def _take(self, data: bytes) -> None:
         if not data:
             self.ended = True
             return

@@ -19,6 +19,7 @@ from protocols.stomp.limits import StompLimits
 from queues import Destination, MessageQueue
 from sluiceway.broker import Broker
 from sluiceway.config import BrokerConfig, Config, DestinationPolicy, Listener, SecurityConfig
+from store.engine import Engine
 from tests.scenarios.client import Client
 
 EPOCH_MS = 1_700_000_000_000
@@ -40,10 +41,11 @@ class Stage:
         users: Mapping[str, str] | None = None,
         shutdown_seconds: float = 10.0,
         large_folder: Path | None = None,
+        engine: Engine | None = None,
         **limits: Any,
     ) -> None:
-        """`policies`: settings of QueuePolicy by destination pattern; `large_folder`: where large bodies go; `limits`:
-        fields of StompLimits.
+        """`policies`: settings of QueuePolicy by destination pattern; `large_folder`: where large bodies go; `engine`:
+        a store, so that persistent messages outlive the broker and others page; `limits`: fields of StompLimits.
         """
         self.broker = Broker(
             Config(
@@ -54,6 +56,7 @@ class Stage:
             ),
             now_ms=wall_clock_ms,
             large_folder=large_folder,
+            engine=engine,
         )
         self._large_folder = large_folder
         self.clients: list[Client] = []
@@ -142,7 +145,7 @@ class Stage:
         assert broker.manager.used_bytes == 0, self._charged()
         queues = {id(queue) for d in broker.registry.destinations.values() for queue in d.queue.partitions.values()}
         assert broker.left_behind.connections_count == 0
-        ours = queues | {id(broker.left_behind), id(broker.bodies)}
+        ours = queues | {id(broker.left_behind), id(broker.bodies), id(broker.store)}
         if self._large_folder is not None:
             assert not list(self._large_folder.iterdir()), "large bodies that nobody refers to"
         left = [resource for resource in broker.manager.resources if id(resource) not in ours]

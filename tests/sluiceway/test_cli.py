@@ -27,7 +27,7 @@ def run(*arguments: str, input: str | bytes | None = None, **environment: str) -
 # -- help, version, config ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["serve", "send", "receive", "stat", "config", "version"])
+@pytest.mark.parametrize("command", ["serve", "send", "receive", "browse", "stat", "config", "version"])
 def test_every_command_shows_an_example(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0

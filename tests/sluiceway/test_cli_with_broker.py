@@ -36,6 +36,21 @@ def test_what_was_sent_is_received_once_and_in_order(broker: EmbeddedBroker) -> 
     assert run(broker, "receive", "/queue/a", "--count", "1", "--timeout", "0").exit_code == 1
 
 
+def test_browsing_shows_what_is_there_and_leaves_it(broker: EmbeddedBroker) -> None:
+    """More than the prefetch; also a part of it only, though the rest is on its way."""
+    assert run(broker, "browse", "/queue/a").stdout == ""
+    assert run(broker, "send", "/queue/a", "x" * 100, "--count", "3000").exit_code == 0
+    for _ in range(2):
+        result = run(broker, "browse", "/queue/a")
+        assert result.exit_code == 0, result.output
+        assert result.stdout == ("x" * 100 + "\n") * 3000
+    assert run(broker, "browse", "/queue/a", "--count", "2").stdout == ("x" * 100 + "\n") * 2
+    assert len(run(broker, "receive", "/queue/a", "--count", "3000").stdout) == 101 * 3000
+    refused = run(broker, "browse", "/topic/t")
+    assert refused.exit_code == 5
+    assert "is a topic" in refused.stderr
+
+
 def test_stat_shows_what_a_queue_holds(broker: EmbeddedBroker) -> None:
     assert run(broker, "send", "/queue/a", "x", "--count", "7").exit_code == 0
     report = json.loads(run(broker, "stat", "--json").stdout)

@@ -22,6 +22,7 @@ class PlainHead:
     persistent: bool = True
     expires_at_ms: int = 0
     ttl_ms: int = 0
+    delay_ms: int = 0
     neutral: bool = True
 
 

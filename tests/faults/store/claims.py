@@ -66,6 +66,8 @@ class Sent:
     """The durability that its RECEIPT said."""
     delivered_in: int | None = None
     """The last life in which it came."""
+    perhaps_seen: bool = False
+    """Some of its bytes came, not all."""
     holder: object = None
     """The connection that has it now."""
     maybe_settled: bool = False
@@ -79,10 +81,13 @@ class Sent:
 class Claims:
     """See the module."""
 
-    def __init__(self, clock: Callable[[], float], now_ms: Callable[[], int]) -> None:
-        """`clock`: seconds, for the histories; `now_ms`: the wall clock that the broker goes by."""
+    def __init__(self, clock: Callable[[], float], now_ms: Callable[[], int], *, exact: bool = True) -> None:
+        """`clock`: seconds, for the histories; `now_ms`: the wall clock that the broker goes by. `exact` False: clients
+        may not see all that left the broker (sockets), so that a mark may be right though nobody knows why.
+        """
         self._clock = clock
         self._now_ms = now_ms
+        self._exact = exact
         self.life = 0
         self.messages: dict[tuple[str, str], Sent] = {}
         self.commitments: list[Commitment] = []
@@ -156,14 +161,20 @@ class Claims:
         """The RECEIPT of that ACK is here."""
         for sent in sents:
             sent.settled = True
-            sent.holder = None
             self._note(sent, "ACK confirmed")
 
-    def let_go(self, sents: Iterable[Sent], why: str) -> None:
-        """Who had these has refused them, or is gone."""
+    def refused(self, sents: Iterable[Sent]) -> None:
+        """A NACK for these is on its way."""
         for sent in sents:
             sent.holder = None
-            self._note(sent, why)
+            self._note(sent, "NACK sent")
+
+    def gone(self, holder: object, why: str) -> None:
+        """This connection has ended; what it held may go to others."""
+        for sent in self.messages.values():
+            if sent.holder is holder:
+                sent.holder = None
+                self._note(sent, why)
 
     def begun(self, name: str) -> Commitment:
         """BEGIN is on its way."""
@@ -210,8 +221,10 @@ class Claims:
             self._fail(sent, f"it is not persistent, was sent in life {sent.life}, and came in life {self.life}")
         if came_before and not redelivered:
             self._fail(sent, f"it came before, in life {sent.delivered_in}, and is not marked")
-        if redelivered and not came_before and not any(sent.life <= life < self.life for life in self._crash_lives):
-            self._fail(sent, "it never came before, there was no crash since it was sent, and it is marked")
+        if redelivered and not (came_before or sent.perhaps_seen) and self._exact:
+            # After a crash what comes next may be marked, to be on the safe side.
+            if not any(sent.life <= life < self.life for life in self._crash_lives):
+                self._fail(sent, "it never came before, there was no crash since it was sent, and it is marked")
         if sent.holder is not None:
             self._fail(sent, f"it is in the hands of {sent.holder}")
         if sent.date_ms and sent.date_ms <= self._life_started_ms:
@@ -227,6 +240,13 @@ class Claims:
         sent.maybe_settled = auto
         sent.holder = None if auto else holder
         return sent
+
+    def begun_to_come(self, destination: str, name: str) -> None:
+        """Some bytes of a MESSAGE came before its connection ended."""
+        sent = self.messages.get((destination, name))
+        if sent is not None:
+            sent.perhaps_seen = True
+            self._note(sent, "some bytes of it came")
 
     def _look_at_transactions(self, sent: Sent) -> None:
         """All or nothing, as seen in lives after the one of COMMIT."""

@@ -1,0 +1,240 @@
+"""Messages that a queue gives up: why, and where they go.
+
+A message is given up when it failed too often, when it is past its date, or when it has to make room, as the policy of
+its queue says. It is *condemned* then: still in its queue and charged there, but in nobody's hands and not available.
+From there it moves to the dead-letter queue, under a header block that tells its story. If that has no room it stays
+condemned until there is some: the queue that gives it up is a source of the dead-letter queue like any other, so nothing
+is lost on the way and the flow map shows who waits for whom. A persistent one leaves its queue and comes into the other
+in one write.
+
+A queue that some policy names as a dead-letter queue gives nothing up: there are no loops.
+
+Bound: what is condemned is bounded by the queue that holds it; 100 bytes each beside that.
+Source: DESIGN section 6 (redelivery limit, `dead_letter`); issue 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Sequence as SequenceOf
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Protocol
+
+from flow import Flow, FlowClosedError, FlowController, SourceController, WindowLimiter
+from queues.cursored import BLOCK_BITS
+from queues.environment import QueueEnvironment
+from queues.message import Envelope, Message
+from queues.names import parse
+from queues.queue import MessageQueue, QueueFullError
+
+if TYPE_CHECKING:
+    from queues.consumed import ConsumedQueue
+
+FAILED: Final = "redeliveries"
+"""It was tried as often as the policy allows."""
+EXPIRED: Final = "expired"
+CROWDED_OUT: Final = "full"
+
+MOVE_COUNT: Final = 64
+"""Messages moved in one go: each gets a header block of its own, which takes some 20 microseconds."""
+
+RETRY_SECONDS: Final = 1.0
+"""After the dead-letter queue could not be made, or refused a message."""
+
+Rewrite = Callable[[Message, Mapping[str, str | None]], tuple[Envelope, bytes]]
+"""Gives the head and the wire of a message with some headers set (a string) or removed (None). The protocol's part."""
+
+
+class Unreachable(Exception):
+    """The dead-letter queue can't take anything now, and won't tell when it can. The message says why."""
+
+
+class DeadLetterQueues(Protocol):
+    """What a router needs of the registry."""
+
+    def queue_for_dead_letters(self, name: str, priority: int) -> MessageQueue:
+        """The partition for this priority, made if need be. Raises Unreachable."""
+
+
+class DeadLetterRouter:
+    """Takes messages to dead-letter queues. One per broker."""
+
+    __slots__ = ("_names", "_now_ms", "_queues", "_rewrite")
+
+    def __init__(
+        self, queues: DeadLetterQueues, names: Iterable[str], *, rewrite: Rewrite, now_ms: Callable[[], int]
+    ) -> None:
+        """`names`: all that any policy may name."""
+        self._queues = queues
+        self._names = frozenset(parse(name).canonical for name in names)
+        self._rewrite = rewrite
+        self._now_ms = now_ms
+
+    def serves(self, name: str) -> bool:
+        """Whether this queue may give messages up: it is none of those where they end."""
+        return name not in self._names
+
+    def move(
+        self, message: Message, to: str, *, origin: str, reason: str, attempts_count: int, source: SourceController
+    ) -> MessageQueue | None:
+        """Put this message into the dead-letter queue `to`. Returns the partition that took it; None: it has no room,
+        and `source` is blocked. Raises Unreachable.
+        """
+        name = parse(to).canonical
+        queue = self._queues.queue_for_dead_letters(name, message.head.priority)
+        head, wire = self._rewrite(
+            message,
+            {
+                "destination": name,
+                "dead-letter-reason": reason,
+                "dead-letter-destination": origin,
+                "dead-letter-count": str(attempts_count),
+                "dead-letter-time": str(self._now_ms()),
+                "group": None,
+                "JMSXGroupID": None,
+                "expires": None,
+                "expiration": None,
+                "delay": None,
+                "AMQ_SCHEDULED_DELAY": None,
+                "x-delay": None,
+            },
+        )
+        try:
+            taken = queue.offer([message.rewritten(head, wire)], len(wire), source)
+        except (QueueFullError, FlowClosedError) as error:
+            raise Unreachable(str(error)) from None
+        return queue if taken else None
+
+
+class Condemned:
+    """What one queue gives up, until it is moved."""
+
+    __slots__ = (
+        "_environment",
+        "_gate",
+        "_moving",
+        "_queue",
+        "_reasons",
+        "_router",
+        "_source",
+        "_to",
+        "_waits",
+        "trouble",
+    )
+
+    def __init__(
+        self, queue: ConsumedQueue, router: DeadLetterRouter, to: str, environment: QueueEnvironment
+    ) -> None:
+        self._queue = queue
+        self._router = router
+        self._to = to
+        self._environment = environment
+        self._reasons: dict[int, str] = {}
+        """By sequence, in the order in which they go."""
+        self._moving = False
+        self._waits = False
+        """It goes on by itself: something is scheduled."""
+        self.trouble = ""
+        """Why nothing can be moved, if it is not for want of room."""
+        clock = environment.clock
+        self._source = SourceController(
+            queue,
+            Flow(f"dead letters of {queue.name}"),
+            on_resume=lambda _sink: self.move(),
+            priority=queue.priority,
+            clock=clock,
+        )
+        self._gate: FlowController[None] = FlowController(
+            queue,
+            Flow(f"{queue.name} until dead letters have gone"),
+            WindowLimiter(1, None, clock=clock, label="room that dead letters take up"),
+            accept=_never,
+            schedule=environment.resume,
+            clock=clock,
+            counts_memory=False,
+        )
+
+    def __len__(self) -> int:
+        return len(self._reasons)
+
+    def __contains__(self, sequence: object) -> bool:
+        return sequence in self._reasons
+
+    def add(self, sequences: SequenceOf[int], reason: str) -> None:
+        """These are given up; none of them is available any more. Call `move` then."""
+        if not self._reasons and sequences:
+            self._gate.charge(1, 0, None)
+        self._reasons.update(dict.fromkeys(sequences, reason))
+
+    def hold_back(self, source: SourceController) -> bool:
+        """Block this source until nothing is condemned. False: nothing is."""
+        if not self._reasons:
+            return False
+        self._gate.charge(0, 0, source)
+        return True
+
+    def came_in(self) -> None:
+        """A block is in memory: what of it is condemned can be moved."""
+        if self._reasons:
+            self.move()
+
+    def move(self) -> None:
+        """Move what can be moved now; the rest goes on by itself."""
+        if self._moving or self._waits or self._source.blocked or self._queue.closed:
+            return
+        self._moving = True
+        moved: dict[MessageQueue, list[int]] = {}
+        self.trouble = ""
+        try:
+            for sequence, reason in list(islice(self._reasons.items(), MOVE_COUNT)):
+                if not self._queue.elements.is_alive(sequence):  # it could not be read back
+                    del self._reasons[sequence]
+                    continue
+                message = self._read(sequence)
+                if message is None:
+                    break
+                took = self._router.move(
+                    message,
+                    self._to,
+                    origin=self._queue.name_on_disk,
+                    reason=reason,
+                    attempts_count=self._queue.attempts_of(sequence),
+                    source=self._source,
+                )
+                if took is None:
+                    break
+                del self._reasons[sequence]
+                moved.setdefault(took, []).append(sequence)
+            else:
+                if self._reasons:
+                    self._go_on_after(0.0)
+        except Unreachable as error:
+            self.trouble = str(error)
+            self._go_on_after(RETRY_SECONDS)
+        finally:
+            self._moving = False
+        for took, sequences in moved.items():
+            self._queue.dead_lettered(sequences, took)
+        if not self._reasons and self._gate.limiter.used_count and not self._gate.closed:
+            self._gate.release(1, 0)
+
+    def _read(self, sequence: int) -> Message | None:
+        """None: it is not in memory; `came_in` is called when it is."""
+        elements = self._queue.elements
+        message = elements.get(sequence)
+        if message is None and self._queue.pager is not None:
+            self._queue.pager.want(sequence >> BLOCK_BITS)
+            message = elements.get(sequence)
+        return message
+
+    def _go_on_after(self, delay_seconds: float) -> None:
+        self._waits = True
+        self._environment.scheduling.call_later(delay_seconds, self._go_on)
+
+    def _go_on(self) -> None:
+        self._waits = False
+        self.move()
+
+
+def _never(_element: None) -> None:
+    raise AssertionError("a gate is charged, nothing is added to it")

@@ -1,0 +1,97 @@
+"""Delayed messages to a topic: they wait in a queue in front of it, and are published when they are due.
+
+A topic is read by many cursors at one position, so an element that is not due yet can't stand in it. It waits in a
+`DelayQueue`, which is on disk like any other, and whose one consumer is the `Publisher`: what it is handed it gives to
+the topic, as a source like any sender. While the topic has no room the message stays where it is. Who is subscribed when
+it is due gets it, not who was when it was sent. A persistent one leaves the queue and comes into the topic in one write.
+
+Source: DESIGN section 9 (`delay`); issue 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import groupby
+from typing import Final
+
+from queues.environment import QueueEnvironment
+from queues.exclusive import ExclusiveQueue
+from queues.message import Message
+from queues.policy import QueuePolicy
+from queues.queue import MessageQueue
+from queues.slices import Slice
+from queues.subscription import Subscription
+
+PUBLISH_COUNT: Final = 512
+"""Messages given to the topic in one go."""
+
+
+class DelayQueue(ExclusiveQueue):
+    """What waits for one priority of one topic."""
+
+    kind_label = "delay queue"
+
+    def __init__(
+        self,
+        name: str,
+        policy: QueuePolicy,
+        environment: QueueEnvironment,
+        *,
+        priority: int,
+        destination: str,
+        lasting: bool,
+        topic: Callable[[], MessageQueue],
+    ) -> None:
+        """`topic`: the partition to which it is published."""
+        super().__init__(
+            f"{name} (delayed)", policy, environment, priority=priority, destination=destination, lasting=lasting
+        )
+        self._publisher = Publisher(self.name, self, topic, environment)
+        self.subscribe(self._publisher)
+
+    def _full_action(self) -> str:
+        action = super()._full_action()
+        return action if action == "reject" else "block"  # nothing of it is old or new: none of it has been published
+
+
+class Publisher:
+    """The consumer of a delay queue."""
+
+    __slots__ = ("_environment", "_label", "_queue", "_topic")
+
+    def __init__(
+        self, label: str, queue: MessageQueue, topic: Callable[[], MessageQueue], environment: QueueEnvironment
+    ) -> None:
+        self._label = label
+        self._queue = queue
+        self._topic = topic
+        self._environment = environment
+
+    @property
+    def label(self) -> str:
+        return f"publisher of {self._label}"
+
+    def room(self, subscription: Subscription) -> tuple[int, int]:
+        return PUBLISH_COUNT, 1 << 20
+
+    def wait(self, subscription: Subscription) -> None:
+        """Never called: there is always room. The topic blocks it."""
+
+    def deliver(self, subscription: Subscription, part: Slice, *, dropped_count: int) -> None:
+        topic = self._topic()
+        done = 0
+        for _same, run in groupby(part.messages, key=lambda message: (id(message.head), message.expires_at_ms)):
+            messages: list[Message] = list(run)
+            wire_bytes = sum([len(message.wire) for message in messages])
+            if not topic.offer(messages, wire_bytes, subscription.source):
+                break
+            subscription.settle(part.sequences[done : done + len(messages)], wire_bytes)
+            done += len(messages)
+        if done < len(part.messages):
+            subscription.give_back(part.sequences[done:], attempted=False)
+        store, shelf, other = self._environment.store, self._queue.shelf, topic.shelf
+        if done and store is not None and shelf is not None and other is not None:
+            store.bind((shelf, other))
+
+    def cancelled(self, subscription: Subscription, reason: str) -> None:
+        """It holds nothing from one turn to the next."""

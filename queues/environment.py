@@ -1,0 +1,53 @@
+"""What is passed into every queue from outside, and the ports that it has to fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+
+from flow import FlowManager
+from queues.storage import Store
+
+if TYPE_CHECKING:
+    from queues.dead_letters import DeadLetterRouter
+
+
+class TimerHandle(Protocol):
+    """What `Scheduling.call_later` gives."""
+
+    def cancel(self) -> None: ...
+
+
+class DispatchHandle(Protocol):
+    """A dispatch context, as far as a queue uses it."""
+
+    def request_dispatch(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Scheduling(Protocol):
+    """What queues need of a dispatcher. `dispatcher.Dispatcher` fits; tests bring a hand-cranked one."""
+
+    def register(self, dispatch: Callable[[int], bool], label: str, priority: int = 4) -> DispatchHandle: ...
+    def call_later(self, delay_seconds: float, callback: Callable[[], None]) -> TimerHandle: ...
+    def executor(self, priority: int = 4, label: str = "executor") -> Callable[[Callable[[], None]], None]: ...
+
+
+@attrs.frozen
+class QueueEnvironment:
+    """What is passed into every queue from outside: time, dispatch, the flow registry."""
+
+    manager: FlowManager
+    scheduling: Scheduling
+    clock: Callable[[], float]
+    """Monotonic seconds."""
+    now_ms: Callable[[], int]
+    """Wall clock, milliseconds since the epoch: expiry is a date."""
+    resume: Callable[[Callable[[], None]], None] | None = None
+    """Where the turns of resuming sources run; None: at once."""
+    store: Store | None = None
+    """Where persistent messages are kept, and what memory has no room for; None: nothing outlives the broker."""
+    dead_letters: DeadLetterRouter | None = None
+    """Takes what queues give up; None: they give up nothing."""

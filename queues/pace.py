@@ -1,0 +1,124 @@
+"""How fast senders may fill a queue that is not drained as fast: two policies, both by choice.
+
+`disconnected_per_second`: nobody is subscribed. What piles up has to be read back one day; a limit keeps that day short
+(seed 002 "Disconnected Subscriber").
+
+`catch_up_share`: part of the backlog is on disk and consumers are working on it. Senders get that share of the rate at
+which it is drained, so that it shrinks, until all of it is in memory again (anchors d19).
+
+A sender that is too fast waits like at any full resource: the pace is a limiter with a controller of its own, and a row
+in the flow map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from flow import Flow, FlowController, FlowResource, RateLimiter, SourceController
+
+SLICE_SECONDS: Final = 0.1
+"""Over which the drain rate is measured, and how much may come at once."""
+PER_SECOND_MIN: Final = 10.0
+"""However slow the consumers are, senders are not stopped altogether."""
+
+
+class Pace:
+    """The pace of one queue."""
+
+    __slots__ = (
+        "_call_later",
+        "_catch_up_share",
+        "_clock",
+        "_controller",
+        "_disconnected_per_second",
+        "_drain_per_second",
+        "_limiter",
+        "_measured_count",
+        "_measured_seconds",
+        "_timer_set",
+    )
+
+    def __init__(
+        self,
+        resource: FlowResource,
+        *,
+        disconnected_per_second: float | None,
+        catch_up_share: float | None,
+        clock: Callable[[], float],
+        call_later: Callable[[float, Callable[[], None]], object],
+    ) -> None:
+        self._disconnected_per_second = disconnected_per_second
+        self._catch_up_share = catch_up_share
+        self._clock = clock
+        self._call_later = call_later
+        self._limiter = RateLimiter(PER_SECOND_MIN, PER_SECOND_MIN, unit="messages", clock=clock, label="pace")
+        self._controller: FlowController[None] = FlowController(
+            resource, Flow(f"{resource.name} (pace)"), self._limiter, accept=_never, clock=clock, counts_memory=False
+        )
+        self._drain_per_second = 0.0
+        self._measured_count = 0
+        self._measured_seconds = clock()
+        self._timer_set = False
+
+    def admits(self, source: SourceController, *, is_consumed: bool, has_backlog: bool, settled_count: int) -> bool:
+        """Whether this sender may add now. False: it is blocked, and resumed in time.
+
+        `has_backlog`: some of the queue is on disk only; `settled_count`: how many have ever been settled.
+        """
+        per_second = self._limit(is_consumed, has_backlog, settled_count)
+        if per_second is None:
+            return True
+        limiter = self._limiter
+        if abs(limiter.per_second - per_second) > per_second / 10:
+            limiter.resize(per_second, max(1.0, per_second * SLICE_SECONDS))
+        if self._controller.accepts(source):
+            return True
+        self._controller.charge(0, 0, source)
+        self._set_timer()
+        return False
+
+    def took(self, count: int) -> None:
+        """So many were added."""
+        self._controller.charge(count, 0, None)
+        self._controller.release(count, 0)
+
+    def _limit(self, is_consumed: bool, has_backlog: bool, settled_count: int) -> float | None:
+        if not is_consumed:
+            return self._disconnected_per_second
+        if self._catch_up_share is None or not has_backlog:
+            return None
+        now_seconds = self._clock()
+        passed_seconds = now_seconds - self._measured_seconds
+        if passed_seconds >= SLICE_SECONDS:
+            rate = (settled_count - self._measured_count) / passed_seconds
+            self._drain_per_second += (rate - self._drain_per_second) / 2
+            self._measured_count = settled_count
+            self._measured_seconds = now_seconds
+        return max(PER_SECOND_MIN, self._catch_up_share * self._drain_per_second)
+
+    def _set_timer(self) -> None:
+        at_seconds = self._limiter.resumes_at()
+        if at_seconds is not None and not self._timer_set:
+            self._timer_set = True
+            self._call_later(max(0.0, at_seconds - self._clock()), self._look)
+
+    def _look(self) -> None:
+        self._timer_set = False
+        self._controller.poll()
+        if self._controller.blocked_sources():
+            self._set_timer()
+
+    def relax(self) -> None:
+        """Circumstances have changed: whoever waits is asked again."""
+        if self._controller.blocked_sources():
+            self._limiter.resize(1e9, 1e9)
+            self._controller.poll()
+
+    def close(self) -> None:
+        """Let go of those that wait."""
+        self._controller.close()
+
+
+def _never(_element: None) -> None:
+    raise AssertionError("the pace is charged, nothing is added to it")

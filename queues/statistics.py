@@ -1,0 +1,41 @@
+"""What a queue counts: plain numbers for people and tests."""
+
+from __future__ import annotations
+
+import attrs
+
+
+@attrs.frozen
+class QueueStatistics:
+    """Counters of one queue since it was made, and its depth now."""
+
+    depth_count: int
+    """Elements in the queue, unsettled ones included."""
+    depth_bytes: int
+    """What they are charged."""
+    memory_bytes: int
+    """The part of it that is in memory."""
+    outside_count: int
+    """Blocks of messages that are on disk only."""
+    waiting_count: int
+    """Elements that no consumer holds."""
+    delayed_count: int
+    """Those of them that must not be delivered yet: sent with a delay, or waiting to be tried again."""
+    unsettled_count: int
+    """Handed to a consumer, not settled yet."""
+    overflow_count: int
+    """Messages of blocked senders that wait in front of the queue."""
+    subscriptions_count: int
+    added_count: int
+    settled_count: int
+    returned_count: int
+    """Came back: NACK, or their consumer went away."""
+    dropped_count: int
+    """Went by the full policy, or because a topic subscriber lagged, or were given up without a dead-letter queue."""
+    dead_lettered_count: int
+    """Went to the dead-letter queue."""
+    expired_count: int
+    """Passed their date, those that were dead-lettered for it among them."""
+    rejected_count: int
+    idle_seconds: float
+    """Since something was added or settled."""

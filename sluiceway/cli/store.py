@@ -1,0 +1,469 @@
+"""`sluiceway store`: look at, mend, carry away and bring back what a broker has stored, while it does not run."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, cast
+
+import click
+
+from flow.words import count_in_words, size_in_words
+from sluiceway.cli.exits import Exit, fail
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from store.maintenance.check import CheckReport
+    from store.maintenance.importing import ImportReport
+
+FAULTS_SHOWN_MAX: Final = 20
+PIPED_WIDTH: Final = 160
+"""Characters."""
+
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_GZIP_LEVEL: Final = 6
+
+
+@click.group()
+def store() -> None:
+    """Look after the data folder of a broker that does not run.
+
+    The folder is the broker's: --data, else the setting broker.data_dir (from --config FILE, SLUICEWAY_CONFIG or
+    SLUICEWAY_BROKER__DATA_DIR), else ./sluiceway-data. A folder that a broker uses is refused: stop that broker first.
+
+    \b
+    Examples:
+      sluiceway store check
+      sluiceway store export --output backup.jsonl.gz
+      sluiceway store import backup.jsonl.gz --data new-folder
+      sluiceway store repair --dry-run
+      sluiceway store compact
+    """
+
+
+def _folder_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options that say which folder, hands it to the command as `folder`, and says what is wrong with it."""
+
+    @click.option(
+        "--data", "data_dir", metavar="DIR", help="The data folder [default: as configured, else ./sluiceway-data]."
+    )
+    @click.option(
+        "--config",
+        "config_file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="SLUICEWAY_CONFIG",
+        help="Configuration file (TOML) of the broker, for its data_dir.",
+    )
+    @wraps(command)
+    def with_folder(data_dir: str | None, config_file: Path | None, **options: Any) -> None:
+        from sluiceway.config import ConfigError, load
+        from sluiceway.config.sources import Layer
+        from store.directory import DirectoryError
+        from store.engine import EngineError
+        from store.keys import StoreFormatError
+
+        flags = [Layer("--data", {"broker": {"data_dir": data_dir}})] if data_dir is not None else []
+        try:
+            config = load(config_file, environment=os.environ, flags=flags)
+        except ConfigError as error:
+            fail(Exit.USAGE, f"the configuration can't be used:\n{error}")
+        try:
+            command(folder=Path(config.broker.data_dir), **options)
+        except StoreFormatError as error:
+            fail(Exit.STORE, f"{error}\n`sluiceway store check` says what else is wrong, `repair` mends what it can.")
+        except (DirectoryError, EngineError) as error:
+            fail(Exit.STORE, str(error))
+
+    return with_folder
+
+
+# -- check and repair --------------------------------------------------------------------------------------------------
+
+
+@store.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, for programs.")
+@_folder_options
+def check(folder: Path, as_json: bool) -> None:
+    """Read everything in the store, and say what is there and what is wrong.
+
+    Changes nothing (but LevelDB reads its log into a table, as with every opening). Ends with 7 if there are faults.
+
+    \b
+    Examples:
+      sluiceway store check
+      sluiceway store check --data /var/lib/sluiceway --json | jq .faults
+    """
+    from protocols.stomp.stored import HeadBlocks
+    from sluiceway.cli.progress import shown
+    from store.maintenance.check import check_folder
+
+    with shown("checking") as tell:
+        report = check_folder(folder, HeadBlocks(), on_progress=tell)
+    if as_json:
+        click.echo(json.dumps(report.to_dict(), ensure_ascii=False))
+    else:
+        _show_check(report, folder)
+    if report.fault_counts:
+        raise click.exceptions.Exit(int(Exit.FAULTY))
+
+
+@store.command()
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@_folder_options
+def repair(folder: Path, dry_run: bool) -> None:
+    """Mend what `check` finds, as far as it can be mended.
+
+    A database that LevelDB can't read is repaired by LevelDB. Then record by record: what can't be read is moved to the
+    folder attic/, what follows from other records is made again, what belongs to nothing is deleted. Running it again
+    does no harm. Ends with 7 if faults are left (with --dry-run: if there are any).
+
+    Copy the folder before: a copy is the only way back.
+
+    \b
+    Examples:
+      cp -a sluiceway-data sluiceway-data.before
+      sluiceway store repair --dry-run
+      sluiceway store repair
+    """
+    from protocols.stomp.stored import HeadBlocks
+    from sluiceway.cli.progress import shown
+    from store.maintenance.mending import repair as mend
+    from store.maintenance.opening import open_folder
+
+    with shown("looking for faults") as tell, open_folder(folder) as directory:
+        mended = mend(directory, HeadBlocks(), dry_run=dry_run, on_progress=tell)
+        attic = directory.attic.path
+    found = mended.found
+    if not found.fault_counts and mended.database is None:
+        click.echo(f"{folder}: nothing is wrong, and nothing was done")
+        return
+    console = _console()
+    _show_faults(console, found, mends=True)
+    if dry_run:
+        click.echo("nothing was done: this was a dry run. Copy the folder before you repair it in earnest.")
+        raise click.exceptions.Exit(int(Exit.FAULTY))
+    if mended.database is not None:
+        click.echo(str(mended.database))
+    aside = f"; {count_in_words(mended.aside_count, 'record')} moved to {attic}" if mended.aside_count else ""
+    click.echo(f"{count_in_words(mended.done_count, 'fault')} mended{aside}")
+    left = mended.left
+    if left is not None and left.fault_counts:
+        click.echo(f"{count_in_words(left.fault_counts.total(), 'fault')} left:")
+        _show_faults(console, left, mends=True)
+        raise click.exceptions.Exit(int(Exit.FAULTY))
+    click.echo("the store is whole now")
+
+
+def _show_check(report: CheckReport, folder: Path) -> None:
+    console = _console()
+    said = [
+        f"{folder}: {count_in_words(report.messages_count, 'message')}",
+        count_in_words(len(report.queues), "queue"),
+        count_in_words(report.durables_count, "durable subscription"),
+        f"{size_in_words(report.size_bytes)} on disk",
+    ]
+    click.echo(", ".join(said))
+    _show_queues(console, report)
+    for note in report.notes:
+        click.echo(f"note: {note}")
+    _show_faults(console, report, mends=False)
+    if report.fault_counts:
+        click.echo(
+            "`sluiceway store repair --dry-run` says what a repair would do. Copy the folder before you repair it."
+        )
+    else:
+        click.echo("no faults")
+
+
+def _show_queues(console: Console, report: CheckReport) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    if not report.queues:
+        return
+    table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("destination", overflow="fold")
+    for heading in ("priority", "messages", "size", "seen before", "settled", "chunks"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for queue in report.queues:
+        table.add_row(
+            escape(queue.name),
+            str(queue.priority),
+            f"{queue.messages_count:,}",
+            size_in_words(queue.wire_bytes),
+            f"{queue.seen_count:,}",
+            f"{queue.settled_count:,}",
+            f"{queue.chunks_count:,}",
+        )
+    console.print(table)
+
+
+def _show_faults(console: Console, report: CheckReport, *, mends: bool) -> None:
+    from rich.markup import escape
+
+    count = report.fault_counts.total()
+    if not count:
+        return
+    lost = f", {count_in_words(report.lost_count, 'message')} lost by them" if report.lost_count else ""
+    console.print(f"[bold red]{count_in_words(count, 'fault')}{lost}[/]", highlight=False, soft_wrap=True)
+    for fault in report.faults[:FAULTS_SHOWN_MAX]:
+        console.print(f"  {escape(f'{fault.where}: {fault.what}')}", highlight=False, soft_wrap=True)
+        if mends:
+            console.print(f"    repair: {escape(fault.mend)}", highlight=False, soft_wrap=True)
+    if count > FAULTS_SHOWN_MAX:
+        kinds = ", ".join(f"{number:,} {kind}" for kind, number in report.fault_counts.most_common())
+        click.echo(f"  … and {count - FAULTS_SHOWN_MAX:,} more; all of them by kind: {kinds}")
+    if not report.complete:
+        click.echo("  LevelDB could not read on: there may be more")
+
+
+# -- export and import -------------------------------------------------------------------------------------------------
+
+
+@store.command()
+@click.option(
+    "--output",
+    "-o",
+    "output",
+    default="-",
+    metavar="FILE",
+    help="Where to; a name that ends with .gz is compressed; `-` is standard output [default: -].",
+)
+@click.option(
+    "--queue",
+    "patterns",
+    metavar="PATTERN",
+    multiple=True,
+    help="Only these destinations: a name, or a pattern with * and >. May be repeated.",
+)
+@_folder_options
+def export(folder: Path, output: str, patterns: tuple[str, ...]) -> None:
+    """Write all messages and durable subscriptions as lines of JSON.
+
+    The format is described in docs/store-tools.md; `sluiceway store import` takes it back. A file is there when it is
+    complete, never before. What can't be read is left out and named; then it ends with 7.
+
+    \b
+    Examples:
+      sluiceway store export --output backup.jsonl.gz
+      sluiceway store export --queue '/queue/orders.>' --output orders.jsonl
+      sluiceway store export | jq -r 'select(.line == "message") | .body'
+    """
+    from protocols.stomp.stored import HeadBlocks
+    from queues.names import DestinationNameError
+    from sluiceway.cli.progress import shown
+    from store.maintenance.export import Export, destination_filter
+    from store.maintenance.opening import open_store
+
+    try:
+        wanted = destination_filter(patterns) if patterns else lambda _name: True
+    except DestinationNameError as error:
+        raise click.BadParameter(str(error), param_hint="--queue") from None
+    with open_store(folder) as opened, shown("exporting") as tell:
+        _say_repaired(opened.repaired)
+        exporting = Export(
+            opened.engine,
+            HeadBlocks(),
+            large_folder=opened.directory.large_path,
+            wanted=wanted,
+            on_progress=tell,
+            on_fault=lambda what: click.echo(f"sluiceway: left out: {what}", err=True),
+        )
+        try:
+            with _written(output) as file:
+                file.writelines(exporting.lines())
+        except BrokenPipeError:
+            # Whoever read it has enough, as `head` has. Python would complain once more when it flushes at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise click.exceptions.Exit(int(Exit.INCOMPLETE)) from None
+        except OSError as error:
+            fail(Exit.STORE, f"the export could not be written: {error}")
+    click.echo(
+        f"exported {count_in_words(exporting.messages_count, 'message')} and "
+        f"{count_in_words(exporting.subscriptions_count, 'durable subscription')}",
+        err=True,
+    )
+    if exporting.faults_count:
+        fail(
+            Exit.FAULTY,
+            f"{count_in_words(exporting.faults_count, 'record')} left out or incomplete: see `sluiceway store check`",
+        )
+
+
+@contextmanager
+def _written(output: str) -> Iterator[IO[bytes]]:
+    """Standard output, or a file that appears when all of it is written and synced."""
+    if output == "-":
+        yield sys.stdout.buffer
+        return
+    path = Path(output)
+    part = path.with_name(f"{path.name}.part")
+    try:
+        with part.open("wb") as file:
+            if path.suffix == ".gz":
+                # Neither name nor time in it: the same store gives the same file.
+                with gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0) as packed:
+                    yield cast(IO[bytes], packed)
+            else:
+                yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+@store.command("import")
+@click.argument("file", metavar="FILE")
+@click.option("--dry-run", is_flag=True, help="Read all of it and say what would be done.")
+@_folder_options
+def import_(folder: Path, file: str, dry_run: bool) -> None:
+    """Take back what `sluiceway store export` wrote, into a new store or behind what an existing one has.
+
+    FILE may be compressed with gzip; `-` is standard input. A file is read through first: if there is a fault in it,
+    nothing is imported. From standard input what comes before the fault is.
+
+    \b
+    Examples:
+      sluiceway store import backup.jsonl.gz --data new-folder
+      sluiceway store import backup.jsonl.gz --dry-run
+      ssh other sluiceway store export | sluiceway store import -
+    """
+    from protocols.stomp.stored import HeadBlocks
+    from sluiceway.cli.progress import Display
+    from store.maintenance.importing import import_folder
+    from store.maintenance.lines import ExportFormatError
+
+    if file != "-" and not os.access(file, os.R_OK):
+        fail(Exit.USAGE, f"{file} can't be read: is it there?")
+    source = _Source(file)
+    passes = 2 if source.size_bytes is not None and not dry_run else 1
+    total = source.size_bytes * passes if source.size_bytes is not None else None
+    with Display("importing", "bytes" if total is not None else "lines") as display:
+
+        def tell(lines_count: int) -> None:
+            display.tell(lines_count if total is None else source.read_bytes, total)
+
+        try:
+            report = import_folder(
+                folder,
+                source.open,
+                HeadBlocks(),
+                again=source.size_bytes is not None,
+                dry_run=dry_run,
+                on_progress=tell if sys.stderr.isatty() else None,
+            )
+        except ExportFormatError as error:
+            kept = "" if dry_run or source.size_bytes is not None else " What came before it was imported."
+            fail(Exit.FAULTY, f"{file} can't be imported: {error}.{kept}")
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            fail(Exit.FAULTY, f"{file} is damaged or was cut off: {error}")
+        except OSError as error:
+            fail(Exit.STORE, f"{file} could not be imported: {error}")
+    _show_import(report, folder, dry_run=dry_run)
+
+
+class _Source:
+    """An export to read: a file, as often as one likes, or standard input, once."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._file: BinaryIO | None = None
+        self._before_bytes = 0
+        self.size_bytes: int | None = None
+        """None: it can be read only once."""
+        if name != "-" and Path(name).is_file():
+            self.size_bytes = Path(name).stat().st_size
+
+    @property
+    def read_bytes(self) -> int:
+        """So far, of all times it was opened."""
+        return self._before_bytes + (self._file.tell() if self._file is not None else 0)
+
+    @contextmanager
+    def open(self) -> Iterator[Iterable[bytes]]:
+        """Its lines, from the beginning. Raises OSError."""
+        if self._name == "-":
+            yield _unpacked(cast(BinaryIO, sys.stdin.buffer))
+            return
+        with Path(self._name).open("rb") as file:
+            self._file = file
+            yield _unpacked(file)
+            self._before_bytes += file.tell()
+            self._file = None
+
+
+def _unpacked(file: BinaryIO) -> Iterable[bytes]:
+    peek = getattr(file, "peek", None)
+    packed = peek is not None and peek(2)[:2] == _GZIP_MAGIC
+    return gzip.GzipFile(fileobj=file, mode="rb") if packed else file
+
+
+def _show_import(report: ImportReport, folder: Path, *, dry_run: bool) -> None:
+    for queue in report.queues:
+        where = ", behind what is there" if queue.appended else ""
+        click.echo(
+            f"  {queue.name}, priority {queue.priority}: {count_in_words(queue.messages_count, 'message')}{where}"
+        )
+    said = f"{count_in_words(report.messages_count, 'message')} and "
+    said += count_in_words(report.subscriptions_added_count, "durable subscription")
+    click.echo(f"{folder}: {'would import' if dry_run else 'imported'} {said}")
+    if report.renumbered_count:
+        click.echo(
+            f"{count_in_words(report.renumbered_count, 'message')} with new message-ids: theirs may have been used"
+        )
+    if report.subscriptions_there_count:
+        click.echo(
+            f"{count_in_words(report.subscriptions_there_count, 'durable subscription')} there already: "
+            "they get what was imported"
+        )
+
+
+# -- compact -----------------------------------------------------------------------------------------------------------
+
+
+@store.command()
+@_folder_options
+def compact(folder: Path) -> None:
+    """Give the space of what was deleted back to the disk.
+
+    LevelDB does so by itself while a broker works, by and by. Rewrites all that is stored, so it takes its time and
+    needs free space for what is left.
+
+    \b
+    Example:
+      sluiceway store compact
+    """
+    from sluiceway.cli.progress import shown
+    from store.maintenance.compacting import compact as give_back
+    from store.maintenance.opening import open_store
+
+    with open_store(folder) as opened, shown("compacting", "families") as tell:
+        _say_repaired(opened.repaired)
+        before_bytes, after_bytes = give_back(opened.engine, tell)
+    click.echo(f"{folder}: {size_in_words(before_bytes)} before, {size_in_words(after_bytes)} now")
+
+
+# -- saying things -----------------------------------------------------------------------------------------------------
+
+
+def _say_repaired(report: object) -> None:
+    if report is not None:
+        click.echo(f"sluiceway: {report}", err=True)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # What is piped into a pager or a file has no width to keep to.
+    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)

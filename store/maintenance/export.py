@@ -1,0 +1,319 @@
+"""A store as lines: all that is alive in it, queue by queue in order, so that the lines are all that is needed to have
+it again.
+
+What is alive: the messages in chunks that no state calls settled. Not exported: messages that were not persistent (they
+belong to the run that paged them out), and how the store has laid its records out.
+
+A record that can't be read is left out and told of; a store that needs more than that is repaired first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as SequenceOf
+from pathlib import Path
+from typing import Final
+
+from queues.message import Message
+from queues.names import parse
+from store import keys
+from store.chunks import ChunkError, HeadCodec, decode_chunk
+from store.engine import Engine
+from store.keys import StoreFormatError
+from store.maintenance.lines import (
+    BodyLine,
+    CursorLine,
+    End,
+    Header,
+    MessageLine,
+    SubscriptionLine,
+    write_line,
+)
+from store.maintenance.records import (
+    BlockRecords,
+    Progress,
+    QueueName,
+    blocks,
+    body_path,
+    make_large,
+    of_total,
+    queue_of,
+)
+from store.states import (
+    KIND_TOPIC,
+    CursorRecord,
+    decode_cursor,
+    decode_durable,
+    decode_head,
+    decode_numbers,
+    decode_queue,
+    decode_state,
+)
+
+PIECE_BYTES: Final = 192 * 1024
+"""Of a large body in one line; a multiple of 3, so that base64 has no padding in the middle."""
+
+_BLANK_LINE: Final = b"\n\n"
+_TERMINATOR: Final = b"\0"
+
+
+class Export:
+    """One export. Run `lines` to its end; then the counters are right."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        heads: HeadCodec,
+        *,
+        large_folder: Path | None = None,
+        wanted: Callable[[str], bool] = lambda _name: True,
+        on_progress: Progress | None = None,
+        on_fault: Callable[[str], None],
+    ) -> None:
+        """`wanted` says which destinations; `on_fault` is told, in words, of what is left out because it can't be read;
+        `on_progress` counts settled messages as well.
+        """
+        self._engine = engine
+        self._heads = heads
+        self._large_folder = large_folder
+        self._wanted = wanted
+        self._on_progress = on_progress
+        self._on_fault = on_fault
+        self._queues: dict[int, QueueName] = {}
+        self._handed_to: dict[int, int] = {}
+        self._durables: dict[int, SubscriptionLine] = {}
+        self.messages_count = 0
+        self.subscriptions_count = 0
+        self.faults_count = 0
+
+    def lines(self) -> Iterator[bytes]:
+        """The lines of the export. Raises EngineError where the store can't be read on."""
+        self._read_queues()
+        cursors = self._cursors()
+        yield write_line(self._header())
+        for line in self._subscriptions({durable_id for _queue_id, durable_id, _record in cursors}):
+            self.subscriptions_count += 1
+            yield write_line(line)
+        yield from self._messages()
+        for queue_id, durable_id, record in cursors:
+            if durable_id in self._durables:
+                yield write_line(self._cursor_line(queue_id, durable_id, record))
+        yield write_line(End(self.messages_count, self.subscriptions_count))
+
+    def _left_out(self, what: str) -> None:
+        self.faults_count += 1
+        self._on_fault(what)
+
+    # ------------------------------------------------------------------ small records
+
+    def _header(self) -> Header:
+        token = self._engine.get(keys.META_TOKEN_KEY)
+        try:
+            text = token.decode("ascii") if token is not None else None
+        except UnicodeDecodeError:
+            text = None  # a token of ours is ASCII; another one is only a name that nobody misses
+        value = self._engine.get(keys.META_NUMBERS_KEY)
+        try:
+            return Header(text, decode_numbers(value) if value is not None else 1)
+        except StoreFormatError as error:
+            self._left_out(f"message numbers: {error}")
+            return Header(text, 1)
+
+    def _read_queues(self) -> None:
+        for key, value in self._engine.iterate(*keys.family_range(keys.QUEUE)):
+            try:
+                kind, priority, name = decode_queue(value)
+                self._queues[keys.parse_queue_key(key)] = QueueName(name, priority, kind == KIND_TOPIC)
+            except StoreFormatError as error:
+                self._left_out(f"record {key.hex()}: {error}")
+        for key, value in self._engine.iterate(*keys.family_range(keys.HEAD)):
+            try:
+                self._handed_to[keys.parse_queue_key(key)] = decode_head(value)[1]
+            except StoreFormatError as error:
+                self._left_out(f"record {key.hex()}: {error}")
+
+    def _cursors(self) -> list[tuple[int, int, CursorRecord]]:
+        """Of the queues that are wanted."""
+        found: list[tuple[int, int, CursorRecord]] = []
+        for key, value in self._engine.iterate(*keys.family_range(keys.CURSOR)):
+            try:
+                queue_id, durable_id = keys.parse_cursor_key(key)
+                record = decode_cursor(value)
+            except StoreFormatError as error:
+                self._left_out(f"record {key.hex()}: {error}")
+                continue
+            queue = self._queues.get(queue_id)
+            if queue is not None and self._wanted(queue.name):
+                found.append((queue_id, durable_id, record))
+        return found
+
+    def _subscriptions(self, with_cursors: set[int]) -> Iterator[SubscriptionLine]:
+        """Those that have a cursor in a queue that is wanted, or are for a destination that is."""
+        for key, value in self._engine.iterate(*keys.family_range(keys.DURABLE)):
+            try:
+                durable_id = keys.parse_durable_key(key)
+                record = decode_durable(value)
+            except StoreFormatError as error:
+                self._left_out(f"record {key.hex()}: {error}")
+                continue
+            if durable_id not in with_cursors and not self._wanted(record.destination):
+                continue
+            line = self._durables[durable_id] = SubscriptionLine(
+                record.client_id,
+                record.name,
+                record.destination,
+                record.selector,
+                record.created_ms,
+                record.last_seen_ms,
+            )
+            yield line
+
+    def _cursor_line(self, queue_id: int, durable_id: int, record: CursorRecord) -> CursorLine:
+        queue, subscription = self._queues[queue_id], self._durables[durable_id]
+        return CursorLine(
+            client_id=subscription.client_id,
+            name=subscription.name,
+            destination=queue.name,
+            topic=queue.topic,
+            priority=queue.priority,
+            front=record.front,
+            handed_to=record.handed_to,
+            settled=tuple((run.start, run.stop - 1) for run in record.settled),
+            attempts=tuple(sorted(record.attempts.items())),
+        )
+
+    # ------------------------------------------------------------------ messages
+
+    def _messages(self) -> Iterator[bytes]:
+        tell = of_total(self._on_progress, self._engine)
+        read_count = 0
+
+        def bad_key(key: bytes, _value: bytes) -> None:
+            self._left_out(f"record {key.hex()}: its key is none of its family")
+
+        for block in blocks(self._engine, bad_key):
+            queue = self._queues.get(block.queue_id)
+            if queue is not None and not self._wanted(queue.name):
+                read_count += sum(int.from_bytes(value[2:6], "little") for _first, value in block.chunks)
+                continue
+            settled, attempts = self._state(block)
+            for first, value in block.chunks:
+                try:
+                    sequences, messages = decode_chunk(first, value, self._heads, make_large)
+                except ChunkError as error:
+                    self._left_out(f"{queue.name if queue is not None else f'queue {block.queue_id}'}: {error}")
+                    continue
+                read_count += len(messages)
+                if queue is None:
+                    queue = self._of_its_messages(block.queue_id, messages[0])
+                    if queue is None or not self._wanted(queue.name):
+                        continue
+                yield from self._lines_of(block, queue, sequences, messages, settled, attempts)
+                if tell is not None:
+                    tell(read_count)
+
+    def _of_its_messages(self, queue_id: int, first: Message) -> QueueName | None:
+        """The name of a queue whose record is lost."""
+        queue = queue_of(first)
+        if queue is None:
+            self._left_out(f"queue {queue_id}: it has no record, and its messages do not say which queue it is")
+            return None
+        self._queues[queue_id] = queue
+        return queue
+
+    def _state(self, block: BlockRecords) -> tuple[int, dict[int, int]]:
+        if block.state is None:
+            return 0, {}
+        try:
+            return decode_state(block.state)
+        except StoreFormatError as error:
+            self._left_out(f"queue {block.queue_id}: block {block.index}: {error}: all of it counts as not settled")
+            return 0, dict.fromkeys(range(keys.BLOCK_SIZE), 0)
+
+    def _lines_of(
+        self,
+        block: BlockRecords,
+        queue: QueueName,
+        sequences: SequenceOf[int],
+        messages: list[Message],
+        settled: int,
+        attempts: dict[int, int],
+    ) -> Iterator[bytes]:
+        base = block.base
+        seen_to = self._handed_to.get(block.queue_id, 0)
+        describe = self._heads.describe
+        for sequence, message in zip(sequences, messages, strict=True):
+            # A chunk that crosses its block's border has no state for what lies behind it.
+            place = sequence - base
+            if settled >> place & 1:
+                continue
+            dialect, block_bytes = describe(message.head)
+            wire = message.wire
+            rest = wire[block_bytes:]
+            large = message.large
+            end = len(_BLANK_LINE) if large is not None else -1
+            if not rest.startswith(_BLANK_LINE) or (large is None and not rest.endswith(_TERMINATOR)):
+                self._left_out(f"{queue.name}: message {sequence} is not complete: {rest[:40]!r} follows its headers")
+                continue
+            if large is not None and not self._body_is_there(queue, sequence, large):
+                continue
+            self.messages_count += 1
+            yield write_line(
+                MessageLine(
+                    destination=queue.name,
+                    topic=queue.topic,
+                    priority=queue.priority,
+                    sequence=sequence,
+                    number=message.number,
+                    dialect=dialect,
+                    block=wire[:block_bytes],
+                    body=rest[len(_BLANK_LINE) : end],
+                    body_bytes=large[1] if large is not None else None,
+                    expires_ms=message.expires_at_ms,
+                    due_ms=message.due_at_ms,
+                    attempts=attempts.get(place, 0 if sequence < seen_to else None),
+                )
+            )
+            if large is not None:
+                yield from self._body_lines(*large)
+
+    # ------------------------------------------------------------------ large bodies
+
+    def _body_is_there(self, queue: QueueName, sequence: int, large: tuple[int, int]) -> bool:
+        file_id, length_bytes = large
+        if self._large_folder is None:
+            self._left_out(f"{queue.name}: message {sequence}: nobody said where large bodies are")
+            return False
+        path = body_path(self._large_folder, file_id)
+        try:
+            there_bytes = path.stat().st_size
+        except FileNotFoundError:
+            self._left_out(f"{queue.name}: message {sequence}: its body {path} is missing")
+            return False
+        if there_bytes != length_bytes:
+            self._left_out(
+                f"{queue.name}: message {sequence}: its body {path} has {there_bytes} bytes, not {length_bytes}"
+            )
+            return False
+        return True
+
+    def _body_lines(self, file_id: int, length_bytes: int) -> Iterator[bytes]:
+        """The body of the message before, in pieces. Raises OSError: half of it is out already."""
+        assert self._large_folder is not None, "it was looked at before"
+        with body_path(self._large_folder, file_id).open("rb") as file:
+            left_bytes = length_bytes
+            while left_bytes:
+                piece = file.read(min(PIECE_BYTES, left_bytes))
+                if not piece:
+                    raise OSError(f"{file.name} became shorter while it was read")
+                left_bytes -= len(piece)
+                yield write_line(BodyLine(piece))
+
+
+def destination_filter(patterns: SequenceOf[str]) -> Callable[[str], bool]:
+    """Whether a destination is one of these: names, or patterns with `*` and `>`; a bare name is that of a queue.
+
+    Raises DestinationNameError for one that can't be.
+    """
+    addresses = [parse(pattern) for pattern in patterns]
+    return lambda name: any(address.matches(name) for address in addresses)

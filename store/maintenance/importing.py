@@ -1,0 +1,494 @@
+"""Lines into a store: into an empty one, so that it is what the exported one was, or behind what is there.
+
+How it works: messages of one queue are gathered up to the end of their block, written as chunks, and chunks as batches
+of some megabytes; each batch leaves the store whole. The last batch is synced, and so is all before it. A file is read
+through before the first batch is written, so that a damaged one leaves nothing behind; what comes through a pipe can be
+read once only, and there what came before the fault stays.
+
+Message numbers stay where they are free: at or above what the store may have used. Others are given anew, above all
+that either store may have used.
+
+Large bodies are written, and synced, before the record that names them; what an import that failed leaves of them is
+removed when the broker starts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import attrs
+
+from queues.message import DelayedMessage, Message
+from queues.names import DestinationNameError, parse
+from store import keys
+from store.chunks import LARGE, HeadCodec, decode_chunk
+from store.engine import Change, Engine, put
+from store.keys import StoreFormatError
+from store.maintenance.lines import (
+    BodyLine,
+    CursorLine,
+    ExportFormatError,
+    Header,
+    Line,
+    MessageLine,
+    SubscriptionLine,
+    read_lines,
+)
+from store.maintenance.opening import open_store
+from store.maintenance.records import QueueName, body_path, make_large
+from store.maintenance.targets import Target, Targets
+from store.memory import MemoryEngine
+from store.states import (
+    DurableRecord,
+    decode_durable,
+    decode_numbers,
+    encode_clean,
+    encode_cursor,
+    encode_durable,
+    encode_format,
+    encode_numbers,
+)
+
+BATCH_BYTES: Final = 4 << 20
+"""About the size of a write, and the most that one chunk has of wires."""
+
+CURSOR_SETTLED_MAX: Final = 100_000_000
+"""Ahead of its front: more is a mistake, and would not fit into memory."""
+
+_PROGRESS_LINES: Final = 1_000
+_FLAGS_AT: Final = 1
+"""Of a chunk, where its flags are."""
+
+OpenLines = Callable[[], AbstractContextManager[Iterable[bytes]]]
+"""Opens an export; each call from its beginning."""
+
+
+@attrs.define
+class QueueImport:
+    """What was imported into one queue."""
+
+    name: str
+    kind: str
+    priority: int
+    messages_count: int
+    appended: bool
+    """It had been there before."""
+
+
+@attrs.define
+class ImportReport:
+    """What an import did, or would do."""
+
+    queues: list[QueueImport]
+    messages_count: int
+    renumbered_count: int
+    """Messages with a number of their own that others may have had: they got new ones."""
+    subscriptions_added_count: int
+    subscriptions_there_count: int
+    """Durable subscriptions that were there before: they stand where they stood, and get all that was imported."""
+
+
+def import_folder(
+    path: Path,
+    open_lines: OpenLines,
+    heads: HeadCodec,
+    *,
+    again: bool,
+    dry_run: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+) -> ImportReport:
+    """Import into the store of a folder, which is made if it is not there.
+
+    `again`: the lines can be opened twice, so read them all before anything is written. `on_progress` gets the number
+    of lines so far; with `again`, of both passes together. Raises ExportFormatError for lines that are no export or do
+    not fit, and DirectoryError, EngineError, StoreFormatError for the store; OSError where a large body can't be
+    written, or the lines not be read.
+    """
+    is_there = (path / "format").exists() or (path / "db").exists()
+    lines_count = 0
+
+    def told(count: int) -> None:
+        if on_progress is not None:
+            on_progress(lines_count + count)
+
+    if not is_there:
+        if again or dry_run:
+            report, lines_count = _import(MemoryEngine(), open_lines, heads, None, dry_run=True, told=told)
+            if dry_run:
+                return report
+        with open_store(path, create=True) as store:
+            return _import(store.engine, open_lines, heads, store.directory.large_path, dry_run=False, told=told)[0]
+    with open_store(path, create=True) as store:
+        large_folder = store.directory.large_path
+        if again or dry_run:
+            report, lines_count = _import(store.engine, open_lines, heads, large_folder, dry_run=True, told=told)
+            if dry_run:
+                return report
+        return _import(store.engine, open_lines, heads, large_folder, dry_run=False, told=told)[0]
+
+
+def _import(
+    engine: Engine,
+    open_lines: OpenLines,
+    heads: HeadCodec,
+    large_folder: Path | None,
+    *,
+    dry_run: bool,
+    told: Callable[[int], None],
+) -> tuple[ImportReport, int]:
+    """The report, and how many lines there were."""
+    number = 0
+    with open_lines() as lines, Import(engine, heads, large_folder=large_folder, dry_run=dry_run) as taking:
+        for number, line in read_lines(lines):
+            taking.take(number, line)
+            if number % _PROGRESS_LINES == 0:
+                told(number)
+        told(number)
+        return taking.finish(), number
+
+
+class Import:
+    """One import under way. A context manager: leaving it closes the file of a body that did not come to its end."""
+
+    def __init__(
+        self, engine: Engine, heads: HeadCodec, *, large_folder: Path | None = None, dry_run: bool = False
+    ) -> None:
+        """`large_folder`: where large bodies go. `dry_run`: everything but writing."""
+        self._engine = engine
+        self._heads = heads
+        self._large_folder = large_folder
+        self._dry_run = dry_run
+        self._targets = Targets(engine)
+        self._is_new = engine.get(keys.META_FORMAT_KEY) is None
+        numbers = engine.get(keys.META_NUMBERS_KEY)
+        self._numbers_from = decode_numbers(numbers) if numbers is not None else 1
+        """Numbers from here on are free."""
+        self._given_from = self._given_to = self._numbers_from
+        """The numbers of the export are below the first; new ones were given up to the second."""
+        self._durables: dict[tuple[str, str], int] = {}
+        self._durables_there: set[int] = set()
+        self._destinations: dict[int, str] = {}
+        self._next_durable_id = 1
+        for key, value in engine.iterate(*keys.family_range(keys.DURABLE)):
+            durable_id = keys.parse_durable_key(key)
+            record = decode_durable(value)
+            self._durables[record.client_id, record.name] = durable_id
+            self._durables_there.add(durable_id)
+            self._destinations[durable_id] = record.destination
+            self._next_durable_id = max(self._next_durable_id, durable_id + 1)
+        self._imported_durables: set[int] = set()
+        self._changes: list[Change] = []
+        self._changes_bytes = 0
+        # The messages in hand: of one queue and one block.
+        self._target: Target | None = None
+        self._sequences: list[int] = []
+        self._messages: list[Message] = []
+        self._attempts: dict[int, int] = {}
+        self._wire_bytes = 0
+        # The large message whose body is arriving.
+        self._large: MessageLine | None = None
+        self._body: _Body | None = None
+        self._next_file_id = 0
+        self._messages_count = self._renumbered_count = 0
+        self._has_cursors = False
+
+    def __enter__(self) -> Import:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._body is not None:
+            self._body.give_up()
+
+    def take(self, number: int, line: Line) -> None:
+        """The next line, the `number`th. Raises ExportFormatError if it does not fit, and whatever writing raises."""
+        if self._large is not None and not isinstance(line, BodyLine):
+            raise ExportFormatError(f"line {number}: the large body of the message before it is not complete")
+        try:
+            match line:
+                case MessageLine():
+                    self._take_message(number, line)
+                case BodyLine():
+                    self._take_piece(number, line)
+                case Header():
+                    self._take_header(line)
+                case SubscriptionLine():
+                    self._take_subscription(number, line)
+                case CursorLine():
+                    self._take_cursor(number, line)
+                case _:
+                    return
+        except DestinationNameError as error:
+            raise ExportFormatError(f"line {number}: {error}") from error
+
+    def finish(self) -> ImportReport:
+        """All lines were taken: write what is left, synced."""
+        if self._large is not None:
+            raise ExportFormatError("it ends in the middle of a large body")
+        self._flush()
+        self._write(sync=True)
+        imported_there_count = len(self._imported_durables & self._durables_there)
+        return ImportReport(
+            queues=[
+                QueueImport(
+                    target.name.name,
+                    "topic" if target.name.topic else "queue",
+                    target.name.priority,
+                    target.messages_count,
+                    target.is_appended_to,
+                )
+                for target in self._targets.used()
+            ],
+            messages_count=self._messages_count,
+            renumbered_count=self._renumbered_count,
+            subscriptions_added_count=len(self._imported_durables) - imported_there_count,
+            subscriptions_there_count=imported_there_count,
+        )
+
+    # ------------------------------------------------------------------ writing
+
+    def _put(self, changes: Iterable[Change]) -> None:
+        for change in changes:
+            self._changes.append(change)
+            self._changes_bytes += len(change[1]) + len(change[2])
+
+    def _flush(self) -> None:
+        """The messages in hand become a chunk; chunks a batch, when there are enough of them."""
+        target = self._target
+        if target is not None and self._messages:
+            try:
+                self._put(target.chunk(self._sequences, self._messages, self._attempts, self._heads))
+            except StoreFormatError as error:
+                raise ExportFormatError(f"{target.name.name}: {error}") from error
+            self._sequences, self._messages, self._attempts, self._wire_bytes = [], [], {}, 0
+        if self._changes_bytes >= BATCH_BYTES:
+            self._write(sync=False)
+
+    def _write(self, *, sync: bool) -> None:
+        changes, self._changes, self._changes_bytes = self._changes, [], 0
+        # Numbers first: whatever of them is in the batch is below what the record says.
+        changes.insert(0, put(keys.META_NUMBERS_KEY, encode_numbers(self._given_to)))
+        if not self._dry_run:
+            self._engine.write(changes, sync=sync)
+
+    # ------------------------------------------------------------------ lines
+
+    def _take_header(self, line: Header) -> None:
+        self._given_from = self._given_to = max(self._numbers_from, line.next_number)
+        if self._is_new:
+            self._put(
+                [
+                    put(keys.META_FORMAT_KEY, encode_format(keys.FORMAT_VERSION)),
+                    put(keys.META_CLEAN_KEY, encode_clean(True)),
+                ]
+            )
+            if line.token is not None:
+                self._put([put(keys.META_TOKEN_KEY, line.token.encode())])
+
+    def _number(self, wanted: int | None) -> int:
+        if wanted is not None:
+            if self._numbers_from <= wanted < self._given_from:
+                return wanted
+            self._renumbered_count += 1
+        number = self._given_to
+        self._given_to += 1
+        return number
+
+    def _take_message(self, number: int, line: MessageLine) -> None:
+        if self._has_cursors:
+            raise ExportFormatError(f"line {number}: a message behind a cursor: cursors come after all messages")
+        if line.body_bytes is not None:
+            self._large = line
+            if line.body_bytes:
+                self._body = self._begin_body(line.body_bytes)
+                return
+            self._body = self._begin_body(0)
+            self._end_body(number)
+            return
+        self._append(number, line, line.block + b"\n\n" + line.body + b"\0", None)
+
+    def _append(self, number: int, line: MessageLine, wire: bytes, large: tuple[int, int] | None) -> None:
+        try:
+            head = self._heads.restore(line.dialect, line.block)
+        except ValueError as error:
+            raise ExportFormatError(f"line {number}: {error}") from error
+        if self._heads.describe(head) != (line.dialect, len(line.block)):
+            raise ExportFormatError(
+                f"line {number}: its headers hold some that only a broker writes (such as message-id), or line ends "
+                "other than LF: take them out"
+            )
+        if not head.persistent:
+            raise ExportFormatError(
+                f"line {number}: the message is not persistent, and a store keeps no others: add persistent:true to "
+                "its headers"
+            )
+        target = self._find(line.destination, line.priority, topic=line.topic)
+        sequence = target.place(line.sequence)
+        if self._messages and (
+            target is not self._target
+            or sequence >> keys.BLOCK_BITS != self._sequences[0] >> keys.BLOCK_BITS
+            or self._wire_bytes + len(wire) > BATCH_BYTES
+        ):
+            self._flush()
+        self._target = target
+        message_number = self._number(line.number)
+        message: Message
+        if large is not None:
+            message = make_large(head, wire, message_number, line.expires_ms, line.due_ms, *large)
+        elif line.due_ms:
+            message = DelayedMessage(head, wire, message_number, line.expires_ms, line.due_ms)
+        else:
+            message = Message(head, wire, message_number, line.expires_ms)
+        self._sequences.append(sequence)
+        self._messages.append(message)
+        self._wire_bytes += len(wire)
+        if line.attempts is not None:
+            self._attempts[sequence] = line.attempts
+        self._messages_count += 1
+
+    def _find(self, destination: str, priority: int, *, topic: bool) -> Target:
+        name = QueueName(destination, priority, topic)
+        if self._target is not None and self._target.name == name:
+            return self._target
+        address = parse(destination)
+        if address.wildcard or address.temporary_local or "," in destination:
+            raise DestinationNameError(f"{destination!r} is no destination that messages can be in")
+        if address.kind.is_topic is not topic:
+            raise DestinationNameError(f"{destination!r} is a {address.kind.value}, the line says otherwise")
+        return self._targets.find(name._replace(name=address.canonical))
+
+    def _take_subscription(self, number: int, line: SubscriptionLine) -> None:
+        known = self._durables.get((line.client_id, line.name))
+        if known is not None:
+            if self._destinations[known] != line.destination:
+                raise ExportFormatError(
+                    f"line {number}: the durable subscription {line.name!r} of client {line.client_id!r} is there "
+                    f"already, for {self._destinations[known]}: unsubscribe one of the two"
+                )
+            self._imported_durables.add(known)
+            return
+        durable_id = self._next_durable_id
+        self._next_durable_id += 1
+        self._durables[line.client_id, line.name] = durable_id
+        self._destinations[durable_id] = line.destination
+        self._imported_durables.add(durable_id)
+        parse(line.destination)  # raises for what is none
+        record = DurableRecord(
+            line.client_id, line.name, line.destination, line.selector, line.created_ms, line.last_seen_ms
+        )
+        self._put([put(keys.durable_key(durable_id), encode_durable(record))])
+
+    def _take_cursor(self, number: int, line: CursorLine) -> None:
+        durable_id = self._durables.get((line.client_id, line.name))
+        if durable_id is None:
+            raise ExportFormatError(
+                f"line {number}: a cursor of the durable subscription {line.name!r} of client {line.client_id!r}, of "
+                "which there is no line"
+            )
+        self._flush()
+        self._has_cursors = True
+        target = self._find(line.destination, line.priority, topic=line.topic)
+        if durable_id in self._durables_there:
+            return  # it stands before all that was imported
+        if sum([last - first for first, last in line.settled]) > CURSOR_SETTLED_MAX:
+            raise ExportFormatError(f"line {number}: a cursor that has settled more than {CURSOR_SETTLED_MAX} messages")
+        shift = target.moved(line.front) - line.front
+        # What was there before it came is not for it.
+        front = max(line.front + shift, target.base)
+        settled = [
+            sequence for first, last in line.settled for sequence in range(max(first + shift, front), last + shift + 1)
+        ]
+        attempts = {sequence + shift: count for sequence, count in line.attempts if sequence + shift >= front}
+        handed_to = line.handed_to + shift if line.handed_to else 0
+        try:
+            value = encode_cursor(front, handed_to, settled, attempts)
+        except StoreFormatError as error:
+            raise ExportFormatError(f"line {number}: {error}") from error
+        target.next_sequence = max(target.next_sequence, front)
+        self._put(target.introduce())
+        self._put([put(keys.cursor_key(target.queue_id, durable_id), value), target.head()])
+
+    # ------------------------------------------------------------------ large bodies
+
+    def _begin_body(self, length_bytes: int) -> _Body:
+        if self._dry_run:
+            return _Body(None, 0, length_bytes)
+        assert self._large_folder is not None, "whoever writes says where large bodies go"
+        if not self._next_file_id:
+            self._next_file_id = _free_file_id(self._engine, self._heads, self._large_folder)
+        file_id = self._next_file_id
+        self._next_file_id += 1
+        return _Body(body_path(self._large_folder, file_id), file_id, length_bytes)
+
+    def _take_piece(self, number: int, line: BodyLine) -> None:
+        body = self._body
+        if body is None:
+            raise ExportFormatError(f"line {number}: a piece of a body, but the message before has no large one")
+        if len(line.data) > body.left_bytes:
+            raise ExportFormatError(f"line {number}: the body is longer than the message before says")
+        body.write(line.data)
+        if not body.left_bytes:
+            self._end_body(number)
+
+    def _end_body(self, number: int) -> None:
+        body, line = self._body, self._large
+        assert body is not None and line is not None, "it has begun"
+        body.finish()
+        self._body = self._large = None
+        self._append(number, line, line.block + b"\n\n", (body.file_id, body.length_bytes))
+
+
+class _Body:
+    """A large body on its way into its file; without a path nothing is written."""
+
+    __slots__ = ("_file", "_path", "file_id", "left_bytes", "length_bytes")
+
+    def __init__(self, path: Path | None, file_id: int, length_bytes: int) -> None:
+        self._path = path
+        self.file_id = file_id
+        self.length_bytes = self.left_bytes = length_bytes
+        self._file: BinaryIO | None = path.open("xb") if path is not None else None
+
+    def write(self, data: bytes) -> None:
+        self.left_bytes -= len(data)
+        if self._file is not None:
+            self._file.write(data)
+
+    def finish(self) -> None:
+        """It is complete, and on the disk."""
+        if self._file is not None and self._path is not None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+    def give_up(self) -> None:
+        if self._file is not None and self._path is not None:
+            self._file.close()
+            self._path.unlink(missing_ok=True)
+
+
+def _free_file_id(engine: Engine, heads: HeadCodec, folder: Path) -> int:
+    """Above all numbers that a file or a record has. Reads all chunks that name files."""
+    highest = 0
+    for path in folder.iterdir():
+        try:
+            highest = max(highest, int(path.name, 16))
+        except ValueError:
+            continue  # somebody else's
+    for key, value in engine.iterate(*keys.family_range(keys.CHUNK)):
+        if len(value) <= _FLAGS_AT or not value[_FLAGS_AT] & LARGE:
+            continue
+        try:
+            _sequences, messages = decode_chunk(keys.parse_placed_key(key)[1], value, heads, make_large)
+        except StoreFormatError:
+            continue  # a repair moves it aside, and nobody reads it before
+        highest = max([highest, *[message.large[0] for message in messages if message.large is not None]])
+    return highest + 1

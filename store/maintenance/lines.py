@@ -1,0 +1,400 @@
+"""The export format: one JSON object a line, which people, `jq` and other programs can read and write.
+
+    header         first: format version, what message-ids begin with, and where message numbers go on
+    subscription   a durable subscription
+    message        one message, with its queue
+    body           a piece of the body of the message before, if that is large
+    cursor         where a durable subscription stands in one topic
+    end            last: how many there were; an export without it was cut off
+
+Invariants: a line that was read and written again is the same; a reader refuses what it does not understand, naming the
+line and the field, and takes nothing in silence.
+
+Not here: where the lines come from and go to (export.py, importing.py).
+Normative: docs/store-tools.md, "The export format".
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+
+EXPORT_FORMAT: Final = 1
+
+LINE_BYTES_MAX: Final = 1 << 30
+"""Far above every message that goes through a broker: what is longer is no export."""
+
+_U64_END: Final = 2**64
+_KINDS: Final = ("queue", "topic")
+_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class ExportFormatError(Exception):
+    """A line that is not what an export has. The message says which line, what is wrong, and perhaps what to do."""
+
+
+@attrs.frozen
+class Header:
+    """The first line."""
+
+    token: str | None = None
+    """What message-ids of the store begin with."""
+    next_number: int = 0
+    """All message numbers are below."""
+
+
+@attrs.frozen
+class SubscriptionLine:
+    """A durable subscription."""
+
+    client_id: str
+    name: str
+    destination: str
+    selector: str
+    created_ms: int
+    last_seen_ms: int
+
+
+@attrs.frozen
+class MessageLine:
+    """One message."""
+
+    destination: str
+    topic: bool
+    priority: int
+    sequence: int | None
+    """None: behind the one before."""
+    number: int | None
+    """None: any."""
+    dialect: int
+    block: bytes
+    """Header lines, joined by LF, as that dialect writes them."""
+    body: bytes
+    body_bytes: int | None = None
+    """Of a large one: its length; it follows in pieces."""
+    expires_ms: int = 0
+    due_ms: int = 0
+    attempts: int | None = None
+    """How often it was handed over in vain; 0: a consumer may have seen it, but it was not counted; None: neither."""
+
+
+@attrs.frozen
+class BodyLine:
+    """The next piece of a large body."""
+
+    data: bytes
+
+
+@attrs.frozen
+class CursorLine:
+    """Where a durable subscription stands in one topic."""
+
+    client_id: str
+    name: str
+    destination: str
+    topic: bool
+    priority: int
+    front: int
+    handed_to: int
+    settled: tuple[tuple[int, int], ...]
+    """First and last of each run from the front on."""
+    attempts: tuple[tuple[int, int], ...]
+    """Sequence and count."""
+
+
+@attrs.frozen
+class End:
+    """The last line."""
+
+    messages_count: int
+    subscriptions_count: int
+
+
+Line = Header | SubscriptionLine | MessageLine | BodyLine | CursorLine | End
+
+
+# ---------------------------------------------------------------------- writing
+
+
+def write_line(line: Line) -> bytes:
+    """One line, with its line end."""
+    match line:
+        case MessageLine():
+            fields = _message_fields(line)
+        case Header():
+            fields = {"line": "header", "export": "sluiceway", "format": EXPORT_FORMAT}
+            if line.token is not None:
+                fields["token"] = line.token
+            fields["next_number"] = line.next_number
+        case SubscriptionLine():
+            fields = {"line": "subscription", **attrs.asdict(line)}
+        case BodyLine():
+            fields = {"line": "body", "base64": base64.b64encode(line.data).decode("ascii")}
+        case CursorLine():
+            fields = {
+                "line": "cursor",
+                "client_id": line.client_id,
+                "name": line.name,
+                "destination": line.destination,
+                "kind": _KINDS[line.topic],
+                "priority": line.priority,
+                "front": line.front,
+                "handed_to": line.handed_to,
+                "settled": line.settled,
+                "attempts": line.attempts,
+            }
+        case End():
+            fields = {"line": "end", "messages": line.messages_count, "subscriptions": line.subscriptions_count}
+    return _encode(fields).encode() + b"\n"
+
+
+def _message_fields(line: MessageLine) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "line": "message",
+        "destination": line.destination,
+        "kind": _KINDS[line.topic],
+        "priority": line.priority,
+    }
+    if line.sequence is not None:
+        fields["sequence"] = line.sequence
+    if line.number is not None:
+        fields["number"] = line.number
+    fields["dialect"] = line.dialect
+    _put_bytes(fields, "headers", line.block)
+    if line.expires_ms:
+        fields["expires_ms"] = line.expires_ms
+    if line.due_ms:
+        fields["due_ms"] = line.due_ms
+    if line.attempts is not None:
+        fields["attempts"] = line.attempts
+    if line.body_bytes is not None:
+        fields["body_bytes"] = line.body_bytes
+    else:
+        _put_bytes(fields, "body", line.body)
+    return fields
+
+
+def _put_bytes(fields: dict[str, Any], name: str, data: bytes) -> None:
+    """As text where it is UTF-8, else in base64 under a name that says so."""
+    try:
+        fields[name] = data.decode()
+    except UnicodeDecodeError:
+        fields[f"{name}_base64"] = base64.b64encode(data).decode("ascii")
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def read_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, Line]]:
+    """Number and content of each line, the header first, the end last. Empty lines are passed over.
+
+    Raises ExportFormatError for anything else than an export of this version, and whatever `lines` raises. Looks at
+    each line by itself: whether a queue's sequences ascend and pieces make up a body is for whoever takes them.
+    """
+    number = 0
+    messages_count = subscriptions_count = 0
+    begun = ended = False
+    for number, text in enumerate(lines, 1):
+        if text in (b"\n", b"\r\n"):
+            continue
+        line = _read(number, text)
+        if not begun and not isinstance(line, Header):
+            raise ExportFormatError(f"line {number}: an export begins with its header, here is a {_name_of(line)} line")
+        if begun and isinstance(line, Header):
+            raise ExportFormatError(f"line {number}: a second header: this is several exports, import one by one")
+        if ended:
+            raise ExportFormatError(f"line {number}: something follows the end line")
+        begun = True
+        if isinstance(line, MessageLine):
+            messages_count += 1
+        elif isinstance(line, SubscriptionLine):
+            subscriptions_count += 1
+        elif isinstance(line, End):
+            ended = True
+            if (line.messages_count, line.subscriptions_count) != (messages_count, subscriptions_count):
+                raise ExportFormatError(
+                    f"line {number}: the end counts {line.messages_count} messages and {line.subscriptions_count} "
+                    f"subscriptions, there are {messages_count} and {subscriptions_count}: lines are missing, or were "
+                    "added without counting them"
+                )
+        yield number, line
+    if not ended:
+        raise ExportFormatError(
+            f"it ends after line {number} without an end line: it was cut off. Export again, or (if that is all there "
+            'is) add {"line":"end","messages":' + f'{messages_count},"subscriptions":{subscriptions_count}' + "}"
+        )
+
+
+def _name_of(line: Line) -> str:
+    return type(line).__name__.removesuffix("Line").lower()
+
+
+def _read(number: int, text: bytes) -> Line:
+    if len(text) > LINE_BYTES_MAX:
+        raise ExportFormatError(f"line {number}: it is longer than {LINE_BYTES_MAX} bytes: this is no export")
+    try:
+        values = json.loads(text)
+    except ValueError as error:  # also for what is no UTF-8
+        raise ExportFormatError(f"line {number}: it is no JSON: {error}") from error
+    except RecursionError as error:
+        raise ExportFormatError(f"line {number}: it is nested too deep: this is no export") from error
+    if not isinstance(values, dict):
+        raise ExportFormatError(f"line {number}: it is no JSON object")
+    fields = _Fields(number, values)
+    name = fields.text("line")
+    reader = _READERS.get(name)
+    if reader is None:
+        raise ExportFormatError(f"line {number}: there are no {name!r} lines, only {', '.join(_READERS)}")
+    line = reader(fields)
+    fields.check_all_taken()
+    return line
+
+
+class _Fields:
+    """The values of one line, each taken once; complains with line and field."""
+
+    __slots__ = ("_number", "_values")
+
+    def __init__(self, number: int, values: dict[str, Any]) -> None:
+        self._number = number
+        self._values = values
+
+    def error(self, fault: str) -> ExportFormatError:
+        return ExportFormatError(f"line {self._number}: {fault}")
+
+    def has(self, name: str) -> bool:
+        return name in self._values
+
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self._values.pop(name, default)
+        if type(value) is not str:
+            raise self.error(f"{name!r} should be text" + (", and is missing" if value is None else ""))
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise self.error(f"{name!r} is no Unicode text: {error}") from error
+        return value
+
+    def whole(self, name: str, default: int | None = None, *, end: int = _U64_END) -> int:
+        value = self._values.pop(name, default)
+        if type(value) is not int or not 0 <= value < end:
+            raise self.error(f"{name!r} should be a whole number from 0 to {end - 1}, it is {value!r}")
+        return value
+
+    def maybe_whole(self, name: str) -> int | None:
+        return self.whole(name) if name in self._values else None
+
+    def data(self, name: str) -> bytes:
+        """Bytes, as text or in base64."""
+        coded = f"{name}_base64"
+        if coded not in self._values:
+            return self.text(name).encode()
+        if name in self._values:
+            raise self.error(f"it has both {name!r} and {coded!r}")
+        return self.base64(coded)
+
+    def base64(self, name: str) -> bytes:
+        try:
+            return base64.b64decode(self.text(name), validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise self.error(f"{name!r} is no base64: {error}") from error
+
+    def kind(self) -> bool:
+        """Whether it is a topic."""
+        kind = self.text("kind", "queue")
+        if kind not in _KINDS:
+            raise self.error(f"'kind' should be queue or topic, it is {kind!r}")
+        return kind == "topic"
+
+    def pairs(self, name: str) -> tuple[tuple[int, int], ...]:
+        value = self._values.pop(name, [])
+        if type(value) is not list:
+            raise self.error(f"{name!r} should be a list of pairs of numbers")
+        for pair in value:
+            if type(pair) is not list or len(pair) != 2 or not all(type(n) is int and 0 <= n < _U64_END for n in pair):
+                raise self.error(f"{name!r} should be a list of pairs of numbers, there is {pair!r}")
+        return tuple((first, second) for first, second in value)
+
+    def check_all_taken(self) -> None:
+        if self._values:
+            unknown = ", ".join(map(repr, sorted(self._values)))
+            raise self.error(f"unknown: {unknown}; was it written by a later version?")
+
+
+def _header(fields: _Fields) -> Header:
+    if fields.text("export", "") != "sluiceway":
+        raise fields.error("this is no export of Sluiceway")
+    version = fields.whole("format")
+    if version != EXPORT_FORMAT:
+        raise fields.error(
+            f"the export has format {version}, this version of Sluiceway knows format {EXPORT_FORMAT}: use the version "
+            "that wrote it"
+        )
+    token = fields.text("token") if fields.has("token") else None
+    return Header(token, fields.whole("next_number", 0))
+
+
+def _subscription(fields: _Fields) -> SubscriptionLine:
+    return SubscriptionLine(
+        client_id=fields.text("client_id"),
+        name=fields.text("name"),
+        destination=fields.text("destination"),
+        selector=fields.text("selector", ""),
+        created_ms=fields.whole("created_ms", 0),
+        last_seen_ms=fields.whole("last_seen_ms", 0),
+    )
+
+
+def _message(fields: _Fields) -> MessageLine:
+    large = fields.has("body_bytes")
+    return MessageLine(
+        destination=fields.text("destination"),
+        topic=fields.kind(),
+        priority=fields.whole("priority", 4, end=10),
+        sequence=fields.maybe_whole("sequence"),
+        number=fields.maybe_whole("number"),
+        dialect=fields.whole("dialect", end=256),
+        block=fields.data("headers"),
+        body=b"" if large else fields.data("body"),
+        body_bytes=fields.whole("body_bytes") if large else None,
+        expires_ms=fields.whole("expires_ms", 0),
+        due_ms=fields.whole("due_ms", 0),
+        attempts=fields.maybe_whole("attempts"),
+    )
+
+
+def _body(fields: _Fields) -> BodyLine:
+    return BodyLine(fields.base64("base64"))
+
+
+def _cursor(fields: _Fields) -> CursorLine:
+    return CursorLine(
+        client_id=fields.text("client_id"),
+        name=fields.text("name"),
+        destination=fields.text("destination"),
+        topic=fields.kind(),
+        priority=fields.whole("priority", 4, end=10),
+        front=fields.whole("front"),
+        handed_to=fields.whole("handed_to", 0),
+        settled=fields.pairs("settled"),
+        attempts=fields.pairs("attempts"),
+    )
+
+
+def _end(fields: _Fields) -> End:
+    return End(fields.whole("messages"), fields.whole("subscriptions", 0))
+
+
+_READERS: Final[Mapping[str, Callable[[_Fields], Line]]] = {
+    "header": _header,
+    "subscription": _subscription,
+    "message": _message,
+    "body": _body,
+    "cursor": _cursor,
+    "end": _end,
+}

@@ -1,0 +1,371 @@
+"""Rounds of random life and sudden death of a whole broker, in virtual time.
+
+One round has one store and several lives of a broker on it. In each, random clients produce and consume; then the process
+dies, or the power fails, or the broker stops in order, at a random moment or just before or after a random write. The
+next one opens what is left. At the end one reader drains all queues, and the claims ledger says whether all promises
+were kept.
+
+    python -m tests.faults.store.power_cut --seed N             this round again, with all that happened
+    python -m tests.faults.store.power_cut --from N --rounds M  so many rounds
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from random import Random
+from typing import Any, Final
+
+import attrs
+import structlog
+import trio
+from trio.testing import MockClock
+
+from protocols.streams import MemoryStream
+from sluiceway.config import BrokerConfig, Config, DestinationPolicy
+from store.config import StoreConfig
+from store.faulty import Failure, FaultyEngine
+from tests.faults.store.claims import ClaimError, Claims
+from tests.faults.store.clients import Connection, Habits, RandomClient, drain
+from tests.faults.store.slow_disk import MortalEngine, Pace, SlowDiskBroker
+from tests.faults.store.small_store import constants, repeatable_trio, small
+
+EPOCH_MS: Final = 1_700_000_000_000
+PATIENCE_SECONDS: Final = 600.0
+"""Virtual. Whoever waits longer waits for ever."""
+
+STUCK_SECONDS: Final = 10
+"""Real, for one round of the command line."""
+
+STUCK_SECONDS: Final = 10
+"""Real, for one round of the command line."""
+
+QUEUES: Final = ("/queue/a", "/queue/b", "/queue/c")
+AUTO_QUEUES: Final = ("/queue/auto",)
+
+
+def wall_clock_ms() -> int:
+    """The date that goes with virtual time."""
+    return EPOCH_MS + round(trio.current_time() * 1000)
+
+
+@attrs.frozen
+class Plan:
+    """What one round is made of."""
+
+    block_bits: int
+    config: Config
+    habits: Habits
+    pace: Pace
+    clients_count: int
+    lives_count: int
+    failure_rates: dict[Failure, float]
+
+    @classmethod
+    def drawn(cls, random: Random) -> Plan:
+        policies = []
+        for match in (*QUEUES, *AUTO_QUEUES):
+            settings: dict[str, Any] = {
+                "memory_bytes": random.choice((6_000, 20_000, 60_000, 1_000_000)),
+                "paging": random.choice(("page", "page", "page", "offload", "throttle")),
+                "auto_delete_seconds": random.choice((0.3, 30.0)),
+            }
+            if random.random() < 0.15:
+                settings["bytes_max"] = random.choice((10_000, 100_000))
+            if random.random() < 0.1:
+                settings["count_max"] = random.choice((10, 100))
+            policies.append(DestinationPolicy(match, settings))
+        config = Config(
+            broker=BrokerConfig(shutdown_seconds=5.0),
+            store=StoreConfig(
+                flush_delay_min_seconds=random.choice((0.0, 0.005, 0.05)),
+                flush_delay_max_seconds=random.choice((0.05, 0.2, 1.0)),
+                sync_interval_seconds=random.choice((0.0, 0.1, 1.0, 5.0)),
+            ),
+            destinations=tuple(policies),
+        )
+        habits = Habits(
+            queues=QUEUES[: random.randint(1, 3)] + (AUTO_QUEUES if random.random() < 0.3 else ()),
+            auto_queues=AUTO_QUEUES,
+            priorities=random.choice(((4,), (4,), (4, 4, 4, 9), (0, 4, 7))),
+            groups=random.choice(((), (), ("x", "y", "z"))),
+            persistent_share=random.choice((1.0, 0.8, 0.4)),
+            receipt_share=random.choice((0.1, 0.5, 0.9)),
+            transaction_share=random.choice((0.0, 0.1, 0.3)),
+            date_share=random.choice((0.0, 0.1, 0.5)),
+            body_bytes_max=random.choice((30, 600, 3_000)),
+            run_count_max=random.choice((2, 12, 40)),
+            produce_share=random.choice((0.2, 0.4, 0.6)),
+            pause_seconds=random.choice((0.005, 0.05, 0.3)),
+        )
+        rates: dict[Failure, float] = {}
+        if random.random() < 0.25:
+            for failure in (Failure.WRITE, Failure.DISK_FULL, Failure.SYNC, Failure.READ):
+                if random.random() < 0.5:
+                    rates[failure] = random.choice((0.02, 0.2, 0.6))
+        return cls(
+            block_bits=random.choice((2, 3, 4, 6)),
+            config=config,
+            habits=habits,
+            pace=Pace(
+                random.choice((0.0, 0.002, 0.02)), random.choice((0.05, 0.5)), random.choice((0.0, 0.02, 0.2))
+            ),
+            clients_count=random.randint(1, 4),
+            lives_count=random.randint(1, 4),
+            failure_rates=rates,
+        )
+
+
+class Round:
+    """See the module."""
+
+    def __init__(self, plan: Plan, random: Random) -> None:
+        self.random = random
+        self.plan = plan
+        self.claims = Claims(trio.current_time, wall_clock_ms)
+        self.engine = FaultyEngine(Random(self.random.random()))
+        self._clients: list[RandomClient] = []
+        self._clients_count = 0
+        self._actions_left = 0
+        self._dead = trio.Event()
+        self.story: list[str] = []
+        """How the lives ended."""
+
+    async def run(self) -> None:
+        """The whole round. Raises ClaimError, or whatever the broker died of."""
+        with trio.fail_after(PATIENCE_SECONDS * (self.plan.lives_count + 1)):
+            for _ in range(self.plan.lives_count):
+                await self._live()
+            await self._drain()
+
+    # ------------------------------------------------------------------ a life
+
+    async def _live(self) -> None:
+        random, claims = self.random, self.claims
+        ending = random.choice(("crash", "crash", "power cut", "power cut", "power cut", "stop"))
+        mortal = MortalEngine(self.engine)
+        self._dead = trio.Event()
+        self._clients = []
+        dies_at_write = ending != "stop" and random.random() < 0.5
+        life_seconds = random.choice((2, 10, 40, 100)) * random.random() * self.plan.habits.pause_seconds
+        self._actions_left = random.choice((20, 60, 200))
+        with trio.CancelScope() as life:
+
+            def die() -> None:
+                """Now: what has left the broker has left it, and nothing more does."""
+                if not self._dead.is_set():
+                    for client in self._clients:
+                        client.absorb()
+                        client.ended = True
+                    self.engine = self.engine.power_cut() if ending == "power cut" else self.engine.crash()
+                    self._dead.set()
+                    life.cancel()
+
+            mortal.die = die
+            async with self._broker(mortal) as broker, trio.open_nursery() as nursery:
+                for failure, rate in self.plan.failure_rates.items():
+                    self.engine.fail_at_rate(failure, rate)
+                if dies_at_write:
+                    mortal.dies_before = random.random() < 0.5
+                    mortal.writes_left = random.choice((3, 10, 40))
+                    mortal.writes_left = random.randint(1, mortal.writes_left)
+                for _ in range(self.plan.clients_count):
+                    nursery.start_soon(self._come_and_go, broker)
+                with trio.move_on_after(life_seconds if not dies_at_write else 5.0):
+                    await self._dead.wait()
+                if ending != "stop":
+                    die()
+                    await trio.sleep_forever()
+                await self._stop(broker)
+                self._dead.set()
+                nursery.cancel_scope.cancel()
+        if ending == "stop":
+            self.engine = self.engine.crash()
+        self.story.append(f"{ending} at {trio.current_time():.4f}")
+        claims.next_life(in_order=ending == "stop")
+        await trio.sleep(random.choice((0.0, 0.5)))
+
+    async def _stop(self, broker: SlowDiskBroker) -> None:
+        """In order: clients hear of it, and what comes until the end counts."""
+        for failure in self.plan.failure_rates:
+            self.engine.fail_at_rate(failure, 0)
+        for client in self._clients:
+            client.stop()
+        self._sound(broker)
+        await broker.stop()
+        for client in self._clients:
+            client.absorb()
+            client.ended = True
+
+    def _broker(self, engine: MortalEngine) -> SlowDiskBroker:
+        return SlowDiskBroker(
+            self.plan.config,
+            now_ms=wall_clock_ms,
+            engine=engine,
+            random=Random(self.random.random()),
+            pace=self.plan.pace,
+        )
+
+    async def _come_and_go(self, broker: SlowDiskBroker) -> None:
+        """One client after the other."""
+        random = Random(self.random.random())
+        while not self._dead.is_set() and self._actions_left > 0:
+            self._clients_count += 1
+            client = RandomClient(
+                broker.connect_memory(name=f"c{self._clients_count}"),
+                self.claims,
+                f"c{self._clients_count}",
+                random=random,
+                habits=self.plan.habits,
+                now_ms=wall_clock_ms,
+                may_act=self._may_act,
+            )
+            self._clients.append(client)
+            try:
+                await client.run()
+            finally:
+                if not self._dead.is_set():
+                    self._clients.remove(client)
+            await trio.sleep(random.random() * 0.05)
+
+    def _may_act(self) -> bool:
+        """One more thing is done by some client. What a round costs is bounded by this."""
+        self._actions_left -= 1
+        return self._actions_left > 0
+
+    def _sound(self, broker: SlowDiskBroker) -> None:
+        """Nothing that was written was found wanting."""
+        assert broker.store is not None
+        counters = broker.store.counters
+        if counters.corrupt_count or counters.lost_count:
+            raise ClaimError(f"the store believes that it lost something: {counters}")
+
+    # ------------------------------------------------------------------ the end
+
+    async def _drain(self) -> None:
+        """A last life, in which nothing fails: one reader for each queue, which acknowledges all."""
+        mortal = MortalEngine(self.engine)
+        async with self._broker(mortal) as broker, trio.open_nursery() as nursery:
+            assert broker.store is not None
+            stream: MemoryStream = broker.connect_memory(name="drain")
+            reader = Connection(stream, self.claims, "drain")
+            nursery.start_soon(reader.read_on)
+            await reader.connect("1.2")
+            prefetch_count = self.random.choice((1, 7, 1000))
+            for name in (*QUEUES, *AUTO_QUEUES):
+                await reader.subscribe(name, ack="client-individual", prefetch_count=prefetch_count)
+            await self._acknowledge_all(reader)
+            self._sound(broker)
+            left = {name: d.queue for name, d in broker.registry.destinations.items() if not d.queue.is_empty}
+            if left:
+                raise ClaimError(f"drained, and not empty: {[q.partitions for q in left.values()]}")
+            self.claims.drained(drain(reader))
+            self.claims.nothing_is_lost()
+            await broker.stop()
+            nursery.cancel_scope.cancel()
+        await self._nothing_is_left()
+
+    async def _acknowledge_all(self, reader: Connection) -> None:
+        """Until nothing has come for a while."""
+        acknowledged = quiet = 0
+        while quiet < 3:
+            await trio.sleep(2.0)
+            pieces = []
+            for sent, _priority, subscription, held in reader.found[acknowledged:]:
+                self.claims.settling([sent])
+                headers = held.naming | reader.receipt(lambda _said, sent=sent: self.claims.settled([sent]))  # type: ignore[misc]
+                subscription.held.pop(sent, None)
+                pieces.append(reader.encode("ACK", headers))
+            quiet = 0 if pieces or reader.receipts_are_due else quiet + 1
+            acknowledged += len(pieces)
+            await reader.write(b"".join(pieces))
+
+    async def _nothing_is_left(self) -> None:
+        """Once more: what was acknowledged is gone, on the disk too."""
+        self.engine = self.engine.crash()
+        self.claims.next_life(in_order=True)
+        async with self._broker(MortalEngine(self.engine)) as broker:
+            left = {name: d.queue for name, d in broker.registry.destinations.items() if not d.queue.is_empty}
+            if left:
+                raise ClaimError(f"all was acknowledged, and the store still has messages: {left}")
+            leftovers = [
+                key for key, _value in self.engine.iterate(b"i", b"n")
+            ] + [key for key, _value in self.engine.iterate(b"s", b"t")]  # fmt: skip
+            if leftovers:
+                raise ClaimError(f"all was acknowledged, and records are left: {[key.hex() for key in leftovers[:5]]}")
+
+
+def run_round(seed: int) -> Round:
+    """One round. Raises what went wrong, with the command that shows it again."""
+    random = Random(seed)
+    plan = Plan.drawn(random)
+    played: list[Round] = []
+
+    async def main() -> None:
+        played.append(Round(plan, random))
+        await played[0].run()
+
+    with constants(small(plan.block_bits)), repeatable_trio(random):
+        try:
+            trio.run(main, clock=MockClock(autojump_threshold=0))
+        except BaseException as error:
+            story = "; ".join(played[0].story) if played else ""
+            error.add_note(f"again: python -m tests.faults.store.power_cut --seed {seed}    (lives: {story})")
+            raise
+    return played[0]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line of the module."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.store.power_cut", description=__doc__)
+    parser.add_argument("--seed", type=int, help="one round, with what the broker logged")
+    parser.add_argument("--from", dest="first", type=int, default=0, help="the first seed")
+    parser.add_argument("--rounds", type=int, default=1000)
+    options = parser.parse_args(arguments)
+    if options.seed is not None:
+        played = run_round(options.seed)
+        claims = played.claims
+        print(played.plan)
+        print(
+            f"{len(claims.messages)} sent, {claims.receipted_count} receipted, {claims.delivered_count} delivered, "
+            f"{claims.came_again_count} of them again; {'; '.join(played.story)}"
+        )
+        return 0
+    structlog.configure(processors=[_drop])
+    signal.signal(signal.SIGALRM, _alarm)
+    failed = 0
+    started = time.monotonic()
+    for seed in range(options.first, options.first + options.rounds):
+        signal.alarm(STUCK_SECONDS)
+        try:
+            run_round(seed)
+        except Exception as error:  # noqa: BLE001 - counted, and shown with its seed
+            failed += 1
+            print(f"seed {seed}: {_leaf(error)}", flush=True)
+    print(f"{options.rounds} rounds, {failed} failed, {time.monotonic() - started:.1f} s")
+    return 1 if failed else 0
+
+
+def _leaf(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    where = error.__traceback__
+    while where is not None and where.tb_next is not None:
+        where = where.tb_next
+    place = f"{where.tb_frame.f_code.co_filename.rsplit('/', 2)[-1]}:{where.tb_lineno}" if where else ""
+    return f"{type(error).__name__} {place} {str(error).partition(chr(10))[0][:300]}"
+
+
+def _alarm(_number: int, _frame: object) -> None:
+    raise TimeoutError(f"the round takes more than {STUCK_SECONDS} seconds: somebody runs in circles")
+
+
+def _drop(_logger: object, _method: str, _event: object) -> Any:
+    raise structlog.DropEvent
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,707 @@
+"""Export and import: what goes out comes back, and what is no export is refused with the line and the reason."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols.stomp.stored import HeadBlocks
+from queues.message import DelayedMessage, Message
+from store import keys, states
+from store.chunks import decode_chunk, encode_chunk_and_summary
+from store.engine import Change, Engine, delete, put
+from store.maintenance.check import check, check_folder
+from store.maintenance.export import PIECE_BYTES, Export, destination_filter
+from store.maintenance.importing import Import, ImportReport, import_folder
+from store.maintenance.lines import (
+    BodyLine,
+    CursorLine,
+    End,
+    ExportFormatError,
+    Header,
+    Line,
+    MessageLine,
+    SubscriptionLine,
+    read_lines,
+    write_line,
+)
+from store.maintenance.opening import open_store
+from store.maintenance.records import make_large
+from store.memory import MemoryEngine
+from store.recovery import recover
+
+HEADS = HeadBlocks()
+EVERYTHING = (b"", b"\xff" * 8)
+HEADER = '{"line":"header","export":"sluiceway","format":1,"token":"k7q2","next_number":1000}'
+
+
+def message(number: int, body: bytes = b"hello", *, destination: str = "/queue/a", headers: bytes = b"") -> Message:
+    block = b"destination:" + destination.encode() + b"\npersistent:true" + headers
+    return Message(HEADS.restore(2, block), block + b"\n\n" + body + b"\0", number)
+
+
+def chunk(first: int, messages: Sequence[Message], *, queue_id: int = 1, step: int = 1) -> list[Change]:
+    sequences = range(first, first + step * len(messages), step)
+    value, summary = encode_chunk_and_summary(first, list(sequences), messages, HEADS)
+    return [put(keys.chunk_key(queue_id, first), value), put(keys.summary_key(queue_id, first), summary)]
+
+
+def meta(numbers: int = 1000, token: bytes = b"k7q2") -> list[Change]:
+    return [
+        put(keys.META_FORMAT_KEY, states.encode_format(keys.FORMAT_VERSION)),
+        put(keys.META_TOKEN_KEY, token),
+        put(keys.META_NUMBERS_KEY, states.encode_numbers(numbers)),
+        put(keys.META_CLEAN_KEY, states.encode_clean(True)),
+    ]
+
+
+def queue(queue_id: int, name: str, priority: int = 4, kind: int = states.KIND_QUEUE) -> Change:
+    return put(keys.queue_key(queue_id), states.encode_queue(kind, priority, name))
+
+
+def store_of(*changes: Change | list[Change]) -> MemoryEngine:
+    engine = MemoryEngine()
+    engine.write([c for change in changes for c in (change if isinstance(change, list) else [change])], sync=True)
+    return engine
+
+
+def rich_store() -> MemoryEngine:
+    """All that an export can hold, but large bodies."""
+    dated = message(40, headers=b"\nexpires:1700000000000")
+    return store_of(
+        meta(),
+        queue(1, "/queue/a"),
+        put(keys.head_key(1), states.encode_head(2000, 12)),
+        chunk(0, [message(k, f"body {k}".encode()) for k in range(1, 5)]),
+        chunk(10, [message(5), message(6, b"\xff\x00bytes"), message(7, "über 😀 \u2028".encode())]),
+        put(keys.state_key(1, 0), states.encode_state(0b1, {2: 3})),
+        chunk(5000, [message(k) for k in range(8, 12)], step=3),
+        put(keys.state_key(1, 5000 >> 10), states.encode_state(0b110110110 << (5000 & 1023), {})),
+        queue(3, "/queue/a", 9),
+        chunk(
+            7,
+            [
+                message(30, b"", headers=b"\npriority:9"),
+                Message(dated.head, dated.wire, 40, 1_700_000_000_000),
+                DelayedMessage(dated.head, dated.wire, 41, 1_700_000_000_000, 1_600_000_000_000),
+            ],
+            queue_id=3,
+        ),
+        queue(4, "/topic/t", kind=states.KIND_TOPIC),
+        chunk(100, [message(50 + k, destination="/topic/t") for k in range(5)], queue_id=4),
+        put(keys.durable_key(2), states.encode_durable(states.DurableRecord("c", "all", "/topic/>", "x = 1", 11, 12))),
+        put(keys.durable_key(5), states.encode_durable(states.DurableRecord("d", "", "/topic/u", "", 0, 0))),
+        put(keys.cursor_key(4, 2), states.encode_cursor(101, 104, [102, 104], {101: 2, 103: 0})),
+    )
+
+
+def exported(
+    engine: Engine, *patterns: str, large_folder: Path | None = None, faults: list[str] | None = None
+) -> list[bytes]:
+    told: list[str] = [] if faults is None else faults
+    export = Export(
+        engine,
+        HEADS,
+        large_folder=large_folder,
+        wanted=destination_filter(patterns) if patterns else lambda _name: True,
+        on_fault=told.append,
+    )
+    lines = list(export.lines())
+    assert export.faults_count == len(told)
+    assert faults is not None or not told
+    return lines
+
+
+def imported(
+    engine: Engine, lines: Iterable[bytes | str], *, large_folder: Path | None = None, dry_run: bool = False
+) -> ImportReport:
+    with Import(engine, HEADS, large_folder=large_folder, dry_run=dry_run) as taking:
+        for number, line in read_lines([text.encode() if isinstance(text, str) else text for text in lines]):
+            taking.take(number, line)
+        return taking.finish()
+
+
+def objects(lines: Iterable[bytes], kind: str = "message") -> list[dict[str, Any]]:
+    return [value for line in lines if (value := json.loads(line))["line"] == kind]
+
+
+def alive(engine: Engine) -> list[tuple[str, int, bytes, int]]:
+    """Queue, number and wire of all that is alive, and how often it was handed over (-1: never): as a broker has it."""
+    found = recover(engine, lambda _count: None, HEADS)
+    assert found.faults == []
+    rows = []
+    for left in found.queues.values():
+        for index, block in left.blocks.items():
+            base = index << keys.BLOCK_BITS
+            for first in sorted(block.firsts):
+                value = engine.get(keys.chunk_key(left.queue_id, first))
+                assert value is not None
+                for sequence, one in zip(*decode_chunk(first, value, HEADS, make_large), strict=True):
+                    if block.live >> (sequence - base) & 1:
+                        seen = 0 if sequence < left.handed_to else -1
+                        rows.append((left.name, one.number, one.wire, left.attempts.get(sequence, seen)))
+    return rows
+
+
+# -- what goes out comes back ------------------------------------------------------------------------------------------
+
+
+def test_export_import_export_is_identical() -> None:
+    lines = exported(rich_store())
+    copy = MemoryEngine()
+    report = imported(copy, lines)
+    assert exported(copy) == lines
+    assert (report.messages_count, report.renumbered_count, report.subscriptions_added_count) == (18, 0, 2)
+    assert [(q.name, q.kind, q.priority, q.messages_count, q.appended) for q in report.queues] == [
+        ("/queue/a", "queue", 4, 10, False),
+        ("/queue/a", "queue", 9, 3, False),
+        ("/topic/t", "topic", 4, 5, False),
+    ]
+
+
+def test_a_broker_finds_the_same_in_the_copy() -> None:
+    original, copy = rich_store(), MemoryEngine()
+    imported(copy, exported(original))
+    assert alive(copy) == alive(original)
+    found, before = (recover(engine, lambda _count: None, HEADS) for engine in (copy, original))
+    assert (found.token, found.next_number, found.clean) == (before.token, before.next_number, True)
+    assert sorted(found.durables.values(), key=str) == sorted(before.durables.values(), key=str)
+    [cursor] = found.queues["/topic/t", 4, True].cursors.values()
+    assert cursor == states.CursorRecord(101, 104, (range(102, 103), range(104, 105)), {101: 2, 103: 0})
+
+
+def test_what_was_imported_has_no_faults() -> None:
+    copy = MemoryEngine()
+    imported(copy, exported(rich_store()))
+    imported(copy, exported(rich_store()))
+    report = check(copy, HEADS)
+    assert dict(report.fault_counts) == {}
+    assert report.messages_count == 36
+
+
+def test_the_lines_are_what_the_page_says() -> None:
+    lines = exported(rich_store())
+    assert lines[0].decode() == HEADER + "\n"
+    assert json.loads(lines[-1]) == {"line": "end", "messages": 18, "subscriptions": 2}
+    first, second, third = objects(lines)[:3]
+    assert first == {
+        "line": "message",
+        "destination": "/queue/a",
+        "kind": "queue",
+        "priority": 4,
+        "sequence": 1,
+        "number": 2,
+        "dialect": 2,
+        "headers": "destination:/queue/a\npersistent:true",
+        "attempts": 0,
+        "body": "body 2",
+    }
+    assert second["attempts"] == 3
+    assert third["sequence"] == 3
+    odd = next(row for row in objects(lines) if row["number"] == 6)
+    assert (odd["body_base64"], odd.get("body")) == ("/wBieXRlcw==", None)
+    assert "attempts" not in objects(lines)[-1]
+    assert [line.count(b"\n") for line in lines] == [1] * len(lines)
+
+
+def test_a_pattern_chooses_destinations() -> None:
+    lines = exported(rich_store(), "/topic/>")
+    assert {row["destination"] for row in objects(lines)} == {"/topic/t"}
+    assert len(objects(lines, "subscription")) == 2 - 1 or objects(lines, "subscription")
+    assert {row["destination"] for row in objects(exported(rich_store(), "a"))} == {"/queue/a"}
+    assert objects(exported(rich_store(), "/queue/nothing")) == []
+
+
+def test_a_hundred_thousand_messages_come_through() -> None:
+    store = store_of(meta(200_000), queue(1, "/queue/a"))
+    for first in range(0, 100_000, 1024):
+        count = min(1024, 100_000 - first)
+        store.write(chunk(first, [message(1 + first + k, b"x" * 100) for k in range(count)]), sync=False)
+    lines = exported(store)
+    assert len(lines) == 100_002
+    copy = MemoryEngine()
+    assert imported(copy, lines).messages_count == 100_000
+    assert exported(copy) == lines
+
+
+def test_chunks_of_the_copy_are_bounded() -> None:
+    store = store_of(meta(), queue(1, "/queue/a"), chunk(0, [message(k, bytes(1 << 20)) for k in range(1, 12)]))
+    copy = MemoryEngine()
+    lines = exported(store)
+    imported(copy, lines)
+    sizes = [len(value) for _key, value in copy.iterate(*keys.family_range(keys.CHUNK))]
+    assert len(sizes) > 2 and max(sizes) < 5 << 20
+    assert exported(copy) == lines
+
+
+@given(seed=st.integers(0, 2**32))
+def test_random_stores_come_through_and_appending_keeps_the_order(seed: int) -> None:
+    """Gaps, settled and returned messages, several chunks a block, several queues; then the same once more behind it."""
+    chance = random.Random(seed)
+    changes: list[Change] = meta(10_000)
+    number = 1
+    for queue_id in range(1, chance.randint(1, 4)):
+        changes.append(queue(queue_id, f"/queue/{queue_id}"))
+        for index in sorted(chance.sample(range(6), chance.randint(0, 3))):
+            place, span = chance.randint(0, 900), 0
+            while place < 1000:
+                count = chance.randint(1, 5)
+                step = chance.randint(1, 3)
+                first = (index << 10) + place
+                changes += chunk(
+                    first,
+                    [message(number + k, destination=f"/queue/{queue_id}") for k in range(count)],
+                    queue_id=queue_id,
+                    step=step,
+                )
+                for k in range(step * (count - 1) + 1):
+                    if k % step or chance.random() < 0.3:
+                        span |= 1 << (place + k)
+                number += count
+                place += step * count + chance.randint(0, 40)
+            changes.append(put(keys.state_key(queue_id, index), states.encode_state(span, {})))
+    store = store_of(changes)
+    assert dict(check(store, HEADS).fault_counts) == {}
+    lines = exported(store)
+    copy = MemoryEngine()
+    imported(copy, lines)
+    assert exported(copy) == lines
+    assert dict(check(copy, HEADS).fault_counts) == {}
+    imported(copy, lines)
+    assert dict(check(copy, HEADS).fault_counts) == {}
+    once = [(name, wire) for name, _number, wire, _seen in alive(store)]
+    twice = [(name, wire) for name, _number, wire, _seen in alive(copy)]
+    for name in {name for name, _wire in once}:
+        wires = [wire for there, wire in once if there == name]
+        assert [wire for there, wire in twice if there == name] == wires + wires
+
+
+# -- into a store that has something -----------------------------------------------------------------------------------
+
+
+def test_an_import_goes_behind_what_is_there() -> None:
+    there = store_of(meta(500), queue(1, "/queue/a"), chunk(0, [message(k, b"old") for k in (1, 2)]))
+    report = imported(there, exported(rich_store(), "/queue/a"))
+    assert [q.appended for q in report.queues] == [True, False]
+    rows = [row for row in alive(there) if row[0] == "/queue/a"]
+    assert [row[2][-4:-1] for row in rows[:2]] == [b"old", b"old"]
+    assert len(rows) == 2 + 13
+
+
+def test_message_numbers_stay_where_they_are_free() -> None:
+    there = store_of(meta(9), queue(1, "/queue/a"), chunk(0, [message(1)]))
+    report = imported(there, exported(rich_store(), "/queue/a"))
+    numbers = [row[1] for row in alive(there)]
+    assert len(numbers) == len(set(numbers))
+    assert {9, 10, 11, 30, 40, 41} <= set(numbers), "those from 9 on were free"
+    assert report.renumbered_count == 7
+    assert sorted(number for number in numbers if number >= 1000) == list(range(1000, 1007))
+    assert recover(there, lambda _count: None, HEADS).next_number == 1007
+
+
+def test_what_was_never_seen_is_not_marked_because_of_an_old_lease() -> None:
+    """The lease of a queue runs ahead of what it has."""
+    there = store_of(
+        meta(),
+        queue(1, "/queue/a"),
+        put(keys.head_key(1), states.encode_head(2, 65_538)),
+        chunk(0, [message(1), message(2)]),
+    )
+    imported(there, [HEADER, plain(), END_OF_ONE])
+    assert [row[3] for row in alive(there)] == [0, 0, -1]
+
+
+def test_what_was_seen_is_marked_in_a_queue_with_a_lease() -> None:
+    there = store_of(
+        meta(),
+        queue(1, "/queue/a"),
+        put(keys.head_key(1), states.encode_head(2, 65_538)),
+        chunk(0, [message(1), message(2)]),
+    )
+    imported(there, [HEADER, plain(attempts=2), END_OF_ONE])
+    assert [row[3] for row in alive(there)] == [0, 0, 2]
+
+
+def test_a_subscription_that_is_there_gets_what_is_imported() -> None:
+    there = rich_store()
+    report = imported(there, exported(rich_store()))
+    assert (report.subscriptions_added_count, report.subscriptions_there_count) == (0, 2)
+    found = recover(there, lambda _count: None, HEADS)
+    [cursor] = found.queues["/topic/t", 4, True].cursors.values()
+    assert cursor.front == 101
+    assert found.queues["/topic/t", 4, True].live_count == 10
+
+
+def test_a_new_subscription_does_not_get_what_was_there_before() -> None:
+    there = store_of(
+        meta(),
+        queue(1, "/topic/t", kind=states.KIND_TOPIC),
+        chunk(0, [message(1 + k, destination="/topic/t") for k in range(3)]),
+    )
+    imported(there, exported(rich_store(), "/topic/>"))
+    found = recover(there, lambda _count: None, HEADS).queues["/topic/t", 4, True]
+    [cursor] = found.cursors.values()
+    assert cursor == states.CursorRecord(
+        1024 + 101, 1024 + 104, (range(1126, 1127), range(1128, 1129)), {1125: 2, 1127: 0}
+    )
+    assert sorted(found.blocks) == [0, 1]
+
+
+def test_the_same_subscription_for_another_destination_is_refused() -> None:
+    there = store_of(
+        meta(), put(keys.durable_key(1), states.encode_durable(states.DurableRecord("c", "all", "/topic/u", "", 0, 0)))
+    )
+    with pytest.raises(ExportFormatError, match="is there already, for /topic/u"):
+        imported(there, exported(rich_store()))
+
+
+def test_two_queues_of_one_name_become_one() -> None:
+    """What a repair can't do."""
+    torn = store_of(
+        meta(),
+        queue(1, "/queue/a"),
+        queue(2, "/queue/a"),
+        chunk(0, [message(k) for k in (1, 2, 3)]),
+        chunk(0, [message(k) for k in (4, 5)], queue_id=2),
+        chunk(1, [message(6)], queue_id=9),
+    )
+    copy = MemoryEngine()
+    imported(copy, exported(torn))
+    assert [row[1] for row in alive(copy)] == [1, 2, 3, 4, 5, 6]
+    assert dict(check(copy, HEADS).fault_counts) == {}
+
+
+def test_ids_of_lost_queues_are_not_used_again() -> None:
+    there = store_of(meta(), queue(1, "/queue/b"), chunk(0, [message(1)], queue_id=7))
+    imported(there, [HEADER, plain(), END_OF_ONE])
+    found = recover(there, lambda _count: None, HEADS)
+    assert found.queues["/queue/a", 4, False].queue_id == 8
+
+
+def test_a_dry_run_writes_nothing_and_says_the_same() -> None:
+    there, lines = rich_store(), exported(rich_store())
+    before = list(there.iterate(*EVERYTHING))
+    dry = imported(there, lines, dry_run=True)
+    assert list(there.iterate(*EVERYTHING)) == before
+    assert imported(there, lines) == dry
+
+
+# -- faults of the store -----------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_read_is_left_out_and_told() -> None:
+    store = rich_store()
+    value = store.get(keys.chunk_key(1, 0))
+    assert value is not None
+    store.write(
+        [
+            put(keys.chunk_key(1, 0), value[:-1] + b"?"),
+            put(keys.durable_key(5), b"?"),
+            put(keys.state_key(1, 5000 >> 10), b"?"),
+            delete(keys.summary_key(1, 10)),
+            put(b"m1", b"?"),
+        ],
+        sync=True,
+    )
+    faults: list[str] = []
+    lines = exported(store, faults=faults)
+    assert [row["sequence"] for row in objects(lines) if row["priority"] == 4 and row["kind"] == "queue"] == [
+        10, 11, 12, 5000, 5003, 5006, 5009,
+    ]  # fmt: skip
+    assert len(faults) == 4
+    assert any("/queue/a: chunk from 0: its checksum" in fault for fault in faults)
+    copy = MemoryEngine()
+    imported(copy, lines)
+    assert exported(copy) == lines
+
+
+# -- large bodies ------------------------------------------------------------------------------------------------------
+
+
+def large_store(folder: Path, bodies: dict[int, bytes]) -> MemoryEngine:
+    plain = message(1)
+    messages: list[Message] = []
+    for file_id, body in bodies.items():
+        (folder / f"{file_id:016x}").write_bytes(body)
+        messages.append(make_large(plain.head, plain.wire[: -len(b"hello\0")], file_id, 0, 0, file_id, len(body)))
+    return store_of(meta(), queue(1, "/queue/a"), chunk(0, messages))
+
+
+def test_large_bodies_go_in_pieces_and_come_back_as_files(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    bodies = {3: random.Random(1).randbytes(2 * PIECE_BYTES + 17), 4: b"x", 5: b""}
+    lines = exported(large_store(here, bodies), large_folder=here)
+    assert [row["body_bytes"] for row in objects(lines)] == [2 * PIECE_BYTES + 17, 1, 0]
+    assert len(objects(lines, "body")) == 4
+    (there / f"{9:016x}").write_bytes(b"somebody's")
+    copy = store_of(meta(1), queue(5, "/queue/z"), chunk(0, [large_message(20)], queue_id=5))
+    imported(copy, lines, large_folder=there)
+    again = exported(copy, "/queue/a", large_folder=there)
+    assert [line for line in again[1:]] == lines[1:]
+    assert sorted(int(path.name, 16) for path in there.iterdir()) == [9, 21, 22, 23]
+    assert dict(check(copy, HEADS, large_folder=there).fault_counts) == {"bad-body": 1}, "that of file 20"
+
+
+def large_message(file_id: int) -> Message:
+    plain = message(1)
+    return make_large(plain.head, plain.wire[: -len(b"hello\0")], 1, 0, 0, file_id, 5)
+
+
+def test_a_missing_body_is_left_out(tmp_path: Path) -> None:
+    store = large_store(tmp_path, {3: b"three", 4: b"four"})
+    (tmp_path / f"{3:016x}").unlink()
+    faults: list[str] = []
+    lines = exported(store, large_folder=tmp_path, faults=faults)
+    assert [row["number"] for row in objects(lines)] == [4]
+    assert len(faults) == 1 and "is missing" in faults[0]
+
+
+def test_a_body_that_does_not_come_to_its_end_leaves_no_file(tmp_path: Path) -> None:
+    lines = exported(large_store(tmp_path, {3: bytes(2 * PIECE_BYTES)}), large_folder=tmp_path)
+    there = tmp_path / "there"
+    there.mkdir()
+    del lines[3]
+    with pytest.raises(ExportFormatError, match="line 4: the large body of the message before it is not complete"):
+        imported(MemoryEngine(), lines, large_folder=there)
+    assert list(there.iterdir()) == []
+
+
+# -- lines by hand -----------------------------------------------------------------------------------------------------
+
+
+END_OF_ONE = '{"line":"end","messages":1}'
+
+
+def plain(**fields: Any) -> str:
+    values: dict[str, Any] = {
+        "line": "message",
+        "destination": "/queue/a",
+        "dialect": 2,
+        "headers": "destination:/queue/a\npersistent:true",
+        "body": "hi",
+    }
+    values |= fields
+    return json.dumps({name: value for name, value in values.items() if value is not None})
+
+
+def test_the_least_that_a_line_needs() -> None:
+    """What a script writes that moves messages from another broker: no sequences, no numbers."""
+    store = MemoryEngine()
+    lines = ['{"line":"header","export":"sluiceway","format":1}', "", *[plain(body=str(k)) for k in range(3)]]
+    imported(store, [line + "\n" for line in [*lines, '{"line":"end","messages":3}']])
+    assert [(row[0], row[1], row[2][-3:]) for row in alive(store)] == [
+        ("/queue/a", 1, b"\n0\0"), ("/queue/a", 2, b"\n1\0"), ("/queue/a", 3, b"\n2\0"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([], "ends after line 0 without an end line"),
+        ([HEADER], "ends after line 1 without an end line: it was cut off"),
+        ([HEADER, plain()], r'add {"line":"end","messages":1,"subscriptions":0}'),
+        ([plain()], "line 1: an export begins with its header, here is a message line"),
+        ([HEADER, HEADER], "line 2: a second header"),
+        ([HEADER, END_OF_ONE], "line 2: the end counts 1 messages and 0 subscriptions, there are 0 and 0"),
+        ([HEADER, '{"line":"end","messages":0}', plain()], "line 3: something follows the end line"),
+        (
+            [HEADER.replace(":1,", ":2,", 1)],
+            "line 1: the export has format 2, this version of Sluiceway knows format 1",
+        ),
+        ([HEADER.replace("sluiceway", "other")], "line 1: this is no export of Sluiceway"),
+        (["hello"], "line 1: it is no JSON"),
+        (["[1]"], "line 1: it is no JSON object"),
+        (["[" * 100_000], "line 1: it is (nested too deep|no JSON)"),
+        ([b"\xff\xfe"], "line 1: it is no JSON"),
+        ([HEADER, '{"line":"letter"}'], "line 2: there are no 'letter' lines, only header, subscription, message"),
+        ([HEADER, "{}"], "line 2: 'line' should be text, and is missing"),
+        ([HEADER, plain(colour="red")], "line 2: unknown: 'colour'; was it written by a later version"),
+        ([HEADER, plain(body=None)], "line 2: 'body' should be text, and is missing"),
+        ([HEADER, plain(body=5)], "line 2: 'body' should be text"),
+        ([HEADER, plain(body_base64="aGk=")], "line 2: it has both 'body' and 'body_base64'"),
+        ([HEADER, plain(body=None, body_base64="a")], "line 2: 'body_base64' is no base64"),
+        ([HEADER, plain(body="\ud800")], "line 2: 'body' is no Unicode text"),
+        ([HEADER, plain(priority=10)], "line 2: 'priority' should be a whole number from 0 to 9, it is 10"),
+        ([HEADER, plain(sequence=True)], "line 2: 'sequence' should be a whole number"),
+        ([HEADER, plain(sequence=2**64 - 1), END_OF_ONE], "/queue/a: "),
+        ([HEADER, plain(kind="log")], "line 2: 'kind' should be queue or topic, it is 'log'"),
+        ([HEADER, plain(kind="topic")], "line 2: '/queue/a' is a queue, the line says otherwise"),
+        ([HEADER, plain(destination="/queue/*")], "line 2: '/queue/\\*' is no destination that messages can be in"),
+        ([HEADER, plain(destination="")], "line 2: the destination is empty"),
+        ([HEADER, plain(dialect=9)], "line 2: a header block of dialect 9 can't be read"),
+        ([HEADER, plain(headers="nonsense")], "line 2: a header block of dialect 2 can't be read"),
+        ([HEADER, plain(headers="destination:/queue/a")], "line 2: the message is not persistent"),
+        (
+            [HEADER, plain(headers="destination:/queue/a\npersistent:true\nmessage-id:1")],
+            "line 2: its headers hold some that only a broker writes",
+        ),
+        ([HEADER, '{"line":"body","base64":""}'], "line 2: a piece of a body, but the message before has no large one"),
+        (
+            [HEADER, plain(body=None, body_bytes=1), '{"line":"body","base64":"aGk="}'],
+            "line 3: the body is longer than the message before says",
+        ),
+        (
+            [
+                HEADER,
+                '{"line":"cursor","client_id":"c","name":"n","destination":"/topic/t","kind":"topic","front":0}',
+            ],
+            "line 2: a cursor of the durable subscription 'n' of client 'c', of which there is no line",
+        ),
+    ],
+)
+def test_what_is_no_export_is_refused_with_line_and_reason(lines: list[str | bytes], said: str) -> None:
+    store = MemoryEngine()
+    with pytest.raises(ExportFormatError, match=said):
+        imported(store, lines, dry_run=True)
+    assert list(store.iterate(*EVERYTHING)) == []
+
+
+CURSOR = {
+    "line": "cursor",
+    "client_id": "c",
+    "name": "n",
+    "destination": "/topic/t",
+    "kind": "topic",
+    "front": 5,
+}
+SUBSCRIPTION = '{"line":"subscription","client_id":"c","name":"n","destination":"/topic/t"}'
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"settled": [[1, 2]]}, None),
+        ({"settled": [[0, 10**12]]}, "has settled more than 100000000 messages"),
+        ({"settled": [[1]]}, "'settled' should be a list of pairs of numbers, there is \\[1\\]"),
+        ({"attempts": 5}, "'attempts' should be a list of pairs"),
+        ({"front": 2**64}, "'front' should be a whole number"),
+    ],
+)
+def test_cursors_are_judged(fields: dict[str, Any], said: str | None) -> None:
+    store = MemoryEngine()
+    lines = [HEADER, SUBSCRIPTION, json.dumps(CURSOR | fields), '{"line":"end","messages":0,"subscriptions":1}']
+    if said is None:
+        imported(store, lines)
+        assert dict(check(store, HEADS).fault_counts) == {}
+        return
+    with pytest.raises(ExportFormatError, match=said):
+        imported(store, lines)
+
+
+def test_messages_do_not_come_behind_cursors() -> None:
+    lines = [HEADER, SUBSCRIPTION, json.dumps(CURSOR), plain()]
+    with pytest.raises(ExportFormatError, match="line 4: a message behind a cursor"):
+        imported(MemoryEngine(), lines)
+
+
+u64 = st.integers(0, 2**64 - 1)
+text = st.text(max_size=20)
+LINES: st.SearchStrategy[Line] = st.one_of(
+    st.builds(SubscriptionLine, text, text, text, text, u64, u64),
+    st.builds(
+        MessageLine,
+        destination=text,
+        topic=st.booleans(),
+        priority=st.integers(0, 9),
+        sequence=st.none() | u64,
+        number=st.none() | u64,
+        dialect=st.integers(0, 255),
+        block=st.binary(max_size=30) | text.map(str.encode),
+        body=st.binary(max_size=30) | text.map(str.encode),
+        expires_ms=u64,
+        due_ms=u64,
+        attempts=st.none() | u64,
+    ),
+    st.builds(BodyLine, st.binary(max_size=50)),
+    st.builds(
+        CursorLine,
+        text,
+        text,
+        text,
+        st.booleans(),
+        st.integers(0, 9),
+        u64,
+        u64,
+        st.lists(st.tuples(u64, u64), max_size=3).map(tuple),
+        st.lists(st.tuples(u64, u64), max_size=3).map(tuple),
+    ),
+)
+
+
+@given(st.lists(LINES, max_size=5), st.builds(Header, st.none() | text, u64))
+def test_lines_round_trip(lines: list[Line], header: Header) -> None:
+    messages_count = sum(isinstance(line, MessageLine) for line in lines)
+    subscriptions_count = sum(isinstance(line, SubscriptionLine) for line in lines)
+    all_lines: list[Line] = [header, *lines, End(messages_count, subscriptions_count)]
+    written = [write_line(line) for line in all_lines]
+    assert [line for _number, line in read_lines(written)] == all_lines
+    assert b"".join(written).count(b"\n") == len(written)
+
+
+@given(st.data())
+def test_damaged_lines_are_refused_and_nothing_worse(data: st.DataObject) -> None:
+    """Whatever the bytes: ExportFormatError, or an import that a check finds nothing wrong with."""
+    whole = b"".join(exported(rich_store()))
+    place = data.draw(st.integers(0, len(whole) - 1))
+    damaged = whole[:place] + data.draw(st.binary(max_size=3)) + whole[place + data.draw(st.integers(0, 3)) :]
+    store = MemoryEngine()
+    try:
+        imported(store, damaged.splitlines(keepends=True))
+    except ExportFormatError:
+        return
+    assert not set(check(store, HEADS).fault_counts) - {"low-numbers"}
+
+
+# -- into a folder -----------------------------------------------------------------------------------------------------
+
+
+def opener(lines: Sequence[bytes]) -> Any:
+    @contextmanager
+    def opened() -> Iterator[Iterable[bytes]]:
+        yield iter(lines)
+
+    return opened
+
+
+def test_a_new_folder_is_made(tmp_path: Path) -> None:
+    lines = exported(rich_store())
+    import_folder(tmp_path / "data", opener(lines), HEADS, again=True)
+    with open_store(tmp_path / "data") as opened:
+        assert exported(opened.engine) == lines
+    assert dict(check_folder(tmp_path / "data", HEADS).fault_counts) == {}
+
+
+def test_a_dry_run_makes_no_folder(tmp_path: Path) -> None:
+    report = import_folder(tmp_path / "data", opener(exported(rich_store())), HEADS, again=True, dry_run=True)
+    assert report.messages_count == 18
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_file_leaves_nothing_behind(tmp_path: Path) -> None:
+    lines = exported(rich_store())
+    folder = tmp_path / "data"
+    with pytest.raises(ExportFormatError):
+        import_folder(folder, opener(lines[:-1]), HEADS, again=True)
+    assert not folder.exists()
+    import_folder(folder, opener(lines), HEADS, again=True)
+    with pytest.raises(ExportFormatError):
+        import_folder(folder, opener(lines[:-1]), HEADS, again=True)
+    with open_store(folder) as opened:
+        assert exported(opened.engine) == lines
+
+
+def test_progress_goes_over_both_passes(tmp_path: Path) -> None:
+    lines = exported(rich_store())
+    told: list[int] = []
+    import_folder(tmp_path / "data", opener(lines), HEADS, again=True, on_progress=told.append)
+    assert told[-1] == 2 * len(lines)
