@@ -1,11 +1,11 @@
-"""The demonstration: a broker, real stomp.py clients, six situations, and a verdict that is computed.
+"""The demonstration: a broker, real stomp.py clients, ten situations, and a verdict that is computed.
 
     scripts/demo            on a terminal: live, half a minute
     scripts/demo --plain    lines of text; so it is anyway when the output goes to a file or CI
     scripts/demo --quick    small numbers and no pauses: some seconds
 
-The broker is a process of its own (`sluiceway serve`). Exit code 0: every check was met; 1: one was not, or the broker
-complained; 130: Ctrl-C. The broker is stopped in any case.
+The broker is a process of its own (`sluiceway serve`), with its store in a folder. Exit code 0: every check was met; 1:
+one was not, or the broker complained; 130: Ctrl-C. The broker is stopped in any case.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from rich.console import Console
 from stomp.exception import StompException
 
 from examples.stage.account import Account, Check
-from examples.stage.acts import ACTS, Stage
+from examples.stage.acts import DAILY_ACTS
 from examples.stage.flow_map import FlowMap
+from examples.stage.lasting_acts import LASTING_ACTS
 from examples.stage.live import LiveScreen
+from examples.stage.play import Stage
 from examples.stage.screen import PlainScreen, Screen, marks
 from examples.stage.server import Server, ServerError
 from flow.words import size_in_words
 
+ACTS: Final = (*DAILY_ACTS, *LASTING_ACTS)
 DATA_DIR: Final = Path("sluiceway-data/demo")
 ASK_EVERY_SECONDS: Final = 0.2
 
@@ -86,12 +89,12 @@ def show(screen: Screen, data_dir: Path, *, quick: bool) -> tuple[list[Check], i
             screen.open([act.title for act in ACTS])
             flow_map = FlowMap(server.host, server.port)
             flow_map.watch(screen.report, interval_seconds=ASK_EVERY_SECONDS)
-            stage = Stage(server.host, server.port, screen, flow_map, quick)
+            stage = Stage(server, screen, flow_map, data_dir, quick)
             for number, act in enumerate(ACTS, 1):
                 screen.act(number, act.title, act.promise)
                 try:
                     account, proved = act.play(stage)
-                except (StompException, OSError) as error:
+                except (StompException, OSError, ServerError) as error:
                     # The broker refused or went away: that fails this act; the others say whether it is still there.
                     account, proved = (
                         Account(),

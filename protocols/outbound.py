@@ -36,6 +36,9 @@ ALONE_BYTES: Final = 8192
 
 Piece = bytes | memoryview
 
+_NOTHING_BEHIND: Final[deque[Any]] = deque(maxlen=0)
+"""For all connections to which no streamed frame goes: a deque takes 760 bytes."""
+
 Mark = Callable[[bool], None]
 """Called with True when the kernel has taken the bytes before it, with False when it never will."""
 
@@ -63,7 +66,7 @@ class Outbound(FlowResource):
         self._request_flush = request_flush
         self._stream_failed = stream_failed
         self._parts: deque[bytes] = deque()
-        self._behind: deque[bytes | StreamedFrame] = deque()
+        self._behind: deque[bytes | StreamedFrame] = _NOTHING_BEHIND
         """From the first streamed frame on: what is appended behind it waits for it."""
         self._tail: deque[Any] = self._parts
         """Which of the two is appended to."""
@@ -147,6 +150,8 @@ class Outbound(FlowResource):
             mark(False)
             return
         assert self._stream_failed is not None, "give it to the constructor"
+        if not self._behind:
+            self._behind = self._tail = deque()
         self._behind.append(
             StreamedFrame(
                 head,
@@ -159,7 +164,6 @@ class Outbound(FlowResource):
                 failed=self._frame_failed,
             )
         )
-        self._tail = self._behind
         size_bytes = sum(map(len, head)) + length_bytes + len(tail)
         self.appended_bytes += size_bytes
         self._marks.append((self.appended_bytes, mark))
@@ -241,7 +245,7 @@ class Outbound(FlowResource):
                 self._parts.append(part)
                 behind.popleft()
             if not behind:
-                self._tail = self._parts
+                self._behind, self._tail = _NOTHING_BEHIND, self._parts
         return pieces
 
     def _frame_failed(self, frame: StreamedFrame, error: Exception) -> None:
@@ -270,8 +274,7 @@ class Outbound(FlowResource):
             if isinstance(part, StreamedFrame):
                 part.close()
         self._parts.clear()
-        self._behind.clear()
-        self._tail = self._parts
+        self._behind, self._tail = _NOTHING_BEHIND, self._parts
         self._rest = []
 
     def _after_write(self, size_bytes: int) -> None:

@@ -44,17 +44,25 @@ class Dates:
     """0: none has a date."""
     latest_ms: int
     undated_count: int
+    next_ms: int = attrs.field()
+    """The earliest that expiry has not looked at yet: what is past its date and still there is in somebody's hands."""
+
+    @next_ms.default
+    def _earliest(self) -> int:
+        return self.earliest_ms
 
     @property
     def all_dated(self) -> bool:
         return bool(self.earliest_ms) and not self.undated_count
 
 
-def dates_of(messages: Iterable[Message]) -> Dates:
-    """The bounds over these. O(n)."""
+def dates_of(messages: Iterable[Message], looked_ms: int = 0) -> Dates:
+    """The bounds over these, of which expiry has looked at those up to `looked_ms`. O(n)."""
     dates = [message.expires_at_ms for message in messages]
     dated = [date for date in dates if date]
-    return Dates(min(dated, default=0), max(dated, default=0), len(dates) - len(dated))
+    undated_count = len(dates) - len(dated)
+    next_ms = min([date for date in dated if date > looked_ms], default=0)
+    return Dates(min(dated, default=0), max(dated, default=0), undated_count, next_ms)
 
 
 class Placeholders:
@@ -93,7 +101,7 @@ class Outside:
 class Block:
     """Elements `base` .. `base + length - 1`; None where one left. `holed`: one left before it was read."""
 
-    __slots__ = ("base", "elements", "filled_bytes", "holed", "leaving", "live_count", "outside")
+    __slots__ = ("base", "elements", "filled_bytes", "holed", "leaving", "live_count", "looked_ms", "outside")
 
     def __init__(self, base: int) -> None:
         self.base = base
@@ -104,6 +112,9 @@ class Block:
         self.outside: Outside | None = None
         self.leaving = False
         """The store is being given what it does not have of it; then it goes outside."""
+        self.looked_ms = 0
+        """It was brought in for expiry then. Without this a block in which something past its date is in a consumer's
+        hands would come in again as soon as it is out."""
         self.filled_bytes = 0
         """Charge of all that was ever put in; 0 where nobody asks for it."""
 
@@ -131,7 +142,7 @@ class Block:
         alive = [message for message in self.elements if message is not None]
         size_bytes = sum([len(message.wire) for message in alive])
         kept = Placeholders(self.elements) if placeholders else None
-        self.outside = Outside(self.live_bits(), len(self.elements), size_bytes, dates_of(alive), kept)
+        self.outside = Outside(self.live_bits(), len(self.elements), size_bytes, dates_of(alive, self.looked_ms), kept)
         self.elements = []
         self.leaving = False
 

@@ -22,7 +22,7 @@ from typing import Final
 
 from flow import SourceController
 from queues.blocks import Block, Gone
-from queues.cursored import BLOCK_BITS, BLOCK_SIZE
+from queues.cursored import BLOCK_BITS
 from queues.cursors import CROWDED, NOTING, Cursor
 from queues.dead_letters import CROWDED_OUT, EXPIRED, FAILED, Condemned
 from queues.environment import QueueEnvironment, TimerHandle
@@ -83,12 +83,11 @@ class ConsumedQueue(MessageQueue):
         cursor = self._cursor
         passed_count = 0
         while passed_count < PASS_COUNT:
-            if self._shelf is not None and cursor.waiting_for is None:
-                position = cursor.position
-                if not self._shelf.may_hand_over(position, position + BLOCK_SIZE):
-                    cursor.waiting_for = NOTING
-                    return None
             part = cursor.take(count_max, bytes_max)
+            if part is not None and self._shelf is not None and not self._shelf.may_hand_over(part.first, part.end):
+                cursor.untake(part, 0)
+                cursor.waiting_for = NOTING
+                return None
             if part is None and self._later is not None and (count := self._pass_block(self._later)):
                 passed_count += count
                 continue
@@ -118,8 +117,7 @@ class ConsumedQueue(MessageQueue):
         return None
 
     def _available_of(self, part: Slice) -> Slice | None:
-        """What of this may be handed over now. The cursor passes over the rest: it waits for its time, or is given up.
-        """
+        """What of this may be handed over now. The cursor passes over the rest: it waits for its time, or is given up."""
         now_ms = self._environment.now_ms()
         later, condemned = self._later, self._condemned
         passed: list[int] = []
@@ -230,6 +228,9 @@ class ConsumedQueue(MessageQueue):
         if later is None:
             return seen
         return {s: n for s, n in seen.items() if cursor.is_noted(s) or not later.holds(s)}
+
+    def attempts_among(self, sequences: SequenceOf[int]) -> Mapping[int, int]:
+        return self._cursor.attempts_among(sequences)
 
     @property
     def handed_to(self) -> int:
@@ -505,8 +506,15 @@ class ConsumedQueue(MessageQueue):
             self.controller.release(len(messages), size_of(messages))
 
     def _drop_expired(self, sequences: SequenceOf[int]) -> SequenceOf[int]:
-        """Of elements that come back: drop those past their date, return the others."""
+        """Of elements that come back: drop those past their date, return the others. Those that are not in memory are
+        looked at again when they can be.
+        """
         now_ms = self._environment.now_ms()
+        if self.elements.outside_count:
+            for index in {sequence >> BLOCK_BITS for sequence in sequences}:
+                block = self.elements.block(index)
+                if block is not None and block.outside is not None and 0 < block.outside.dates.earliest_ms <= now_ms:
+                    self._note_date(now_ms, block.base, block.base + block.length)
         expired = [
             sequence
             for sequence in sequences
@@ -550,6 +558,7 @@ class ConsumedQueue(MessageQueue):
                 live = self.elements.live_sequences(block.base, block.base + block.length)
                 gone += [sequence for sequence in live if self._waits(sequence)]
             else:
+                block.looked_ms = now_ms
                 self.pager.want(index)
         return gone
 

@@ -177,9 +177,7 @@ class Cursor:
             raise QueueInvariantError(f"elements up to {part.end - 1} were not taken: the cursor is at {self.position}")
         self.position = part.sequences[start]
 
-    def give_back(
-        self, sequences: SequenceOf[int], *, attempted: bool, charged: SequenceOf[int] | None = None
-    ) -> int:
+    def give_back(self, sequences: SequenceOf[int], *, attempted: bool, charged: SequenceOf[int] | None = None) -> int:
         """These come back, to be handed out again before anything later. `attempted`: they were really handed over, and
         that is charged to the `charged` ones among them (None: to all).
 
@@ -217,6 +215,11 @@ class Cursor:
             for sequence in sequences:
                 self._attempts.pop(sequence, None)
                 self._returned_set.discard(sequence)
+
+    def attempts_among(self, sequences: SequenceOf[int]) -> dict[int, int]:
+        """Those of these that came back, and how often they were handed over in vain. O(n), O(1) if none ever did."""
+        attempts = self._attempts
+        return {s: attempts[s] for s in sequences if s in attempts} if attempts else {}
 
     def is_noted(self, sequence: int) -> bool:
         """Whether this very element is known to have been seen by a consumer."""
@@ -294,9 +297,7 @@ class TrackingCursor(Cursor):
             front = self._needed_from(self.front)
         return self._move_front(front)
 
-    def give_back(
-        self, sequences: SequenceOf[int], *, attempted: bool, charged: SequenceOf[int] | None = None
-    ) -> int:
+    def give_back(self, sequences: SequenceOf[int], *, attempted: bool, charged: SequenceOf[int] | None = None) -> int:
         """See Cursor."""
         wanted = [sequence for sequence in sequences if sequence >= self.front]
         for sequence in wanted:

@@ -122,9 +122,7 @@ class Condemned:
         "trouble",
     )
 
-    def __init__(
-        self, queue: ConsumedQueue, router: DeadLetterRouter, to: str, environment: QueueEnvironment
-    ) -> None:
+    def __init__(self, queue: ConsumedQueue, router: DeadLetterRouter, to: str, environment: QueueEnvironment) -> None:
         self._queue = queue
         self._router = router
         self._to = to

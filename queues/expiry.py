@@ -49,7 +49,7 @@ class ExpiryDates:
         return self._heap[0] is entry
 
     def move_out(self, indices: Iterable[int]) -> None:
-        """These blocks are outside: their dates are forgotten, but for the earliest of each. O(n)."""
+        """These blocks are outside: their dates are forgotten, but for the next of each. O(n)."""
         out = set(indices)
         self._heap = [
             entry
@@ -59,8 +59,8 @@ class ExpiryDates:
         heapq.heapify(self._heap)
         for index in out:
             block = self._elements.block(index)
-            if block is not None and block.outside is not None and block.outside.dates.earliest_ms:
-                self.add(block.outside.dates.earliest_ms, block.base, block.base + block.length)
+            if block is not None and block.outside is not None and block.outside.dates.next_ms:
+                self.add(block.outside.dates.next_ms, block.base, block.base + block.length)
 
     def take_due(self, now_ms: int, count_max: int) -> list[int]:
         """Elements past their date that are still there, in order of their sequence, and forget their dates.

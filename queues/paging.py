@@ -171,16 +171,17 @@ class Pager:
         """The store has this block."""
         self._leaving_bytes -= size_bytes
         elements = self._queue.elements
-        if elements.block(index) is not block or not block.leaving:
-            return  # all of it was settled meanwhile, or the queue is closed
-        if block.base < self._queue.pinned_below():
-            block.leaving = False  # a cursor has come here meanwhile
-            return
-        count, wire_bytes = elements.move_out(index, placeholders=self._placeholders)
-        self.paged_out_count += 1
-        self._limiter.move_out(count, wire_bytes + count * MESSAGE_OVERHEAD_BYTES)
-        self._queue.went_out([index])
-        self._controller.poll()
+        if elements.block(index) is block and block.leaving:
+            if block.base < self._queue.pinned_below():
+                block.leaving = False  # a cursor has come here meanwhile
+            else:
+                count, wire_bytes = elements.move_out(index, placeholders=self._placeholders)
+                self.paged_out_count += 1
+                self._limiter.move_out(count, wire_bytes + count * MESSAGE_OVERHEAD_BYTES)
+                self._queue.went_out([index])
+                self._controller.poll()
+        if self.is_over:
+            self.relieve()  # some of it was settled meanwhile, or pinned: it made less room than expected
 
     # ------------------------------------------------------------------ in
 

@@ -250,6 +250,33 @@ class MessageQueue(FlowResource):
         """Hook of the kinds: so much does not fit, and what is to make room is under way; `source` is blocked."""
         return False
 
+    def must_wait(self, count: int, source: SourceController, *, persistent: bool) -> bool:
+        """Whether runs that belong together (see together.py) are held back; then `source` is blocked."""
+        if persistent and self.keeps and self._store is not None and not self._store.accepts(source):
+            self._store.hold_back(source)
+            return True
+        if self._pace is not None and not self._is_paced(count, source):
+            return True
+        gate = self._shut_gate(source)
+        if gate is not None:
+            gate.charge(0, 0, source)  # its place in the line
+        return gate is not None
+
+    def _shut_gate(self, source: SourceController) -> FlowController[Run] | None:
+        """What holds this source back now."""
+        if (self._full == "block" or self._residency is not None) and not self.controller.accepts(source):
+            return self.controller
+        return None
+
+    def take_together(self, runs: SequenceOf[Run], source: SourceController) -> None:
+        """Take all of these, over the limit if need be; policies that drop do what they say. Nobody is refused."""
+        for run in runs:
+            if self._full in ("block", "reject"):
+                self.controller.charge(len(run.messages), run.charge_bytes, source)
+                self._accept_run(run)
+            else:
+                self._add_without_blocking(run.messages, run.charge_bytes)
+
     def _is_paced(self, count: int, source: SourceController) -> bool:
         """False: senders are to go slower; `source` is blocked."""
         pace = self._pace
@@ -608,6 +635,10 @@ class MessageQueue(FlowResource):
 
     def seen(self) -> Mapping[int, int]:
         """Elements that consumers have had, and that are not settled: how often they were handed over in vain."""
+        return {}
+
+    def attempts_among(self, sequences: SequenceOf[int]) -> Mapping[int, int]:
+        """Those of these that came back, and how often they were handed over in vain."""
         return {}
 
     @property

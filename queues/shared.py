@@ -408,6 +408,8 @@ class SharedQueue(ConsumedQueue):
     def _drop(self, sequences: SequenceOf[int]) -> None:
         if self._grouped_count:
             self._grouped_count -= len(self._keys(sequences))
+            if not self._grouped_count:
+                self.context.request_dispatch()  # blocks that were held in memory for it may leave
             for sequence in sequences:
                 if self._aside.key_of(sequence) is not None:
                     self._aside.discard(sequence)

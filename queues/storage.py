@@ -101,6 +101,9 @@ class Stored(Protocol):
     def seen(self) -> Mapping[int, int]:
         """Elements that consumers have had, and that are not settled: how often they were handed over in vain."""
 
+    def attempts_among(self, sequences: SequenceOf[int]) -> Mapping[int, int]:
+        """Those of these that came back from a consumer, and how often they were handed over in vain."""
+
     def restored(self, found: Restored) -> None:
         """An earlier run left this. Called once, before anything is added."""
 
@@ -126,6 +129,11 @@ class Shelf(Protocol):
     def may_hand_over(self, position: int, end: int) -> bool:
         """Whether elements from `position` up to `end` may be handed to a consumer now. False: the store must first
         note that they were, so that they are marked if they come back after a crash; `may_go_on` will be called.
+        """
+
+    def holds(self, position: int) -> bool:
+        """Whether a durable subscription that reads on from here may come to elements of a spooled transaction that are
+        not on disk yet. Then it waits, with `note_reader`; `may_hand_over` sees to that for others.
         """
 
     @property
@@ -186,6 +194,9 @@ class Store(Protocol):
 
     def when_flushed(self, callbacks: list[Callable[[], None]]) -> None:
         """Call these when all that the store has been told so far, beside what is in queues, is on disk."""
+
+    def when_all_saved(self, callback: Callable[[], None]) -> None:
+        """Call this when all that is in queues or was settled in them so far is on disk."""
 
     def bind(self, shelves: Iterable[Shelf]) -> None:
         """What was added to and settled in these since the last turn is one transaction: all or nothing."""

@@ -111,9 +111,7 @@ class Subscription:
         self.settled_count += count
         self.queue.settled(self, sequences, wire_bytes)
 
-    def give_back(
-        self, sequences: SequenceOf[int], *, attempted: bool, charged: SequenceOf[int] | None = None
-    ) -> None:
+    def give_back(self, sequences: SequenceOf[int], *, attempted: bool, charged: SequenceOf[int] | None = None) -> None:
         """Not done: they come again, here or elsewhere, before anything later.
 
         `attempted`: they were handed over, so that they come again marked as seen. `charged`: those of them (None: all)

@@ -137,6 +137,28 @@ class Topic(MessageQueue):
         self._lead_position = self.elements.next_sequence
         return True
 
+    def _shut_gate(self, source: SourceController) -> FlowController[Run] | None:
+        if not self._is_heard:
+            return None
+        gate = super()._shut_gate(source)
+        if gate is None and self._full == "drop_oldest" and self._leading and not self.lead.accepts(source):
+            return self.lead
+        return gate
+
+    def take_together(self, runs: SequenceOf[Run], source: SourceController) -> None:
+        if self._full != "drop_oldest" and self._is_heard:
+            super().take_together(runs, source)
+            return
+        for run in runs:
+            if not self._is_heard:
+                self.unheard_count += len(run.messages)
+            elif self._leading:
+                self.lead.charge(len(run.messages), run.charge_bytes, source)
+                self._accept_lead(run)
+            else:
+                self._take_in(run)
+                self._lead_position = self.elements.next_sequence
+
     @property
     def _is_heard(self) -> bool:
         """Somebody is to get what comes in."""
@@ -355,6 +377,8 @@ class Topic(MessageQueue):
         gone_count = subscription.cursor.give_back(sequences, attempted=attempted, charged=charged)
         if gone_count:
             self._missed(subscription, gone_count)
+        if attempted and subscription.durable_id is not None:
+            self._reader_moved(self.readers[subscription.durable_id])
         if self._expiring:
             now_ms = self._environment.now_ms()
             get = self.elements.get
@@ -498,7 +522,8 @@ class Topic(MessageQueue):
         if shelf is None or cursor.waiting_for is not None:
             return
         position = cursor.position
-        if min(position + BLOCK_SIZE, shelf.saved_to) > reader.lease and position < shelf.saved_to:
+        saved_to = shelf.saved_to
+        if shelf.holds(position) or (min(position + BLOCK_SIZE, saved_to) > reader.lease and position < saved_to):
             cursor.waiting_for = NOTING
             shelf.note_reader(reader.durable_id)
 

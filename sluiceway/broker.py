@@ -36,6 +36,7 @@ from protocols.stomp.errors import ProtocolError
 from protocols.stomp.hub import LoginRefusedError
 from protocols.stomp.left_behind import LeftBehind
 from protocols.stomp.limits import StompLimits
+from protocols.stomp.rewriting import rewrite
 from protocols.stomp.stored import HeadBlocks
 from protocols.streams import ByteStream, MemoryStream, memory_pair
 from queues import DestinationRegistry, Durable, parse
@@ -46,11 +47,13 @@ from sluiceway.config import Listener as ListenerConfig
 from sluiceway.housing import House, OnProgress, engine_kind, open_house
 from sluiceway.rationing import RationedAnswers
 from sluiceway.report import stat_report
+from sluiceway.resuming import Resumption
 from sluiceway.tuning import tune_allocator, tune_garbage_collector
 from sluiceway.version import VERSION
 from store.engine import Engine, delete, put
 from store.keys import durable_key
 from store.large import BodyFiles
+from store.spool import Spools
 from store.states import DurableRecord, encode_durable
 from store.storequeue import StoreQueue
 from store.worker import InlineWorker, ThreadWorker, Worker
@@ -89,6 +92,7 @@ class Broker:
         self.server_name = f"sluiceway/{VERSION}"
         self.message_token = secrets.token_hex(4).encode()
         self.store: StoreQueue | None = None
+        self.spools: Spools | None = None
         self.bodies: BodyFiles | None = None
         self._large_folder = large_folder
         self._engine = engine
@@ -111,7 +115,8 @@ class Broker:
         config = self.config
         self.dispatcher = Dispatcher(config=config.dispatcher)
         self.scheduling = self.dispatcher
-        self.clock: Callable[[], float] = trio.current_time
+        # Not trio.current_time, which looks up the running loop at each reading: there are a dozen to a message.
+        self.clock: Callable[[], float] = trio.lowlevel.current_clock().current_time
         self.manager = FlowManager(self.clock)
         self.left_behind = LeftBehind(config.broker.left_behind_bytes_max, manager=self.manager, clock=self.clock)
         await self._open_store()
@@ -128,6 +133,8 @@ class Broker:
             destinations_max=config.broker.destinations_max,
             durables_max=config.broker.durables_max,
             note_durable=self._note_durable if self.store is not None else None,
+            rewrite=rewrite,
+            dead_letter_queues=config.dead_letter_queues,
         )
         self._started_seconds = self.clock()
         self._stat_answers = RationedAnswers(
@@ -143,6 +150,7 @@ class Broker:
         self._nursery = await self._nursery_manager.__aenter__()
         await self._nursery.start(self.dispatcher.run)
         self.registry.start()
+        await self._resume_transactions(bound)
         for settings, listening in bound:
             listener = Listener(
                 listening,
@@ -182,6 +190,12 @@ class Broker:
             bodies=self.bodies,
         )
         self.store.reserve_numbers(self._next_number)
+        self.spools = Spools(
+            self.store,
+            recovered=house.recovered.transactions,
+            next_transaction_id=house.recovered.next_transaction_id,
+            next_commit_number=house.recovered.next_commit_number,
+        )
 
     async def _open_bodies(self, house: House | None) -> None:
         """Large bodies have a place where the store has a folder."""
@@ -195,13 +209,24 @@ class Broker:
             self.bodies = body_files(folder, manager=self.manager, clock=self.clock, submit=self.dispatcher.submit)
             await trio.to_thread.run_sync(recover_bodies, self.bodies, kept_counts)
 
+    async def _resume_transactions(self, bound: list[tuple[ListenerConfig, socket.socket]]) -> None:
+        """What was committed comes to its queues before anybody connects."""
+        if self.spools is None or not self.spools.left:
+            return
+        try:
+            await Resumption(self.spools, self.registry, clock=self.clock).run()
+        except BaseException as error:
+            for _settings, listening in bound:
+                listening.close()
+            await self.__aexit__(type(error), error, error.__traceback__)
+            raise
+
     def _restore_destinations(self) -> None:
         """Destinations with messages of an earlier run are there before anybody connects."""
         if self._house is None:
             return
-        for name, priority, _topic in list(self._house.recovered.queues):
-            partition = self.registry.get(parse(name)).queue.partition(priority)
-            partition.open_stored()
+        for name, priority, topic in list(self._house.recovered.queues):
+            self.registry.get(parse(name)).stored_queue(priority, topic=topic).open_stored()
         for durable_id, record in self._house.recovered.durables.items():
             durable = Durable(
                 durable_id,

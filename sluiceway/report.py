@@ -57,9 +57,12 @@ def stat_report(broker: Broker, *, uptime_seconds: float, with_idle: bool = True
 
 
 def destination_report(destination: Destination) -> dict[str, Any]:
-    """One destination, its partitions added up."""
+    """One destination, its partitions added up. What a topic has yet to publish is in what it holds, not in what it
+    took in.
+    """
     partitions = list(destination.queue.partitions.values())
     statistics = [queue.statistics() for queue in partitions]
+    delayed = [queue.statistics() for queue in (destination.delay_queues or {}).values()]
     report: dict[str, Any] = {
         "name": destination.name,
         "kind": destination.address.kind.value,
@@ -73,14 +76,19 @@ def destination_report(destination: Destination) -> dict[str, Any]:
         "memory_bytes",
         "outside_count",
         "waiting_count",
-        "unsettled_count",
+        "delayed_count",
         "overflow_count",
+        "expired_count",
+        "rejected_count",
+    ):
+        report[name] = sum(getattr(s, name) for s in (*statistics, *delayed))
+    for name in (
+        "unsettled_count",
         "added_count",
         "settled_count",
         "returned_count",
         "dropped_count",
-        "expired_count",
-        "rejected_count",
+        "dead_lettered_count",
     ):
         report[name] = sum(getattr(s, name) for s in statistics)
     if destination.address.kind.is_topic:

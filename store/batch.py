@@ -33,6 +33,7 @@ class Batch:
         "started_seconds",
         "sync",
         "waiters",
+        "written",
     )
 
     def __init__(self, started_seconds: float) -> None:
@@ -49,6 +50,8 @@ class Batch:
         """To be called when it is synced."""
         self.put_outs: list[tuple[int, Callable[[int], None]]] = []
         """To be called when it is written."""
+        self.written: list[Callable[[], None]] = []
+        """To be called when it is written, synced or not."""
         self.noting: list[tuple[Shelf, int]] = []
         """Leases that are valid when it is written."""
         self.saved_count = 0

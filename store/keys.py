@@ -56,6 +56,7 @@ _ONE: Final = Struct(">cI")
 _PLACED: Final = Struct(">cIQ")
 _PAIR: Final = Struct(">cII")
 _TRANSACTION: Final = Struct(">cQI")
+_NUMBERED: Final = Struct(">cQ")
 
 _PLACED_FAMILIES: Final = frozenset({CHUNK, PAGED, SUMMARY, STATE})
 _CHUNKED_FAMILIES: Final = frozenset({CHUNK, PAGED, SUMMARY})
@@ -115,6 +116,11 @@ def transaction_key(transaction_id: int, place: int) -> bytes:
     return _pack(_TRANSACTION, TRANSACTION, transaction_id, place)
 
 
+def spool_key(transaction_id: int) -> bytes:
+    """Of the record that says that a spooled transaction is committed."""
+    return _pack(_NUMBERED, SPOOL, transaction_id)
+
+
 def family_of(key: bytes) -> bytes:
     """The family of a key, one byte. Raises KeyFormatError if there is no such family."""
     family = key[:1]
@@ -154,6 +160,11 @@ def parse_transaction_key(key: bytes) -> tuple[int, int]:
     return transaction_id, place
 
 
+def parse_spool_key(key: bytes) -> int:
+    """transaction_id of a key of a committed transaction. Raises KeyFormatError for any other key."""
+    return int(_unpack(_NUMBERED, key, "a key of a committed transaction", (SPOOL,))[1])
+
+
 def family_range(family: bytes) -> Range:
     """All keys of a family."""
     if family not in FAMILIES:
@@ -167,6 +178,14 @@ def queue_range(family: bytes, queue_id: int) -> Range:
         raise KeyFormatError(f"keys of family {_shown(family)} do not begin with a queue")
     start = _pack(_ONE, family, queue_id)
     return start, _pack(_ONE, family, queue_id + 1) if queue_id < _U32_MAX else family_range(family)[1]
+
+
+def transaction_range(transaction_id: int) -> Range:
+    """All pieces of a spooled transaction."""
+    start = _pack(_TRANSACTION, TRANSACTION, transaction_id, 0)
+    if transaction_id == _U64_MAX:
+        return start, family_range(TRANSACTION)[1]
+    return start, _pack(_TRANSACTION, TRANSACTION, transaction_id + 1, 0)
 
 
 def sequence_range(family: bytes, queue_id: int, first_sequence: int, end_sequence: int) -> Range:

@@ -6,6 +6,9 @@ elements whose bodies lie in files are read, for the numbers of these files.
 
 Elements that were stored without being persistent (paged out) belong to the run that stored them: they are deleted.
 
+Spooled transactions (pieces.py) that were not committed never were: their pieces are deleted. Of committed ones the
+pieces that are left are found, for the broker to move them on.
+
 A small record that can't be read does not keep the broker from starting: it is told as a fault, and what it said is made
 up for on the safe side. A lost summary is made again from its chunk; a lost state means that nothing of its block was
 settled; without the head of a queue all of it counts as seen; a durable subscription whose place is lost begins with the
@@ -26,7 +29,8 @@ from queues.blocks import Dates, Outside, bit_range
 from queues.message import DelayedMessage, Envelope
 from store import keys
 from store.chunks import ChunkError, HeadCodec, Summary, decode_chunk, decode_summary, summary_of
-from store.engine import Change, Engine, delete_range, put
+from store.engine import Change, Engine, delete, delete_range, put
+from store.pieces import CommitRecord, PieceError, Target, decode_commit, decode_piece
 from store.shelf import StoredBlock
 from store.states import (
     KIND_TOPIC,
@@ -45,7 +49,7 @@ from store.states import (
     encode_numbers,
 )
 
-PROGRESS_COUNT: Final = 100_000
+PROGRESS_COUNT: Final = 1_000
 """Records between two reports of progress."""
 
 ALL_SEEN: Final = 1 << 62
@@ -93,6 +97,26 @@ class RecoveredQueue:
 
 
 @attrs.frozen
+class RecoveredPiece:
+    """A piece of a spooled transaction."""
+
+    target: Target
+    size_bytes: int
+    file_ids: list[int]
+    """Of large bodies."""
+
+
+@attrs.define
+class RecoveredTransaction:
+    """A committed transaction that is not all in its queues."""
+
+    transaction_id: int
+    commit_number: int
+    pieces: dict[int, RecoveredPiece] = attrs.field(factory=dict)
+    """By place; at least one."""
+
+
+@attrs.frozen
 class Fault:
     """A record that can't be read."""
 
@@ -117,6 +141,12 @@ class Recovered:
     clean: bool = True
     """The earlier run ended in good order."""
     live_count: int = 0
+    transactions: list[RecoveredTransaction] = attrs.field(factory=list)
+    """In order of their commits."""
+    next_transaction_id: int = 1
+    next_commit_number: int = 1
+    rolled_back_count: int = 0
+    """Spooled transactions that were not committed."""
     body_counts: Counter[int] = attrs.field(factory=Counter)
     """By file of a large body: how many elements that are alive have it."""
 
@@ -197,7 +227,8 @@ def recover(engine: Engine, progress: Callable[[int], None], heads: HeadCodec) -
                 effect = f"durable subscription {found.durables[durable_id].name} begins with the oldest message"
                 found.faults.append(Fault(key, value, str(error), effect))
             by_id[queue_id].cursors[durable_id] = record
-    _wipe(engine, keys.PAGED)
+    _wipe(engine, *keys.family_range(keys.PAGED))
+    _read_transactions(engine, found)
     spans = _read_spans(engine, by_id, progress, heads, found.faults)
     states = _read_states(engine, by_id, found.faults)
     for queue_id, queue in by_id.items():
@@ -209,8 +240,7 @@ def recover(engine: Engine, progress: Callable[[int], None], heads: HeadCodec) -
     return found
 
 
-def _wipe(engine: Engine, family: bytes) -> None:
-    start, stop = keys.family_range(family)
+def _wipe(engine: Engine, start: bytes, stop: bytes) -> None:
     batch: list[Change] = []
     first = start
     count = 0
@@ -310,6 +340,9 @@ def _put_together(
         stored = StoredBlock(part.span, live, part.firsts)
         stored.attempts = attempts or None
         queue.blocks[index] = stored
+        # Also behind a block of which nothing is alive: its chunks are still there, and what is new must not mix with
+        # them.
+        queue.next_sequence = max(queue.next_sequence, (index + 1) << keys.BLOCK_BITS)
         if not live:
             continue  # deleted with the first batch
         live_count = live.bit_count()
@@ -367,6 +400,55 @@ def _find_larges(engine: Engine, queue: RecoveredQueue, spans: dict[int, _Spans]
                 large = message.large
                 if large is not None and live >> (sequence & (keys.BLOCK_SIZE - 1)) & 1:
                     queue.larges[sequence] = large[0]
+
+
+def _read_transactions(engine: Engine, found: Recovered) -> None:
+    """Committed ones with the pieces that they have left; the others are deleted. Reads all of their pieces."""
+    commits: dict[int, CommitRecord] = {}
+    for key, value in engine.iterate(*keys.family_range(keys.SPOOL)):
+        transaction_id = keys.parse_spool_key(key)
+        try:
+            commits[transaction_id] = decode_commit(value)
+        except PieceError as error:
+            commits[transaction_id] = CommitRecord(0, 0)
+            found.faults.append(Fault(key, value, str(error), "this transaction comes before others, at worst"))
+    start, stop = keys.family_range(keys.TRANSACTION)
+    while (first := next(engine.iterate_keys(start, stop), None)) is not None:
+        transaction_id, _place = keys.parse_transaction_key(first)
+        pieces_range = keys.transaction_range(transaction_id)
+        found.next_transaction_id = max(found.next_transaction_id, transaction_id + 1)
+        start = pieces_range[1]
+        if transaction_id in commits:
+            transaction = RecoveredTransaction(transaction_id, commits[transaction_id].commit_number)
+            _read_pieces(engine, transaction, found)
+            if transaction.pieces:
+                found.transactions.append(transaction)
+        else:
+            found.rolled_back_count += 1
+            _wipe(engine, *pieces_range)
+    left = {transaction.transaction_id for transaction in found.transactions}
+    for transaction_id, record in commits.items():
+        found.next_transaction_id = max(found.next_transaction_id, transaction_id + 1)
+        found.next_commit_number = max(found.next_commit_number, record.commit_number + 1)
+        if transaction_id not in left:
+            engine.write([delete(keys.spool_key(transaction_id))], sync=False)
+    found.transactions.sort(key=lambda transaction: (transaction.commit_number, transaction.transaction_id))
+
+
+def _read_pieces(engine: Engine, transaction: RecoveredTransaction, found: Recovered) -> None:
+    for key, value in engine.iterate(*keys.transaction_range(transaction.transaction_id)):
+        _transaction_id, place = keys.parse_transaction_key(key)
+        file_ids: list[int] = []
+        try:
+            piece = decode_piece(value)
+            if piece.some_large:
+                _sequences, messages = decode_chunk(0, piece.chunk, _AnyHead(), _Noted)
+                file_ids = [message.large[0] for message in messages if message.large is not None]
+        except (PieceError, ChunkError) as error:
+            found.faults.append(Fault(key, value, str(error), "messages of a committed transaction are lost"))
+            continue
+        transaction.pieces[place] = RecoveredPiece(piece.target, len(value), file_ids)
+        found.body_counts.update(file_ids)
 
 
 def opening_records(token: bytes, numbers_to: int) -> list[Change]:

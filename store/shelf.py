@@ -11,6 +11,9 @@ leave memory don't wait.
 *What is on disk* is known by block of 1,024: which sequences the chunks span, and which of them are alive. What is
 settled goes to one small state record per block; a block of which nothing is alive is deleted with all its records.
 
+*Attached.* Changes that belong to elements (the deletion of the piece of a spooled transaction that they come from) go
+into the very batch that saves these. Until it is written nobody is given them: a crash would bring them back unmarked.
+
 *Handed over.* Elements of which the disk knows are handed to consumers only below the *lease*, a number on disk that
 runs ahead of the readers: after a crash all below it counts as seen, and is marked when it comes again.
 
@@ -33,7 +36,7 @@ from queues.storage import Saved, Stored
 from store import keys
 from store.batch import Batch
 from store.chunks import ChunkError, decode_chunk, encode_chunk, encode_chunk_and_summary
-from store.engine import Engine, EngineError, delete, put
+from store.engine import Change, Engine, EngineError, delete, put
 from store.states import KIND_QUEUE, KIND_TOPIC, encode_cursor, encode_head, encode_queue, encode_state
 
 if TYPE_CHECKING:
@@ -48,6 +51,18 @@ SEAL_COUNT: Final = 8
 
 SLOW_AFTER: Final = 2.0
 """Times the usual time to ack: then an element is written."""
+
+
+class _Attached:
+    """Changes that go where elements `first` to `end - 1` go."""
+
+    __slots__ = ("changes", "done", "end", "first")
+
+    def __init__(self, first: int, end: int, changes: list[Change], done: Callable[[], None] | None) -> None:
+        self.first = first
+        self.end = end
+        self.changes = changes
+        self.done = done
 
 
 class StoredBlock:
@@ -73,8 +88,11 @@ class Shelf:
 
     __slots__ = (
         "_added_count",
+        "_attached",
         "_blocks",
         "_forgotten",
+        "_holding",
+        "_holds_back",
         "_known",
         "_larges",
         "_lease",
@@ -134,6 +152,12 @@ class Shelf:
         self._let_go: list[int] = []
         """Files whose elements left: kept until the disk knows it."""
         self._added_count = 0
+        self._attached: deque[_Attached] = deque()
+        """In no batch yet; in order."""
+        self._holding: deque[tuple[int, int]] = deque()
+        """First and end of attached elements that are not on disk yet; in order."""
+        self._holds_back = False
+        """The queue waits for them."""
 
     # ------------------------------------------------------------------ what the queue says
 
@@ -210,7 +234,39 @@ class Shelf:
                     block.attempts[place] = count
                     self._touch_block(index)
 
+    def attach(
+        self, first: int, end: int, changes: list[Change], done: Callable[[], None] | None = None
+    ) -> None:
+        """These changes go into the batch with which the last of elements `first` to `end - 1` is saved (or has left),
+        and all of these into one. `done` is called when that is written. To be called in order, before anything else is
+        added. With `first == end`: into the next batch of this shelf.
+        """
+        self._attached.append(_Attached(first, end, changes, done))
+        if first < end:
+            self._holding.append((first, end))
+        self._store.touch(self, urgent=True)
+
+    def holds(self, position: int) -> bool:
+        if not self._holding:
+            return False
+        first, end = self._holding[0][0], self._holding[-1][1]
+        if end <= position:
+            return False
+        # Whoever reads on from here may come as far as the end of the next block, or further over a gap.
+        block, index = self._queue.elements.block, position >> BLOCK_BITS
+        return first < (index + 2) << BLOCK_BITS or block(index) is None or block(index + 1) is None
+
+    def _let_through(self) -> None:
+        """The oldest of those held are on disk."""
+        self._holding.popleft()
+        if self._holds_back and not self._forgotten:
+            self._holds_back = False
+            self._queue.may_go_on()
+
     def may_hand_over(self, position: int, end: int) -> bool:
+        if self._holding and self.holds(position):
+            self._holds_back = True
+            return False
         needed = min(end, self.saved_to)
         if needed <= self._lease or position >= self.saved_to or not self._blocks:
             return True
@@ -253,6 +309,9 @@ class Shelf:
         for _first, _end, callback in self._waiting_saves:
             callback("consumed")
         self._waiting_saves.clear()
+        for attached in self._attached:
+            self._store.change(attached.changes, written=attached.done)
+        self._attached.clear()
         self._let_go += self._larges.values()
         self._larges.clear()
         if self._let_go:
@@ -269,6 +328,7 @@ class Shelf:
         return not (
             self._touched
             or self._put_outs
+            or self._attached
             or self._waiting_saves
             or self._waiting_settled
             or self._noting
@@ -319,22 +379,39 @@ class Shelf:
             self._waiting_settled = []
             batch.sync = True
         self._answer_saved(batch)
-        self.urgent = bool(self._put_outs or self._waiting_saves)
+        self.urgent = bool(self._put_outs or self._attached or self._waiting_saves)
 
     def _save(self, batch: Batch) -> None:
         """Write the persistent elements that are still there, up to those that may wait longer."""
         elements = self._queue.elements
         end = elements.next_sequence
         target = end if self.urgent or not self._queue.is_consumed else min(self._mark, end)
+        target = max(target, min(self.bound_to, end))
         self._mark = end
+        self._add_attached(batch)
         while self.saved_to < target:
-            if batch.is_full and self.saved_to >= self.bound_to:
-                self._mark = max(self._mark, target)
-                return
             index = self.saved_to >> BLOCK_BITS
             stop = min(target, (index + 1) << BLOCK_BITS)
+            if batch.is_full and self.saved_to >= self.bound_to:
+                if not self._attached or self._attached[0].first >= self.saved_to:
+                    self._mark = max(self._mark, target)
+                    return
+                stop = min(stop, self._attached[0].end)  # what was begun is ended
             self._save_part(batch, index, self.saved_to, stop)
             self.saved_to = stop
+            self._add_attached(batch)
+
+    def _add_attached(self, batch: Batch) -> None:
+        """Put in what belongs to the elements that are saved by now."""
+        attached = self._attached
+        while attached and attached[0].end <= self.saved_to:
+            one = attached.popleft()
+            for change in one.changes:
+                batch.add(change, len(change[2]))
+            if one.first < one.end:
+                batch.written.append(self._let_through)
+            if one.done is not None:
+                batch.written.append(one.done)
 
     def _save_part(self, batch: Batch, index: int, first: int, stop: int) -> None:
         block = self._queue.elements.block(index)
@@ -354,6 +431,8 @@ class Shelf:
             ]
         self._put_chunk(batch, index, sequences, messages)
         self.written_count += len(messages)
+        if attempts := self._queue.attempts_among(sequences):  # they came back before they were saved
+            self.returned(attempts)
 
     def _keep_files(self, sequences: SequenceOf[int], messages: list[Message]) -> None:
         """A record with these is about to be written: the bodies of the large ones stay as long as it does."""

@@ -29,7 +29,7 @@ from queues.storage import Shelf as ShelfPort
 from queues.storage import Stored
 from store import keys
 from store.batch import BATCH_BYTES, Batch
-from store.chunks import ChunkError, HeadCodec
+from store.chunks import HeadCodec
 from store.config import StoreConfig
 from store.engine import Change, EngineError, delete, delete_range, put
 from store.large import BodyFiles
@@ -130,6 +130,7 @@ class StoreQueue(FlowResource):
         self._extra: list[Change] = []
         """Changes that belong to no shelf: of queues that were deleted, subscriptions."""
         self._waiting: list[Callable[[], None]] = []
+        self._waiting_written: list[Callable[[], None]] = []
         self._batch: Batch | None = None
         self._flush_asked = False
         self._timer: TimerHandle | None = None
@@ -173,7 +174,8 @@ class StoreQueue(FlowResource):
         return self._gate.accepts(source)
 
     def hold_back(self, source: SourceController) -> None:
-        self._gate.charge(0, 0, source)
+        if not self._closed:  # the broker stops: there is nothing to wait for any more
+            self._gate.charge(0, 0, source)
 
     def shelf(self, queue: Stored, *, topic: bool) -> Shelf:
         found = self._recovered.take(queue.name_on_disk, queue.priority, topic=topic)
@@ -226,9 +228,32 @@ class StoreQueue(FlowResource):
             self._waiting += callbacks
             self._ask()
 
-    def change(self, changes: Iterable[Change], done: Callable[[], None] | None = None) -> None:
-        """Write these with the next batch, and call `done` when they are synced."""
+    def when_all_saved(self, callback: Callable[[], None]) -> None:
+        """Call this when all that is in queues or was settled in them so far is on disk."""
+        waiting = [shelf for shelf in self._dirty if shelf.queue_id in self._shelves]
+        left_count = len(waiting) + 1
+
+        def one_done(_how: str = "") -> None:
+            nonlocal left_count
+            left_count -= 1
+            if not left_count:
+                callback()
+
+        for shelf in waiting:
+            shelf.when_saved(shelf.saved_to, shelf.elements_end, one_done)
+        self.when_flushed([one_done])
+
+    def change(
+        self,
+        changes: Iterable[Change],
+        done: Callable[[], None] | None = None,
+        *,
+        written: Callable[[], None] | None = None,
+    ) -> None:
+        """Write these with the next batch; call `written` when that is done, and `done` when they are synced."""
         self._extra += changes
+        if written is not None:
+            self._waiting_written.append(written)
         if done is not None:
             self._waiting.append(done)
         self._ask()
@@ -239,7 +264,7 @@ class StoreQueue(FlowResource):
         self._log.error("store cannot read", error=str(error), again_after_seconds=RETRY_MAX_SECONDS)
         self._scheduling.call_later(RETRY_MAX_SECONDS, again)
 
-    def corrupt(self, queue_name: str, key: bytes, value: bytes, error: ChunkError) -> None:
+    def corrupt(self, queue_name: str, key: bytes, value: bytes, error: keys.StoreFormatError) -> None:
         """A record can't be read: it is moved aside, and said."""
         self.counters.corrupt_count += 1
         place = self._housing.attic_put(f"chunk-{key.hex()}", value) if self._housing is not None else None
@@ -306,6 +331,9 @@ class StoreQueue(FlowResource):
             for change in self._extra:
                 batch.add(change, len(change[2]))
             self._extra = []
+        if self._waiting_written:
+            batch.written += self._waiting_written
+            self._waiting_written = []
         if self._waiting:
             batch.waiters += self._waiting
             self._waiting = []
@@ -375,6 +403,8 @@ class StoreQueue(FlowResource):
             done(index)
         for saved in batch.saved:
             saved("disk")
+        for callback in batch.written:
+            callback()
         for callback in batch.waiters:
             callback()
         if self._extra or self._waiting or any(shelf.urgent for shelf in self._dirty):

@@ -1,4 +1,5 @@
-"""The players: stomp.py connections that have names, and a subscriber on a bare socket that can stop reading.
+"""The players: stomp.py connections that have names; and on bare sockets a subscriber that can stop reading, and a
+porter for loads that would take stomp.py too long.
 
 Nothing here is special to Sluiceway: any STOMP 1.2 broker would do.
 """
@@ -9,7 +10,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -69,7 +70,7 @@ class Inbox(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py ships n
 class Player:
     """One stomp.py connection."""
 
-    def __init__(self, name: str, host: str, port: int) -> None:
+    def __init__(self, name: str, host: str, port: int, *, client_id: str | None = None) -> None:
         """Connects. Raises stomp.py's ConnectFailedException if nobody is there."""
         self.name = name
         self.inbox = Inbox()
@@ -77,7 +78,7 @@ class Player:
             [(host, port)], try_loopback_connect=False, reconnect_attempts_max=1, timeout=CONNECT_SECONDS
         )
         self.stomp.set_listener("demo", self.inbox)
-        self.stomp.connect(wait=True)
+        self.stomp.connect(wait=True, headers={} if client_id is None else {"client-id": client_id})
         own = self.stomp.transport.socket.getsockname()
         self.address = f"{own[0]}:{own[1]}"
         """Our end, by which the broker calls this connection."""
@@ -104,9 +105,15 @@ class Player:
         self.stomp.subscribe(destination, id=id, ack=ack, headers={**written, "receipt": receipt})
         self._await(receipt)
 
-    def acknowledge(self, message: Received) -> None:
-        """ACK."""
-        self.stomp.ack(message.headers["ack"])
+    def unsubscribe(self, *, id: str = "1", **headers: str) -> None:
+        """UNSUBSCRIBE, and wait until the broker has done it."""
+        receipt = self._receipt()
+        self.stomp.unsubscribe(id, headers={**headers, "receipt": receipt})
+        self._await(receipt)
+
+    def acknowledge(self, message: Received, *, receipt: str | None = None) -> None:
+        """ACK; with a receipt, if one is asked for, that is not waited for."""
+        self.stomp.ack(message.headers["ack"], receipt=receipt)
 
     def refuse(self, message: Received) -> None:
         """NACK."""
@@ -141,7 +148,9 @@ class Player:
     def leave(self) -> None:
         """DISCONNECT, and close."""
         if self.stomp.is_connected():
-            self.stomp.disconnect()
+            receipt = self._receipt()
+            self.stomp.disconnect(receipt=receipt)
+            wait_until(lambda: receipt in self.inbox.receipts, CONNECT_SECONDS)
         self.vanish()
 
     def vanish(self) -> None:
@@ -210,6 +219,64 @@ class Sleeper:
             self.received_count += 1
             dropped = re.search(rb"^dropped-count:(\d+)$", head, re.MULTILINE)
             self.told_dropped_count += int(dropped[1]) if dropped else 0
+
+    def vanish(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+
+class Porter:
+    """A connection on a bare socket that moves many small messages at a time."""
+
+    def __init__(self, name: str, host: str, port: int) -> None:
+        """Connects."""
+        self.name = name
+        self._unread = b""
+        self._socket = socket.create_connection((host, port), CONNECT_SECONDS)
+        own = self._socket.getsockname()
+        self.address = f"{own[0]}:{own[1]}"
+        self._socket.sendall(f"CONNECT\naccept-version:1.2\nhost:{host}\n\n\0".encode())
+        self._next_frame(b"CONNECTED")
+
+    def bring(self, destination: str, bodies: Iterable[str], **headers: str) -> None:
+        """SEND them all, and wait for the RECEIPT of the last. Raises TimeoutError."""
+        lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
+        head = f"SEND\ndestination:{destination}\n{lines}"
+        *most, last = [f"{head}\n{body}\0" for body in bodies]
+        self._socket.sendall("".join(most).encode())
+        self._socket.sendall(last.replace(head, f"{head}receipt:brought\n", 1).encode())
+        self._next_frame(b"RECEIPT")
+
+    def fetch(self, destination: str, count: int, seconds: float, *, news: Callable[[int], None]) -> list[str]:
+        """SUBSCRIBE, and return the bodies of what comes, in order: so many, or what came in that time. `news` hears of
+        each step.
+        """
+        self._socket.sendall(f"SUBSCRIBE\nid:1\ndestination:{destination}\n\n\0".encode())
+        bodies: list[str] = []
+        deadline = time.monotonic() + seconds
+        self._socket.settimeout(0.2)
+        while len(bodies) < count and time.monotonic() < deadline:
+            try:
+                self._read()
+            except TimeoutError:
+                continue  # nothing for a moment; the deadline decides
+            *whole, self._unread = self._unread.split(b"\0")
+            bodies += [frame.partition(b"\n\n")[2].decode() for frame in whole]
+            news(len(bodies))
+        return bodies
+
+    def _next_frame(self, command: bytes) -> None:
+        while b"\0" not in self._unread:
+            self._read()
+        frame, _nul, self._unread = self._unread.partition(b"\0")
+        if not frame.lstrip(b"\n").startswith(command):
+            raise ConnectionError(f"{self.name} waited for {command.decode()} and got {frame[:200]!r}")
+
+    def _read(self) -> None:
+        data = self._socket.recv(1 << 20)
+        if not data:
+            raise ConnectionError(f"the broker closed the connection of {self.name}")
+        self._unread += data
 
     def vanish(self) -> None:
         """Close the socket."""

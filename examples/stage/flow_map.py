@@ -31,6 +31,7 @@ class FlowMap:
         self._thread: threading.Thread | None = None
         self.rss_bytes_max = 0
         """The most memory that the broker was seen to use."""
+        self._recent_bytes_max = 0
 
     def ask(self) -> dict[str, Any]:
         """The report of this moment. Raises TimeoutError, or stomp.py's exceptions if the broker is gone."""
@@ -41,8 +42,16 @@ class FlowMap:
             if not wait_until(lambda: bool(inbox.messages), REPLY_SECONDS):
                 raise TimeoutError(f"no answer from {REQUEST} within {REPLY_SECONDS:g} s")
             report: dict[str, Any] = json.loads(inbox.messages[0].body)
-        self.rss_bytes_max = max(self.rss_bytes_max, report["broker"]["rss_bytes"])
+        rss_bytes = report["broker"]["rss_bytes"]
+        self.rss_bytes_max = max(self.rss_bytes_max, rss_bytes)
+        self._recent_bytes_max = max(self._recent_bytes_max, rss_bytes)
         return report
+
+    def most_memory_since(self) -> int:
+        """The most memory that the broker was seen to use since this was asked last."""
+        self.ask()
+        most_bytes, self._recent_bytes_max = self._recent_bytes_max, 0
+        return most_bytes
 
     def destination(self, name: str) -> Mapping[str, Any]:
         """The counters of one destination now; empty if the broker does not have it."""

@@ -42,7 +42,7 @@ class _Act:
 class LiveScreen:
     """Draws over itself. Needs a terminal that can move its cursor."""
 
-    reading_seconds = 1.8
+    reading_seconds = 0.9
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -60,7 +60,7 @@ def marks() -> tuple[str, str]:
 class PlainScreen:
     """One line for each thing that happens, with the seconds since the start."""
 
-    reading_seconds = 1.0
+    reading_seconds = 0.5
 
     def __init__(self) -> None:
         self._started_seconds = time.monotonic()

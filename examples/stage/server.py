@@ -1,4 +1,4 @@
-"""The broker of the demonstration: `sluiceway serve` as a process of its own, with small limits that are soon reached.
+"""A broker of the demonstration: `sluiceway serve` as a process of its own, with small limits that are soon reached.
 
 Started in a session of its own, so that Ctrl-C on the terminal reaches the demonstration only, which then stops the
 broker in good order. What the broker logs goes to a file in its data folder and is read again for the verdict.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,12 +38,22 @@ outbound_bytes_max = "64 KiB"    # little may wait for a client that does not re
 
 [[destinations]]
 match = "/topic/prices"
-memory_bytes = "1 MiB"           # a subscriber that lags by more loses the oldest prices, and is told how many
+memory_bytes = "1 MiB"
+bytes_max = "1 MiB"              # a subscriber that lags by more loses the oldest prices, and is told how many
 
 [[destinations]]
 match = "/queue/parcels"
 memory_bytes = "256 KiB"
-full = "block"                   # senders wait; nothing is lost
+paging = "throttle"              # nothing goes to disk: senders wait, and nothing is lost
+
+[[destinations]]
+match = "/queue/backlog"
+memory_bytes = "4 MiB"           # the rest goes to disk
+
+[[destinations]]
+match = "/queue/tasks"
+redeliveries_max = 2             # a task that has failed three times is put aside
+dead_letter = "/queue/tasks-put-aside"
 """
 
 
@@ -53,24 +64,30 @@ class ServerError(Exception):
 class Server:
     """A running broker, from `with` to its end."""
 
-    def __init__(self, data_dir: Path) -> None:
-        """`data_dir`: gets `demo.toml`, `broker.log` and what the broker stores; made if it is not there."""
+    def __init__(self, data_dir: Path, *, fresh: bool = True) -> None:
+        """`data_dir`: gets `demo.toml`, `broker.log` and in `store` what the broker stores; made if it is not there.
+        `fresh`: what an earlier broker left there goes; False: this one carries on with it.
+        """
         self.log = data_dir / "broker.log"
         self.host, self.port = "", 0
         self.exit_code: int | None = None
         """What the process ended with; None while it runs."""
         self._data_dir = data_dir
+        self._fresh = fresh
 
     def __enter__(self) -> Server:
         """Start it and wait until clients can connect. Raises ServerError."""
         self._data_dir.mkdir(parents=True, exist_ok=True)
         file = self._data_dir / "demo.toml"
         file.write_text(CONFIGURATION, encoding="utf-8")
-        command = [sys.executable, "-m", "sluiceway", "serve", "--config", str(file), "--data", str(self._data_dir)]
+        store = self._data_dir / "store"
+        if self._fresh:
+            shutil.rmtree(store, ignore_errors=True)
+        command = [sys.executable, "-m", "sluiceway", "serve", "--config", str(file), "--data", str(store)]
         # From the checkout it is found without being installed; nobody else's SLUICEWAY_ settings belong here.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("SLUICEWAY_")}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        with self.log.open("wb") as log:
+        with self.log.open("wb" if self._fresh else "ab") as log:
             self._process = subprocess.Popen(
                 [*command, "--log-format", "json"],
                 stdin=subprocess.DEVNULL,
@@ -120,6 +137,13 @@ class Server:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self.exit_code = self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def kill(self) -> None:
+        """SIGKILL: it gets no chance to write anything. Sets `exit_code`."""
+        self._process.kill()
+        self.exit_code = self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
 

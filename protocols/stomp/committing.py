@@ -1,7 +1,10 @@
 """BEGIN, COMMIT and ABORT of one connection.
 
-COMMIT does everything at once. It waits, like a SEND, while a destination of it blocks, unless its own ACKs make room
-there: then waiting could lock the connection up. Checklist b45-b47.
+COMMIT does everything at once: with a store what it settles and its persistent SENDs are one batch, so they go into
+their queues together, the last ones over the limit. It waits, like a SEND, while a destination of it blocks, unless its
+own ACKs make room there: then waiting could lock the connection up. With a store it is spooled then, which never waits;
+without one it parks what has no room. Transactions that are larger than memory are spooled from the start. Checklist
+b45-b47.
 """
 
 from __future__ import annotations
@@ -13,17 +16,36 @@ import attrs
 
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.frames import Frame, SendRun
+from protocols.stomp.head import SendHead
 from protocols.stomp.hub import Hub
+from protocols.stomp.lanes import Lane
+from protocols.stomp.limits import StompLimits
 from protocols.stomp.replies import Replies
 from protocols.stomp.sending import Sender
+from protocols.stomp.spooled_commits import SpooledCommits
+from protocols.stomp.spooling import Spooler
+from protocols.stomp.spools import Spool
 from protocols.stomp.subscribing import Subscriptions
 from protocols.stomp.transactions import Commit, RoutedRun, Transaction, Transactions, settle_acks, undo_acks
+from queues import MESSAGE_OVERHEAD_BYTES, Message
+from queues.queue import Run
 
 
 class Committer:
     """Carries transactions out, or undoes them."""
 
-    __slots__ = ("_fail", "_hub", "_replies", "_sender", "_subscriptions", "_transactions", "_waiting", "_wake")
+    __slots__ = (
+        "_fail",
+        "_hub",
+        "_replies",
+        "_sender",
+        "_spooled",
+        "_spooler",
+        "_subscriptions",
+        "_transactions",
+        "_waiting",
+        "_wake",
+    )
 
     def __init__(
         self,
@@ -33,10 +55,14 @@ class Committer:
         subscriptions: Subscriptions,
         replies: Replies,
         *,
+        limits: StompLimits,
         fail: Callable[[ProtocolError], None],
         wake: Callable[[], None],
+        changed: Callable[[], None],
     ) -> None:
-        """`fail`: end the connection with this error; `wake`: something that was parked may go on, look soon."""
+        """`fail`: end the connection with this error; `wake`: something that was parked may go on, look soon;
+        `changed`: look at `must_wait` again.
+        """
         self._hub = hub
         self._transactions = transactions
         self._sender = sender
@@ -45,12 +71,15 @@ class Committer:
         self._fail = fail
         self._wake = wake
         self._waiting: deque[Commit] = deque()
+        self._spooler = Spooler(hub, limits, transactions, sender, fail=fail, changed=changed)
+        self._spooled = SpooledCommits(hub, sender.lanes, replies, wake=wake)
 
     def close(self) -> None:
         """The connection is gone: undo what is open (b46). A COMMIT that waits was complete and came before the end, so
         it is carried out (b50).
         """
         self.abort_all()
+        self._spooler.close()
         while self._waiting:
             try:
                 self._carry_out(self._waiting.popleft())
@@ -61,13 +90,38 @@ class Committer:
     def abort_all(self) -> None:
         """Undo what is open."""
         for transaction in self._transactions.end_all():
-            undo_acks(transaction)
-            self._transactions.forget_bytes(transaction)
+            self._undo(transaction)
+
+    def _undo(self, transaction: Transaction) -> None:
+        undo_acks(transaction)
+        self._transactions.forget_bytes(transaction)
+        if transaction.spool is not None:
+            self._spooler.abort(transaction.spool)
 
     @property
     def is_waiting(self) -> bool:
         """A COMMIT waits for its destinations."""
         return bool(self._waiting)
+
+    @property
+    def is_moving(self) -> bool:
+        """SENDs of spooled transactions are on their way to their queues."""
+        return self._spooled.is_moving
+
+    def move_on(self) -> None:
+        """See which of them may go on."""
+        if self._spooled.is_moving:
+            self._spooled.move_on()
+
+    @property
+    def must_wait(self) -> bool:
+        """Nothing more should be read now: too much of open transactions waits for the disk."""
+        return self._spooler.must_wait
+
+    @property
+    def waits_for_room(self) -> bool:
+        """The disk is nearly full or fails, and that is why."""
+        return self._spooler.waits_for_room
 
     def begin(self, frame: Frame) -> None:
         self._transactions.begin(frame.headers["transaction"])
@@ -76,25 +130,29 @@ class Committer:
     def send(self, run: SendRun) -> None:
         assert run.head.transaction is not None
         try:
-            self._transactions.add_sends(run.head.transaction, run)
+            transaction = self._transactions.add_sends(run.head.transaction, run)
+            if transaction.spool is not None or self._transactions.is_over:
+                self._spooler.relieve()
         except ProtocolError as error:
             error.identify("SEND", {"destination": run.head.destination, "transaction": run.head.transaction})
-            if run.receipts:
+            if run.receipts and error.receipt_id is None:
                 error.receipt_id = run.receipts[0]
             raise
         self._replies.receipts(run.receipts)
 
     def abort(self, frame: Frame) -> None:
-        transaction = self._transactions.end(frame.headers["transaction"])
-        undo_acks(transaction)
-        self._transactions.forget_bytes(transaction)
+        self._undo(self._transactions.end(frame.headers["transaction"]))
         self._subscriptions.forget_settled()
         self._replies.receipt(frame.headers.get("receipt"))
 
     def commit(self, frame: Frame) -> None:
         transaction = self._transactions.end(frame.headers["transaction"])
+        if transaction.spool is not None:
+            self._commit_spooled(transaction, transaction.spool, frame)
+            return
         self._transactions.forget_bytes(transaction)
         commit = Commit(transaction, frame.headers.get("receipt"), self._routed(transaction, frame))
+        self._get_in_line(commit)
         waits_for = commit.waits_for()
         if not waits_for:
             self._carry_out(commit)
@@ -112,6 +170,31 @@ class Committer:
         # It makes room where it, or a COMMIT before it, waits: if it waited too, the connection could lock itself up.
         while self._waiting:
             self._carry_out_first()
+
+    def _get_in_line(self, commit: Commit) -> None:
+        """One that must not come apart waits in front of its queues as a whole, like any other source."""
+        if not commit.is_kept or self._hub.store is None:
+            return
+        for lane, runs in commit.runs.items():
+            if not lane.must_wait and not lane.queue.closed:
+                count = sum([len(run.wires) for run, _forwarded in runs])
+                persistent = any([run.head.persistent for run, _forwarded in runs])
+                lane.queue.must_wait(count, lane.source, persistent=persistent)
+
+    def _commit_spooled(self, transaction: Transaction, spool: Spool, frame: Frame) -> None:
+        try:
+            self._spooler.write_out(transaction)
+            for run in transaction.requests:
+                self._sender.route(attrs.evolve(run, receipts=None))
+            self._spooled.carry_out(transaction, spool, frame.headers.get("receipt"))
+        except ProtocolError as error:
+            self._spooler.abort(spool)
+            error.command = None
+            error.identify(frame.command, frame.headers)
+            raise
+        finally:
+            self._transactions.forget_bytes(transaction)
+        self._subscriptions.forget_settled()
 
     def _carry_out_first(self) -> None:
         """The first of those that wait. Raises ProtocolError, about that COMMIT; those behind it wait on."""
@@ -152,19 +235,26 @@ class Committer:
 
     def _carry_out(self, commit: Commit) -> None:
         """Everything of a transaction at once: settlements first, they make room; then the SENDs. Where these must wait
-        all the same they are parked. Raises ProtocolError, nothing done, if a queue refuses or too much would be
-        parked."""
+        all the same they are parked, or spooled. Raises ProtocolError, nothing done, if a queue refuses or too much
+        would be parked."""
+        waits_for = commit.waits_for()
+        if waits_for and self._hub.spools is not None:
+            self._spool_out(commit)
+            return
         barrier = commit.barrier
         try:
             commit.check_room()
-            waits_for = commit.waits_for()
             if waits_for and barrier is None:
                 error = self._sender.overfull(commit.transaction.size_bytes)
                 if error is not None:
                     raise error
             settle_acks(commit.transaction)
+            together = commit.is_kept and self._hub.store is not None
             for lane, runs in commit.runs.items():
                 must_wait = lane.queue in waits_for
+                if together and not lane.queue.closed:
+                    lane.queue.take_together(self._runs_of(runs), lane.source)
+                    continue
                 for run, forwarded in runs:
                     messages, size_bytes = self._sender.messages(run, forwarded)
                     if lane.queue.closed:
@@ -183,4 +273,37 @@ class Committer:
                 self._wake()
         if commit.receipt_id is not None:
             self._replies.receipt_after(commit.receipt_id, shelves)
+        self._subscriptions.forget_settled()
+
+    def _runs_of(self, sends: list[tuple[SendRun, SendHead]]) -> list[Run]:
+        runs: list[Run] = []
+        for run, forwarded in sends:
+            messages, size_bytes = self._sender.messages(run, forwarded)
+            runs.append(Run(messages, size_bytes + MESSAGE_OVERHEAD_BYTES * len(messages)))
+        return runs
+
+    def _spool_out(self, commit: Commit) -> None:
+        """It can't be carried out now and must not wait: its SENDs go to the disk, and from there to their queues.
+        Raises ProtocolError, nothing done.
+        """
+        barrier = commit.barrier
+        try:
+            commit.check_room()
+            runs: dict[Lane, list[tuple[list[Message], int]]] = {}
+            for lane, sends in commit.runs.items():
+                if lane.queue.closed:
+                    self._hub.registry.unheard_count += sum([len(run.wires) for run, _forwarded in sends])
+                else:
+                    runs[lane] = [self._sender.messages(run, forwarded) for run, forwarded in sends]
+            spool = self._spooler.spool_of(runs)
+            try:
+                self._spooled.carry_out(commit.transaction, spool, commit.receipt_id, instead_of=barrier)
+            except ProtocolError:
+                self._spooler.abort(spool)
+                raise
+        finally:
+            if barrier is not None:
+                commit.barrier = None
+                self._sender.lanes.let_go(barrier)
+                self._wake()
         self._subscriptions.forget_settled()

@@ -18,6 +18,7 @@ of the queue, which charges for it, and of the outbound buffer, which charges fo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Sequence as SequenceOf
 from functools import partial
 from typing import Final
 
@@ -158,13 +159,18 @@ class StompSubscription(FlowResource):
             parts = self._render(part, 0, dropped_count)
             start_bytes = outbound.appended_bytes
             # Not the slice itself: a topic may drop its messages, and then nobody is charged for them.
-            sequences, wire_bytes = part.sequences, part.wire_bytes
+            sequences, wire_bytes, attempts = part.sequences, part.wire_bytes, part.attempts
 
             def settle(taken: bool) -> None:
                 if taken:
                     subscription.settle(sequences, wire_bytes)
-                else:
-                    subscription.give_back(sequences, attempted=outbound.was_attempted(start_bytes))
+                    return
+                # What the kernel took whole has been seen, what it was in the midst of has failed.
+                whole_count, is_cut = self._taken_of(subscription, sequences, attempts, 0, dropped_count, start_bytes)
+                if seen := sequences[: whole_count + is_cut]:
+                    subscription.give_back(seen, attempted=True, charged=seen[whole_count:])
+                if unseen := sequences[len(seen) :]:
+                    subscription.give_back(unseen, attempted=False)
 
             self._write(part.messages[-1], parts, subscription.source, settle)
             return
@@ -172,9 +178,15 @@ class StompSubscription(FlowResource):
         parts = self._render(part, first, dropped_count)
         window.charge(count, part.wire_bytes, subscription.source)
         start_bytes = outbound.appended_bytes
+        sequences, attempts = part.sequences, part.attempts
 
         def handed_over(taken: bool) -> None:
-            if taken or outbound.has_failed_at(start_bytes):
+            if not taken:
+                taken_of = self._taken_of(subscription, sequences, attempts, first, dropped_count, start_bytes)
+                ledger.flushed_ordinal = max(ledger.flushed_ordinal, first + sum(taken_of))
+                if outbound.has_failed_at(start_bytes):
+                    ledger.worked_on = first  # it broke the connection, whatever else was there
+            else:
                 ledger.flushed_ordinal = first + count
 
         self._write(part.messages[-1], parts, subscription.source, handed_over)
@@ -225,7 +237,7 @@ class StompSubscription(FlowResource):
         assert self.ledger is not None, "only a ledger holds"
         self.ledger.finish_held(portion)
         if nack:
-            portion.subscription.give_back(portion.sequences, attempted=True)
+            portion.subscription.give_back(portion.sequences, attempted=True, charged=portion.charged)
         else:
             portion.subscription.settle(portion.sequences, portion.wire_bytes)
 
@@ -246,7 +258,7 @@ class StompSubscription(FlowResource):
         """These were refused (NACK): they come again, here or elsewhere."""
         for portion in portions:
             self.refill(len(portion.sequences), portion.wire_bytes)
-            portion.subscription.give_back(portion.sequences, attempted=True)
+            portion.subscription.give_back(portion.sequences, attempted=True, charged=portion.charged)
 
     def ordinal_of_number(self, number: int) -> int | None:
         """Under which ordinal this message is unsettled here, None if it is not (or ACKs do not name it so)."""
@@ -274,7 +286,7 @@ class StompSubscription(FlowResource):
         """The connection is gone: what it held goes back to its queues. Detach the subscription before calling this."""
         if self.ledger is not None:
             for portion, attempted in self.ledger.take_all():
-                portion.subscription.give_back(portion.sequences, attempted=attempted)
+                portion.subscription.give_back(portion.sequences, attempted=attempted, charged=portion.charged)
 
     def facts(self) -> Mapping[str, object]:
         facts: dict[str, object] = {"ack": self.ack}
@@ -306,6 +318,41 @@ class StompSubscription(FlowResource):
             shared = part.rendered = [b"%d\n%b" % (message.number, message.wire) for message in messages]
         prefix = self._prefix
         return [prefix + prefix.join(shared)]
+
+    def _taken_of(
+        self,
+        subscription: Subscription,
+        sequences: SequenceOf[int],
+        attempts: Mapping[int, int] | None,
+        first_ordinal: int,
+        dropped_count: int,
+        start_bytes: int,
+    ) -> tuple[int, bool]:
+        """The connection broke with a slice unfinished that began at `start_bytes`: how many of its frames the kernel
+        has taken whole, and whether it has taken part of the next one. O(n).
+
+        The messages are looked up in their queue, which has them as long as they are unsettled. Where one is not in
+        memory its frame counts as begun: better one charged in vain than a mark too few.
+        """
+        outbound = self._outbound
+        if outbound.has_failed_at(start_bytes):
+            return 0, True
+        left_bytes = outbound.taken_bytes - start_bytes
+        for place, sequence in enumerate(sequences):
+            if left_bytes <= 0:
+                return place, False
+            message = subscription.queue.elements.get(sequence)
+            if message is None:
+                return place, True
+            part = Slice([message], (sequence,), len(message.wire), dict(attempts) if attempts else None)
+            frame_bytes = sum(map(len, self._render_one_by_one(part, first_ordinal + place, dropped_count)))
+            if message.large is not None:
+                frame_bytes += message.large[1] + 1
+            dropped_count = 0
+            if left_bytes < frame_bytes:
+                return place, True
+            left_bytes -= frame_bytes
+        return len(sequences), False
 
     def _own_lines(self, ordinal: int, message: Message) -> bytes:
         if self._has_ack_header:

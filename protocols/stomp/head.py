@@ -60,7 +60,10 @@ _UNLIMITED: Final = StompLimits(header_count_max=2**31, header_line_bytes_max=2*
 
 _GROUP_NAMES: Final = ("group", "JMSXGroupID")
 _DELAY_NAMES: Final = ("delay", "AMQ_SCHEDULED_DELAY", "x-delay")
-_SPECIAL_NAMES: Final = frozenset({"persistent", "priority", "expires", "expiration", *_GROUP_NAMES, *_DELAY_NAMES})
+_REPEAT_NAMES: Final = ("AMQ_SCHEDULED_CRON", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT")
+_SPECIAL_NAMES: Final = frozenset(
+    {"persistent", "priority", "expires", "expiration", *_GROUP_NAMES, *_DELAY_NAMES, *_REPEAT_NAMES}
+)
 
 _ALL_OWNED: Final = re.compile(
     rb"^[ \t]*(?:message-id|subscription|ack|redelivered|delivery-count|dropped-count|browser|user|receipt"
@@ -248,6 +251,13 @@ class SendHead:
         self.ttl_ms = whole_number(headers, "expiration", _MS_MAX)
         self.group = next((headers[name] for name in _GROUP_NAMES if name in headers), None)
         self.delay_ms = next((whole_number(headers, name, _MS_MAX) for name in _DELAY_NAMES if name in headers), 0)
+        for name in _REPEAT_NAMES:
+            if headers.get(name, "0").strip() not in ("", "0"):
+                raise ProtocolError(
+                    "not-supported",
+                    f"repeated delivery ({name}) is not available in this version",
+                    "A message can be delayed once (AMQ_SCHEDULED_DELAY, delay); send it again for each repetition.",
+                )
 
     @classmethod
     def parse(cls, block: bytes, version: Version, limits: StompLimits) -> tuple[SendHead, str | None]:

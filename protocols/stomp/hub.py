@@ -7,6 +7,7 @@ from typing import Protocol
 
 from flow import FlowManager
 from protocols.stomp.left_behind import LeftBehind
+from protocols.stomp.spools import Spools
 from protocols.stomp.staging import Bodies
 from queues import DestinationRegistry
 from queues.environment import Scheduling
@@ -31,6 +32,10 @@ class Hub(Protocol):
     @property
     def bodies(self) -> Bodies | None:
         """Where large bodies go; None: every body is held in memory."""
+
+    @property
+    def spools(self) -> Spools | None:
+        """Where transactions go that are too large for memory; None: without a store they are refused."""
 
     @property
     def left_behind(self) -> LeftBehind: ...

@@ -49,11 +49,13 @@ class ParkedRun:
 class Barrier:
     """The place of a waiting COMMIT in its lanes: what was parked later stays behind it, so that nothing overtakes."""
 
-    __slots__ = ("charge_bytes", "lanes")
+    __slots__ = ("charge_bytes", "keeps_turns", "lanes")
 
     def __init__(self, lanes: list[Lane], charge_bytes: int) -> None:
         self.lanes = lanes
         self.charge_bytes = charge_bytes
+        self.keeps_turns = False
+        """Whoever has this place uses the turns of its lanes, and ends them (see moving.py)."""
 
     @property
     def waits_for(self) -> list[Lane]:
@@ -106,6 +108,7 @@ class Lanes(FlowResource):
         *,
         stash_bytes_max: int,
         transaction_bytes_max: int,
+        spool_bytes_max: int,
         unfinished_bytes_max: int,
         manager: FlowManager,
         clock: Callable[[], float],
@@ -123,6 +126,7 @@ class Lanes(FlowResource):
             self, Flow(f"stash of {name}"), SizeLimiter(stash_bytes_max, clock=clock), accept=_never, clock=clock
         )
         self._transaction_bytes_max = transaction_bytes_max
+        self._spool_bytes_max = spool_bytes_max
         self._unfinished_bytes_max = unfinished_bytes_max
         self._gate = SourceController(
             self, Flow(f"socket of {name}"), on_resume=lambda _sink: self._on_stash_relieved(), clock=clock
@@ -133,7 +137,7 @@ class Lanes(FlowResource):
         """Why the session does not read, for people."""
         self.open()
 
-    # An idle connection has neither of these two.
+    # An idle connection has none of these.
 
     @cached_property
     def transactions(self) -> FlowController[None]:
@@ -141,14 +145,24 @@ class Lanes(FlowResource):
         return self._account(f"transactions of {self.name}", self._transaction_bytes_max)
 
     @cached_property
+    def spooled(self) -> FlowController[None]:
+        """What transactions have on the disk."""
+        return self._account(f"spooled transactions of {self.name}", self._spool_bytes_max, counts_memory=False)
+
+    @cached_property
     def unfinished(self) -> FlowController[None]:
         """Frames that have not come whole."""
         return self._account(f"unfinished frames of {self.name}", self._unfinished_bytes_max)
 
-    def _account(self, name: str, bytes_max: int) -> FlowController[None]:
-        """A place on the flow map for memory whose limit others see to."""
+    def _account(self, name: str, bytes_max: int, *, counts_memory: bool = True) -> FlowController[None]:
+        """A place on the flow map for memory (or disk) whose limit others see to."""
         return FlowController(
-            self, Flow(name), SizeLimiter(bytes_max, clock=self._clock), accept=_never, clock=self._clock
+            self,
+            Flow(name),
+            SizeLimiter(max(1, bytes_max), clock=self._clock),
+            accept=_never,
+            clock=self._clock,
+            counts_memory=counts_memory,
         )
 
     @property
@@ -270,12 +284,25 @@ class Lanes(FlowResource):
         self.stash.charge(0, size_bytes, self._gate)
         return barrier
 
+    def hold_turns(self, lane: Lane, *, instead_of: Barrier | None = None) -> Barrier:
+        """The place of what goes on by itself, as the lane's source: behind what is parked, or where this one is. It is
+        charged nothing: what has it is not in memory.
+        """
+        barrier = Barrier([lane], 0)
+        barrier.keeps_turns = True
+        if instead_of is None:
+            lane.parked.append(barrier)
+        else:
+            lane.parked.insert(lane.parked.index(instead_of), barrier)
+        return barrier
+
     def let_go(self, barrier: Barrier) -> None:
         """That COMMIT is carried out. `unpark` is due: something may have waited behind it."""
         for lane in barrier.lanes:
             lane.parked.remove(barrier)
             lane.source.end_turn()
-        self.stash.release(0, barrier.charge_bytes)
+        if barrier.charge_bytes:
+            self.stash.release(0, barrier.charge_bytes)
 
     def unpark(self, budget: int, send_on: Callable[[Lane, ParkedRun], bool]) -> bool:
         """Send on what may go now: in order within each lane, one run of each lane in turn, about `budget` messages.
@@ -288,7 +315,8 @@ class Lanes(FlowResource):
                 continue
             run = lane.parked[0]
             if isinstance(run, Barrier):
-                lane.source.end_turn()
+                if not run.keeps_turns:
+                    lane.source.end_turn()
                 continue
             if budget <= 0:
                 return True

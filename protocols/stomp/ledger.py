@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
 from typing import Final
 
@@ -48,7 +48,7 @@ class UnknownDeliveryError(Exception):
 class Portion:
     """Some deliveries of one chunk: what an ACK, a NACK or the end of a connection settles or gives back at once."""
 
-    __slots__ = ("ordinals", "sequences", "subscription", "wire_bytes")
+    __slots__ = ("charged", "ordinals", "sequences", "subscription", "wire_bytes")
 
     def __init__(
         self, subscription: Subscription, sequences: SequenceOf[int], ordinals: SequenceOf[int], wire_bytes: int
@@ -57,6 +57,14 @@ class Portion:
         self.sequences = sequences
         self.ordinals = ordinals
         self.wire_bytes = wire_bytes
+        self.charged: SequenceOf[int] | None = None
+        """The sequences among these that failed, if they are given back; None: all."""
+
+    def charge_only(self, ordinals: Container[int]) -> None:
+        """Of these deliveries only the ones with these ordinals failed. O(n)."""
+        self.charged = [
+            sequence for sequence, ordinal in zip(self.sequences, self.ordinals, strict=True) if ordinal in ordinals
+        ]
 
 
 class _Chunk:
@@ -129,6 +137,7 @@ class Ledger:
         "held_count",
         "next_ordinal",
         "unsettled_count",
+        "worked_on",
     )
 
     def __init__(self, *, by_number: bool) -> None:
@@ -148,6 +157,9 @@ class Ledger:
         """Unsettled and held."""
         self.held_count = 0
         """Held by transactions."""
+        self.worked_on: int | None = None
+        """The delivery that its consumer had not finished when the connection broke; None: it broke for other reasons,
+        or nothing was in the consumer's hands."""
 
     def add(self, subscription: Subscription, part: Slice) -> int:
         """Remember these deliveries; returns the ordinal of the first. O(n). `part` itself is not kept."""
@@ -227,9 +239,26 @@ class Ledger:
         self._drop_done()
         return count, size_bytes
 
+    def note_worked_on(self) -> None:
+        """The connection has broken: of what the kernel had taken, the first that is neither settled nor held by a
+        transaction is what the consumer was working on.
+        """
+        if self.worked_on is not None:
+            return
+        self.worked_on = next(
+            (
+                chunk.first + place
+                for chunk in self._chunks
+                if chunk.left_count and (place := chunk.states.find(_UNSETTLED)) >= 0
+            ),
+            None,
+        )
+        if self.worked_on is not None and self.worked_on >= self.flushed_ordinal:
+            self.worked_on = None
+
     def take_all(self) -> Iterator[tuple[Portion, bool]]:
-        """The connection is gone: everything left, held or not, in order; with whether it had been handed over. Empties
-        the ledger.
+        """The connection is gone: everything left, held or not, in order; with whether it had been handed over. Charged
+        is only what was being worked on: what lay beside it is innocent. Empties the ledger.
         """
         chunks = self._chunks
         self._chunks, self._firsts = [], []
@@ -243,7 +272,9 @@ class Ledger:
             cut = bisect_left(left, self.flushed_ordinal)
             for attempted, ordinals in ((True, left[:cut]), (False, left[cut:])):
                 if ordinals:
-                    yield chunk.portion(ordinals), attempted
+                    portion = chunk.portion(ordinals)
+                    portion.charge_only(() if self.worked_on is None else (self.worked_on,))
+                    yield portion, attempted
 
     # ------------------------------------------------------------------ how
 

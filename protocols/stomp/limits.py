@@ -113,8 +113,17 @@ class StompLimits:
     transaction_bytes_max: int = _limit(
         64 * _MIB,
         "bytes",
-        "SENDs held in the open transactions of one connection: they sit in memory, unseen by every queue, until"
-        " COMMIT.",
+        "SENDs held in the memory of open transactions of one connection, unseen by every queue, until COMMIT. Beyond"
+        " it they are spooled, see `transaction_spool_bytes_max`. Also how far one COMMIT may fill a queue beyond its"
+        " limit, so that it never comes apart.",
+    )
+    transaction_spool_bytes_max: int = _limit(
+        4 * _GIB,
+        "bytes",
+        "With a store, transactions of one connection may take so much of the disk: larger ones than memory has room"
+        " for, and committed ones whose messages are not all in their queues yet. 0: they are never larger than"
+        " `transaction_bytes_max`.",
+        least=0,
     )
     transaction_acks_max: int = _limit(
         100_000,

@@ -36,11 +36,13 @@ class Owed:
 class Replies:
     """Says to the client what is done. `version` is set when the connection has agreed on one."""
 
-    __slots__ = ("_outbound", "version")
+    __slots__ = ("_outbound", "unconfirmed", "version")
 
     def __init__(self, outbound: Outbound) -> None:
         self._outbound = outbound
         self.version: Version = "1.0"
+        self.unconfirmed = False
+        """Something was stored or settled without a RECEIPT: DISCONNECT has to wait for it."""
 
     def receipt(self, receipt_id: str | None) -> None:
         """Answer a frame other than SEND that asked for a receipt (None: it did not)."""

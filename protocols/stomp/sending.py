@@ -190,7 +190,10 @@ class Sender:
         if owed is None or not (queue.keeps and messages[0].head.persistent):
             if not self.publish(lane, messages, size_bytes, owed):
                 return False
-            self._replies.leg_done(owed)
+            if owed is None:
+                self._replies.unconfirmed = self._replies.unconfirmed or queue.keeps
+            else:
+                self._replies.leg_done(owed)
             return True
         first = queue.elements.next_sequence
         if not self.publish(lane, messages, size_bytes, owed):
@@ -233,8 +236,6 @@ class Sender:
         if head.destination.startswith(ADMIN_PREFIX):
             self._answer(run)
             return None
-        if head.delay_ms:
-            raise self._send_error(head, run, "not-supported", "delayed delivery is not available in this version")
         try:
             forwarded = self._temporary.with_global_reply_to(head)
             addresses = [self._temporary.to_global(address) for address in parse_composite(head.destination)]
@@ -255,11 +256,11 @@ class Sender:
             if destination is None:
                 continue
             own = forwarded.with_headers({"destination": address.canonical}) if len(addresses) > 1 else forwarded
-            targets.append((own, self.lanes.lane(destination, destination.queue.partition(own.priority))))
+            targets.append((own, self.lanes.lane(destination, destination.queue_for(own))))
         if not targets:
             self._replies.receipts(run.receipts)
             return None
-        route = Route(tuple(targets), plain=len(targets) == 1 and targets[0][0] is head)
+        route = Route(tuple(targets), plain=len(targets) == 1 and targets[0][0] is head and not head.delay_ms)
         self.lanes.keep_route(head, route)
         return route
 

@@ -86,6 +86,8 @@ class Session:
         """Why the connection is about to end: flush what is written, linger, close. None while it goes on."""
         self.failed = False
         """It ends with an ERROR that is worth somebody's attention: not at the shutdown of the broker."""
+        self._broke = True
+        """What its consumers have in hand when it ends has failed: so it is but for DISCONNECT and that shutdown."""
         self.closed = False
         self.connected = False
         self.lost_count = 0
@@ -110,6 +112,7 @@ class Session:
             self.name,
             stash_bytes_max=limits.stash_bytes_max,
             transaction_bytes_max=limits.transaction_bytes_max,
+            spool_bytes_max=limits.transaction_spool_bytes_max,
             unfinished_bytes_max=limits.body_bytes_max + limits.header_block_bytes_max,
             manager=hub.manager,
             clock=hub.clock,
@@ -145,8 +148,10 @@ class Session:
             self._sender,
             self.subscriptions,
             self._replies,
+            limits=limits,
             fail=self.fail,
             wake=self._context.request_dispatch,
+            changed=changed,
         )
         self._heart_beat: HeartBeat | None = None
         self._was_readable = True
@@ -186,6 +191,8 @@ class Session:
             lanes.waiting_for = "the client to read its receipts"
         elif self._held_back is not None or (self._large is not None and self._large.must_wait):
             lanes.waiting_for = "the disk, for its large message"
+        elif self._committer.must_wait and not (self._committer.waits_for_room and self._may_free_what_blocks()):
+            lanes.waiting_for = "the disk, for its transactions"
         elif lanes.stash_is_full and not self._may_free_what_blocks():
             lanes.waiting_for = "blocked destinations"
         else:
@@ -319,6 +326,7 @@ class Session:
         self.outbound.send_control(self._machine.fail(error))
         self.outbound.end()
         self.failed = peers_fault
+        self._broke = self._broke and peers_fault
         self.ending = f"{error.code}: {error.message}"
         if self._large is not None:
             self._large.abort()
@@ -344,6 +352,8 @@ class Session:
             self._heart_beat.stop()
         self.subscriptions.detach_all()
         self.outbound.close()
+        if self._broke:
+            self.subscriptions.note_worked_on()
         self._committer.close()
         self.subscriptions.return_unsettled()
         self._temporary.close(f"its connection {self.peer} ended")
@@ -507,6 +517,7 @@ class Session:
         )
 
     def _disconnect(self, frame: Frame) -> None:
+        self._broke = False
         self.subscriptions.detach_all()
         self._committer.abort_all()
         self._leaving_receipt = frame.headers.get("receipt")
@@ -520,7 +531,15 @@ class Session:
             self._leave()
 
     def _leave(self) -> None:
+        """The RECEIPT says that all is done: what was persistent is on disk then, though no RECEIPT was asked for it."""
         self._leaving = False
+        store = self.hub.store
+        if store is not None and self._leaving_receipt is not None and self._replies.unconfirmed:
+            store.when_all_saved(self._left)
+        else:
+            self._left()
+
+    def _left(self) -> None:
         self._replies.receipt(self._leaving_receipt)
         self.end("DISCONNECT")
 
@@ -538,10 +557,12 @@ class Session:
 
     def _dispatch(self, budget: int) -> bool:
         """Send on what was parked and may go now."""
-        if self.lanes.unpark(budget, self._sender.publish_parked) or self._committer.commit_waiting():
+        more = self.lanes.unpark(budget, self._sender.publish_parked) or self._committer.commit_waiting()
+        self._committer.move_on()
+        if more:
             return True
         if not self._is_sending:
-            if self.closed and self.lanes.is_open:
+            if self.closed and self.lanes.is_open and not self._committer.is_moving:
                 self._end_drain()
             elif self._leaving:
                 self._leave()

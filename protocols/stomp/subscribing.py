@@ -13,6 +13,7 @@ Bounds: `subscriptions_max` known ones; `transaction_acks_max` deliveries of eac
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from typing import Final, cast
 
 from protocols.outbound import Outbound
@@ -107,6 +108,12 @@ class Subscriptions:
     def unsettled_of(self, queues: set[MessageQueue]) -> int:
         """How many deliveries of these queues the connection has not acknowledged. O(known subscriptions)."""
         return sum(s.unsettled_of(queues) for s in self._by_key.values())
+
+    def note_worked_on(self) -> None:
+        """The connection has broken: what its consumers were working on is charged with that."""
+        for subscription in self._by_key.values():
+            if subscription.ledger is not None:
+                subscription.ledger.note_worked_on()
 
     def return_unsettled(self) -> None:
         """The connection is gone: everything goes back to its queues."""
@@ -297,7 +304,9 @@ class Subscriptions:
 
     def ack_run(self, run: AckRun) -> None:
         for subscription, ordinals in self._deliveries(run.tokens):
-            self._settle(subscription, ordinals, nack=run.nack)
+            portions = self._settle(subscription, ordinals, nack=run.nack)
+            if portions and portions[0].subscription.queue.shelf is not None:
+                self._replies.unconfirmed = True
 
     def ack_frame(self, frame: Frame) -> None:
         headers = frame.headers
@@ -328,6 +337,8 @@ class Subscriptions:
             return []  # ack auto: nothing to settle, and clients that ACK all the same do no harm (b36)
         portions = ledger.take_through(max(ordinals)) if subscription.ack == ACK_CLIENT else ledger.take(ordinals)
         if nack:
+            if subscription.ack == ACK_CLIENT:
+                _charge_named(portions, ordinals)
             subscription.reject(portions)
         else:
             subscription.settle(portions)
@@ -341,6 +352,8 @@ class Subscriptions:
         if ledger is None:
             return  # as in `_settle`
         portions = ledger.hold(ordinals, through=subscription.ack == ACK_CLIENT)
+        if nack and subscription.ack == ACK_CLIENT:
+            _charge_named(portions, ordinals)
         self._transactions.add_acks(transaction, subscription, portions, nack=nack)
         if ledger.held_count > self._limits.transaction_acks_max:
             raise ProtocolError(
@@ -451,6 +464,15 @@ def _durable_name(headers: Mapping[str, str]) -> str | None:
                 "Give an id with durable:true, or activemq.subscriptionName (and client-id in CONNECT).",
             )
     return name
+
+
+def _charge_named(portions: list[Portion], ordinals: list[int]) -> None:
+    """A cumulative NACK gives everything back that came before, but failed has only what it names. One of a run that is
+    covered by an earlier one came too late to name anything.
+    """
+    named = set(accumulate(ordinals, max))
+    for portion in portions:
+        portion.charge_only(named)
 
 
 def _unknown_ack(token: bytes) -> ProtocolError:

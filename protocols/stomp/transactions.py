@@ -6,13 +6,15 @@ connection undo all of it (b46): the SENDs are dropped, the deliveries are unset
 transaction opens the window at once, so that a transaction can be larger than the prefetch; an abort takes that credit
 back.
 
-Bounds: `transactions_max`; `transaction_bytes_max` of SENDs over all open ones; `transaction_acks_max` deliveries held
-of each subscription, COMMITs that wait included.
+Bounds: `transactions_max`; `transaction_bytes_max` of SENDs over all open ones, and what goes beyond is *spooled*
+(spooling.py), or refused without a store; `transaction_acks_max` deliveries held of each subscription, COMMITs that wait
+included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from flow import FlowController
@@ -23,6 +25,7 @@ from protocols.stomp.head import SendHead
 from protocols.stomp.lanes import Barrier, Lane
 from protocols.stomp.ledger import Portion
 from protocols.stomp.limits import StompLimits
+from protocols.stomp.spools import Spool
 from queues import MESSAGE_OVERHEAD_BYTES, MessageQueue, Topic
 from queues.storage import Shelf
 
@@ -33,13 +36,48 @@ RUN_OVERHEAD_BYTES: Final = 256
 class Transaction:
     """One open transaction."""
 
-    __slots__ = ("acks", "name", "sends", "size_bytes")
+    __slots__ = ("acks", "name", "requests", "sends", "size_bytes", "spool")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.sends: list[SendRun] = []
+        self.sends: deque[SendRun] = deque()
+        """Those in memory; behind those in the spool."""
+        self.requests: list[SendRun] = []
+        """SENDs to the broker itself, of one that is spooled."""
+        self.spool: Spool | None = None
+        """What of it has left memory; None: nothing had to."""
         self.acks: list[tuple[StompSubscription, Portion, bool]] = []
         self.size_bytes = 0
+        """Of what is in memory."""
+
+    def shelves(self, queues_of_sends: Iterable[MessageQueue] = ()) -> list[Shelf]:
+        """Where it is to be stored what it settles, and what it sends to these queues."""
+        queues = {portion.subscription.queue: None for _subscription, portion, _nack in self.acks}
+        queues.update(dict.fromkeys(queues_of_sends))
+        return [queue.shelf for queue in queues if queue.shelf is not None and not queue.closed]
+
+    def check_room(self, wanted: Mapping[MessageQueue, tuple[int, int]]) -> None:
+        """Raises ProtocolError if one of these queues, of policy reject, has no room for so many messages of so many
+        bytes, counting what the ACKs free there.
+        """
+        if not wanted:
+            return
+        freed: dict[MessageQueue, list[int]] = {}
+        for _subscription, portion, nack in self.acks:
+            # A topic keeps it for its other readers.
+            if not nack and not isinstance(portion.subscription.queue, Topic):
+                count_and_bytes = freed.setdefault(portion.subscription.queue, [0, 0])
+                count_and_bytes[0] += len(portion.sequences)
+                count_and_bytes[1] += portion.wire_bytes + len(portion.sequences) * MESSAGE_OVERHEAD_BYTES
+        for queue, (count, charge_bytes) in wanted.items():
+            freed_count, freed_bytes = freed.get(queue, (0, 0))
+            over_count, over_bytes = queue.overhang(count - freed_count, charge_bytes - freed_bytes)
+            if over_count > 0 or over_bytes > 0:
+                raise ProtocolError(
+                    "queue-full",
+                    f"{queue.name} has no room for the SENDs of transaction {self.name!r}: none of it was carried out",
+                    "The destination's full policy is reject. Consume from it, or raise its limits.",
+                )
 
     def freed_queues(self) -> set[MessageQueue]:
         """Where its ACKs make room, or its NACKs may: what is refused, somebody else can take."""
@@ -72,9 +110,14 @@ class Commit:
 
     def shelves(self) -> list[Shelf]:
         """Where what it does is to be stored: those of its persistent SENDs and of what it settles."""
-        queues = {portion.subscription.queue: None for _subscription, portion, _nack in self.transaction.acks}
-        queues.update(dict.fromkeys(lane.queue for lane in self.runs))
-        return [queue.shelf for queue in queues if queue.shelf is not None and not queue.closed]
+        return self.transaction.shelves(lane.queue for lane in self.runs)
+
+    @property
+    def is_kept(self) -> bool:
+        """Some of its SENDs outlive the broker: it must not come apart."""
+        return any(
+            run.head.persistent for lane, runs in self.runs.items() if lane.queue.keeps for run, _forwarded in runs
+        )
 
     def headers(self) -> dict[str, str]:
         """What of its frame an ERROR about it names."""
@@ -85,31 +128,16 @@ class Commit:
         """Raises ProtocolError if a queue of policy reject has no room for all its SENDs, counting what its ACKs free
         there.
         """
-        freed: dict[MessageQueue, list[int]] = {}
-        for _subscription, portion, nack in self.transaction.acks:
-            # A topic keeps it for its other readers.
-            if not nack and not isinstance(portion.subscription.queue, Topic):
-                count_and_bytes = freed.setdefault(portion.subscription.queue, [0, 0])
-                count_and_bytes[0] += len(portion.sequences)
-                count_and_bytes[1] += portion.wire_bytes + len(portion.sequences) * MESSAGE_OVERHEAD_BYTES
+        wanted: dict[MessageQueue, tuple[int, int]] = {}
         for lane, runs in self.runs.items():
-            queue = lane.queue
-            if not queue.rejects:
-                continue
-            freed_count, freed_bytes = freed.get(queue, (0, 0))
-            count, charge_bytes = -freed_count, -freed_bytes
-            for run, forwarded in runs:
-                count += len(run.wires)
-                grown_bytes = len(forwarded.block) - len(run.head.block) + MESSAGE_OVERHEAD_BYTES
-                charge_bytes += run.size_bytes + grown_bytes * len(run.wires)
-            over_count, over_bytes = queue.overhang(count, charge_bytes)
-            if over_count > 0 or over_bytes > 0:
-                raise ProtocolError(
-                    "queue-full",
-                    f"{queue.name} has no room for the SENDs of transaction {self.transaction.name!r}: none of it was "
-                    f"carried out",
-                    "The destination's full policy is reject. Consume from it, or raise its limits.",
-                )
+            if lane.queue.rejects:
+                count = charge_bytes = 0
+                for run, forwarded in runs:
+                    count += len(run.wires)
+                    grown_bytes = len(forwarded.block) - len(run.head.block) + MESSAGE_OVERHEAD_BYTES
+                    charge_bytes += run.size_bytes + grown_bytes * len(run.wires)
+                wanted[lane.queue] = (count, charge_bytes)
+        self.transaction.check_room(wanted)
 
 
 class Transactions:
@@ -153,19 +181,28 @@ class Transactions:
             )
         return transaction
 
-    def add_sends(self, name: str, run: SendRun) -> None:
-        """Keep these until COMMIT. Raises ProtocolError when all open transactions together would hold too much."""
+    def add_sends(self, name: str, run: SendRun) -> Transaction:
+        """Keep these until COMMIT; look at `is_over` then. Raises ProtocolError if it is not open."""
         transaction = self.get(name)
-        size_bytes = run.size_bytes + RUN_OVERHEAD_BYTES + MESSAGE_OVERHEAD_BYTES * len(run.wires)
-        if self._account().limiter.used_bytes + size_bytes > self._limits.transaction_bytes_max:
-            raise ProtocolError(
-                "transaction-too-large",
-                f"open transactions hold more than {self._limits.transaction_bytes_max} bytes",
-                "COMMIT more often, or raise transaction_bytes_max of the listener.",
-            )
+        size_bytes = charge_of(run)
         transaction.sends.append(run)
         transaction.size_bytes += size_bytes
         self._account().charge(0, size_bytes, None)
+        return transaction
+
+    @property
+    def is_over(self) -> bool:
+        """All together hold too much in memory."""
+        return self._account().limiter.used_bytes > self._limits.transaction_bytes_max
+
+    @property
+    def largest(self) -> Transaction:
+        """The open one that holds most in memory."""
+        return max(self._open.values(), key=lambda transaction: transaction.size_bytes)
+
+    def spooled(self) -> list[Transaction]:
+        """Open ones that are not all in memory."""
+        return [transaction for transaction in self._open.values() if transaction.spool is not None]
 
     def add_acks(self, name: str, subscription: StompSubscription, portions: list[Portion], *, nack: bool) -> None:
         """Keep these until COMMIT; their deliveries are held in the ledger already."""
@@ -180,8 +217,13 @@ class Transactions:
         del self._open[name]
         return transaction
 
+    def release(self, transaction: Transaction, size_bytes: int) -> None:
+        """So much of it has left memory."""
+        transaction.size_bytes -= size_bytes
+        self._account().release(0, size_bytes)
+
     def forget_bytes(self, transaction: Transaction) -> None:
-        """Its SENDs are published or dropped."""
+        """Its SENDs are published or dropped. `size_bytes` still says how much that was."""
         if transaction.size_bytes:
             self._account().release(0, transaction.size_bytes)
 
@@ -190,6 +232,11 @@ class Transactions:
         left = list(self._open.values())
         self._open.clear()
         return left
+
+
+def charge_of(run: SendRun) -> int:
+    """What a run takes while its transaction is open, in bytes."""
+    return run.size_bytes + RUN_OVERHEAD_BYTES + MESSAGE_OVERHEAD_BYTES * len(run.wires)
 
 
 def settle_acks(transaction: Transaction) -> None:

@@ -17,7 +17,7 @@ from rich.table import Table
 from flow.words import age_in_words, size_in_words
 
 CHAINS_MAX: Final = 5
-_ALWAYS: Final = frozenset({"name", "peer", "depth_count", "subscriptions_count", "producers_count"})
+_ALWAYS: Final = frozenset({"name", "peer", "depth_count", "subscriptions_count", "producers_count", "backlog_count"})
 
 
 def render(report: Mapping[str, Any], console: Console, *, rows_max: int | None = 20) -> None:
@@ -28,9 +28,11 @@ def render(report: Mapping[str, Any], console: Console, *, rows_max: int | None 
     _table(
         console, "Destinations", _DESTINATIONS, _rows(report, "destinations", ("depth_count", "added_count")), rows_max
     )
+    _table(console, "Durable subscriptions", _DURABLES, _rows(report, "durables", ("backlog_count",)), rows_max)
     _table(
         console, "Connections", _CONNECTIONS, _rows(report, "connections", ("blocked_seconds", "in_bytes")), rows_max
     )
+    _store(report, console)
     _dispatcher(report, console)
 
 
@@ -77,6 +79,30 @@ def _chains(report: Mapping[str, Any], console: Console, chains_max: int | None)
         console.print(f"  … and {len(chains) - len(shown):,} more that wait (--all)", highlight=False)
 
 
+def _store(report: Mapping[str, Any], console: Console) -> None:
+    store = _mapping(report, "store")
+    if not store:
+        return
+    said = []
+    if _is_number(store.get("size_bytes")):
+        said.append(f"{size_in_words(store['size_bytes'])} on disk")
+    for key, words in (
+        ("written_count", "messages written"),
+        ("cancelled_count", "settled before they had to be"),
+        ("paged_out_count", "paged out"),
+        ("syncs_count", "syncs"),
+        ("lost_count", "lost to corruption"),
+    ):
+        if _is_number(store.get(key)) and (store[key] or key == "written_count"):
+            said.append(f"{store[key]:,} {words}")
+    if _is_number(store.get("longest_write_seconds")):
+        said.append(f"longest write {age_in_words(store['longest_write_seconds'])}")
+    console.print(f"store: {', '.join(said)}", highlight=False, soft_wrap=True)
+    if store.get("state") not in (None, "ok"):
+        why = f": {store['error']}" if store.get("error") else ""
+        console.print(f"[bold red]store: {escape(str(store['state']))}{escape(why)}[/]", highlight=False, soft_wrap=True)
+
+
 def _dispatcher(report: Mapping[str, Any], console: Console) -> None:
     dispatcher = _mapping(report, "dispatcher")
     if not dispatcher:
@@ -117,15 +143,26 @@ _DESTINATIONS: Final[Sequence[Column]] = (
     ("name", "destination", str),
     ("depth_count", "holds", _count),
     ("depth_bytes", "size", _size),
+    ("outside_count", "blocks on disk", _count),
+    ("delayed_count", "delayed", _count),
     ("unsettled_count", "unsettled", _count),
     ("subscriptions_count", "consumers", _count),
     ("producers_count", "producers", _count),
     ("added_count", "in", _count),
     ("settled_count", "settled", _count),
     ("dropped_count", "dropped", _count),
+    ("dead_lettered_count", "dead letters", _count),
     ("expired_count", "expired", _count),
     ("rejected_count", "rejected", _count),
     ("oldest_age_seconds", "oldest", _age),
+)
+_DURABLES: Final[Sequence[Column]] = (
+    ("name", "durable subscription", str),
+    ("client_id", "client", str),
+    ("destination", "topic", str),
+    ("backlog_count", "backlog", _count),
+    ("age_seconds", "age", _age),
+    ("away_seconds", "away", _age),
 )
 _CONNECTIONS: Final[Sequence[Column]] = (
     ("peer", "connection", str),

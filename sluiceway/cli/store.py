@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import sys
@@ -21,6 +22,8 @@ from sluiceway.cli.exits import Exit, fail
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from protocols.stomp.head import SendHead
+    from queues.message import Envelope
     from store.maintenance.check import CheckReport
     from store.maintenance.importing import ImportReport
 
@@ -304,6 +307,7 @@ def _written(output: str) -> Iterator[IO[bytes]]:
     """Standard output, or a file that appears when all of it is written and synced."""
     if output == "-":
         yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
         return
     path = Path(output)
     part = path.with_name(f"{path.name}.part")
@@ -359,6 +363,7 @@ def import_(folder: Path, file: str, dry_run: bool) -> None:
                 folder,
                 source.open,
                 HeadBlocks(),
+                _complaint,
                 again=source.size_bytes is not None,
                 dry_run=dry_run,
                 on_progress=tell if sys.stderr.isatty() else None,
@@ -371,6 +376,16 @@ def import_(folder: Path, file: str, dry_run: bool) -> None:
         except OSError as error:
             fail(Exit.STORE, f"{file} could not be imported: {error}")
     _show_import(report, folder, dry_run=dry_run)
+
+
+def _complaint(head: Envelope, body_bytes: int, has_nul: bool) -> str | None:
+    """What is wrong with a body under these headers: frames of it would not end where they should."""
+    length_bytes = cast("SendHead", head).content_length
+    if length_bytes < 0:
+        return "the body holds a NUL: add its content-length to the headers" if has_nul else None
+    if length_bytes != body_bytes:
+        return f"the headers say content-length:{length_bytes}, the body has {body_bytes} bytes: correct the number"
+    return None
 
 
 class _Source:
@@ -404,9 +419,10 @@ class _Source:
 
 
 def _unpacked(file: BinaryIO) -> Iterable[bytes]:
-    peek = getattr(file, "peek", None)
-    packed = peek is not None and peek(2)[:2] == _GZIP_MAGIC
-    return gzip.GzipFile(fileobj=file, mode="rb") if packed else file
+    """Its lines, whether it is packed or not."""
+    reader = file if isinstance(file, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, file))
+    packed = reader.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC)
+    return gzip.GzipFile(fileobj=reader, mode="rb") if packed else reader
 
 
 def _show_import(report: ImportReport, folder: Path, *, dry_run: bool) -> None:

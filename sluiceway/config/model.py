@@ -293,6 +293,13 @@ class Config:
         ),
     )
 
+    @property
+    def dead_letter_queues(self) -> frozenset[str]:
+        """All that some policy may name: they give nothing up themselves."""
+        named = {QueuePolicy().dead_letter}
+        named |= {entry.settings["dead_letter"] for entry in self.destinations if "dead_letter" in entry.settings}
+        return frozenset(name for name in named if name is not None)
+
     def policy_for(self, address: names.Address) -> QueuePolicy:
         """The policy of one destination: the defaults, then every matching entry from top to bottom. O(entries)."""
         policy = QueuePolicy()

@@ -2,6 +2,7 @@
 
     opening     the folder and its database, for a tool
     records     all records of a block together, in the order of the table
+    faults      what can be wrong, as data
     survey      goes through everything and finds what is wrong, and what would mend it
     check       the survey as a report
     mending     does what the survey says

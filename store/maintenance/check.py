@@ -12,9 +12,10 @@ import attrs
 from store.chunks import HeadCodec
 from store.engine import CorruptionError, Engine
 from store.keys import FORMAT_VERSION
+from store.maintenance.faults import Fault, QueueCount
 from store.maintenance.opening import open_store
 from store.maintenance.records import Progress, of_total
-from store.maintenance.survey import Fault, QueueCount, Survey
+from store.maintenance.survey import Survey
 
 FAULTS_KEPT_MAX: Final = 1_000
 """Faults that a report lists one by one; the others are counted. A disk full of damage is no longer news."""

@@ -22,7 +22,7 @@ from typing import BinaryIO, Final
 
 import attrs
 
-from queues.message import DelayedMessage, Message
+from queues.message import DelayedMessage, Envelope, Message
 from queues.names import DestinationNameError, parse
 from store import keys
 from store.chunks import LARGE, HeadCodec, decode_chunk
@@ -63,6 +63,11 @@ _PROGRESS_LINES: Final = 1_000
 _FLAGS_AT: Final = 1
 """Of a chunk, where its flags are."""
 
+Complaint = Callable[[Envelope, int, bool], str | None]
+"""What is wrong with a body of so many bytes, with a NUL in it or not, under these headers; None: nothing. The protocol
+knows: a length that is not that of the body would take every consumer out of step.
+"""
+
 OpenLines = Callable[[], AbstractContextManager[Iterable[bytes]]]
 """Opens an export; each call from its beginning."""
 
@@ -96,6 +101,7 @@ def import_folder(
     path: Path,
     open_lines: OpenLines,
     heads: HeadCodec,
+    complaint: Complaint,
     *,
     again: bool,
     dry_run: bool = False,
@@ -117,24 +123,29 @@ def import_folder(
 
     if not is_there:
         if again or dry_run:
-            report, lines_count = _import(MemoryEngine(), open_lines, heads, None, dry_run=True, told=told)
+            report, lines_count = _import(MemoryEngine(), open_lines, heads, complaint, None, dry_run=True, told=told)
             if dry_run:
                 return report
         with open_store(path, create=True) as store:
-            return _import(store.engine, open_lines, heads, store.directory.large_path, dry_run=False, told=told)[0]
+            return _import(
+                store.engine, open_lines, heads, complaint, store.directory.large_path, dry_run=False, told=told
+            )[0]
     with open_store(path, create=True) as store:
         large_folder = store.directory.large_path
         if again or dry_run:
-            report, lines_count = _import(store.engine, open_lines, heads, large_folder, dry_run=True, told=told)
+            report, lines_count = _import(
+                store.engine, open_lines, heads, complaint, large_folder, dry_run=True, told=told
+            )
             if dry_run:
                 return report
-        return _import(store.engine, open_lines, heads, large_folder, dry_run=False, told=told)[0]
+        return _import(store.engine, open_lines, heads, complaint, large_folder, dry_run=False, told=told)[0]
 
 
 def _import(
     engine: Engine,
     open_lines: OpenLines,
     heads: HeadCodec,
+    complaint: Complaint,
     large_folder: Path | None,
     *,
     dry_run: bool,
@@ -142,7 +153,7 @@ def _import(
 ) -> tuple[ImportReport, int]:
     """The report, and how many lines there were."""
     number = 0
-    with open_lines() as lines, Import(engine, heads, large_folder=large_folder, dry_run=dry_run) as taking:
+    with open_lines() as lines, Import(engine, heads, complaint, large_folder=large_folder, dry_run=dry_run) as taking:
         for number, line in read_lines(lines):
             taking.take(number, line)
             if number % _PROGRESS_LINES == 0:
@@ -155,11 +166,18 @@ class Import:
     """One import under way. A context manager: leaving it closes the file of a body that did not come to its end."""
 
     def __init__(
-        self, engine: Engine, heads: HeadCodec, *, large_folder: Path | None = None, dry_run: bool = False
+        self,
+        engine: Engine,
+        heads: HeadCodec,
+        complaint: Complaint,
+        *,
+        large_folder: Path | None = None,
+        dry_run: bool = False,
     ) -> None:
-        """`large_folder`: where large bodies go. `dry_run`: everything but writing."""
+        """`complaint` judges bodies. `large_folder`: where large ones go. `dry_run`: everything but writing."""
         self._engine = engine
         self._heads = heads
+        self._complaint = complaint
         self._large_folder = large_folder
         self._dry_run = dry_run
         self._targets = Targets(engine)
@@ -308,9 +326,18 @@ class Import:
             self._body = self._begin_body(0)
             self._end_body(number)
             return
-        self._append(number, line, line.block + b"\n\n" + line.body + b"\0", None)
+        wire = line.block + b"\n\n" + line.body + b"\0"
+        self._append(number, line, wire, len(line.body), b"\0" in line.body, None)
 
-    def _append(self, number: int, line: MessageLine, wire: bytes, large: tuple[int, int] | None) -> None:
+    def _append(
+        self,
+        number: int,
+        line: MessageLine,
+        wire: bytes,
+        body_bytes: int,
+        has_nul: bool,
+        large: tuple[int, int] | None,
+    ) -> None:
         try:
             head = self._heads.restore(line.dialect, line.block)
         except ValueError as error:
@@ -325,6 +352,9 @@ class Import:
                 f"line {number}: the message is not persistent, and a store keeps no others: add persistent:true to "
                 "its headers"
             )
+        wrong = self._complaint(head, body_bytes, has_nul)
+        if wrong is not None:
+            raise ExportFormatError(f"line {number}: {wrong}")
         target = self._find(line.destination, line.priority, topic=line.topic)
         sequence = target.place(line.sequence)
         if self._messages and (
@@ -438,22 +468,25 @@ class Import:
         assert body is not None and line is not None, "it has begun"
         body.finish()
         self._body = self._large = None
-        self._append(number, line, line.block + b"\n\n", (body.file_id, body.length_bytes))
+        large = body.file_id, body.length_bytes
+        self._append(number, line, line.block + b"\n\n", body.length_bytes, body.has_nul, large)
 
 
 class _Body:
     """A large body on its way into its file; without a path nothing is written."""
 
-    __slots__ = ("_file", "_path", "file_id", "left_bytes", "length_bytes")
+    __slots__ = ("_file", "_path", "file_id", "has_nul", "left_bytes", "length_bytes")
 
     def __init__(self, path: Path | None, file_id: int, length_bytes: int) -> None:
         self._path = path
         self.file_id = file_id
         self.length_bytes = self.left_bytes = length_bytes
+        self.has_nul = False
         self._file: BinaryIO | None = path.open("xb") if path is not None else None
 
     def write(self, data: bytes) -> None:
         self.left_bytes -= len(data)
+        self.has_nul = self.has_nul or b"\0" in data
         if self._file is not None:
             self._file.write(data)
 

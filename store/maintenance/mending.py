@@ -19,9 +19,9 @@ from store.directory import Directory
 from store.engine import CorruptionError, Engine
 from store.leveldb import LevelDbEngine
 from store.maintenance.check import CheckReport, check, database_fault
+from store.maintenance.faults import Fault
 from store.maintenance.opening import check_version
 from store.maintenance.records import Progress
-from store.maintenance.survey import Fault
 from store.repair import RepairReport
 
 _NO_BOUND: Final = 1 << 62

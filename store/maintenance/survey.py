@@ -28,9 +28,10 @@ import attrs
 from queues.blocks import bit_range, bits_of
 from queues.message import Message
 from store import keys
-from store.chunks import ChunkError, HeadCodec, Summary, decode_chunk, decode_summary, encode_summary, summary_of
-from store.engine import Change, Engine, delete, delete_range, put
+from store.chunks import ChunkError, HeadCodec, decode_chunk, encode_summary, summary_of
+from store.engine import Engine, delete, delete_range, put
 from store.keys import KeyFormatError, StoreFormatError
+from store.maintenance.faults import CARRY_OVER, NO_MEND, Fault, QueueCount, alive_count, summary_fault
 from store.maintenance.records import BlockRecords, QueueName, blocks, body_path, make_large, queue_of
 from store.states import (
     KIND_QUEUE,
@@ -53,55 +54,10 @@ from store.states import (
     encode_state,
 )
 
-CARRY_OVER: Final = "nothing here; `sluiceway store export` and `import` into a new folder put it in order"
-NO_MEND: Final = "nothing: it is left alone"
 _PROGRESS_CHUNKS: Final = 64
 _KEYS_END: Final = b"\xff" * 16
 _COUNT_AT: Final = slice(2, 6)
 """Of a chunk, where the number of its messages is."""
-
-
-@attrs.frozen
-class Fault:
-    """Something that is wrong, and what would mend it."""
-
-    kind: str
-    """One of a few, for programs."""
-    where: str
-    """The queue, or the record."""
-    what: str
-    """In words."""
-    mend: str
-    """What a repair does about it."""
-    lost_count: int = 0
-    """Messages that are lost by it, as far as one can know."""
-    changes: tuple[Change, ...] = ()
-    """The repair; none: there is none."""
-    aside: tuple[tuple[str, bytes], ...] = ()
-    """Names and values that are moved to the attic before."""
-
-
-@attrs.define
-class QueueCount:
-    """What is stored of one queue."""
-
-    queue_id: int
-    name: str
-    priority: int
-    topic: bool
-    messages_count: int = 0
-    """Alive."""
-    wire_bytes: int = 0
-    """Of those alive, bodies in files not counted."""
-    seen_count: int = 0
-    """Of those alive, how many a consumer may have had already."""
-    settled_count: int = 0
-    """Settled, and deleted with the rest of their block."""
-    chunks_count: int = 0
-
-    @property
-    def kind(self) -> str:
-        return "topic" if self.topic else "queue"
 
 
 @attrs.define
@@ -160,6 +116,7 @@ class Survey:
         yield from self._meta()
         yield from self._large_bodies()
         self._count_paged()
+        self._count_transactions()
         self._find_strangers()
         for key, value in self._bad:
             yield Fault(
@@ -385,7 +342,7 @@ class Survey:
         for first, value in block.summaries.items():
             if first not in chunks:
                 found.torn = True
-                lost_count = _alive_count(value, first, block, settled)
+                lost_count = alive_count(value, first, block, settled)
                 found.faults.append(
                     Fault(
                         "orphan-summary",
@@ -445,7 +402,7 @@ class Survey:
                     where,
                     str(error),
                     "moved to the attic; its messages are lost",
-                    lost_count=_alive_count(summary_value, first, block, settled),
+                    lost_count=alive_count(summary_value, first, block, settled),
                     changes=tuple(changes),
                     aside=((f"chunk-{key.hex()}", value),),
                 )
@@ -492,7 +449,7 @@ class Survey:
             queue.wire_bytes += sum([len(message.wire) for place, message in rows if not settled >> place & 1])
         else:
             queue.wire_bytes += summary.wire_bytes
-        fault = _summary_fault(summary_value, summary, first, where)
+        fault = summary_fault(summary_value, summary, first, where)
         if fault is not None:
             found.faults.append(attrs.evolve(fault, changes=(put(summary_key, encode_summary(summary)),)))
 
@@ -628,11 +585,21 @@ class Survey:
                 f"{count} messages that were not persistent, left by the last broker: the next start deletes them"
             )
 
+    def _count_transactions(self) -> None:
+        committed_count = sum(1 for _key in self._engine.iterate_keys(*keys.family_range(keys.SPOOL)))
+        if committed_count:
+            self.notes.append(
+                f"{committed_count} large transactions are committed, and not all in their queues: the next start moves "
+                "them on; until then their messages are not counted here"
+            )
+        elif next(iter(self._engine.iterate_keys(*keys.family_range(keys.TRANSACTION))), None) is not None:
+            self.notes.append("large transactions that were not committed: the next start deletes them")
+
     def _find_strangers(self) -> None:
         """Records of families that this version does not know, or does not look into."""
         count = 0
         start = b""
-        looked_into = sorted(keys.FAMILIES - {keys.TRANSACTION, keys.SPOOL, keys.LARGE})
+        looked_into = sorted(keys.FAMILIES - {keys.LARGE})
         for family in [*looked_into, None]:
             begin, end = keys.family_range(family) if family is not None else (_KEYS_END, _KEYS_END)
             for _key in self._engine.iterate_keys(start, begin):
@@ -662,42 +629,3 @@ class Survey:
         left = [path for path in folder.iterdir() if path.name not in names] if folder.is_dir() else []
         if left:
             self.notes.append(f"{len(left)} files of large bodies that no message has: the next start removes them")
-
-
-def _alive_count(summary_value: bytes | None, first: int, block: BlockRecords, settled: int) -> int:
-    """How many messages of a chunk that can't be read were alive; 0 where nobody knows."""
-    if summary_value is None:
-        return 0
-    try:
-        summary = decode_summary(summary_value)
-    except ChunkError:
-        return 0
-    end = min(summary.end_sequence - block.base, keys.BLOCK_SIZE)
-    start = first - block.base
-    return 0 if end <= start else (bit_range(start, end) & ~settled).bit_count()
-
-
-def _summary_fault(value: bytes | None, summary: Summary, first: int, where: str) -> Fault | None:
-    """What is wrong with the summary of this chunk."""
-    mend = "made again from the chunk"
-    if value is None:
-        return Fault(
-            "missing-summary",
-            where,
-            f"the chunk from {first} has no summary: a broker does not see its {summary.count} messages",
-            mend,
-        )
-    try:
-        stored = decode_summary(value)
-    except ChunkError as error:
-        return Fault("corrupt-summary", where, f"of the chunk from {first}: {error}", mend)
-    if stored == summary:
-        return None
-    differing = [
-        f"{field.name} {getattr(stored, field.name)} instead of {getattr(summary, field.name)}"
-        for field in attrs.fields(Summary)
-        if getattr(stored, field.name) != getattr(summary, field.name)
-    ]
-    return Fault(
-        "wrong-summary", where, f"the summary of the chunk from {first} says otherwise: {', '.join(differing)}", mend
-    )

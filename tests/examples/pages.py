@@ -4,6 +4,7 @@ Fences that mean something, by their info string:
 
     console         commands after `$ `, each with what it prints
     console server  one command that stays: a broker; it ends the one before
+    console offline commands that run when the broker before them has ended
     toml, python    a file, if the first line is `# NAME.toml` or `# NAME.py`
 """
 
@@ -34,7 +35,7 @@ class Block:
     """One fence of a page."""
 
     line_number: int
-    kind: Literal["session", "server", "file", "other"]
+    kind: Literal["session", "server", "offline", "file", "other"]
     text: str
 
     @property
@@ -44,7 +45,7 @@ class Block:
 
     @property
     def commands(self) -> list[Command]:
-        """Of a session or server: the commands, in order."""
+        """Of a session, server or offline session: the commands, in order."""
         found: list[Command] = []
         for number, line in enumerate(self.text.splitlines(), self.line_number + 1):
             if line.startswith("$ "):
@@ -73,11 +74,13 @@ def blocks(page: Path) -> list[Block]:
     return found
 
 
-def _kind(info: str, text: str) -> Literal["session", "server", "file", "other"]:
+def _kind(info: str, text: str) -> Literal["session", "server", "offline", "file", "other"]:
     if info == "console":
         return "session"
     if info == "console server":
         return "server"
+    if info == "console offline":
+        return "offline"
     if info in ("toml", "python") and re.match(r"# [\w.]+\.(toml|py)\n", text):
         return "file"
     return "other"

@@ -102,7 +102,9 @@ class Session:
         elif block.kind == "server":
             [command] = block.commands
             self._serve(command)
-        elif block.kind == "session":
+        elif block.kind in ("session", "offline"):
+            if block.kind == "offline":
+                self._end_server()
             commands = block.commands
             for command in commands:
                 if command.text.endswith("&"):
@@ -180,9 +182,7 @@ class Session:
     # ------------------------------------------------------------------ brokers
 
     def _serve(self, command: Command) -> None:
-        if self._server is not None:
-            code = _end(self._server, signal.SIGINT)
-            assert code == 0, f"line {command.line_number}: the broker before it ended with exit code {code}"
+        self._end_server()
         with (self._folder / "broker.log").open("ab") as log:
             self._server = subprocess.Popen(
                 ["/bin/sh", "-c", f"exec {command.text}"],
@@ -198,6 +198,13 @@ class Session:
         assert shows(line, command.expected), f"line {command.line_number}: `{command.text}` printed {line!r}"
         self._port = line.strip().rpartition(":")[2]
         self._environment["SLUICEWAY_URL"] = f"stomp://127.0.0.1:{self._port}"
+
+    def _end_server(self) -> None:
+        """As with Ctrl-C."""
+        server, self._server = self._server, None
+        if server is not None:
+            code = _end(server, signal.SIGINT)
+            assert code == 0, f"the broker ended with exit code {code}"
 
 
 def _first_line(process: subprocess.Popen[str]) -> str:

@@ -46,7 +46,7 @@ def test_the_demonstration_passes_its_own_verdict(tmp_path: Path) -> None:
     """Without a terminal: plain lines, the quick way."""
     done = run("examples.demo", "--quick", "--data", str(tmp_path / "demo"))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Verdict: passed, 16 of 16 checks met" in done.stdout
+    assert "Verdict: passed, 27 of 27 checks met" in done.stdout
     assert "\x1b" not in done.stdout
 
 

@@ -82,8 +82,10 @@ class Reader:
     destination: str
     ack: str
     browses: bool = False
-    taken: list[Taken] = attrs.Factory(list)
-    newest: dict[Line, int] = attrs.Factory(dict)
+    is_live: bool = True
+    """Until its UNSUBSCRIBE."""
+    taken: list[Taken] = attrs.field(factory=list, repr=False)
+    newest: dict[Line, int] = attrs.field(factory=dict, repr=False)
     """Places of what came last for the first time."""
 
     def may_read(self, queue: str) -> bool:
@@ -116,14 +118,15 @@ class Books:
     def arrived(self, reader: Reader, headers: dict[str, str], body: bytes, *, alive: bool) -> Entry | None:
         """A MESSAGE; None: the end of browsing. `alive`: the connection was not about to end, so this is not stale."""
         if headers.get("browser") == "end":
-            self._claim(reader.browses and not body, f"an end marker for {reader.name}: {headers}")
+            if body or not reader.browses:
+                raise BrokenClaimError(f"an end marker for {reader.name}: {headers}")
             return None
         entry = self._entry(headers["destination"], body)
         self.taken_count += 1
         if reader.browses:
             return entry
-        if alive and entry.is_for_queue:
-            self._claim(not entry.is_settled, f"{entry} came again to {reader}: {headers}")
+        if alive and entry.is_for_queue and entry.is_settled:
+            raise BrokenClaimError(f"{entry} came again to {reader}: {headers}")
         if "redelivered" not in headers:
             self._check_order(reader, entry)
         if reader.ack == "auto":
@@ -135,7 +138,8 @@ class Books:
         if entry.destination in self.disturbed:
             return
         newest = reader.newest.get(entry.line, 0)
-        self._claim(entry.place > newest, f"{entry} came to {reader.name} after place {newest}")
+        if entry.place <= newest:
+            raise BrokenClaimError(f"{entry} came to {reader.name} after place {newest}")
         reader.newest[entry.line] = entry.place
 
     def gave_back(self, reader: Reader) -> None:
@@ -149,25 +153,26 @@ class Books:
             entry.is_settled = True
             self.settled_count += 1
 
-    def close(self, left: list[tuple[str, bytes]]) -> None:
+    def close(self, left: list[tuple[str, bytes]], late: Iterable[Reader]) -> None:
         """What was left in the queues at the end, in order, with the destination that each was for. Nothing else will
-        happen.
+        happen. `late`: subscriptions that gave back what they had when some of it had been looked at already.
         """
+        disturbed = {name for reader in late for name in QUEUES if reader.may_read(name)}
         places: dict[Line, int] = {}
         for destination, body in left:
             entry = self._entry(destination, body)
-            self._claim(not entry.is_left, f"{entry} is left twice")
-            self._claim(not entry.is_settled, f"{entry} was acknowledged, and is left")
+            if entry.is_left:
+                raise BrokenClaimError(f"{entry} is left twice")
+            if entry.is_settled:
+                raise BrokenClaimError(f"{entry} was acknowledged, and is left")
             entry.is_left = True
             self.left_count += 1
-            place = places.get(entry.line, 0)
-            self._claim(entry.place > place, f"{entry} is left behind place {place}")
-            places[entry.line] = entry.place
+            if destination not in disturbed:
+                place = places.get(entry.line, 0)
+                if entry.place <= place:
+                    raise BrokenClaimError(f"{entry} is left behind place {place}")
+                places[entry.line] = entry.place
         for entry in self.entries.values():
-            if entry.is_accepted and not entry.may_be_settled and not entry.may_expire and entry.destination in KEEPS:
-                self._claim(entry.is_left, f"{entry} is lost")
-
-    @staticmethod
-    def _claim(holds: bool, what: str) -> None:
-        if not holds:
-            raise BrokenClaimError(what)
+            is_certain = entry.is_accepted and not entry.may_be_settled and not entry.may_expire
+            if is_certain and entry.destination in KEEPS and not entry.is_left:
+                raise BrokenClaimError(f"{entry} is lost")

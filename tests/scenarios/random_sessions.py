@@ -113,6 +113,9 @@ class Round:
         self.random = random
         self.books = Books()
         self.members: list[Member] = []
+        self.leaving: list[Member] = []
+        """They read what still comes."""
+        self.gone: list[Member] = []
         self.outside_count = 0
         """Blocks that were on disk only, at most, at one time."""
         self._log = log
@@ -132,13 +135,15 @@ class Round:
         """All of it."""
         with trio.fail_after(PATIENCE_SECONDS):
             async with self.stage:
-                for _ in range(self.random.randint(30, 120)):
+                for _ in range(self.random.randint(20, 70)):
                     await self._step()
                 for member in list(self.members):
                     self._leave(member)
                 await trio.sleep(1)
+                staying = {connection.session.peer for connection in self.stage.broker.connections}
+                late = [member for member in self.gone + self.leaving if member.name in staying]
                 left = await self._drain()
-                self.books.close(left)
+                self.books.close(left, [reader for member in late for reader in member.readers.values()])
                 await self._store_is_empty()
 
     # ------------------------------------------------------------------ steps
@@ -162,13 +167,14 @@ class Round:
         self._note_ends()
         for each in random.sample(self.members, random.randint(0, len(self.members))):
             self._read(each)
-        chance = random.random()
+        for each in self.leaving:
+            self._read(each)
+        self.leaving = [each for each in self.leaving if not each.client.ended]
+        chance = random.random() if member in self.members else 1
         if chance < 0.04:
             self._leave(member)
         elif chance < 0.07 and not member.unsent:
-            self._frame(member, "DISCONNECT", {"receipt": "bye"})
-            member.write()
-            self._leave(member, politely=True)
+            self._disconnect(member)
 
     async def _wait(self) -> None:
         chance = self.random.random()
@@ -289,6 +295,7 @@ class Round:
         if member.live:
             name = self.random.choice(member.live)
             member.live.remove(name)
+            member.readers[name].is_live = False
             self._frame(member, "UNSUBSCRIBE", self._receipt({"id": name}, 0.2))
 
     def _begin(self, member: Member) -> None:
@@ -332,9 +339,12 @@ class Round:
         nack = member.client.version != "1.0" and random.random() < 0.25
         name = random.choice(sorted(member.transactions)) if member.transactions and random.random() < 0.4 else None
         for taken in random.sample(chosen, random.randint(1, min(6, len(chosen)))):
-            if not taken.is_open and member.client.version != "1.2":
-                continue  # answered with one before: its number would name it if it came again
             line = taken.line
+            if member.client.version != "1.2":
+                if not taken.is_open:
+                    continue  # answered with one before: its number would name it if it came again
+                if taken.entry.destination in TOPICS and not line.is_live:
+                    continue  # forgotten with UNSUBSCRIBE: its number names nothing, so nothing before it either
             covered = [taken] if line.ack != "client" else line.taken[: line.taken.index(taken) + 1]
             covered = [one for one in covered if one.is_open]
             for one in covered:
@@ -364,9 +374,10 @@ class Round:
             entry = self.books.arrived(reader, delivery.headers, delivery.body, alive=alive)
             if entry is None or reader.browses:
                 continue
-            self._log(f"{member.name} gets {entry.number} for {reader.name} {delivery.headers.get('ack', '')}")
-            if reader.ack != "auto":
-                taken = Taken(entry, client.naming(delivery), reader)
+            naming = client.naming(delivery) if reader.ack != "auto" else {}
+            self._log(f"{member.name} gets {entry.number} of {entry.destination} for {reader.name} {naming}")
+            if naming:
+                taken = Taken(entry, naming, reader)
                 reader.taken.append(taken)
                 member.taken.append(taken)
         while client.receipts:
@@ -375,6 +386,13 @@ class Round:
                 said()
         if client.error is not None and not any(words in client.error.headers["message"] for words in ALLOWED_ERRORS):
             raise BrokenClaimError(f"{member.name} made no mistake and got {client.error}")
+
+    def _disconnect(self, member: Member) -> None:
+        self._read(member)
+        if member.client.error is None:
+            self._frame(member, "DISCONNECT", {"receipt": "bye"})
+            member.write()
+        self._leave(member, politely=True)
 
     def _note_ends(self) -> None:
         """Whose connection the broker has ended, or is about to. Before anybody reads what followed from that."""
@@ -386,15 +404,18 @@ class Round:
                 self._leave(member, politely=True)
 
     def _leave(self, member: Member, *, politely: bool = False) -> None:
-        """It reads what has come, then its connection breaks; `politely`: the broker closes it."""
+        """It reads what has come, then its connection breaks; `politely`: the broker closes it, which takes a while."""
         self.members.remove(member)
         self._log(f"{member.name} leaves{' politely' if politely else ''}")
         for reader in member.readers.values():
             self.books.gave_back(reader)
         member.is_noted = politely
         self._read(member)
-        if not politely:
+        if politely:
+            self.leaving.append(member)
+        else:
             member.client.vanish()
+            self.gone.append(member)
 
     # ------------------------------------------------------------------ the end
 
@@ -418,6 +439,8 @@ class Round:
                 await client.subscribe(name, id=name)
             found = [(delivery.headers["destination"], delivery.body) for delivery in await client.drain(1)]
             left += found
+            for member in self.leaving:
+                self._read(member)
             is_quiet = not found and not names and len(broker.connections) == 1
             quiet_count = quiet_count + 1 if is_quiet else 0
         client.vanish()

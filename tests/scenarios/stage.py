@@ -143,7 +143,7 @@ class Stage:
         broker = self.broker
         assert not broker.connections, [connection.session.peer for connection in broker.connections]
         assert broker.manager.used_bytes == 0, self._charged()
-        queues = {id(queue) for d in broker.registry.destinations.values() for queue in d.queue.partitions.values()}
+        queues = {id(queue) for d in broker.registry.destinations.values() for queue in d.queues}
         assert broker.left_behind.connections_count == 0
         ours = queues | {id(broker.left_behind), id(broker.bodies), id(broker.store)}
         if self._large_folder is not None:

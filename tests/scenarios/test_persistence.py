@@ -191,3 +191,23 @@ async def test_expired_messages_do_not_come_back() -> None:
         await consumer.subscribe(Q)
         assert await consumer.next_texts(2) == ["long", "forever"]
         await consumer.silence()
+
+
+@pytest.mark.parametrize("end", ["crash", "power cut"])
+async def test_the_receipt_of_disconnect_is_for_all_that_was_sent(end: str) -> None:
+    """Also for SENDs without receipts, and for ACKs."""
+    lives = Lives()
+    async with lives.life(end=end) as stage:
+        client = await stage.connect()
+        await client.sent(Q, "old", persistent="true")
+        await client.subscribe(Q, ack="client-individual")
+        await client.frame("ACK", client.naming(await client.next_message()))
+        await client.unsubscribe()
+        for number in range(10):
+            await client.send(Q, str(number), persistent="true")
+        await client.disconnect()
+    async with lives.life() as stage:
+        consumer = await stage.connect()
+        await consumer.subscribe(Q)
+        assert await consumer.next_texts(10) == [str(number) for number in range(10)]
+        await consumer.silence()

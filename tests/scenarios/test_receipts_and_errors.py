@@ -194,7 +194,13 @@ async def test_what_is_not_there_yet_is_refused_in_words(stage: Stage, headers: 
 
 
 @pytest.mark.parametrize(
-    "headers", [{"delay": "100"}, {"AMQ_SCHEDULED_DELAY": "100"}, {"x-delay": "100"}, {"destination": "/log/x"}]
+    "headers",
+    [
+        {"AMQ_SCHEDULED_PERIOD": "1000"},
+        {"AMQ_SCHEDULED_REPEAT": "9", "AMQ_SCHEDULED_DELAY": "100"},
+        {"AMQ_SCHEDULED_CRON": "0 * * * *"},
+        {"destination": "/log/x"},
+    ],
 )
 async def test_sends_that_are_not_possible_yet_are_refused_in_words(stage: Stage, headers: dict[str, str]) -> None:
     client = await stage.connect()

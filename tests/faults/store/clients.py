@@ -84,7 +84,10 @@ class Connection:
         """What came, in order, for who drains."""
         self.ended = False
         """Nothing more comes, or is looked at."""
-        self.error: Frame | None = None
+        self.leaving = False
+        """DISCONNECT is on its way: what is held goes back at any time."""
+        self.stops: str | None = None
+        """What the ERROR said."""
         self.connected = trio.Event()
         self.place = 0
         self._receipts: dict[str, OnReceipt] = {}
@@ -118,6 +121,8 @@ class Connection:
                 return
             if not data:
                 self.ended = True
+                if not self.leaving and self.stops is None:
+                    raise ClaimError(f"{self}: the broker closed the connection")
                 return
             self._tail += data
             for event in self.machine.receive_data(data):
@@ -136,15 +141,15 @@ class Connection:
         elif frame.command == "CONNECTED":
             self.connected.set()
         else:
-            self.error = frame
-            if "shutting down" not in frame.headers.get("message", ""):
+            self.stops = frame.headers.get("message", "")
+            if "shutting down" not in self.stops:
                 raise ClaimError(f"{self}: an ERROR: {frame.headers} {frame.body!r}")
 
     def _take_message(self, frame: Frame) -> None:
         headers = frame.headers
         subscription = self.subscriptions[headers["subscription"]]
         auto = subscription.ack == "auto"
-        sent = self.claims.delivered(headers, frame.body, holder=self, auto=auto)
+        sent = self.claims.delivered(headers, frame.body, holder=None if self.leaving else self, auto=auto)
         naming = {"id": headers["ack"]} if "ack" in headers else {
             "message-id": headers["message-id"], "subscription": headers["subscription"],
         }  # fmt: skip
@@ -172,7 +177,8 @@ class Connection:
             self.absorb()
 
     def encode(self, command: str, headers: dict[str, str], body: bytes = b"") -> bytes:
-        return self.machine.send(command, headers.items(), body)
+        """The bytes of a frame; none once the broker has said ERROR."""
+        return b"" if self.ended or self.stops is not None else self.machine.send(command, headers.items(), body)
 
     def receipt(self, on_receipt: OnReceipt) -> dict[str, str]:
         """The header that asks for one."""
@@ -211,8 +217,15 @@ class RandomClient(Connection):
     """A connection that does one thing after the other, until it is told to stop or feels like going."""
 
     def __init__(
-        self, stream: ByteStream, claims: Claims, name: str, *, random: Random, habits: Habits,
-        now_ms: Callable[[], int], may_act: Callable[[], bool],
+        self,
+        stream: ByteStream,
+        claims: Claims,
+        name: str,
+        *,
+        random: Random,
+        habits: Habits,
+        now_ms: Callable[[], int],
+        may_act: Callable[[], bool],
     ) -> None:
         """`may_act`: asked before each thing it does; False: it does nothing any more."""
         super().__init__(stream, claims, name)
@@ -257,6 +270,8 @@ class RandomClient(Connection):
         if self._open is not None and self._random.random() < 0.5:
             await self._commit()
         gone = trio.Event()
+        self.leaving = True
+        self.claims.gone(self, "DISCONNECT sent")
         await self.write(self.encode("DISCONNECT", self.receipt(lambda _headers: gone.set())))
         with trio.move_on_after(20):
             await gone.wait()

@@ -110,9 +110,7 @@ class Plan:
             block_bits=random.choice((2, 3, 4, 6)),
             config=config,
             habits=habits,
-            pace=Pace(
-                random.choice((0.0, 0.002, 0.02)), random.choice((0.05, 0.5)), random.choice((0.0, 0.02, 0.2))
-            ),
+            pace=Pace(random.choice((0.0, 0.002, 0.02)), random.choice((0.05, 0.5)), random.choice((0.0, 0.02, 0.2))),
             clients_count=random.randint(1, 4),
             lives_count=random.randint(1, 4),
             failure_rates=rates,
@@ -162,7 +160,6 @@ class Round:
                         client.ended = True
                     self.engine = self.engine.power_cut() if ending == "power cut" else self.engine.crash()
                     self._dead.set()
-                    life.cancel()
 
             mortal.die = die
             async with self._broker(mortal) as broker, trio.open_nursery() as nursery:
@@ -176,12 +173,13 @@ class Round:
                     nursery.start_soon(self._come_and_go, broker)
                 with trio.move_on_after(life_seconds if not dies_at_write else 5.0):
                     await self._dead.wait()
-                if ending != "stop":
+                if ending == "stop":
+                    await self._stop(broker)
+                    self._dead.set()
+                    nursery.cancel_scope.cancel()
+                else:
                     die()
-                    await trio.sleep_forever()
-                await self._stop(broker)
-                self._dead.set()
-                nursery.cancel_scope.cancel()
+                    life.cancel()
         if ending == "stop":
             self.engine = self.engine.crash()
         self.story.append(f"{ending} at {trio.current_time():.4f}")
@@ -192,6 +190,7 @@ class Round:
         """In order: clients hear of it, and what comes until the end counts."""
         for failure in self.plan.failure_rates:
             self.engine.fail_at_rate(failure, 0)
+        self._actions_left = 0  # nobody else comes
         for client in self._clients:
             client.stop()
         self._sound(broker)

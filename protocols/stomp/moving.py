@@ -1,0 +1,146 @@
+"""Committed transactions on their way from the disk to their queues: as sources that wait like any other.
+
+A `Leg` brings pieces to one queue, one at a time and in order. It is a flow source: when the queue has no room it gets
+into line there, and when its turn comes it keeps it while it reads its next piece. A piece goes in whole; the next one
+follows when the disk knows that it did, so consumers always get something in between.
+
+Nothing is kept in memory of what waits but the numbers of the pieces.
+
+Invariant: a piece is told to be moved exactly once, when it is in its queue, or nobody wants it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import groupby
+
+from flow import SourceController
+from protocols.stomp.spools import Spool
+from queues import MESSAGE_OVERHEAD_BYTES, Message, MessageQueue
+from queues.queue import Run
+from queues.together import offer_together
+
+
+class Leg:
+    """Pieces on their way to one queue."""
+
+    __slots__ = (
+        "_count",
+        "_is_reading",
+        "_left",
+        "_may_go",
+        "_persistent_only",
+        "_pieces",
+        "_unheard",
+        "_writing_count",
+        "is_over",
+        "moved_count",
+        "queue",
+        "source",
+    )
+
+    def __init__(
+        self,
+        pieces: Iterable[tuple[Spool, int]],
+        queue: MessageQueue,
+        source: SourceController,
+        *,
+        count: int,
+        may_go: Callable[[], bool],
+        left: Callable[[Spool, int], None],
+        unheard: Callable[[int], None],
+        persistent_only: bool = False,
+    ) -> None:
+        """`pieces` (spool and place; `count` messages) go to `queue` as `source`, while `may_go`. `left` is told of each that is moved; `unheard`, how many messages nobody wanted. `persistent_only`: the others
+        belonged to an earlier run.
+        """
+        self._pieces = deque(pieces)
+        self._count = count
+        self.queue = queue
+        self.source = source
+        """What the queue blocks."""
+        self._may_go = may_go
+        self._left = left
+        self._unheard = unheard
+        self._persistent_only = persistent_only
+        self._is_reading = False
+        self._writing_count = 0
+        """Pieces that are moved, and the disk does not know."""
+        self.is_over = not self._pieces
+        """All of it is moved, and the disk knows."""
+        self.moved_count = 0
+        """Pieces."""
+
+    @property
+    def left_count(self) -> int:
+        """Pieces that are not moved yet."""
+        return len(self._pieces)
+
+    def go(self) -> None:
+        """Something may have changed: read the next piece, if it is time. If not, the turn of the source ends."""
+        if self._is_reading:
+            return
+        if self._writing_count or not self._pieces or not self._may_go():
+            self.source.end_turn()
+        elif self.queue.closed:
+            self._drop()
+        elif not self.source.blocked:
+            spool, place = self._pieces[0]
+            self._is_reading = True
+            spool.read(place, self._arrived, self.source.end_turn)
+
+    def _arrived(self, messages: list[Message]) -> None:
+        self._is_reading = False
+        queue = self.queue
+        if queue.closed:
+            self._drop()
+            return
+        if self.source.blocked:
+            return  # by the store, perhaps: its turn will come
+        count = len(messages)
+        if self._persistent_only:
+            messages = [message for message in messages if message.head.persistent]
+        first = queue.elements.next_sequence
+        if messages and not offer_together(queue, runs_of(messages), self.source):
+            self.source.end_turn()
+            return
+        self._count -= count
+        persistent = any([message.head.persistent for message in messages])
+        self._piece_moved(queue, first, persistent=persistent)
+        self.source.end_turn()
+
+    def _drop(self) -> None:
+        """Nobody wants the rest."""
+        self._unheard(max(0, self._count))
+        self.source.end_turn()
+        while self._pieces:
+            self._piece_moved(None, 0, persistent=False)
+
+    def _piece_moved(self, queue: MessageQueue | None, first: int, *, persistent: bool) -> None:
+        spool, place = self._pieces.popleft()
+        self._writing_count += 1
+        self.moved_count += 1
+        spool.moved(place, queue, first, persistent=persistent, done=self._written)
+        self._left(spool, place)
+
+    def _written(self) -> None:
+        self._writing_count -= 1
+        self.is_over = not self._pieces and not self._writing_count
+        self.go()
+
+
+def runs_of(messages: list[Message]) -> list[Run]:
+    """Messages as queues take them: those that they have to look at one by one apart."""
+    runs: list[Run] = []
+    for _kind, group in groupby(messages, key=_kind_of):
+        part = list(group)
+        charge_bytes = sum([len(message.wire) for message in part]) + MESSAGE_OVERHEAD_BYTES * len(part)
+        runs.append(Run(part, charge_bytes))
+    return runs
+
+
+def _kind_of(message: Message) -> object:
+    head = message.head
+    plain = head.group is None and not (head.expires_at_ms or head.ttl_ms or head.delay_ms)
+    return head.persistent if plain else id(head)

@@ -1,0 +1,157 @@
+"""COMMITs of one connection whose SENDs are on the disk.
+
+Such a COMMIT never waits. What it settles, and the record that it is to be carried out, are one synced batch: then its
+RECEIPT goes out, and it will be carried out whatever happens. Its SENDs follow as their queues have room (moving.py), in
+its place in the lanes: nothing that the connection sends later to the same queue overtakes it. ACKs pass as always, so a
+transaction that is larger than its queue gets through though its consumer is on the same connection.
+
+Bound: `transaction_spool_bytes_max` of the connection, on the disk; a barrier and a leg for each queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from protocols.stomp.errors import ProtocolError
+from protocols.stomp.hub import Hub
+from protocols.stomp.lanes import Barrier, Lane, Lanes
+from protocols.stomp.moving import Leg
+from protocols.stomp.replies import Replies
+from protocols.stomp.spools import Spool, Target
+from protocols.stomp.transactions import Transaction, settle_acks
+from queues import MESSAGE_OVERHEAD_BYTES, DestinationLimitError, DestinationRegistry, MessageQueue, parse
+
+
+class SpooledCommits:
+    """Those of one connection that are not all in their queues."""
+
+    __slots__ = ("_hub", "_lanes", "_legs", "_replies", "_wake")
+
+    def __init__(self, hub: Hub, lanes: Lanes, replies: Replies, *, wake: Callable[[], None]) -> None:
+        """`wake`: something that was parked may go on, look soon."""
+        self._hub = hub
+        self._lanes = lanes
+        self._replies = replies
+        self._wake = wake
+        self._legs: dict[Leg, None] = {}
+
+    @property
+    def is_moving(self) -> bool:
+        """Some of them have not left the lanes yet."""
+        return bool(self._legs)
+
+    @property
+    def left_count(self) -> int:
+        """Pieces that are not in their queues yet."""
+        return sum(leg.left_count for leg in self._legs)
+
+    def carry_out(
+        self, transaction: Transaction, spool: Spool, receipt_id: str | None, *, instead_of: Barrier | None = None
+    ) -> None:
+        """COMMIT: from now on nothing holds it up. `instead_of`: its place in the lanes, if it has one already. Raises
+        ProtocolError, nothing done, if a queue refuses or there can't be one.
+        """
+        lanes, gone = self._lanes_of(spool)
+        wanted = {
+            lane.queue: (spooled.count, spooled.wire_bytes + MESSAGE_OVERHEAD_BYTES * spooled.count)
+            for target, lane in lanes.items()
+            if lane.queue.rejects and (spooled := spool.targets[target])
+        }
+        transaction.check_room(wanted)
+        settle_acks(transaction)
+        is_durable = False
+
+        def durable() -> None:
+            nonlocal is_durable
+            is_durable = True
+            self._replies.receipt(receipt_id)
+            for target in gone:
+                self._drop(spool, target)
+            self._wake()
+
+        if not spool.targets:
+            self._commit_acks(transaction, receipt_id)
+            return
+        for target, lane in lanes.items():
+            self._add_leg(spool, target, lane, instead_of, lambda: is_durable)
+        spool.commit(transaction.shelves(), durable)
+
+    def _commit_acks(self, transaction: Transaction, receipt_id: str | None) -> None:
+        """None of its SENDs had anywhere to go."""
+        shelves = transaction.shelves()
+        if self._hub.store is not None:
+            self._hub.store.bind(shelves)
+        if receipt_id is not None:
+            self._replies.receipt_after(receipt_id, shelves)
+
+    def move_on(self) -> None:
+        """Something may have changed: see what may go. Ends the turns of lanes for which nothing can."""
+        for leg in list(self._legs):
+            leg.go()
+
+    def _lanes_of(self, spool: Spool) -> tuple[dict[Target, Lane], list[Target]]:
+        """Lanes to where it goes, and what of that is gone."""
+        lanes: dict[Target, Lane] = {}
+        gone: list[Target] = []
+        for target in spool.targets:
+            registry = self._hub.registry
+            try:
+                queue = queue_of(target, registry)
+            except DestinationLimitError as error:
+                raise ProtocolError("too-many-destinations", str(error)) from None
+            if queue is None:
+                gone.append(target)
+            else:
+                lanes[target] = self._lanes.lane(registry.destinations[target[0]], queue)
+        return lanes, gone
+
+    def _add_leg(
+        self, spool: Spool, target: Target, lane: Lane, instead_of: Barrier | None, is_durable: Callable[[], bool]
+    ) -> None:
+        spooled = spool.targets[target]
+        in_place = instead_of if instead_of is not None and lane in instead_of.lanes else None
+        barrier = self._lanes.hold_turns(lane, instead_of=in_place)
+
+        def left(spool: Spool, place: int) -> None:
+            self._lanes.spooled.release(0, spool.size_of(place))
+            if not leg.left_count:
+                del self._legs[leg]
+                self._lanes.let_go(barrier)
+                self._wake()
+
+        leg = Leg(
+            [(spool, place) for place in spooled.places],
+            lane.queue,
+            lane.source,
+            count=spooled.count,
+            may_go=lambda: is_durable() and lane.parked[0] is barrier,
+            left=left,
+            unheard=self._unheard,
+        )
+        self._legs[leg] = None
+
+    def _drop(self, spool: Spool, target: Target) -> None:
+        """Where this should go is gone: a temporary destination."""
+        spooled = spool.targets[target]
+        self._unheard(spooled.count)
+        for place in spooled.places:
+            self._lanes.spooled.release(0, spool.size_of(place))
+            spool.moved(place, None, 0, persistent=False, done=_nothing)
+
+    def _unheard(self, count: int) -> None:
+        self._hub.registry.unheard_count += count
+
+
+def queue_of(target: Target, registry: DestinationRegistry) -> MessageQueue | None:
+    """The queue of a target as it is now, made if need be. None: a temporary destination that is gone. Raises
+    DestinationLimitError.
+    """
+    name, priority, topic = target
+    address = parse(name)
+    if address.temporary_global and name not in registry.destinations:
+        return None
+    return registry.get(address).stored_queue(priority, topic=topic)
+
+
+def _nothing() -> None:
+    return

@@ -1,0 +1,228 @@
+"""Transactions that are too large for memory: their SENDs go to the store while the transaction is open.
+
+A transaction begins to be *spooled* when all open ones of its connection hold more than `transaction_bytes_max`. From
+then on its SENDs leave memory from the front, as they came: PIECE_BYTES of them become one piece for each destination
+and priority that they go to. Routes are taken here, so a destination that cannot be is an ERROR now, and not at COMMIT.
+Requests to the broker itself stay in memory: they are answered at COMMIT.
+
+While too much waits for the disk the connection is not read. So its memory is that of its transactions and what one
+read adds to it.
+
+Deliberately not here: what keeps them (spools.py says what that must do), and how they come back (moving.py).
+Source: seed 002 "Transactions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import attrs
+
+from flow import Flow, SourceController
+from protocols.stomp.errors import ProtocolError
+from protocols.stomp.frames import SendRun
+from protocols.stomp.hub import Hub
+from protocols.stomp.lanes import Lane, Lanes
+from protocols.stomp.limits import StompLimits
+from protocols.stomp.sending import ADMIN_PREFIX, Sender
+from protocols.stomp.spools import Spool, Target
+from protocols.stomp.transactions import Transaction, Transactions, charge_of
+from queues import Message, Topic
+
+PIECE_BYTES: Final = 1 << 20
+"""About how much leaves memory at a time, and comes back at a time: half a millisecond of encoding."""
+
+class Spooler:
+    """Takes the open transactions of one connection out of memory."""
+
+    __slots__ = ("_changed", "_fail", "_hub", "_lanes", "_limits", "_sender", "_source", "_transactions")
+
+    def __init__(
+        self,
+        hub: Hub,
+        limits: StompLimits,
+        transactions: Transactions,
+        sender: Sender,
+        *,
+        fail: Callable[[ProtocolError], None],
+        changed: Callable[[], None],
+    ) -> None:
+        """`fail`: end the connection with this error; `changed`: look at `must_wait` again."""
+        self._hub = hub
+        self._limits = limits
+        self._transactions = transactions
+        self._sender = sender
+        self._lanes: Lanes = sender.lanes
+        self._fail = fail
+        self._changed = changed
+        self._source: SourceController | None = None
+        """What the store blocks; made when it is needed."""
+
+    @property
+    def must_wait(self) -> bool:
+        """Too much waits for the disk: nothing more should be read now."""
+        return self._source is not None and self._source.blocked
+
+    @property
+    def waits_for_room(self) -> bool:
+        """It waits because the disk is nearly full, or fails: ACKs may help."""
+        return self.must_wait and self._hub.store is not None and not self._hub.store.accepting
+
+    def close(self) -> None:
+        """The connection is gone: what is written from now on waits for nobody."""
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+
+    # ------------------------------------------------------------------ open transactions
+
+    def relieve(self) -> None:
+        """Take as much out of memory as is due. Raises ProtocolError, about the SEND that was put in last: there is no
+        room for it anywhere; or about one before, that can't be sent.
+        """
+        transactions = self._transactions
+        while transactions.is_over:
+            largest = transactions.largest
+            if largest.spool is None:
+                self._begin(largest)
+            elif not largest.sends:
+                raise self._too_large(f"{self._limits.transaction_bytes_max} bytes of requests", "")
+            if not self._pump(largest, 0):
+                return
+        for transaction in transactions.spooled():
+            self._pump(transaction, PIECE_BYTES)
+
+    def _begin(self, transaction: Transaction) -> None:
+        spools = self._hub.spools
+        limits = self._limits
+        if spools is None or not limits.transaction_spool_bytes_max:
+            raise self._too_large(
+                f"{limits.transaction_bytes_max} bytes",
+                ", or have a store: with one, larger transactions are spooled" if spools is None else "",
+            )
+        if self._source is None:
+            self._source = SourceController(
+                self._lanes,
+                Flow(f"spooled transactions of {self._lanes.name}"),
+                on_resume=lambda _sink: self._resumed(),
+                clock=self._hub.clock,
+            )
+        transaction.spool = spools.begin()
+
+    @staticmethod
+    def _too_large(what: str, remedy: str) -> ProtocolError:
+        return ProtocolError(
+            "transaction-too-large",
+            f"open transactions hold more than {what}",
+            f"COMMIT more often, or raise transaction_bytes_max of the listener{remedy}.",
+        )
+
+    def _resumed(self) -> None:
+        """The disk takes more."""
+        try:
+            self.relieve()
+        except ProtocolError as error:
+            self._fail(error)
+        self._changed()
+
+    def _pump(self, transaction: Transaction, keep_bytes: int) -> bool:
+        """Take this one out of memory, until less than this is left there. False: it has to wait for the disk."""
+        source = self._source
+        while transaction.sends and transaction.size_bytes > keep_bytes:
+            if source is not None and not self._may_write(source):
+                return False
+            self._write_piece(transaction)
+        return True
+
+    def _may_write(self, source: SourceController) -> bool:
+        store = self._hub.store
+        if not source.blocked and store is not None and not store.accepts(source):
+            store.hold_back(source)
+        return not source.blocked
+
+    def write_out(self, transaction: Transaction) -> None:
+        """COMMIT: all that is left of it in memory goes, now. Raises ProtocolError."""
+        while transaction.sends:
+            self._write_piece(transaction)
+
+    def _write_piece(self, transaction: Transaction) -> None:
+        runs: list[SendRun] = []
+        size_bytes = 0
+        while transaction.sends and size_bytes < PIECE_BYTES:
+            run = transaction.sends.popleft()
+            if run.head.destination.startswith(ADMIN_PREFIX):
+                transaction.requests.append(run)  # still charged
+                continue
+            runs.append(run)
+            size_bytes += charge_of(run)
+        by_target: dict[Target, list[Message]] = {}
+        try:
+            for run in runs:
+                # Without its receipts: those went out when the SENDs came.
+                route = self._sender.route(attrs.evolve(run, receipts=None))
+                if route is not None:
+                    for forwarded, lane in route.targets:
+                        messages, _wire_bytes = self._sender.messages(run, forwarded)
+                        by_target.setdefault(target_of(lane), []).extend(messages)
+        except ProtocolError as error:
+            error.command = None
+            error.identify("SEND", {"destination": run.head.destination, "transaction": transaction.name})
+            raise
+        finally:
+            self._transactions.release(transaction, size_bytes)
+        assert transaction.spool is not None, "it is spooled"
+        for target, messages in by_target.items():
+            self._write(transaction.spool, target, messages, self._limits.transaction_spool_bytes_max, self._source)
+
+    def _write(
+        self, spool: Spool, target: Target, messages: list[Message], bytes_max: int, source: SourceController | None
+    ) -> None:
+        account = self._lanes.spooled
+        account.charge(0, spool.write(target, messages, source), None)
+        if account.limiter.used_bytes > bytes_max:
+            raise ProtocolError(
+                "transaction-too-large",
+                f"transactions of this connection take more than {bytes_max} bytes of the disk",
+                "Those that are committed count until their messages are in their queues. COMMIT more often, consume "
+                "from full destinations, or raise transaction_spool_bytes_max of the listener.",
+            )
+
+    # ------------------------------------------------------------------ COMMITs that must not wait
+
+    def spool_of(self, runs: Mapping[Lane, list[tuple[list[Message], int]]]) -> Spool:
+        """A spool with these messages, for a COMMIT that was in memory. Raises ProtocolError, with nothing left, if the
+        connection has too much on the disk already.
+        """
+        spools = self._hub.spools
+        assert spools is not None, "only with a store"
+        spool = spools.begin()
+        # One transaction that memory can hold always may, where it could lock itself up otherwise.
+        bytes_max = max(self._limits.transaction_spool_bytes_max, 2 * self._limits.transaction_bytes_max)
+        try:
+            for lane, parts in runs.items():
+                piece: list[Message] = []
+                piece_bytes = 0
+                for messages, size_bytes in parts:
+                    piece += messages
+                    piece_bytes += size_bytes
+                    if piece_bytes >= PIECE_BYTES:
+                        self._write(spool, target_of(lane), piece, bytes_max, self._source)
+                        piece, piece_bytes = [], 0
+                if piece:
+                    self._write(spool, target_of(lane), piece, bytes_max, self._source)
+        except ProtocolError:
+            self.abort(spool)
+            raise
+        return spool
+
+    def abort(self, spool: Spool) -> None:
+        """This one never was."""
+        spool.abort()
+        places = [place for spooled in spool.targets.values() for place in spooled.places]
+        self._lanes.spooled.release(0, sum([spool.size_of(place) for place in places]))
+
+
+def target_of(lane: Lane) -> Target:
+    """Where SENDs of this lane go, by name: the queue may be another one by then."""
+    return lane.destination.address.canonical, lane.queue.priority, isinstance(lane.queue, Topic)

@@ -1,0 +1,117 @@
+"""Records of spooled transactions: pieces of SENDs that no queue has seen yet, and the word that they are committed.
+
+A *piece* is a chunk (chunks.py) of messages for one queue, with its kind, priority and name in front. It is written while its transaction is open. The *commit record* says that the transaction is to be carried out, whatever
+happens: what has pieces and no commit record never was.
+
+Invariants: every `decode_*` gives back what its `encode_*` was given, or raises PieceError.
+
+Deliberately not here: when they are written and read (spool.py), and what a restart makes of them (recovery.py).
+Source: seed 002 "Transactions"; DESIGN section 7. Normative: FORMAT.md.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as StructError
+from typing import Final
+from zlib import crc32
+
+from attrs import frozen
+
+from store import chunks
+from store.keys import StoreFormatError
+from store.states import KIND_QUEUE, KIND_TOPIC
+
+PIECE_LAYOUT: Final = 1
+COMMIT_LAYOUT: Final = 1
+
+_U32: Final = Struct("<I")
+_TARGET: Final = Struct("<BBBH")
+_COMMIT: Final = Struct("<BQI")
+
+_FLAGS_AT: Final = 1
+"""Where a chunk has its flags."""
+
+
+Target = tuple[str, int, bool]
+"""A queue, as in the record of one: full name of the destination, priority, whether it is a topic (and not what waits in
+front of it for its time)."""
+
+
+class PieceError(StoreFormatError):
+    """A piece or a commit record that can't be read, or values that do not fit into one."""
+
+
+@frozen
+class Piece:
+    """Where the messages of a piece go, and the chunk that they are in."""
+
+    target: Target
+    chunk: bytes
+    """For `decode_chunk`, from sequence 0."""
+
+    @property
+    def some_large(self) -> bool:
+        """The bodies of some messages lie in files."""
+        return len(self.chunk) > _FLAGS_AT and bool(self.chunk[_FLAGS_AT] & chunks.LARGE)
+
+
+@frozen
+class CommitRecord:
+    """A spooled transaction is committed."""
+
+    commit_number: int
+    """Transactions were committed in this order."""
+    pieces_count: int
+    """How many it had then."""
+
+
+def encode_piece(target: Target, chunk: bytes) -> bytes:
+    """The value of a piece. Raises PieceError for a name or a priority that does not fit."""
+    name, priority, topic = target
+    if not 0 <= priority <= 9:
+        raise PieceError(f"a piece for {name}: there is no priority {priority}")
+    try:
+        data = name.encode()
+        start = _TARGET.pack(PIECE_LAYOUT, KIND_TOPIC if topic else KIND_QUEUE, priority, len(data)) + data
+    except (StructError, UnicodeEncodeError) as error:
+        raise PieceError(f"a piece for the destination {name[:80]!r} can't be written: {error}") from error
+    return start + _U32.pack(crc32(start)) + chunk
+
+
+def decode_piece(value: bytes) -> Piece:
+    """What `encode_piece` was given; whether the chunk is whole, `decode_chunk` says. Raises PieceError."""
+    if len(value) < _TARGET.size:
+        raise PieceError(f"a piece of {len(value)} bytes: its destination alone has more")
+    layout, kind, priority, name_bytes = _TARGET.unpack_from(value)
+    if layout != PIECE_LAYOUT:
+        raise PieceError(f"a piece of unknown layout {layout}: it is damaged, or of a later version")
+    end = _TARGET.size + name_bytes
+    start = value[:end]
+    if len(value) < end + _U32.size or _U32.unpack_from(value, end)[0] != crc32(start):
+        raise PieceError("a piece whose destination does not match its checksum: it is damaged")
+    if kind not in (KIND_QUEUE, KIND_TOPIC) or priority > 9:
+        raise PieceError(f"a piece for a destination of kind {kind} with priority {priority}, which there is not")
+    try:
+        name = start[_TARGET.size :].decode()
+    except UnicodeDecodeError as error:
+        raise PieceError(f"the destination of a piece is no UTF-8: {error}") from error
+    return Piece((name, priority, kind == KIND_TOPIC), value[end + _U32.size :])
+
+
+def encode_commit(record: CommitRecord) -> bytes:
+    """The value of a commit record. Raises PieceError for numbers that do not fit."""
+    try:
+        return _COMMIT.pack(COMMIT_LAYOUT, record.commit_number, record.pieces_count)
+    except StructError as error:
+        raise PieceError(f"{record} does not fit into a record: {error}") from error
+
+
+def decode_commit(value: bytes) -> CommitRecord:
+    """What `encode_commit` was given. Raises PieceError for anything else."""
+    if len(value) != _COMMIT.size:
+        raise PieceError(f"a commit record of {len(value)} bytes: it has {_COMMIT.size}")
+    layout, commit_number, pieces_count = _COMMIT.unpack(value)
+    if layout != COMMIT_LAYOUT:
+        raise PieceError(f"a commit record of unknown layout {layout}: it is damaged, or of a later version")
+    return CommitRecord(commit_number, pieces_count)

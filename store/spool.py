@@ -1,0 +1,280 @@
+"""Spooled transactions: what of open ones does not fit into memory, and what of committed ones waits for room.
+
+While a transaction is open its pieces are written as they come, without a sync. COMMIT is one synced batch, with all
+that the transaction settles and the record that says so: batches survive in order, so its pieces are there, too. From
+then on a piece is read when its queue has room, and is deleted in the very batch that saves its messages there (`attach`
+of shelf.py): at any moment a message of it is either in a piece or in its queue on disk. The commit record goes last.
+
+Large bodies: a piece is one more record that names their files, so these are kept until it is gone.
+
+Bounds: WRITING_BYTES, and what one read of each connection adds, of pieces on their way to the disk; READS_MAX pieces
+on their way back, whoever asks for how many. The numbers and sizes of the pieces, some 20 bytes each.
+
+Source: seed 002 "Transactions", "Persistence Store"; anchors d10; DESIGN section 7.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+import attrs
+
+from flow import Flow, FlowController, SizeLimiter, SourceController
+from queues.large import LargeMessage
+from queues.message import Message
+from queues.queue import MessageQueue
+from queues.storage import Shelf as ShelfPort
+from store import keys
+from store.chunks import ChunkError, decode_chunk, encode_chunk
+from store.engine import EngineError, delete, put
+from store.pieces import CommitRecord, PieceError, Target, decode_piece, encode_commit, encode_piece
+from store.recovery import RecoveredTransaction
+from store.shelf import Shelf
+from store.storequeue import StoreQueue
+
+WRITING_BYTES: Final = 8 << 20
+"""Two batches: one under way and one that gathers."""
+
+READS_MAX: Final = 8
+"""Enough to keep a disk busy; a few MiB."""
+
+DELETE_COUNT: Final = 4096
+"""Pieces of an aborted transaction that go in one batch."""
+
+
+class Spooled:
+    """What of a transaction goes to one queue. Satisfies the port of the same name."""
+
+    __slots__ = ("count", "places", "wire_bytes")
+
+    def __init__(self) -> None:
+        self.places = array("I")
+        self.count = 0
+        self.wire_bytes = 0
+
+
+@attrs.frozen
+class _Read:
+    """A piece that somebody wants."""
+
+    spool: Spool
+    place: int
+    done: Callable[[list[Message]], None]
+    failed: Callable[[], None]
+
+
+class Spools:
+    """Those of one broker."""
+
+    def __init__(
+        self,
+        store: StoreQueue,
+        *,
+        recovered: Iterable[RecoveredTransaction] = (),
+        next_transaction_id: int = 1,
+        next_commit_number: int = 1,
+    ) -> None:
+        """`recovered`: committed transactions of an earlier run that are not over, in order of their commits."""
+        self.store = store
+        self._next_transaction_id = next_transaction_id
+        self._next_commit_number = next_commit_number
+        self._waiting_reads: deque[_Read] = deque()
+        self._reading_count = 0
+        self.writing: FlowController[None] = FlowController(
+            store,
+            Flow("pieces of transactions on their way to the disk"),
+            SizeLimiter(WRITING_BYTES, clock=store.clock, label="spool"),
+            accept=_never,
+            clock=store.clock,
+        )
+        self.reading: FlowController[None] = FlowController(
+            store,
+            Flow("pieces of transactions on their way to their queues"),
+            SizeLimiter(WRITING_BYTES, clock=store.clock, label="spool"),
+            accept=_never,
+            clock=store.clock,
+        )
+        self.left = [Spool(self, found.transaction_id, found) for found in recovered]
+        """Of an earlier run."""
+
+    def begin(self) -> Spool:
+        transaction_id = self._next_transaction_id
+        self._next_transaction_id += 1
+        return Spool(self, transaction_id)
+
+    def take_commit_number(self) -> int:
+        """Ever growing."""
+        number = self._next_commit_number
+        self._next_commit_number += 1
+        return number
+
+    # ------------------------------------------------------------------ reading, a few at a time
+
+    def ask(self, read: _Read) -> None:
+        """Read this when its turn comes."""
+        self._waiting_reads.append(read)
+        self._start_reads()
+
+    def _start_reads(self) -> None:
+        while self._waiting_reads and self._reading_count < READS_MAX:
+            read = self._waiting_reads.popleft()
+            self._reading_count += 1
+            self.reading.charge(1, read.spool.size_of(read.place), None)
+            self._read(read)
+
+    def _read(self, read: _Read) -> None:
+        key = keys.transaction_key(read.spool.transaction_id, read.place)
+        self.store.worker.read(lambda engine: engine.get(key), partial(self._arrived, read, key))
+
+    def _arrived(self, read: _Read, key: bytes, result: bytes | EngineError | None) -> None:
+        if isinstance(result, EngineError):
+            read.failed()
+            self.store.read_failed(result, lambda: self._read(read))
+            return
+        try:
+            read.done(self._decoded(key, result))
+        finally:
+            self._reading_count -= 1
+            self.reading.release(1, read.spool.size_of(read.place))
+            self._start_reads()
+
+    def _decoded(self, key: bytes, value: bytes | None) -> list[Message]:
+        store = self.store
+        try:
+            piece = decode_piece(value or b"")
+            _sequences, messages = decode_chunk(0, piece.chunk, store.heads, store.make_large)
+        except (PieceError, ChunkError) as error:
+            transaction_id, place = keys.parse_transaction_key(key)
+            store.corrupt(f"piece {place} of transaction {transaction_id}", key, value or b"", error)
+            return []
+        return messages
+
+
+class Spool:
+    """The part of one transaction that is not in memory. Satisfies the port of the same name."""
+
+    __slots__ = ("_files", "_left_count", "_sizes", "_spools", "targets", "transaction_id")
+
+    def __init__(self, spools: Spools, transaction_id: int, found: RecoveredTransaction | None = None) -> None:
+        """`found`: it is one of an earlier run."""
+        self._spools = spools
+        self.transaction_id = transaction_id
+        self.targets: dict[Target, Spooled] = {}
+        self._sizes = array("L")
+        """In bytes, by place."""
+        self._files: dict[int, list[int]] = {}
+        """Large bodies, by place."""
+        self._left_count = 0
+        if found is not None:
+            self._sizes.extend([0] * (max(found.pieces) + 1))
+            for place, piece in sorted(found.pieces.items()):
+                self._sizes[place] = piece.size_bytes
+                self.targets.setdefault(piece.target, Spooled()).places.append(place)
+                if piece.file_ids:
+                    self._files[place] = piece.file_ids
+            self._left_count = len(found.pieces)
+
+    def size_of(self, place: int) -> int:
+        return self._sizes[place]
+
+    # ------------------------------------------------------------------ while it is open
+
+    def write(self, target: Target, messages: list[Message], source: SourceController | None) -> int:
+        store = self._spools.store
+        chunk = encode_chunk(0, range(len(messages)), messages, store.heads)
+        value = encode_piece(target, chunk)
+        place, size_bytes = len(self._sizes), len(value)
+        if store.bodies is not None and store.bodies.references_count:
+            bodies = [message.body for message in messages if isinstance(message, LargeMessage)]
+            for body in bodies:
+                body.keep()
+            if bodies:
+                self._files[place] = [body.file_id for body in bodies]
+        self._sizes.append(size_bytes)
+        spooled = self.targets.setdefault(target, Spooled())
+        spooled.places.append(place)
+        spooled.count += len(messages)
+        spooled.wire_bytes += sum([len(message.wire) for message in messages])
+        self._left_count += 1
+        writing = self._spools.writing
+        store.change(
+            [put(keys.transaction_key(self.transaction_id, place), value)],
+            written=lambda: writing.release(1, size_bytes),
+        )
+        writing.charge(1, size_bytes, source)
+        return size_bytes
+
+    def abort(self) -> None:
+        self._delete(0)
+
+    def _delete(self, start: int) -> None:
+        """Delete the pieces from this place on, and then what is left of it."""
+        stop = min(start + DELETE_COUNT, len(self._sizes))
+        changes = [delete(keys.transaction_key(self.transaction_id, place)) for place in range(start, stop)]
+        if stop < len(self._sizes):
+            self._spools.store.change(changes, written=partial(self._delete, stop))
+        elif changes:
+            self._spools.store.change(changes, written=self._forget_all_files)
+
+    def _forget_all_files(self) -> None:
+        for place in list(self._files):
+            self._forget_files(place)
+
+    def _forget_files(self, place: int) -> None:
+        file_ids, bodies = self._files.pop(place, ()), self._spools.store.bodies
+        if file_ids and bodies is not None:
+            for file_id in file_ids:
+                bodies.forget(file_id)
+
+    # ------------------------------------------------------------------ when it is committed
+
+    def commit(self, shelves: Iterable[ShelfPort], done: Callable[[], None]) -> None:
+        store = self._spools.store
+        if not self._sizes:
+            raise ValueError(f"transaction {self.transaction_id} has no pieces: there is nothing to carry out later")
+        record = encode_commit(CommitRecord(self._spools.take_commit_number(), len(self._sizes)))
+        change = put(keys.spool_key(self.transaction_id), record)
+        own = [shelf for shelf in shelves if isinstance(shelf, Shelf)]
+        if not own:
+            store.change([change], done)
+            return
+        store.bind(own)
+        end = own[0].elements_end
+        own[0].attach(end, end, [change])
+        own[0].when_settled(done)
+
+    def read(self, place: int, done: Callable[[list[Message]], None], failed: Callable[[], None]) -> None:
+        self._spools.ask(_Read(self, place, done, failed))
+
+    def moved(
+        self, place: int, queue: MessageQueue | None, first: int, *, persistent: bool, done: Callable[[], None]
+    ) -> None:
+        changes = [delete(keys.transaction_key(self.transaction_id, place))]
+
+        def written() -> None:
+            self._gone(place)
+            done()
+
+        if queue is not None and persistent and queue.keeps and not queue.closed:
+            shelf, end = queue.shelf, queue.elements.next_sequence
+            if isinstance(shelf, Shelf) and first < end:
+                shelf.attach(first, end, changes, written)
+                return
+        self._spools.store.change(changes, written=written)
+
+    def _gone(self, place: int) -> None:
+        """The disk knows that this piece is moved."""
+        if place in self._files:
+            # Synced: or a power cut would bring it back without its bodies.
+            self._spools.store.when_flushed([partial(self._forget_files, place)])
+        self._left_count -= 1
+        if not self._left_count:
+            self._spools.store.change([delete(keys.spool_key(self.transaction_id))])
+
+
+def _never(_element: None) -> None:
+    raise AssertionError("the spool is charged, nothing is added to it")
