@@ -202,6 +202,7 @@ class Outbound(FlowResource):
                 pieces = self._rest or self._next_pieces()
                 if not pieces:
                     return True
+                self._rest = pieces  # a write that raises must not lose them: whoever tries again is to find out, too
                 taken = self._write(pieces)
                 self.taken_bytes += taken
                 self._rest = _behind(pieces, taken)

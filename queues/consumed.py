@@ -4,14 +4,14 @@ Shared by ExclusiveQueue (one subscription) and SharedQueue (many).
 
 Two kinds of elements are in nobody's hands and not available either; the cursor passes over both:
 
-- *Later* (later.py): sent with a delay, or to be tried again after a while. Known by number only, so their blocks may be
-  outside. When their time has come they lie where they would lie without it: ahead of the cursor, or, if that has passed
-  them, among what was given back, which goes first. What a restart brings back says for itself when it is due; waiting
-  to be tried again ends with a restart.
+- *Later* (later.py): sent with a delay, or to be tried again after a while. Known by number only, so their blocks may
+  be outside. When their time has come they lie where they would lie without it: ahead of the cursor, or, if that has
+  passed them, among what was given back, which goes first. What a restart brings back says for itself when it is due;
+  waiting to be tried again ends with a restart.
 - *Condemned* (dead_letters.py): given up, on their way to the dead-letter queue.
 
-Charging. What comes back was seen, and is marked so. It is charged, against the limit of its redeliveries, only if it is
-named as what failed.
+Charging. What comes back was seen, and is marked so. It is charged, against the limit of its redeliveries, only if it
+is named as what failed.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class ConsumedQueue(MessageQueue):
         return None
 
     def _available_of(self, part: Slice) -> Slice | None:
-        """What of this may be handed over now. The cursor passes over the rest: it waits for its time, or is given up."""
+        """What of this may be handed over now. The cursor passes over what waits for its time or is given up."""
         now_ms = self._environment.now_ms()
         later, condemned = self._later, self._condemned
         passed: list[int] = []
@@ -504,6 +504,12 @@ class ConsumedQueue(MessageQueue):
             self._account_for_outside_gone()
         if messages:
             self.controller.release(len(messages), size_of(messages))
+        waiting_for = self._cursor.waiting_for
+        if waiting_for is not None and waiting_for >= 0 and self.elements.block(waiting_for) is None:
+            self._cursor.arrived(waiting_for)  # nothing is left of what it waits for
+            self.context.request_dispatch()
+        elif self.controller.limiter.throttled:
+            self.context.request_dispatch()  # other blocks than before may leave memory
 
     def _drop_expired(self, sequences: SequenceOf[int]) -> SequenceOf[int]:
         """Of elements that come back: drop those past their date, return the others. Those that are not in memory are
@@ -563,6 +569,7 @@ class ConsumedQueue(MessageQueue):
         return gone
 
     def _make_room(self, over_count: int, over_bytes: int) -> None:
+        self._cursor.arrived(CROWDED)  # what comes next may go, whether it may be handed over or not
         while over_count > 0 or over_bytes > 0:
             oldest = self._oldest_passed()
             if oldest is not None:
@@ -573,8 +580,12 @@ class ConsumedQueue(MessageQueue):
             part = self._cursor.take(DROP_COUNT, UNLIMITED_BYTES)
             if part is None:
                 index = self._cursor.waiting_for
-                if index is None or index < 0:
+                if index is None:
                     return
+                if index < 0:  # waiting before it is handed over; that does not keep it from leaving
+                    self._cursor.arrived(index)
+                    self.context.request_dispatch()
+                    continue
                 freed = self._drop_outside(index)
                 over_count -= freed[0]
                 over_bytes -= freed[1]
@@ -631,6 +642,7 @@ class ConsumedQueue(MessageQueue):
         cursor.waiting_for = None
         if block is None or block.outside is None:
             return 0, 0
+        self.context.request_dispatch()
         end = block.base + block.length
         sequences = [s for s in self.elements.live_sequences(block.base, end) if self._waits(s)]
         size_bytes = block.outside.wire_bytes * len(sequences) // max(1, block.live_count)

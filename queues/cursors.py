@@ -42,6 +42,7 @@ class Cursor:
         "_returned",
         "_returned_set",
         "position",
+        "noted_to",
         "seen_exactly",
         "seen_to",
         "waiting_for",
@@ -61,6 +62,9 @@ class Cursor:
         """Elements below this may have been seen by a consumer of an earlier run of the broker: all of them, or just
         those with a number of attempts (`seen_exactly`)."""
         self.seen_exactly = False
+        self.noted_to = 0
+        """From here on nothing is known of an earlier run: an end in good order before a crash may have noted attempts
+        beyond `seen_to`."""
 
     @property
     def ahead_count(self) -> int:
@@ -107,7 +111,7 @@ class Cursor:
         result, self.position = queue.read(self.position, count_max, bytes_max, share=self._shares_slices)
         if result is None:
             self.waiting_for = queue.missing
-        elif result.first < self.seen_to:
+        elif result.first < self.noted_to:
             seen = self.seen_of(result.sequences)
             if seen:
                 return Slice(result.messages, result.sequences, result.wire_bytes, seen)
@@ -117,7 +121,8 @@ class Cursor:
         """What an earlier run left: elements below `seen_to` may have been seen, or (0) just those with attempts."""
         self._attempts.update(attempts)
         self.seen_exactly = not seen_to
-        self.seen_to = seen_to or max(attempts, default=-1) + 1
+        self.noted_to = max(seen_to, max(attempts, default=-1) + 1)
+        self.seen_to = seen_to or self.noted_to
 
     def seen(self) -> dict[int, int]:
         """Elements that are still there and may have been seen by a consumer, with their attempts. O(n)."""

@@ -3,9 +3,9 @@
 A message is given up when it failed too often, when it is past its date, or when it has to make room, as the policy of
 its queue says. It is *condemned* then: still in its queue and charged there, but in nobody's hands and not available.
 From there it moves to the dead-letter queue, under a header block that tells its story. If that has no room it stays
-condemned until there is some: the queue that gives it up is a source of the dead-letter queue like any other, so nothing
-is lost on the way and the flow map shows who waits for whom. A persistent one leaves its queue and comes into the other
-in one write.
+condemned until there is some: the queue that gives it up is a source of the dead-letter queue like any other, so
+nothing is lost on the way and the flow map shows who waits for whom. A persistent one leaves its queue and comes into
+the other in one write.
 
 A queue that some policy names as a dead-letter queue gives nothing up: there are no loops.
 

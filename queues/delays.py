@@ -2,8 +2,9 @@
 
 A topic is read by many cursors at one position, so an element that is not due yet can't stand in it. It waits in a
 `DelayQueue`, which is on disk like any other, and whose one consumer is the `Publisher`: what it is handed it gives to
-the topic, as a source like any sender. While the topic has no room the message stays where it is. Who is subscribed when
-it is due gets it, not who was when it was sent. A persistent one leaves the queue and comes into the topic in one write.
+the topic, as a source like any sender. While the topic has no room the message stays where it is. Who is subscribed
+when it is due gets it, not who was when it was sent. A persistent one leaves the queue and comes into the topic in one
+write.
 
 Source: DESIGN section 9 (`delay`); issue 3.
 """

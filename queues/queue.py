@@ -610,6 +610,7 @@ class MessageQueue(FlowResource):
         """These blocks are outside: one date stands for all of theirs."""
         if self._expiries is not None:
             self._expiries.move_out(indices)
+            self._arm_expiry()
 
     def may_go_on(self) -> None:
         """The store has done what a reader waited for."""

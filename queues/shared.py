@@ -354,6 +354,8 @@ class SharedQueue(ConsumedQueue):
         self._grouped_count -= len(keys)
         if not self.elements.live_count:
             self._grouped_count = 0  # blocks that left unread took theirs along
+        if keys and not self._grouped_count:
+            self.context.request_dispatch()  # blocks that were held in memory for their keys may leave
         self._let_go(subscription, keys)
 
     def given_back(
@@ -408,8 +410,6 @@ class SharedQueue(ConsumedQueue):
     def _drop(self, sequences: SequenceOf[int]) -> None:
         if self._grouped_count:
             self._grouped_count -= len(self._keys(sequences))
-            if not self._grouped_count:
-                self.context.request_dispatch()  # blocks that were held in memory for it may leave
             for sequence in sequences:
                 if self._aside.key_of(sequence) is not None:
                     self._aside.discard(sequence)
@@ -425,9 +425,7 @@ class SharedQueue(ConsumedQueue):
             if passed is not None and passed < oldest:
                 oldest = passed
             elif returned is not None and returned < oldest:
-                part = self._cursor.take(1, UNLIMITED_BYTES)
-                assert part is not None, "there is an element that was given back"
-                oldest = part.first
+                oldest = returned
             over_count -= 1
             over_bytes -= self._charge_of(oldest)
             self._give_up_for_room((oldest,))

@@ -203,6 +203,10 @@ def recover(engine: Engine, progress: Callable[[int], None], heads: HeadCodec) -
             found.faults.append(Fault(key, value, str(error), "the messages of this queue are not found"))
             continue
         by_id[queue_id] = RecoveredQueue(queue_id, name, priority, kind == KIND_TOPIC)
+    for family in (keys.CHUNK, keys.SUMMARY, keys.STATE):  # records may be there whose queue record is lost
+        for key, _value in engine.iterate(*keys.family_range(family), reverse=True):
+            found.next_queue_id = max(found.next_queue_id, keys.parse_placed_key(key)[0] + 1)
+            break
     for key, value in engine.iterate(*keys.family_range(keys.HEAD)):
         queue = by_id.get(keys.parse_queue_key(key))
         if queue is None:

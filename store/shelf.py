@@ -596,7 +596,7 @@ class Shelf:
             self._introduce(batch)
             batch.add(put(keys.head_key(self.queue_id), value), len(value))
             batch.noting.append((self, lease))
-            batch.sync = batch.sync or self._noting
+            batch.sync = True  # what is handed over because of it must still be marked after a power cut
             self._noting = False
 
     def _write_readers(self, batch: Batch, *, exactly: bool = False) -> None:

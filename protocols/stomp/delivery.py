@@ -183,7 +183,8 @@ class StompSubscription(FlowResource):
         def handed_over(taken: bool) -> None:
             if not taken:
                 taken_of = self._taken_of(subscription, sequences, attempts, first, dropped_count, start_bytes)
-                ledger.flushed_ordinal = max(ledger.flushed_ordinal, first + sum(taken_of))
+                if any(taken_of):  # else `first` may be far beyond what was taken
+                    ledger.flushed_ordinal = max(ledger.flushed_ordinal, first + sum(taken_of))
                 if outbound.has_failed_at(start_bytes):
                     ledger.worked_on = first  # it broke the connection, whatever else was there
             else:

@@ -32,7 +32,11 @@ PIPED_WIDTH: Final = 160
 """Characters."""
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
-_GZIP_LEVEL: Final = 6
+_GZIP_LEVEL: Final = 3
+"""Less than half the time of the usual 6, for a seventh more bytes."""
+
+_PACKED_BYTES: Final = 1 << 18
+"""Lines that are packed at once: each by itself costs a call for the checksum and one for the packing."""
 
 
 @click.group()
@@ -199,7 +203,7 @@ def _show_queues(console: Console, report: CheckReport) -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     for queue in report.queues:
         table.add_row(
-            escape(queue.name),
+            escape(queue.said),
             str(queue.priority),
             f"{queue.messages_count:,}",
             size_in_words(queue.wire_bytes),
@@ -315,8 +319,11 @@ def _written(output: str) -> Iterator[IO[bytes]]:
         with part.open("wb") as file:
             if path.suffix == ".gz":
                 # Neither name nor time in it: the same store gives the same file.
-                with gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0) as packed:
-                    yield cast(IO[bytes], packed)
+                with (
+                    gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0) as packed,
+                    io.BufferedWriter(cast(io.RawIOBase, packed), _PACKED_BYTES) as lines,
+                ):
+                    yield lines
             else:
                 yield file
             file.flush()

@@ -105,7 +105,7 @@ class Export:
         """What is committed and not in its queues yet is not found there."""
         for key in self._engine.iterate_keys(*keys.family_range(keys.SPOOL)):
             self._left_out(
-                f"transaction {key[1:].hex()}: it is committed, but not all of it is in its queues: start a broker with "
+                f"transaction {key[1:].hex()}: it is committed, but not all is in its queues: start a broker with "
                 "this store, stop it, and export again"
             )
 

@@ -10,7 +10,7 @@ from queues.blocks import bit_range
 from store import keys
 from store.chunks import ChunkError, Summary, decode_summary
 from store.engine import Change
-from store.maintenance.records import BlockRecords
+from store.maintenance.records import BlockRecords, QueueName
 
 CARRY_OVER: Final = "nothing here; `sluiceway store export` and `import` into a new folder put it in order"
 NO_MEND: Final = "nothing: it is left alone"
@@ -53,6 +53,11 @@ class QueueCount:
     settled_count: int = 0
     """Settled, and deleted with the rest of their block."""
     chunks_count: int = 0
+
+    @property
+    def said(self) -> str:
+        """The name, for people."""
+        return QueueName(self.name, self.priority, self.topic).said
 
     @property
     def kind(self) -> str:

@@ -77,6 +77,7 @@ class QueueImport:
     """What was imported into one queue."""
 
     name: str
+    """For people."""
     kind: str
     priority: int
     messages_count: int
@@ -252,7 +253,7 @@ class Import:
         return ImportReport(
             queues=[
                 QueueImport(
-                    target.name.name,
+                    target.name.said,
                     "topic" if target.name.topic else "queue",
                     target.name.priority,
                     target.messages_count,
@@ -386,8 +387,8 @@ class Import:
         address = parse(destination)
         if address.wildcard or address.temporary_local or "," in destination:
             raise DestinationNameError(f"{destination!r} is no destination that messages can be in")
-        if address.kind.is_topic is not topic:
-            raise DestinationNameError(f"{destination!r} is a {address.kind.value}, the line says otherwise")
+        if topic and not address.kind.is_topic:
+            raise DestinationNameError(f"{destination!r} is a queue, the line says otherwise")
         return self._targets.find(name._replace(name=address.canonical))
 
     def _take_subscription(self, number: int, line: SubscriptionLine) -> None:

@@ -105,6 +105,12 @@ class QueueName(NamedTuple):
     name: str
     priority: int
     topic: bool
+    """False with the name of a topic: messages that wait for their time in front of it."""
+
+    @property
+    def said(self) -> str:
+        """The name, for people."""
+        return self.name if self.topic or not self.name.startswith("/topic/") else f"{self.name} (delayed)"
 
 
 def queue_of(message: Message) -> QueueName | None:
@@ -118,7 +124,9 @@ def queue_of(message: Message) -> QueueName | None:
         return None
     if address.wildcard or "," in destination:
         return None
-    return QueueName(address.canonical, message.head.priority, address.kind.is_topic)
+    # What is for a topic and has a time waits for it in a queue in front.
+    topic = address.kind.is_topic and not message.due_at_ms
+    return QueueName(address.canonical, message.head.priority, topic)
 
 
 def body_path(folder: Path, file_id: int) -> Path:

@@ -103,6 +103,7 @@ class Survey:
         self._numbers_end = 0
         self._bodies: dict[int, int] = {}
         """Length of each file that a chunk names."""
+        self._spooled_count = 0
         self._bad: list[tuple[bytes, bytes]] = []
         self._first_of_unknown: Message | None = None
         """Of the queue in hand, if it has no record."""
@@ -114,9 +115,9 @@ class Survey:
         yield from self._blocks()
         yield from self._heads_and_cursors()
         yield from self._meta()
+        self._count_transactions()
         yield from self._large_bodies()
         self._count_paged()
-        self._count_transactions()
         self._find_strangers()
         for key, value in self._bad:
             yield Fault(
@@ -586,11 +587,13 @@ class Survey:
             )
 
     def _count_transactions(self) -> None:
-        committed_count = sum(1 for _key in self._engine.iterate_keys(*keys.family_range(keys.SPOOL)))
+        self._spooled_count = committed_count = sum(
+            1 for _key in self._engine.iterate_keys(*keys.family_range(keys.SPOOL))
+        )
         if committed_count:
             self.notes.append(
-                f"{committed_count} large transactions are committed, and not all in their queues: the next start moves "
-                "them on; until then their messages are not counted here"
+                f"{self._spooled_count} large transactions are committed, not all in their queues yet: the next start "
+                "moves them on; until then their messages are not counted here"
             )
         elif next(iter(self._engine.iterate_keys(*keys.family_range(keys.TRANSACTION))), None) is not None:
             self.notes.append("large transactions that were not committed: the next start deletes them")
@@ -627,5 +630,5 @@ class Survey:
             )
         names = {body_path(folder, file_id).name for file_id in self._bodies}
         left = [path for path in folder.iterdir() if path.name not in names] if folder.is_dir() else []
-        if left:
+        if left and not self._spooled_count:  # which may have some of them
             self.notes.append(f"{len(left)} files of large bodies that no message has: the next start removes them")

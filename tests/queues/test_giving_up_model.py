@@ -12,7 +12,7 @@ import pytest
 from tests.queues.rig import Delivery, FakeConsumer
 from tests.queues.test_redelivery_limits import GRAVE, Estate
 
-ROUNDS = 600
+ROUNDS = 60
 STEPS = 120
 
 

@@ -4,7 +4,8 @@ A model beside the broker knows what was accepted, in which order, and who ackno
 every single delivery against:
 
 - only accepted messages arrive: nothing of an aborted transaction, nothing twice after its ACK;
-- whoever gets a message that any client has seen before is told so (`redelivered`, and a `delivery-count` that fits);
+- whoever gets a message that any client has seen before is told so (`redelivered`), and how often it was refused by name
+  at least (`delivery-count`);
 - what comes for the first time comes in the order in which its sender sent it, or committed it;
 - accepted = acknowledged + left in the queue + dropped by policy: nothing is lost, whatever went down in between.
 """
@@ -147,6 +148,8 @@ class Play:
         self.accepted_counts: dict[str, int] = {}
         self.settled: set[str] = set()
         self.seen_counts: dict[str, int] = {}
+        self.refused_counts: dict[str, int] = {}
+        """By NACKs that name it."""
         self.made_count = 0
 
     async def begin(self) -> None:
@@ -218,6 +221,9 @@ class Play:
             life.answered_in_transaction += [(held, nack) for held in answered]
         elif not nack:
             self.settled |= {held.delivery.text for held in answered}
+        if nack and not step.in_transaction:
+            body = chosen.delivery.text
+            self.refused_counts[body] = self.refused_counts.get(body, 0) + 1
         await (life.client.nack if nack else life.client.ack)(chosen.delivery, **headers)
 
     async def end_transaction(self, life: Life, *, commit: bool) -> None:
@@ -259,8 +265,9 @@ class Play:
         assert body in self.accepted, f"{body} was never accepted"
         assert body not in self.settled, f"{body} was acknowledged before"
         seen_count = self.seen_counts.get(body, 0)
-        assert delivery.delivery_count > seen_count, f"{body} was seen {seen_count} times before: {delivery}"
-        assert delivery.redelivered == (delivery.delivery_count > 1)
+        assert delivery.redelivered or not seen_count, f"{body} was seen {seen_count} times before: {delivery}"
+        assert delivery.redelivered == ("delivery-count" in delivery.headers)
+        assert delivery.delivery_count > self.refused_counts.get(body, 0), delivery
         self.seen_counts[body] = seen_count + 1
         if not delivery.redelivered:
             sender, place = self.accepted[body]

@@ -103,6 +103,19 @@ async def test_higher_priorities_come_first(stage: Stage) -> None:
     assert await texts_in(client) == ["9", "9", "4", "0"]
 
 
+async def test_what_waits_for_its_time_is_shown(stage: Stage) -> None:
+    """Delayed messages are in the queue, in their place; and so they stay."""
+    client = await stage.connect()
+    await client.sent(Q, "later", delay="60000")
+    await client.sent(Q, "now")
+    assert await texts_in(client) == ["later", "now"]
+    await client.subscribe(Q, ack="client")
+    assert (await client.next_message()).text == "now"
+    assert await texts_in(client) == ["later", "now"]
+    await trio.sleep(60)
+    assert await client.next_texts(1) == ["later"]
+
+
 async def test_browsing_changes_nothing_for_consumers(stage: Stage) -> None:
     """They get all of it in order, as new, however often somebody has looked."""
     client = await stage.connect()

@@ -145,7 +145,7 @@ def test_transactions_on_their_way_are_noted(engine: MemoryEngine) -> None:
     assert kinds(report) == {}
     assert report.notes == ["large transactions that were not committed: the next start deletes them"]
     engine.write([put(b"t" + bytes(8), b"commit")], sync=True)
-    assert checked(engine).notes[0].startswith("1 large transactions are committed, and not all in their queues")
+    assert checked(engine).notes[0].startswith("1 large transactions are committed, not all in their queues yet")
 
 
 def test_seen_counts_what_lies_below_the_lease(engine: MemoryEngine) -> None:

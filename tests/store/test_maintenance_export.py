@@ -291,6 +291,24 @@ def test_random_stores_come_through_and_appending_keeps_the_order(seed: int) -> 
         assert [wire for there, wire in twice if there == name] == wires + wires
 
 
+def test_what_waits_in_front_of_a_topic_stays_there() -> None:
+    one = message(1, destination="/topic/t")
+    store = store_of(
+        meta(),
+        queue(1, "/topic/t"),
+        chunk(0, [DelayedMessage(one.head, one.wire, 1, 0, 5000)]),
+        queue(2, "/topic/t", kind=states.KIND_TOPIC),
+        chunk(0, [message(2, destination="/topic/t")], queue_id=2),
+    )
+    assert dict(check(store, HEADS).fault_counts) == {}
+    copy = MemoryEngine()
+    report = imported(copy, exported(store))
+    assert [(q.name, q.kind) for q in report.queues] == [("/topic/t (delayed)", "queue"), ("/topic/t", "topic")]
+    assert exported(copy) == exported(store)
+    store.write([delete(keys.queue_key(1))], sync=True)
+    assert [row["kind"] for row in objects(exported(store))] == ["queue", "topic"]
+
+
 # -- into a store that has something -----------------------------------------------------------------------------------
 
 

@@ -41,7 +41,7 @@ def small(block_bits: int, *, lease_blocks: int = 4, batch_bytes: int = 8_192) -
         "BLOCK_SIZE": 1 << block_bits,
         "LEASE_COUNT": lease_blocks << block_bits,
         "BATCH_BYTES": batch_bytes,
-        "NUMBERS_AHEAD": 256,
+        "NUMBERS_AHEAD": 4_096,
     }
 
 
