@@ -45,7 +45,10 @@ def main() -> None:
     """A producer runs into a consumer that does not acknowledge; then it does."""
     config = attrs.evolve(
         embedded_config(),
-        destinations=(DestinationPolicy(match="/queue/orders", settings={"memory_bytes": 64 * 1024}),),
+        # With a store it would go to disk instead of holding anybody up, but for the throttle.
+        destinations=(
+            DestinationPolicy(match="/queue/orders", settings={"memory_bytes": 64 * 1024, "paging": "throttle"}),
+        ),
     )
     with EmbeddedBroker(config) as broker:
         rester = Rester()

@@ -67,6 +67,10 @@ def main(quick: bool, plain: bool, data_dir: Path) -> None:
     except ServerError as error:
         click.echo(f"demo: {error}", err=True)
         sys.exit(1)
+    except (StompException, OSError) as error:
+        why = f"{type(error).__name__} {error}".strip()
+        click.echo(f"demo: the broker went away ({why}); see {data_dir / 'broker.log'}", err=True)
+        sys.exit(1)
     met = verdict(checks, seconds=time.monotonic() - began_seconds, memory_bytes=memory_bytes)
     if not met:
         click.echo(f"The broker's log and configuration are in {data_dir}.")

@@ -194,6 +194,8 @@ class Cursor:
                 raise QueueInvariantError(f"element {sequence} is in nobody's hands: it can't be given back")
             self._returned_set.add(sequence)
             heapq.heappush(self._returned, sequence)
+        if sequences:
+            self.waiting_for = None  # these go first, and may be in memory
         if attempted:
             self.mark_seen(sequences)
             for sequence in sequences if charged is None else charged:

@@ -83,8 +83,9 @@ class QueuePolicy:
         validator=_positive,
         metadata={
             "unit": "bytes",
-            "doc": "Memory that the messages of one destination may use, unsettled ones included; producers wait (or "
-            "the `full` action is taken) at this size and go on at half of it. The default takes a burst of some "
+            "doc": "Memory that the messages of one destination may use, unsettled ones included. With `paging` what "
+            "is beyond half of it goes to disk; without it producers wait (or the `full` action is taken) at this "
+            "size and go on at half of it. The default takes a burst of some "
             "300,000 small messages; more rides out longer bursts, at the price of memory. Holds for each priority "
             "level in use: a destination that carries high-priority messages keeps room for them apart from the "
             "backlog.",
@@ -95,8 +96,8 @@ class QueuePolicy:
         validator=_positive_or_none,
         metadata={
             "unit": "count",
-            "doc": "Messages that one destination may hold, unsettled ones included. None by default: memory is the "
-            "limit that matters.",
+            "doc": "Messages that one destination may hold, unsettled ones included, in memory and on disk. None by "
+            "default: memory and the disk are the limits that matter.",
         },
     )
     bytes_max: int | None = attrs.field(
@@ -104,8 +105,9 @@ class QueuePolicy:
         validator=_positive_or_none,
         metadata={
             "unit": "bytes",
-            "doc": "Total size of the messages that one destination may hold. None by default: `memory_bytes` already "
-            "bounds it.",
+            "doc": "Total size of the messages that one destination may hold, in memory and on disk. None by default: "
+            "a queue is as long as the disk, and a topic keeps 16 times its `memory_bytes` for those who lag; without "
+            "a store `memory_bytes` bounds both.",
         },
     )
     full: str | None = attrs.field(
@@ -116,7 +118,8 @@ class QueuePolicy:
             "doc": "What happens at the limit: `block` (senders to this destination wait, nothing is lost), "
             "`drop_oldest` (the oldest message that no consumer holds goes), `drop_newest` (the incoming message "
             "goes), `reject` (its sender gets an ERROR), `dead_letter` (queues: like `drop_oldest`, but the message "
-            "goes to the dead-letter queue; while that has no room senders wait). What is dropped is counted, and a topic subscriber finds the "
+            "goes to the dead-letter queue; while that has no room senders wait). What is dropped is counted, and a "
+            "topic subscriber finds the "
             "number in the `dropped-count` header of the next MESSAGE. Default: `block` for queues. For topics the "
             "sender is paced by the *fastest* subscriber, and one that lags by more than `memory_bytes` behind it "
             "loses the oldest (`drop_oldest`): a slow reader hurts only itself.",
@@ -247,8 +250,8 @@ class QueuePolicy:
             "unit": "",
             "doc": "The queue for messages that are given up, with headers that say why (`dead-letter-reason`), where "
             "they come from (`dead-letter-destination`), how often they had failed (`dead-letter-count`) and when it "
-            "was (`dead-letter-time`). A queue that is named here anywhere gives nothing up itself. None: such messages "
-            "are dropped, and counted.",
+            "was (`dead-letter-time`). A queue that is named here anywhere gives nothing up itself. None: such "
+            "messages are dropped, and counted.",
         },
     )
     dead_letter_expired: bool = attrs.field(
@@ -264,8 +267,8 @@ class QueuePolicy:
         validator=_positive,
         metadata={
             "unit": "count",
-            "doc": "Queues: messages that may wait for their time (sent with `delay`, or to be tried again) while later "
-            "ones are delivered. Each costs 56 bytes of memory wherever the message itself is. Beyond it the queue "
+            "doc": "Queues: messages that may wait for their time (sent with `delay`, or to be tried again) while "
+            "later ones are delivered. Each costs 56 bytes of memory wherever the message itself is. Beyond it the queue "
             "stops at the next delayed message until others are due.",
         },
     )

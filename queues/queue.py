@@ -21,6 +21,7 @@ Bound: the limiter's capacity, plus one run per source (a source is blocked by t
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -348,8 +349,8 @@ class MessageQueue(FlowResource):
         if residency is not None:
             count_max, bytes_max = self.policy.count_max, self.policy.bytes_max
             return (
-                0 if count_max is None else residency.total_count + count - count_max,
-                0 if bytes_max is None else residency.total_bytes + charge_bytes - bytes_max,
+                -sys.maxsize if count_max is None else residency.total_count + count - count_max,
+                -sys.maxsize if bytes_max is None else residency.total_bytes + charge_bytes - bytes_max,
             )
         limiter = self.controller.limiter
         over_count = 0 if self.policy.count_max is None else limiter.used_count + count - self.policy.count_max
@@ -357,7 +358,8 @@ class MessageQueue(FlowResource):
 
     def _without_oversize(self, messages: list[Message]) -> tuple[list[Message], int]:
         """Drop those that would not fit even into an empty queue: no other message shall go for them in vain."""
-        limit_bytes = self.policy.limit_bytes
+        policy = self.policy
+        limit_bytes = policy.limit_bytes if self._residency is None else policy.bytes_max or sys.maxsize
         fitting = [message for message in messages if message.size_bytes <= limit_bytes]
         self._count_dropped_incoming(len(messages) - len(fitting))
         return fitting, size_of(fitting)

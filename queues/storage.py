@@ -131,6 +131,10 @@ class Shelf(Protocol):
         note that they were, so that they are marked if they come back after a crash; `may_go_on` will be called.
         """
 
+    @property
+    def can_note(self) -> bool:
+        """The disk works. While it does not, readers go on though it can't be noted what they get."""
+
     def holds(self, position: int) -> bool:
         """Whether a durable subscription that reads on from here may come to elements of a spooled transaction that are
         not on disk yet. Then it waits, with `note_reader`; `may_hand_over` sees to that for others.

@@ -1,8 +1,9 @@
 """Runs that belong together: a queue takes all of them at once, or none.
 
-A transaction must not come apart where a queue becomes full in the midst of it. So its runs go in together, and the last
-ones may go over the limit: by no more than the transaction has, which somebody has accounted for (seed 002: an upstream
-that has accounted for an element may overflow a downstream). In front of the gate they wait like any other run.
+A transaction must not come apart where a queue becomes full in the midst of it. So its runs go in together, and the
+last ones may go over the limit: by no more than the transaction has, which somebody has accounted for (seed 002: an
+upstream that has accounted for an element may overflow a downstream). In front of the gate they wait like any other
+run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def offer_together(queue: MessageQueue, runs: SequenceOf[Run], source: SourceCon
     Policy `reject` does not refuse them: whoever promised room (`overhang`) has to be kept to it. O(n).
     """
     count = sum([len(run.messages) for run in runs])
-    persistent = any([run.messages[0].head.persistent for run in runs])
+    persistent = any(run.messages[0].head.persistent for run in runs)
     if queue.must_wait(count, source, persistent=persistent):
         return False
     queue.take_together(runs, source)

@@ -523,7 +523,8 @@ class Topic(MessageQueue):
             return
         position = cursor.position
         saved_to = shelf.saved_to
-        if shelf.holds(position) or (min(position + BLOCK_SIZE, saved_to) > reader.lease and position < saved_to):
+        is_noted = min(position + BLOCK_SIZE, saved_to) <= reader.lease or position >= saved_to
+        if shelf.holds(position) or (not is_noted and shelf.can_note):
             cursor.waiting_for = NOTING
             shelf.note_reader(reader.durable_id)
 

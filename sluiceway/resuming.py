@@ -1,8 +1,8 @@
 """Committed transactions of an earlier run that had not all come to their queues: they go on before clients are let in.
 
-For each queue one leg (protocols/stomp/moving.py) brings what is left, in order of the commits. Queues page out what is
-more than their memory. Only where a queue has room for nothing more until somebody consumes from it (or its policy keeps
-it from paging, or the disk is full) the start does not wait: the rest goes on later, and is first in line there.
+For each queue one leg (protocols/stomp/moving.py) brings what is left, in order of the commits. Queues page out what
+is more than their memory. Only where a queue has room for nothing more until somebody consumes from it (or its policy
+keeps it from paging, or the disk is full) the start does not wait: the rest goes on later, and is first in line there.
 
 What was not persistent belonged to the earlier run.
 """

@@ -32,6 +32,7 @@ class Batch:
         "size_bytes",
         "started_seconds",
         "sync",
+        "told_count",
         "waiters",
         "written",
     )
@@ -56,6 +57,8 @@ class Batch:
         """Leases that are valid when it is written."""
         self.saved_count = 0
         self.paged_count = 0
+        self.told_count = 0
+        """Elements for whose receipts somebody waits."""
 
     @property
     def is_full(self) -> bool:

@@ -36,9 +36,7 @@ class StoreConfig:
             "unit": "",
             "doc": "`leveldb`: in the folder `data_dir` of the broker. `memory`: like it, but gone when the broker "
             "is; for tests of what a store does. `none`: nothing is kept; RECEIPTs say `durability:memory`, and queues "
-            "hold what fits into memory. `auto`: `leveldb` for `sluiceway serve`, and for an embedded broker that "
-            "is given a "
-            "`data_dir`; else `none`.",
+            "hold what fits into memory. `auto`: `leveldb` for `sluiceway serve`, `none` for an embedded broker.",
         },
     )
     flush_delay_min_seconds: float = attrs.field(

@@ -1,7 +1,8 @@
 """Records of spooled transactions: pieces of SENDs that no queue has seen yet, and the word that they are committed.
 
-A *piece* is a chunk (chunks.py) of messages for one queue, with its kind, priority and name in front. It is written while its transaction is open. The *commit record* says that the transaction is to be carried out, whatever
-happens: what has pieces and no commit record never was.
+A *piece* is a chunk (chunks.py) of messages for one queue, with its kind, priority and name in front. It is written
+while its transaction is open. The *commit record* says that the transaction is to be carried out, whatever happens:
+what has pieces and no commit record never was.
 
 Invariants: every `decode_*` gives back what its `encode_*` was given, or raises PieceError.
 
@@ -34,8 +35,9 @@ _FLAGS_AT: Final = 1
 
 
 Target = tuple[str, int, bool]
-"""A queue, as in the record of one: full name of the destination, priority, whether it is a topic (and not what waits in
-front of it for its time)."""
+"""A queue, as in the record of one: full name of the destination, priority, whether it is a topic (and not what waits
+in front of one for its time).
+"""
 
 
 class PieceError(StoreFormatError):

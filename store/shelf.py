@@ -15,7 +15,8 @@ settled goes to one small state record per block; a block of which nothing is al
 into the very batch that saves these. Until it is written nobody is given them: a crash would bring them back unmarked.
 
 *Handed over.* Elements of which the disk knows are handed to consumers only below the *lease*, a number on disk that
-runs ahead of the readers: after a crash all below it counts as seen, and is marked when it comes again.
+runs ahead of the readers: after a crash all below it counts as seen, and is marked when it comes again. While the disk
+fails readers go on without: should the process die before the disk works again, they may get unmarked what they had.
 
 Bound: about 300 bytes for each block that has something on disk.
 Source: seed 002 "Persistence Store"; anchors d8, d10, d21; DESIGN section 7.
@@ -272,7 +273,16 @@ class Shelf:
             return True
         self._noting = True
         self._store.touch(self, urgent=True)
-        return False
+        return not self.can_note
+
+    @property
+    def can_note(self) -> bool:
+        return not self._store.is_failing
+
+    def go_on_unnoted(self) -> None:
+        """The disk fails: readers do not wait for it."""
+        if not self._forgotten:
+            self._queue.may_go_on()
 
     def reader_moved(self, durable_id: int) -> None:
         self._moved_readers.add(durable_id)
@@ -298,11 +308,11 @@ class Shelf:
 
     def when_saved(self, first: int, end: int, callback: Saved) -> None:
         self._waiting_saves.append((first, end, callback))
-        self._store.touch(self, urgent=True)
+        self._store.receipt_waits(self, end - first)
 
     def when_settled(self, callback: Callable[[], None]) -> None:
         self._waiting_settled.append(callback)
-        self._store.touch(self, urgent=True)
+        self._store.receipt_waits(self, 1)
 
     def forget(self) -> None:
         self._forgotten = True

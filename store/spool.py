@@ -2,8 +2,9 @@
 
 While a transaction is open its pieces are written as they come, without a sync. COMMIT is one synced batch, with all
 that the transaction settles and the record that says so: batches survive in order, so its pieces are there, too. From
-then on a piece is read when its queue has room, and is deleted in the very batch that saves its messages there (`attach`
-of shelf.py): at any moment a message of it is either in a piece or in its queue on disk. The commit record goes last.
+then on a piece is read when its queue has room, and is deleted in the very batch that saves its messages there
+(`attach` of shelf.py): at any moment a message of it is either in a piece or in its queue on disk. The commit record
+goes last.
 
 Large bodies: a piece is one more record that names their files, so these are kept until it is gone.
 

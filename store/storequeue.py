@@ -40,6 +40,11 @@ from store.worker import Worker
 
 RETRY_MIN_SECONDS: Final = 0.1
 RETRY_MAX_SECONDS: Final = 5.0
+GATHER_SHARE: Final = 0.5
+"""Of the time that a batch takes: so long the next one waits at most for those who were just told. Tried: not waiting at
+all (ten producers that wait for each receipt split into groups which wait for each other's syncs).
+"""
+GATHER_SECONDS_MAX: Final = 0.002
 GUARD_SECONDS: Final = 1.0
 """Between two looks at the free space."""
 NUMBERS_AHEAD: Final = 1 << 20
@@ -136,6 +141,14 @@ class StoreQueue(FlowResource):
         self._timer: TimerHandle | None = None
         self._timer_seconds = float("inf")
         self._unsynced_seconds: float | None = None
+        self._pressing = False
+        """Something other than receipts is urgent."""
+        self._waiting_count = 0
+        """Elements for whose receipts somebody waits, since the last batch began."""
+        self._expected_count = 0
+        self._gather_until_seconds = 0.0
+        self._write_seconds = 0.0
+        """How long a batch takes, averaged."""
         self._retry_seconds = RETRY_MIN_SECONDS
         self._failing: str | None = None
         self._disk_is_low = False
@@ -198,18 +211,33 @@ class StoreQueue(FlowResource):
 
     # ------------------------------------------------------------------ the port of shelves
 
+    @property
+    def is_failing(self) -> bool:
+        """The last write failed."""
+        return self._failing is not None
+
     def touch(self, shelf: Shelf, *, urgent: bool = False) -> None:
         """This shelf has something to write."""
-        if urgent and not shelf.urgent:
-            shelf.urgent = True
-            self._dirty[shelf] = None
-            self._ask()
+        if urgent:
+            self._pressing = True
+            if not shelf.urgent or self._batch is None:
+                shelf.urgent = True
+                self._dirty[shelf] = None
+                self._ask()
         elif shelf not in self._dirty:
             self._dirty[shelf] = None
             config = self._config
             delay_seconds = shelf.next_delay_seconds(config.flush_delay_min_seconds, config.flush_delay_max_seconds)
             shelf.due_seconds = self.clock() + delay_seconds
             self._arm(shelf.due_seconds)
+
+    def receipt_waits(self, shelf: Shelf, count: int) -> None:
+        """Somebody waits for `count` more elements of this shelf to be on disk."""
+        shelf.urgent = True
+        self._dirty[shelf] = None
+        self._waiting_count += count
+        if self._batch is None:
+            self._ask_or_gather()
 
     def forget(self, shelf: Shelf) -> None:
         """Its queue is deleted."""
@@ -293,6 +321,15 @@ class StoreQueue(FlowResource):
             self._flush_asked = True
             self._at_turn_end(self._flush)
 
+    def _ask_or_gather(self) -> None:
+        """For receipts alone: whoever has just been told will soon send again, so it pays to wait a little until as many
+        have come as were told. One sync serves them all, where each alone would wait for the syncs of the others.
+        """
+        if self._waiting_count >= self._expected_count or self.clock() >= self._gather_until_seconds:
+            self._ask()
+        else:
+            self._arm(self._gather_until_seconds)
+
     def _arm(self, at_seconds: float) -> None:
         if at_seconds < self._timer_seconds and not self._closed:
             if self._timer is not None:
@@ -310,7 +347,9 @@ class StoreQueue(FlowResource):
         self._flush_asked = False
         if self._batch is not None or self._closed:
             return
+        self._pressing = False
         batch = self._gather()
+        batch.told_count, self._waiting_count = self._waiting_count, 0
         for saved in batch.consumed:
             saved("consumed")
         due_sync = self._unsynced_seconds is not None and (
@@ -407,8 +446,13 @@ class StoreQueue(FlowResource):
             callback()
         for callback in batch.waiters:
             callback()
-        if self._extra or self._waiting or any(shelf.urgent for shelf in self._dirty):
+        self._write_seconds += (now_seconds - batch.started_seconds - self._write_seconds) / 8
+        self._expected_count = batch.told_count + self._waiting_count
+        self._gather_until_seconds = now_seconds + min(self._write_seconds * GATHER_SHARE, GATHER_SECONDS_MAX)
+        if self._pressing or self._extra or self._waiting:
             self._ask()
+        elif any(shelf.urgent for shelf in self._dirty):
+            self._ask_or_gather()
         else:
             self._arm_next()
 
@@ -433,13 +477,17 @@ class StoreQueue(FlowResource):
 
     def _write_failed(self, error: EngineError) -> None:
         self.counters.failures_count += 1
-        if self._failing is None:
+        was_failing = self.is_failing
+        if not was_failing:
             self._log.error(
                 "store cannot write",
                 error=str(error),
                 effect="persistent messages wait with their senders; consuming goes on",
             )
         self._failing = str(error)
+        if not was_failing:
+            for shelf in list(self._shelves.values()):
+                shelf.go_on_unnoted()
         self._set_gate()
         self._scheduling.call_later(self._retry_seconds, self._write_again)
         self._retry_seconds = min(2 * self._retry_seconds, RETRY_MAX_SECONDS)

@@ -178,7 +178,7 @@ class Committer:
         for lane, runs in commit.runs.items():
             if not lane.must_wait and not lane.queue.closed:
                 count = sum([len(run.wires) for run, _forwarded in runs])
-                persistent = any([run.head.persistent for run, _forwarded in runs])
+                persistent = any(run.head.persistent for run, _forwarded in runs)
                 lane.queue.must_wait(count, lane.source, persistent=persistent)
 
     def _commit_spooled(self, transaction: Transaction, spool: Spool, frame: Frame) -> None:

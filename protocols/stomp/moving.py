@@ -52,8 +52,9 @@ class Leg:
         unheard: Callable[[int], None],
         persistent_only: bool = False,
     ) -> None:
-        """`pieces` (spool and place; `count` messages) go to `queue` as `source`, while `may_go`. `left` is told of each that is moved; `unheard`, how many messages nobody wanted. `persistent_only`: the others
-        belonged to an earlier run.
+        """`pieces` (spool and place; `count` messages) go to `queue` as `source`, while `may_go`. `left` is told of
+        each that is moved; `unheard`, how many messages nobody wanted. `persistent_only`: the others belonged to an
+        earlier run.
         """
         self._pieces = deque(pieces)
         self._count = count
@@ -106,7 +107,7 @@ class Leg:
             self.source.end_turn()
             return
         self._count -= count
-        persistent = any([message.head.persistent for message in messages])
+        persistent = any(message.head.persistent for message in messages)
         self._piece_moved(queue, first, persistent=persistent)
         self.source.end_turn()
 

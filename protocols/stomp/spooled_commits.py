@@ -1,9 +1,9 @@
 """COMMITs of one connection whose SENDs are on the disk.
 
 Such a COMMIT never waits. What it settles, and the record that it is to be carried out, are one synced batch: then its
-RECEIPT goes out, and it will be carried out whatever happens. Its SENDs follow as their queues have room (moving.py), in
-its place in the lanes: nothing that the connection sends later to the same queue overtakes it. ACKs pass as always, so a
-transaction that is larger than its queue gets through though its consumer is on the same connection.
+RECEIPT goes out, and it will be carried out whatever happens. Its SENDs follow as their queues have room (moving.py),
+in its place in the lanes: nothing that the connection sends later to the same queue overtakes it. ACKs pass as always,
+so a transaction that is larger than its queue gets through though its consumer is on the same connection.
 
 Bound: `transaction_spool_bytes_max` of the connection, on the disk; a barrier and a leg for each queue.
 """

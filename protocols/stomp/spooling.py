@@ -33,6 +33,7 @@ from queues import Message, Topic
 PIECE_BYTES: Final = 1 << 20
 """About how much leaves memory at a time, and comes back at a time: half a millisecond of encoding."""
 
+
 class Spooler:
     """Takes the open transactions of one connection out of memory."""
 

@@ -1,8 +1,8 @@
 """What keeps the transactions that are too large for memory: the ports, here with their users.
 
-`Spools` begins spools; a `Spool` is the part of one transaction that has left memory. It consists of *pieces*, each some
-messages for one queue, by place: 0, 1, … A piece is written once, and read again when its transaction is committed and
-its queue has room. `store.spool` implements them.
+`Spools` begins spools; a `Spool` is the part of one transaction that has left memory. It consists of *pieces*, each
+some messages for one queue, by place: 0, 1, … A piece is written once, and read again when its transaction is
+committed and its queue has room. `store.spool` implements them.
 
 Everything is synchronous and never waits; answers come as callbacks on the dispatch loop.
 """

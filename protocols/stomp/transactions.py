@@ -7,8 +7,8 @@ transaction opens the window at once, so that a transaction can be larger than t
 back.
 
 Bounds: `transactions_max`; `transaction_bytes_max` of SENDs over all open ones, and what goes beyond is *spooled*
-(spooling.py), or refused without a store; `transaction_acks_max` deliveries held of each subscription, COMMITs that wait
-included.
+(spooling.py), or refused without a store; `transaction_acks_max` deliveries held of each subscription, COMMITs that
+wait included.
 """
 
 from __future__ import annotations

@@ -170,8 +170,8 @@ class BrokerConfig:
     data_dir: Path = _field(
         Path("sluiceway-data"),
         "",
-        "Folder for what must outlive the process. Relative to the working directory. Created when something is first "
-        "stored, not before. One broker at a time may use it.",
+        "Folder for what must outlive the process. Relative to the working directory. Made at the start if it is not "
+        "there and the broker has a store. One broker at a time may use it.",
         converter=Path,
     )
     shutdown_seconds: float = _field(

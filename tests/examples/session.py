@@ -5,7 +5,8 @@ environment the tests run in; brokers listen on a free port, which takes the pla
 compared with numbers, sizes and durations masked; `...` stands for any text, alone on a line for any lines.
 
 A command that ends with `&` stays; the next one starts when the broker has heard of it. `sluiceway stat` is asked again
-until it shows what the page says, for a while: the reader is not as fast as a program.
+until it shows what the page says, for a while: the reader is not as fast as a program. `kill` is for the page's own
+broker only.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tests.house.sources import ROOT
 
 PATIENCE_SECONDS: Final = 40.0
 PORT: Final = "61613"
+KILL: Final = "kill -9 $(cut -d' ' -f1 sluiceway-data/lock)"
 _NUMBER: Final = re.compile(r"\d[\d.,]*(?: (?:B|[KMG]iB|ms|s|min|h)\b)?")
 _CHAINS: Final = re.compile(r"(?:^  \w+ .* waits on .*\n)+", re.MULTILINE)
 
@@ -109,6 +111,8 @@ class Session:
             for command in commands:
                 if command.text.endswith("&"):
                     self._leave_running(command)
+                elif command.text == KILL:
+                    self._kill(command)
                 else:
                     self._run(command)
 
@@ -132,6 +136,14 @@ class Session:
         assert done.returncode == 0, f"line {command.line_number}: `{command.text}`: exit code {done.returncode}"
         for _process, output in self._background:
             self._compared_count[output] = len(output.read_text(encoding="utf-8"))
+
+    def _kill(self, command: Command) -> None:
+        server, self._server = self._server, None
+        assert server is not None, f"line {command.line_number}: there is no broker to kill"
+        lock = self._folder / "sluiceway-data" / "lock"
+        assert lock.read_text(encoding="utf-8").split()[0] == str(server.pid), "somebody else's broker"
+        assert not self._shell(command.text).stdout
+        assert _end(server, signal.SIGKILL) == -signal.SIGKILL
 
     def _shell(self, text: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -7,11 +7,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 
 from protocols.stomp.limits import StompLimits
-from queues.policy import FULL_ACTIONS
+from queues.policy import FULL_ACTIONS, PAGING_MODES, QueuePolicy
+from queues.statistics import QueueStatistics
 from sluiceway.cli.exits import Exit
+from sluiceway.config import BrokerConfig
 from tests.examples.pages import PAGES, anchors, blocks, links
 from tests.examples.session import Session, shows
 from tests.house.sources import ROOT, modules
@@ -78,14 +81,14 @@ def test_the_stomp_page_knows_every_error_code_and_no_other() -> None:
 
 def test_the_stomp_page_names_real_limits() -> None:
     known = {name for name in dir(StompLimits()) if not name.startswith("_")}
-    known |= {"auto_delete_seconds", "destinations_max", "prefetch_count", "prefetch_bytes"}
+    known |= {field.name for kind in (QueuePolicy, BrokerConfig, QueueStatistics) for field in attrs.fields(kind)}
     written = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", STOMP_PAGE.read_text(encoding="utf-8")))
     assert written <= known
 
 
 def test_every_full_action_is_explained() -> None:
     page = (ROOT / "docs" / "flow-control.md").read_text(encoding="utf-8")
-    assert all(f"| `{action}`" in page for action in FULL_ACTIONS)
+    assert all(f"| `{action}`" in page for action in (*FULL_ACTIONS, *PAGING_MODES))
 
 
 def test_every_exit_code_is_documented() -> None:

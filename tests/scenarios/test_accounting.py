@@ -4,8 +4,8 @@ A model beside the broker knows what was accepted, in which order, and who ackno
 every single delivery against:
 
 - only accepted messages arrive: nothing of an aborted transaction, nothing twice after its ACK;
-- whoever gets a message that any client has seen before is told so (`redelivered`), and how often it was refused by name
-  at least (`delivery-count`);
+- whoever gets a message that any client has seen before is told so (`redelivered`), and how often it was refused by
+  name at least (`delivery-count`);
 - what comes for the first time comes in the order in which its sender sent it, or committed it;
 - accepted = acknowledged + left in the queue + dropped by policy: nothing is lost, whatever went down in between.
 """

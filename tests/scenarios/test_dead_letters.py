@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import trio
 
@@ -355,14 +357,20 @@ async def test_count_of_what_was_not_on_disk_yet_is_kept(end: str) -> None:
 @pytest.mark.parametrize("end", ENDS)
 async def test_dead_letter_moves_in_one_write(end: str) -> None:
     """However the broker ends: a message is in its queue or in the dead-letter queue, never in both nor in neither."""
-    for delay_seconds in (0.0, 0.01, 0.1, 2.0):
+    for delay_seconds in (0.0, 0.01, 0.05, 0.1, 0.2, 2.0):
         lives = Lives({Q: {"redeliveries_max": 0}})
         async with lives.life(end=end) as stage:
-            client = await stage.connect()
-            for number in range(3):
-                await client.sent(Q, str(number), persistent="true")
+            client, undertaker = await stage.connect(), await stage.connect()
             await client.subscribe(Q, ack="client-individual")
-            for delivery in await client.next_messages(3):
+            await undertaker.subscribe(GRAVE, ack="client-individual")
+            for number in range(4):
+                await client.sent(Q, str(number), persistent="true")
+            first, *others = await client.next_messages(4)
+            await client.nack(first)
+            letter = await undertaker.next_message()
+            await trio.sleep(1)  # so that the dead-letter queue is in less of a hurry to write than this one
+            await undertaker.ack(letter)
+            for delivery in others:
                 await client.send_raw(client.encode("NACK", client.naming(delivery)))
             await trio.sleep(delay_seconds)
         async with lives.life() as stage:
@@ -370,7 +378,7 @@ async def test_dead_letter_moves_in_one_write(end: str) -> None:
             await client.subscribe(Q, id="work")
             await client.subscribe(GRAVE, id="grave")
             texts = [delivery.text for delivery in await client.drain()]
-            assert sorted(texts) == ["0", "1", "2"], (end, delay_seconds)
+            assert sorted(texts) == ["1", "2", "3"], (end, delay_seconds)
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -410,3 +418,22 @@ async def test_dead_letters_of_a_paged_queue_come_in_to_go() -> None:
         left = [delivery.text.strip() for delivery in await client.drain(2)]
         assert dead + left == [f"{n:05d}" for n in range(6000)]
         assert len(left) <= 3000
+
+
+async def test_large_body_is_delayed_and_dead_lettered_with_its_message(tmp_path: Path) -> None:
+    """One file all the way; it is gone when the dead letter is consumed (the stage checks that)."""
+    body = bytes(range(256)) * 2000
+    async with Stage({Q: {"redeliveries_max": 1}}, large_folder=tmp_path, large_body_bytes=100_000) as stage:
+        consumer, producer = await stage.connect(), await stage.connect()
+        await consumer.subscribe(Q, ack="client-individual")
+        await producer.sent(Q, body, delay="1000")
+        await consumer.silence(0.9)
+        for expected in (1, 2):
+            delivery = await consumer.next_message()
+            assert (delivery.body, delivery.delivery_count) == (body, expected)
+            await consumer.nack(delivery)
+        await consumer.subscribe(GRAVE, id="grave")
+        letter = await consumer.next_message()
+        assert letter.body == body
+        assert letter.headers["dead-letter-reason"] == "redeliveries"
+        assert "delay" not in letter.headers

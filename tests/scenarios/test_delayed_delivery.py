@@ -228,7 +228,7 @@ async def test_many_delayed_messages_page_out_and_come_back_in_time() -> None:
         texts: list[str] = []
         with trio.fail_after(60):
             while len(texts) < count:
-                delivery, at_ms = await next_at(consumer)
+                delivery, _at_ms = await next_at(consumer)
                 assert not delivery.redelivered
                 texts.append(delivery.text.strip())
         assert texts == [f"{n:06d}" for n in range(count)]

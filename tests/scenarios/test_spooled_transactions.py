@@ -1,5 +1,5 @@
-"""Transactions that are larger than memory: with a store they are spooled, are carried out as a whole or not at all, and
-never lock anybody up.
+"""Transactions that are larger than memory: with a store they are spooled, are carried out as a whole or not at all,
+and never lock anybody up.
 
 «Larger than memory» is more than a few thousand bytes here, and pieces are small, so that there are many of them.
 """
@@ -7,6 +7,7 @@ never lock anybody up.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -16,7 +17,7 @@ import trio
 from protocols.stomp import spooling
 from store import keys
 from store.engine import DELETE, Change, EngineFailedError
-from store.faulty import FaultyEngine, Failure
+from store.faulty import Failure, FaultyEngine
 from store.memory import MemoryEngine
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.lives import Lives
@@ -26,7 +27,7 @@ IN = "/queue/in"
 OUT = "/queue/out"
 OTHER = "/queue/other"
 ENDS = ("in order", "crash", "power cut")
-SMALL: dict[str, int] = {"transaction_bytes_max": 10_000}
+SMALL: dict[str, Any] = {"transaction_bytes_max": 10_000}
 BODY_BYTES = 1_000
 
 
@@ -508,8 +509,9 @@ async def left_after(journal: Journal, count: int, policies: dict[str, dict[str,
 async def test_a_crash_after_any_batch_leaves_all_or_nothing(
     count_max: int | None, batches: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is acknowledged, and all that is sent. What a consumer has acknowledged, with a receipt, does not come again;
-    all the rest does, once and in order; what was in its hands, with a mark."""
+    """What is acknowledged, and all that is sent. What a consumer has acknowledged, with a receipt, does not come
+    again; all the rest does, once and in order; what was in its hands, with a mark.
+    """
     policies: dict[str, dict[str, Any]] = {OUT: {} if count_max is None else {"count_max": count_max}}
     journal = Journal()
     acked: dict[int, int] = {}
@@ -522,6 +524,8 @@ async def test_a_crash_after_any_batch_leaves_all_or_nothing(
         for _ in range(102):  # so that a piece goes over the border of a block
             await client.send_all(OUT, range(10))
             await consumer.next_messages(10)
+        await client.send(OUT, "x")
+        await consumer.next_message()
         await consumer.unsubscribe()
         await client.sent(IN, "-1", persistent="true")
         await client.subscribe(IN, ack="client-individual")
@@ -705,15 +709,20 @@ async def test_a_disk_that_fails_for_a_while_only_costs_time(failure: Failure) -
 
 
 async def test_nothing_is_seen_before_the_commit_is_on_disk() -> None:
-    """Though none of it is persistent."""
+    """Though none of it is persistent, and other SENDs of the connection go on."""
     engine = FaultyEngine(Random(0))
-    async with Stage(engine=engine, **SMALL) as stage:
-        producer, consumer = await stage.connect(), await stage.connect()
+    async with Stage({OTHER: {"full": "block", "count_max": 1}}, engine=engine, **SMALL) as stage:
+        producer, consumer, other = await stage.connect(), await stage.connect(), await stage.connect()
         await consumer.subscribe(OUT)
         await send_transaction(producer, 30, OUT, persistent=False)
         await producer.sync()
+        for number in range(5):
+            await producer.send(OTHER, str(number))
+            await producer.sync()
         engine.fail_at_rate(Failure.WRITE, 1.0)
         await producer.frame("COMMIT", {"transaction": "t", "receipt": "r"})
+        await other.subscribe(OTHER)
+        assert await other.next_texts(5) == ["0", "1", "2", "3", "4"]
         await consumer.silence()
         assert not producer.receipts
         engine.fail_at_rate(Failure.WRITE, 0.0)
@@ -801,3 +810,71 @@ async def test_a_damaged_piece_costs_its_messages_only() -> None:
         assert numbers == sorted(numbers) and 40 <= len(numbers) < 50
         assert stage.broker.report()["store"]["corrupt_count"] == 1
         assert not spooled_keys(engine)
+
+
+# ---------------------------------------------------------------------- large bodies
+
+LARGE = bytes(range(256)) * 40
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "large"
+    folder.mkdir()
+    return folder
+
+
+def files_in(folder: Path) -> int:
+    return len(list(folder.iterdir()))
+
+
+async def send_with_large(client: Client, count: int) -> None:
+    """A transaction in which every tenth SEND has a large body."""
+    await client.frame("BEGIN", {"transaction": "t"})
+    for number in range(count):
+        headers = {"destination": OUT, "transaction": "t", "persistent": "true", "n": str(number)}
+        if number % 10:
+            await client.frame("SEND", headers, body(number))
+        else:
+            await client.frame("SEND", {**headers, "content-length": str(len(LARGE))}, LARGE)
+    await client.sync()
+
+
+@pytest.mark.parametrize("ending", ["COMMIT", "ABORT"])
+async def test_large_bodies_go_with_their_transaction(folder: Path, ending: str) -> None:
+    """Files are kept as long as a piece names them."""
+    limits = {**SMALL, "large_body_bytes": 5_000}
+    async with Stage(engine=FaultyEngine(Random(0)), large_folder=folder, **limits) as stage:
+        producer, consumer = await stage.connect(), await stage.connect()
+        await send_with_large(producer, 50)
+        assert files_in(folder) == 5
+        await producer.request(ending, {"transaction": "t"})
+        await consumer.subscribe(OUT)
+        deliveries = await consumer.drain()
+        if ending == "COMMIT":
+            assert [int(d.headers["n"]) for d in deliveries] == list(range(50))
+            assert [d.body for d in deliveries[::10]] == [LARGE] * 5
+        else:
+            assert not deliveries
+        await trio.sleep(10)
+        assert not files_in(folder)
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_large_bodies_of_a_committed_transaction_outlive_the_broker(folder: Path, end: str) -> None:
+    limits = {**SMALL, "large_body_bytes": 5_000}
+    lives = Lives(TIGHT, large_folder=folder, **limits)
+    async with lives.life(end=end) as stage:
+        producer, other = await stage.connect(), await stage.connect()
+        await send_with_large(producer, 50)
+        await commit(producer)
+        await send_with_large(other, 50)
+    async with lives.life() as stage:
+        assert files_in(folder) == 5, "of the one that was open they are gone"
+        consumer = await stage.connect()
+        await consumer.subscribe(OUT)
+        deliveries = await consumer.next_messages(50)
+        assert [int(d.headers["n"]) for d in deliveries] == list(range(50))
+        assert [d.body for d in deliveries[::10]] == [LARGE] * 5
+        await trio.sleep(10)
+        assert not files_in(folder)

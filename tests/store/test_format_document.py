@@ -13,12 +13,12 @@ from attrs import astuple
 
 import store.keys
 from queues.message import Message
-from store import chunks, keys, states
+from store import chunks, keys, pieces, states
 from tests.store.heads import FiledMessage, PlainHead, PlainHeads, Row, message_of, row_of
 
 DOCUMENT: Final = (Path(store.keys.__file__).parent / "FORMAT.md").read_text(encoding="utf-8")
 
-RESERVED: Final = frozenset({keys.SPOOL, keys.LARGE})
+RESERVED: Final = frozenset({keys.LARGE})
 """Families of which nothing is said yet but that they are taken."""
 
 
@@ -89,6 +89,20 @@ def durable_reads(_key: bytes, value: bytes) -> tuple[Any, ...]:
     return astuple(states.decode_durable(value))
 
 
+def piece_reads(_key: bytes, value: bytes) -> tuple[Any, list[Row]]:
+    piece = pieces.decode_piece(value)
+    return piece.target, chunk_reads(keys.chunk_key(0, 0), piece.chunk)
+
+
+def piece_again(_key: bytes, reads: Any) -> bytes:
+    target, rows = reads
+    return pieces.encode_piece(target, chunk_again(keys.chunk_key(0, 0), rows))
+
+
+def commit_reads(_key: bytes, value: bytes) -> tuple[Any, ...]:
+    return astuple(pieces.decode_commit(value))
+
+
 Reads = Callable[[bytes, bytes], Any]
 Again = Callable[[bytes, Any], bytes]
 
@@ -143,10 +157,11 @@ RECORDS: Final[dict[str, tuple[Callable[[bytes], bytes], Reads, Again]]] = {
         lambda _key, reads: states.encode_durable(states.DurableRecord(*reads)),
     ),
     "cursor": (lambda key: keys.cursor_key(*keys.parse_cursor_key(key)), cursor_reads, cursor_again),
-    "transaction-key": (
-        lambda key: keys.transaction_key(*keys.parse_transaction_key(key)),
-        lambda key, _value: keys.parse_transaction_key(key),
-        lambda _key, _reads: b"",
+    "piece": (lambda key: keys.transaction_key(*keys.parse_transaction_key(key)), piece_reads, piece_again),
+    "commit": (
+        lambda key: keys.spool_key(keys.parse_spool_key(key)),
+        commit_reads,
+        lambda _key, reads: pieces.encode_commit(pieces.CommitRecord(*reads)),
     ),
 }
 

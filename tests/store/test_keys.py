@@ -37,6 +37,7 @@ def test_other_keys_read_back(queue_id: int, durable_id: int, transaction_id: in
     assert keys.parse_durable_key(keys.durable_key(durable_id)) == durable_id
     assert keys.parse_cursor_key(keys.cursor_key(queue_id, durable_id)) == (queue_id, durable_id)
     assert keys.parse_transaction_key(keys.transaction_key(transaction_id, durable_id)) == (transaction_id, durable_id)
+    assert keys.parse_spool_key(keys.spool_key(transaction_id)) == transaction_id
 
 
 @given(a=st.tuples(few | u32, few | u64), b=st.tuples(few | u32, few | u64))
@@ -53,6 +54,7 @@ def test_whatever_is_no_key_is_an_error_of_the_format(key: bytes) -> None:
         lambda: keys.chunk_key(*keys.parse_placed_key(key)),
         lambda: keys.cursor_key(*keys.parse_cursor_key(key)),
         lambda: keys.transaction_key(*keys.parse_transaction_key(key)),
+        lambda: keys.spool_key(keys.parse_spool_key(key)),
         lambda: keys.queue_key(keys.parse_queue_key(key)),
         lambda: keys.durable_key(keys.parse_durable_key(key)),
     ]
@@ -117,6 +119,13 @@ def test_block_range_holds_what_begins_in_the_block(
     assert holds(keys.block_range(family, queue_id, block_index), make(queue_id, other)) == (
         block_index == other >> keys.BLOCK_BITS
     )
+
+
+@given(a=u64 | st.just(2**64 - 1), b=u64 | few, place=u32)
+def test_transaction_range_holds_its_pieces_only(a: int, b: int, place: int) -> None:
+    for transaction_id in (a, b):
+        key = keys.transaction_key(transaction_id, place)
+        assert holds(keys.transaction_range(a), key) == (transaction_id == a)
 
 
 def test_the_last_block_of_the_last_queue_has_a_range() -> None:

@@ -6,9 +6,11 @@ brokers; each of them is a *life*, ended by a crash, a power cut, or in order. C
 
     lost            a persistent SEND that was receipted comes, in this life or a later one, until it is acknowledged
     settled         what was acknowledged, and confirmed by a RECEIPT, never comes again
-    marked          what was delivered and comes again says `redelivered:true`; what is new does not
+    marked          what was delivered and comes again says `redelivered:true`; what is new does not (but what is
+                    delivered while the disk fails may come unmarked, if the process dies before the disk works again)
     one holder      what a living connection holds and has not refused goes to nobody else
-    order           what a single reader finds in a queue is in the order of its sender, within one priority
+    order           what a single reader finds in a queue is in the order of its sender, within one priority and one
+                    message group
     volatile        what is not persistent ends with the life in which it was sent
     atomic          of a transaction all or nothing is found after a crash; of one that was not committed, nothing
     dates           what expired between two lives does not come
@@ -56,6 +58,7 @@ class Sent:
     producer: str
     place: int
     """In the order of its producer."""
+    group: str | None
     body: bytes
     persistent: bool
     life: int
@@ -66,6 +69,8 @@ class Sent:
     """The durability that its RECEIPT said."""
     delivered_in: int | None = None
     """The last life in which it came."""
+    unnoted: bool = False
+    """It was delivered in a life in which the disk failed."""
     perhaps_seen: bool = False
     """Some of its bytes came, not all."""
     holder: object = None
@@ -95,6 +100,8 @@ class Claims:
         self._crash_lives: list[int] = []
         """Lives that did not end in order."""
         self._life_started_ms = now_ms()
+        self.disk_fails = False
+        """In this life, now and then."""
         self.lossy: set[str] = set()
         """Destinations where messages may be dropped, so that none counts as lost."""
         self.delivered_count = 0
@@ -105,6 +112,7 @@ class Claims:
 
     def next_life(self, *, in_order: bool) -> None:
         """The broker is gone, and a new one opens what it left."""
+        self._consumed_by_somebody()
         if not in_order:
             self._crash_lives.append(self.life)
         self.life += 1
@@ -123,13 +131,14 @@ class Claims:
         priority: int,
         producer: str,
         place: int,
+        group: str | None = None,
         body: bytes,
         persistent: bool,
         date_ms: int = 0,
         commitment: Commitment | None = None,
     ) -> Sent:
         """A SEND is on its way (in a transaction: it will be with its COMMIT)."""
-        sent = Sent(name, destination, priority, producer, place, body, persistent, self.life, date_ms, commitment)
+        sent = Sent(name, destination, priority, producer, place, group, body, persistent, self.life, date_ms, commitment)
         assert (destination, name) not in self.messages, "names are unique"
         self.messages[destination, name] = sent
         if commitment is not None:
@@ -148,8 +157,6 @@ class Claims:
                 self._fail(sent, f"it is persistent, and its RECEIPT says durability {durability}")
             if not sent.persistent and durability != "memory":
                 self._fail(sent, f"it is not persistent, and its RECEIPT says durability {durability}")
-            if durability == "consumed" and not self._may_be_gone(sent):
-                self._fail(sent, "its RECEIPT says that it was consumed, and nobody can have")
 
     def settling(self, sents: Iterable[Sent]) -> None:
         """An ACK for these is on its way."""
@@ -219,7 +226,7 @@ class Claims:
             self._fail(sent, f"its transaction {sent.commitment.name} was never committed")
         if not sent.persistent and self.life > sent.life:
             self._fail(sent, f"it is not persistent, was sent in life {sent.life}, and came in life {self.life}")
-        if came_before and not redelivered:
+        if came_before and not redelivered and not (sent.unnoted and sent.delivered_in != self.life):
             self._fail(sent, f"it came before, in life {sent.delivered_in}, and is not marked")
         if redelivered and not (came_before or sent.perhaps_seen) and self._exact:
             # After a crash what comes next may be marked, to be on the safe side.
@@ -236,6 +243,7 @@ class Claims:
         self.came_again_count += came_before
         self._look_at_transactions(sent)
         sent.delivered_in = self.life
+        sent.unnoted = self.disk_fails
         # That it came shows that no settlement of it has taken effect.
         sent.maybe_settled = auto
         sent.holder = None if auto else holder
@@ -271,10 +279,10 @@ class Claims:
 
     def drained(self, found: Iterable[tuple[Sent, int]]) -> None:
         """A single reader found these in this order, each with its priority. Raises ClaimError."""
-        last: dict[tuple[str, int, str], Sent] = {}
+        last: dict[tuple[object, ...], Sent] = {}
         for sent, priority in found:
             sent.drained = True
-            key = sent.destination, priority, sent.producer
+            key = sent.destination, priority, sent.producer, sent.group
             before = last.get(key)
             if before is not None and before.place >= sent.place:
                 self._fail(
@@ -284,6 +292,7 @@ class Claims:
 
     def nothing_is_lost(self) -> None:
         """Everything was drained: what had to come has come. Raises ClaimError."""
+        self._consumed_by_somebody()
         for sent in self.messages.values():
             if sent.drained or self._may_be_gone(sent):
                 continue
@@ -292,6 +301,12 @@ class Claims:
             own = sent.commitment
             if own is not None and own.seen_done_in is not None and sent.persistent:
                 self._fail(sent, f"transaction {own.name} took effect, as other SENDs of it show, but for this one")
+
+    def _consumed_by_somebody(self) -> None:
+        """All has been read that has left the broker: so who was told "consumed" knows by whom."""
+        for sent in self.messages.values():
+            if sent.receipted == "consumed" and sent.delivered_in is None and not self._may_be_gone(sent):
+                self._fail(sent, "its RECEIPT said that it was consumed, and nobody got it")
 
     def _may_be_gone(self, sent: Sent) -> bool:
         """Somebody may have settled it, or its date has come."""

@@ -84,6 +84,8 @@ class Connection:
         """What came, in order, for who drains."""
         self.ended = False
         """Nothing more comes, or is looked at."""
+        self.may_be_cut = False
+        """Its broker may die at any time."""
         self.leaving = False
         """DISCONNECT is on its way: what is held goes back at any time."""
         self.stops: str | None = None
@@ -121,7 +123,7 @@ class Connection:
                 return
             if not data:
                 self.ended = True
-                if not self.leaving and self.stops is None:
+                if not (self.leaving or self.may_be_cut) and self.stops is None:
                     raise ClaimError(f"{self}: the broker closed the connection")
                 return
             self._tail += data
@@ -338,6 +340,7 @@ class RandomClient(Connection):
                     priority=priority,
                     producer=self.name,
                     place=self._next_place(),
+                    group=headers.get("group"),
                     body=body,
                     persistent=persistent,
                     date_ms=date_ms,

@@ -25,7 +25,7 @@ import trio
 from trio.testing import MockClock
 
 from protocols.streams import MemoryStream
-from sluiceway.config import BrokerConfig, Config, DestinationPolicy
+from sluiceway.config import BrokerConfig, Config, DestinationPolicy, Listener
 from store.config import StoreConfig
 from store.faulty import Failure, FaultyEngine
 from tests.faults.store.claims import ClaimError, Claims
@@ -37,10 +37,10 @@ EPOCH_MS: Final = 1_700_000_000_000
 PATIENCE_SECONDS: Final = 600.0
 """Virtual. Whoever waits longer waits for ever."""
 
-STUCK_SECONDS: Final = 10
+STUCK_SECONDS: Final = 60
 """Real, for one round of the command line."""
 
-STUCK_SECONDS: Final = 10
+STUCK_SECONDS: Final = 60
 """Real, for one round of the command line."""
 
 QUEUES: Final = ("/queue/a", "/queue/b", "/queue/c")
@@ -85,6 +85,7 @@ class Plan:
                 flush_delay_max_seconds=random.choice((0.05, 0.2, 1.0)),
                 sync_interval_seconds=random.choice((0.0, 0.1, 1.0, 5.0)),
             ),
+            listeners=(Listener(address="127.0.0.1:0"),),
             destinations=tuple(policies),
         )
         habits = Habits(
@@ -150,6 +151,7 @@ class Round:
         dies_at_write = ending != "stop" and random.random() < 0.5
         life_seconds = random.choice((2, 10, 40, 100)) * random.random() * self.plan.habits.pause_seconds
         self._actions_left = random.choice((20, 60, 200))
+        claims.disk_fails = bool(self.plan.failure_rates)
         with trio.CancelScope() as life:
 
             def die() -> None:
@@ -247,6 +249,7 @@ class Round:
     async def _drain(self) -> None:
         """A last life, in which nothing fails: one reader for each queue, which acknowledges all."""
         mortal = MortalEngine(self.engine)
+        self.claims.disk_fails = False
         async with self._broker(mortal) as broker, trio.open_nursery() as nursery:
             assert broker.store is not None
             stream: MemoryStream = broker.connect_memory(name="drain")
@@ -271,7 +274,7 @@ class Round:
         """Until nothing has come for a while."""
         acknowledged = quiet = 0
         while quiet < 3:
-            await trio.sleep(2.0)
+            await trio.sleep(2.0 if quiet else 0.05)
             pieces = []
             for sent, _priority, subscription, held in reader.found[acknowledged:]:
                 self.claims.settling([sent])
