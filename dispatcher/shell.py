@@ -110,8 +110,9 @@ class Dispatcher(DispatcherCore):
         """Call `work`, then, if the loop was asleep, run a turn for what it asked for, here and now.
 
         For little work that a task of the loop's own thread has just received: it spares two task switches, a third of
-        what a single message costs. Of several that come within BURST_SECONDS only the first has a turn of its own. What the turn leaves undone wakes the loop as ever. Raises what `work` raises; an
-        error of the turn is raised by `run`, where all others are.
+        what a single message costs. Of several that come within BURST_SECONDS only the first has a turn of its own.
+        What the turn leaves undone wakes the loop as ever. Raises what `work` raises; an error of the turn is raised
+        by `run`, where all others are.
         """
         ready = self._ready
         if not ready.asleep or self._in_turn:
@@ -121,10 +122,10 @@ class Dispatcher(DispatcherCore):
         if now_seconds - self._inline_seconds < BURST_SECONDS:
             work()  # the loop wakes behind all that arrived in this pass of trio: one turn for them together
             return
-        self._inline_seconds = now_seconds
         ready.asleep = False  # what is asked for from here on wakes nobody
         try:
             work()
+            self._inline_seconds = now_seconds
             try:
                 self.run_turn()
             except Exception as error:  # noqa: BLE001 - raised by `run`

@@ -15,12 +15,13 @@ from queues.durables import Durable, DurableInUseError, DurableLimitError
 from queues.environment import QueueEnvironment
 from queues.exclusive import ExclusiveQueue
 from queues.exclusivity import Exclusivity
+from queues.gate import QueueFullError, Run
 from queues.groups import GroupTable
 from queues.message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Envelope, Message, size_of
 from queues.names import Address, DestinationNameError, Kind, parse, parse_composite
 from queues.partitioned import Attachment, PartitionedQueue, PartitionLimitError, by_key, by_priority
 from queues.policy import QueuePolicy
-from queues.queue import MessageQueue, QueueFullError, Run
+from queues.queue import MessageQueue
 from queues.registry import (
     Destination,
     DestinationLimitError,

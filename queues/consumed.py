@@ -26,10 +26,11 @@ from queues.cursored import BLOCK_BITS
 from queues.cursors import CROWDED, NOTING, Cursor
 from queues.dead_letters import CROWDED_OUT, EXPIRED, FAILED, Condemned
 from queues.environment import QueueEnvironment, TimerHandle
+from queues.gate import Run
 from queues.later import Later
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
 from queues.policy import QueuePolicy
-from queues.queue import MessageQueue, Run
+from queues.queue import MessageQueue
 from queues.slices import Slice
 from queues.storage import Restored
 from queues.subscription import Subscription

@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 from flow import Flow, FlowClosedError, FlowController, SourceController, WindowLimiter
 from queues.cursored import BLOCK_BITS
 from queues.environment import QueueEnvironment
+from queues.gate import QueueFullError
 from queues.message import Envelope, Message
 from queues.names import parse
-from queues.queue import MessageQueue, QueueFullError
+from queues.queue import MessageQueue
 
 if TYPE_CHECKING:
     from queues.consumed import ConsumedQueue

@@ -268,8 +268,8 @@ class QueuePolicy:
         metadata={
             "unit": "count",
             "doc": "Queues: messages that may wait for their time (sent with `delay`, or to be tried again) while "
-            "later ones are delivered. Each costs 56 bytes of memory wherever the message itself is. Beyond it the queue "
-            "stops at the next delayed message until others are due.",
+            "later ones are delivered. Each costs 56 bytes of memory wherever the message itself is. Beyond it the "
+            "queue stops at the next delayed message until others are due.",
         },
     )
     auto_delete_seconds: float | None = attrs.field(

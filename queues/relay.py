@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
+from queues.gate import QueueFullError, Run
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message
-from queues.queue import QueueFullError, Run
 
 
 class RunSink(Protocol):

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence as SequenceOf
 
 from flow import SourceController
-from queues.queue import MessageQueue, Run
+from queues.gate import Run
+from queues.queue import MessageQueue
 
 
 def offer_together(queue: MessageQueue, runs: SequenceOf[Run], source: SourceController) -> bool:

@@ -41,9 +41,10 @@ from queues.cursored import BLOCK_BITS, BLOCK_SIZE
 from queues.cursors import NOTING, TrackingCursor
 from queues.durables import DurableReader
 from queues.environment import QueueEnvironment
+from queues.gate import Run
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
 from queues.policy import MIB, QueuePolicy
-from queues.queue import MessageQueue, Run
+from queues.queue import MessageQueue
 from queues.slices import Slice
 from queues.storage import Restored, Shelf
 from queues.subscription import Subscription

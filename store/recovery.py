@@ -9,8 +9,8 @@ Elements that were stored without being persistent (paged out) belong to the run
 Spooled transactions (pieces.py) that were not committed never were: their pieces are deleted. Of committed ones the
 pieces that are left are found, for the broker to move them on.
 
-A small record that can't be read does not keep the broker from starting: it is told as a fault, and what it said is made
-up for on the safe side. A lost summary is made again from its chunk; a lost state means that nothing of its block was
+A small record that can't be read does not keep the broker from starting: it is told as a fault, and what it said is
+made up for on the safe side. A lost summary is made again from its chunk; a lost state means that nothing of its block was
 settled; without the head of a queue all of it counts as seen; a durable subscription whose place is lost begins with the
 oldest message there is.
 

@@ -28,7 +28,7 @@ from protocols.stomp.spools import Spool
 from protocols.stomp.subscribing import Subscriptions
 from protocols.stomp.transactions import Commit, RoutedRun, Transaction, Transactions, settle_acks, undo_acks
 from queues import MESSAGE_OVERHEAD_BYTES, Message
-from queues.queue import Run
+from queues.gate import Run
 
 
 class Committer:

@@ -18,7 +18,7 @@ from itertools import groupby
 from flow import SourceController
 from protocols.stomp.spools import Spool
 from queues import MESSAGE_OVERHEAD_BYTES, Message, MessageQueue
-from queues.queue import Run
+from queues.gate import Run
 from queues.together import offer_together
 
 

@@ -217,7 +217,7 @@ class Claims:
         redelivered = headers.get("redelivered") == "true"
         came_before = sent.delivered_in is not None
         mark = f"redelivered, count {headers.get('delivery-count')}" if redelivered else "as new"
-        self._note(sent, f"delivered {mark}, message-id {headers['message-id']}, to {holder}")
+        self._note(sent, f"delivered {mark}, number {headers['message-id'].partition('-')[2]}, to {holder}")
         if body != sent.body:
             self._fail(sent, f"its body is {body[:60]!r} of {len(body)} bytes, sent were {len(sent.body)}")
         if sent.settled:

@@ -136,6 +136,7 @@ class KillRound:
             try:
                 await client.run()
             finally:
+                client.stream.close()
                 if not self._dead:
                     self._clients.remove(client)
 
@@ -150,6 +151,7 @@ class KillRound:
                 with trio.fail_after(DRAIN_SECONDS):
                     await self._acknowledge_all(reader)
                 nursery.cancel_scope.cancel()
+                reader.stream.close()
             self._log_is_clean(process)
         self.claims.drained(drain(reader))
         self.claims.nothing_is_lost()
@@ -169,6 +171,8 @@ class KillRound:
                 subscription.held.pop(sent, None)
                 pieces.append(reader.encode("ACK", headers))
             acknowledged += len(pieces)
+            if reader.ended:
+                raise ClaimError("the connection of the drain broke")
             if pieces or reader.receipts_are_due:
                 quiet_since = trio.current_time()
             await reader.write(b"".join(pieces))
