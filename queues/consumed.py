@@ -625,7 +625,8 @@ class ConsumedQueue(MessageQueue):
         return block.outside.wire_bytes // block.live_count + MESSAGE_OVERHEAD_BYTES
 
     def _expired_placeholders(self, block: Block, dates: SequenceOf[int], now_ms: int) -> list[int]:
-        """Of a block with placeholders: which elements are past their date and in nobody's hands. Notes the next date."""
+        """Of a block with placeholders: which elements are past their date and in nobody's hands. Notes the next date.
+        """
         alive = self.elements.live_sequences(block.base, block.base + block.length)
         later = [dates[sequence - block.base] for sequence in alive if dates[sequence - block.base] > now_ms]
         if later:

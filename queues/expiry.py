@@ -65,8 +65,8 @@ class ExpiryDates:
     def take_due(self, now_ms: int, count_max: int) -> list[int]:
         """Elements past their date that are still there, in order of their sequence, and forget their dates.
 
-        Those that are in memory are asked for their own date: an entry may stand for a whole block that was outside, and
-        is in again. Looks at no more than `count_max` of them: the rest is due at once.
+        Those that are in memory are asked for their own date: an entry may stand for a whole block that was outside,
+        and is in again. Looks at no more than `count_max` of them: the rest is due at once.
         """
         heap = self._heap
         elements = self._elements

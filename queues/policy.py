@@ -132,8 +132,8 @@ class QueuePolicy:
             "unit": "",
             "doc": "What happens when messages take more than half of `memory_bytes`, if the broker has a store: "
             "`page` (they go to disk, persistent or not, in blocks of about a thousand; producers go on until "
-            "`count_max`, `bytes_max` or the disk is used up), `offload` (like `page`, but size and date of each message stay in "
-            "memory, for about 12 bytes: what expires need not be read for it) or `throttle` (all "
+            "`count_max`, `bytes_max` or the disk is used up), `offload` (like `page`, but size and date of each "
+            "message stay in memory, for about 12 bytes: what expires need not be read for it) or `throttle` (all "
             "stays in memory, and producers wait at `memory_bytes`; what is persistent is stored all the same). "
             "Without a store it is always `throttle`.",
         },
@@ -152,8 +152,8 @@ class QueuePolicy:
         validator=_share_or_none,
         metadata={
             "unit": "share",
-            "doc": "While part of the backlog is on disk and consumers are working on it, senders get this share of the "
-            "rate at which it is drained (0.5: half), so that it shrinks until all is in memory again. None: they are "
+            "doc": "While part of the backlog is on disk and consumers are working on it, senders get this share of "
+            "the rate at which it is drained (0.5: half), so that it shrinks until all is in memory again. None: they are "
             "not held back.",
         },
     )

@@ -10,9 +10,9 @@ Spooled transactions (pieces.py) that were not committed never were: their piece
 pieces that are left are found, for the broker to move them on.
 
 A small record that can't be read does not keep the broker from starting: it is told as a fault, and what it said is
-made up for on the safe side. A lost summary is made again from its chunk; a lost state means that nothing of its block was
-settled; without the head of a queue all of it counts as seen; a durable subscription whose place is lost begins with the
-oldest message there is.
+made up for on the safe side. A lost summary is made again from its chunk; a lost state means that nothing of its block
+was settled; without the head of a queue all of it counts as seen; a durable subscription whose place is lost begins
+with the oldest message there is.
 
 Source: DESIGN section 7 "Recovery"; anchors c20, c21, c23, d24.
 """
@@ -31,7 +31,6 @@ from store import keys
 from store.chunks import ChunkError, HeadCodec, Summary, decode_chunk, decode_summary, summary_of
 from store.engine import Change, Engine, delete, delete_range, put
 from store.pieces import CommitRecord, PieceError, Target, decode_commit, decode_piece
-from store.shelf import StoredBlock
 from store.states import (
     KIND_TOPIC,
     CursorRecord,
@@ -48,6 +47,7 @@ from store.states import (
     encode_format,
     encode_numbers,
 )
+from store.stored_block import StoredBlock
 
 PROGRESS_COUNT: Final = 1_000
 """Records between two reports of progress."""

@@ -11,8 +11,7 @@ leave memory don't wait.
 *What is on disk* is known by block of 1,024: which sequences the chunks span, and which of them are alive. What is
 settled goes to one small state record per block; a block of which nothing is alive is deleted with all its records.
 
-*Attached.* Changes that belong to elements (the deletion of the piece of a spooled transaction that they come from) go
-into the very batch that saves these. Until it is written nobody is given them: a crash would bring them back unmarked.
+*Attached.* Changes that belong to elements go into the very batch that saves these (attached.py).
 
 *Handed over.* Elements of which the disk knows are handed to consumers only below the *lease*, a number on disk that
 runs ahead of the readers: after a crash all below it counts as seen, and is marked when it comes again. While the disk
@@ -35,10 +34,13 @@ from queues.large import LargeMessage
 from queues.message import Message
 from queues.storage import Saved, Stored
 from store import keys
+from store.attached import NOTHING_BEGUN, Attachments
 from store.batch import Batch
-from store.chunks import ChunkError, decode_chunk, encode_chunk, encode_chunk_and_summary
-from store.engine import Change, Engine, EngineError, delete, put
+from store.chunks import encode_chunk, encode_chunk_and_summary
+from store.engine import Change, delete, put
+from store.loading import load_block
 from store.states import KIND_QUEUE, KIND_TOPIC, encode_cursor, encode_head, encode_queue, encode_state
+from store.stored_block import StoredBlock
 
 if TYPE_CHECKING:
     from store.storequeue import StoreQueue
@@ -54,36 +56,6 @@ SLOW_AFTER: Final = 2.0
 """Times the usual time to ack: then an element is written."""
 
 
-class _Attached:
-    """Changes that go where elements `first` to `end - 1` go."""
-
-    __slots__ = ("changes", "done", "end", "first")
-
-    def __init__(self, first: int, end: int, changes: list[Change], done: Callable[[], None] | None) -> None:
-        self.first = first
-        self.end = end
-        self.changes = changes
-        self.done = done
-
-
-class StoredBlock:
-    """What the disk has of a block. Bit k is sequence `(index << 10) + k`."""
-
-    __slots__ = ("attempts", "firsts", "live", "paged_first", "span")
-
-    def __init__(self, span: int = 0, live: int = 0, firsts: list[int] | None = None) -> None:
-        self.span = span
-        """From the first to the last element of each chunk."""
-        self.live = live
-        """In a chunk, and not settled."""
-        self.firsts = firsts if firsts is not None else []
-        """First sequence of each chunk: its key. (To look for the keys would read the values, too.)"""
-        self.attempts: dict[int, int] | None = None
-        """By place: how often those that came back were handed over."""
-        self.paged_first: int | None = None
-        """Its elements that are not persistent are there, too, for this run: the key of their chunk."""
-
-
 class Shelf:
     """See the module, and `queues.storage.Shelf`."""
 
@@ -92,7 +64,6 @@ class Shelf:
         "_attached",
         "_blocks",
         "_forgotten",
-        "_holding",
         "_holds_back",
         "_known",
         "_larges",
@@ -153,12 +124,9 @@ class Shelf:
         self._let_go: list[int] = []
         """Files whose elements left: kept until the disk knows it."""
         self._added_count = 0
-        self._attached: deque[_Attached] = deque()
-        """In no batch yet; in order."""
-        self._holding: deque[tuple[int, int]] = deque()
-        """First and end of attached elements that are not on disk yet; in order."""
+        self._attached = Attachments()
         self._holds_back = False
-        """The queue waits for them."""
+        """The queue waits for elements that are held."""
 
     # ------------------------------------------------------------------ what the queue says
 
@@ -235,37 +203,25 @@ class Shelf:
                     block.attempts[place] = count
                     self._touch_block(index)
 
-    def attach(
-        self, first: int, end: int, changes: list[Change], done: Callable[[], None] | None = None
-    ) -> None:
+    def attach(self, first: int, end: int, changes: list[Change], done: Callable[[], None] | None = None) -> None:
         """These changes go into the batch with which the last of elements `first` to `end - 1` is saved (or has left),
         and all of these into one. `done` is called when that is written. To be called in order, before anything else is
         added. With `first == end`: into the next batch of this shelf.
         """
-        self._attached.append(_Attached(first, end, changes, done))
-        if first < end:
-            self._holding.append((first, end))
+        self._attached.add(first, end, changes, done)
         self._store.touch(self, urgent=True)
 
     def holds(self, position: int) -> bool:
-        if not self._holding:
-            return False
-        first, end = self._holding[0][0], self._holding[-1][1]
-        if end <= position:
-            return False
-        # Whoever reads on from here may come as far as the end of the next block, or further over a gap.
-        block, index = self._queue.elements.block, position >> BLOCK_BITS
-        return first < (index + 2) << BLOCK_BITS or block(index) is None or block(index + 1) is None
+        return self._attached.holds(self._queue.elements, position)
 
     def _let_through(self) -> None:
-        """The oldest of those held are on disk."""
-        self._holding.popleft()
+        """Elements that were held are on disk."""
         if self._holds_back and not self._forgotten:
             self._holds_back = False
             self._queue.may_go_on()
 
     def may_hand_over(self, position: int, end: int) -> bool:
-        if self._holding and self.holds(position):
+        if self._attached.holds(self._queue.elements, position):
             self._holds_back = True
             return False
         needed = min(end, self.saved_to)
@@ -319,9 +275,8 @@ class Shelf:
         for _first, _end, callback in self._waiting_saves:
             callback("consumed")
         self._waiting_saves.clear()
-        for attached in self._attached:
-            self._store.change(attached.changes, written=attached.done)
-        self._attached.clear()
+        for changes, done in self._attached.take_all():
+            self._store.change(changes, written=done)
         self._let_go += self._larges.values()
         self._larges.clear()
         if self._let_go:
@@ -398,30 +353,19 @@ class Shelf:
         target = end if self.urgent or not self._queue.is_consumed else min(self._mark, end)
         target = max(target, min(self.bound_to, end))
         self._mark = end
-        self._add_attached(batch)
+        self._attached.put_into(batch, self.saved_to, self._let_through)
         while self.saved_to < target:
             index = self.saved_to >> BLOCK_BITS
             stop = min(target, (index + 1) << BLOCK_BITS)
             if batch.is_full and self.saved_to >= self.bound_to:
-                if not self._attached or self._attached[0].first >= self.saved_to:
+                begun_to = self._attached.begun_to(self.saved_to)
+                if begun_to == NOTHING_BEGUN:
                     self._mark = max(self._mark, target)
                     return
-                stop = min(stop, self._attached[0].end)  # what was begun is ended
+                stop = min(stop, begun_to)
             self._save_part(batch, index, self.saved_to, stop)
             self.saved_to = stop
-            self._add_attached(batch)
-
-    def _add_attached(self, batch: Batch) -> None:
-        """Put in what belongs to the elements that are saved by now."""
-        attached = self._attached
-        while attached and attached[0].end <= self.saved_to:
-            one = attached.popleft()
-            for change in one.changes:
-                batch.add(change, len(change[2]))
-            if one.first < one.end:
-                batch.written.append(self._let_through)
-            if one.done is not None:
-                batch.written.append(one.done)
+            self._attached.put_into(batch, self.saved_to, self._let_through)
 
     def _save_part(self, batch: Batch, index: int, first: int, stop: int) -> None:
         block = self._queue.elements.block(index)
@@ -650,34 +594,7 @@ class Shelf:
     # ------------------------------------------------------------------ what is read
 
     def load(self, index: int, arrived: Callable[[int, dict[int, Message]], None]) -> None:
-        ranges = [keys.block_range(family, self.queue_id, index) for family in (keys.CHUNK, keys.PAGED)]
-
-        def read(engine: Engine) -> list[tuple[bytes, bytes]]:
-            return [pair for start, stop in ranges for pair in engine.iterate(start, stop)]
-
-        def loaded(result: list[tuple[bytes, bytes]] | EngineError) -> None:
-            if self._forgotten:
-                arrived(index, {})  # a browser may wait for it
-                return
-            if isinstance(result, EngineError):
-                self._store.read_failed(result, lambda: self._store.worker.read(read, loaded))
-                return
-            arrived(index, self._decoded(result))
-
-        self._store.worker.read(read, loaded)
-
-    def _decoded(self, records: list[tuple[bytes, bytes]]) -> dict[int, Message]:
-        found: dict[int, Message] = {}
-        for key, value in records:
-            _queue_id, first = keys.parse_placed_key(key)
-            try:
-                sequences, messages = decode_chunk(first, value, self._store.heads, self._store.make_large)
-            except ChunkError as error:
-                self._store.corrupt(self._queue.name, key, value, error)
-                continue
-            found.update(zip(sequences, messages, strict=True))
-        self._store.loaded_count += len(found)
-        return found
+        load_block(self._store, self.queue_id, index, self._queue.name, lambda: self._forgotten, arrived)
 
     def lost(self, index: int, count: int) -> None:
         self._store.lost(self._queue.name, index, count)

@@ -41,8 +41,8 @@ from store.worker import Worker
 RETRY_MIN_SECONDS: Final = 0.1
 RETRY_MAX_SECONDS: Final = 5.0
 GATHER_SHARE: Final = 0.5
-"""Of the time that a batch takes: so long the next one waits at most for those who were just told. Tried: not waiting at
-all (ten producers that wait for each receipt split into groups which wait for each other's syncs).
+"""Of the time that a batch takes: so long the next one waits at most for those who were just told. Tried: not waiting
+at all (ten producers that wait for each receipt split into groups which wait for each other's syncs).
 """
 GATHER_SECONDS_MAX: Final = 0.002
 GUARD_SECONDS: Final = 1.0
@@ -322,8 +322,8 @@ class StoreQueue(FlowResource):
             self._at_turn_end(self._flush)
 
     def _ask_or_gather(self) -> None:
-        """For receipts alone: whoever has just been told will soon send again, so it pays to wait a little until as many
-        have come as were told. One sync serves them all, where each alone would wait for the syncs of the others.
+        """For receipts alone: whoever has just been told will soon send again, so it pays to wait a little until as
+        many have come as were told. One sync serves them all, where each alone would wait for the syncs of the others.
         """
         if self._waiting_count >= self._expected_count or self.clock() >= self._gather_until_seconds:
             self._ask()

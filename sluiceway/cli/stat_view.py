@@ -100,7 +100,9 @@ def _store(report: Mapping[str, Any], console: Console) -> None:
     console.print(f"store: {', '.join(said)}", highlight=False, soft_wrap=True)
     if store.get("state") not in (None, "ok"):
         why = f": {store['error']}" if store.get("error") else ""
-        console.print(f"[bold red]store: {escape(str(store['state']))}{escape(why)}[/]", highlight=False, soft_wrap=True)
+        console.print(
+            f"[bold red]store: {escape(str(store['state']))}{escape(why)}[/]", highlight=False, soft_wrap=True
+        )
 
 
 def _dispatcher(report: Mapping[str, Any], console: Console) -> None:

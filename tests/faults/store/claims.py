@@ -13,8 +13,10 @@ brokers; each of them is a *life*, ended by a crash, a power cut, or in order. C
                     message group
     volatile        what is not persistent ends with the life in which it was sent
     atomic          of a transaction all or nothing is found after a crash; of one that was not committed, nothing
-    dates           what expired between two lives does not come
+    dates           what expired between two lives does not come, and nothing comes before it is due
     numbers         a message-id means one persistent message, in all lives
+
+A message to a topic counts once for each durable subscription of it, as if each was a queue.
 
 A violation raises ClaimError with the history of the message.
 """
@@ -64,6 +66,8 @@ class Sent:
     life: int
     date_ms: int = 0
     """It may be gone from then on; 0: never."""
+    due_ms: int = 0
+    """It must not come before."""
     commitment: Commitment | None = None
     receipted: str | None = None
     """The durability that its RECEIPT said."""
@@ -81,6 +85,11 @@ class Sent:
     """That is confirmed."""
     drained: bool = False
     history: list[str] = attrs.field(factory=list)
+
+
+def place_of(destination: str, durable: str | None) -> str:
+    """Under which name the ledger knows it."""
+    return destination if durable is None else f"{destination} for {durable}"
 
 
 class Claims:
@@ -135,10 +144,14 @@ class Claims:
         body: bytes,
         persistent: bool,
         date_ms: int = 0,
+        delay_ms: int = 0,
         commitment: Commitment | None = None,
     ) -> Sent:
         """A SEND is on its way (in a transaction: it will be with its COMMIT)."""
-        sent = Sent(name, destination, priority, producer, place, group, body, persistent, self.life, date_ms, commitment)
+        sent = Sent(name, destination, priority, producer, place, group, body, persistent, self.life, date_ms)
+        sent.commitment = commitment
+        if delay_ms:
+            sent.due_ms = self._now_ms() + delay_ms
         assert (destination, name) not in self.messages, "names are unique"
         self.messages[destination, name] = sent
         if commitment is not None:
@@ -190,7 +203,7 @@ class Claims:
         return commitment
 
     def committing(self, commitment: Commitment) -> None:
-        """COMMIT is on its way."""
+        """COMMIT is on its way. Its SENDs are not before now."""
         commitment.committed_in = self.life
         for sent in commitment.acks:
             sent.maybe_settled = True
@@ -207,13 +220,16 @@ class Claims:
 
     # ------------------------------------------------------------------ what clients get
 
-    def delivered(self, headers: Mapping[str, str], body: bytes, *, holder: object, auto: bool) -> Sent:
+    def delivered(
+        self, headers: Mapping[str, str], body: bytes, *, durable: str | None = None, holder: object, auto: bool
+    ) -> Sent:
         """A MESSAGE is here. Raises ClaimError."""
         self.delivered_count += 1
         name = headers["name"]
-        sent = self.messages.get((headers["destination"], name))
+        destination = place_of(headers["destination"], durable)
+        sent = self.messages.get((destination, name))
         if sent is None:
-            raise ClaimError(f"{name} in {headers['destination']} was never sent there")
+            raise ClaimError(f"{name} in {destination} was never sent there")
         redelivered = headers.get("redelivered") == "true"
         came_before = sent.delivered_in is not None
         mark = f"redelivered, count {headers.get('delivery-count')}" if redelivered else "as new"
@@ -236,9 +252,11 @@ class Claims:
             self._fail(sent, f"it is in the hands of {sent.holder}")
         if sent.date_ms and sent.date_ms <= self._life_started_ms:
             self._fail(sent, "it had expired before this life began")
+        if sent.due_ms > self._now_ms():
+            self._fail(sent, f"it is due in {sent.due_ms - self._now_ms()} ms only")
         if sent.persistent:
             other = self._by_id.setdefault(headers["message-id"], sent)
-            if other is not sent:
+            if other.name != sent.name:
                 self._fail(sent, f"its message-id is that of {other.name} in {other.destination}")
         self.came_again_count += came_before
         self._look_at_transactions(sent)
@@ -282,6 +300,8 @@ class Claims:
         last: dict[tuple[object, ...], Sent] = {}
         for sent, priority in found:
             sent.drained = True
+            if sent.due_ms:
+                continue
             key = sent.destination, priority, sent.producer, sent.group
             before = last.get(key)
             if before is not None and before.place >= sent.place:

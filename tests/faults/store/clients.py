@@ -7,7 +7,7 @@ passed in, and by nothing else.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Final
 
@@ -18,7 +18,7 @@ from protocols.stomp.escaping import Version
 from protocols.stomp.frames import Fault, Frame
 from protocols.stomp.machine import ClientMachine
 from protocols.streams import ByteStream
-from tests.faults.store.claims import ClaimError, Claims, Commitment, Sent
+from tests.faults.store.claims import ClaimError, Claims, Commitment, Sent, place_of
 
 _BEGUN: Final = re.compile(rb"\ndestination:([^\n]*)\n")
 _NAMED: Final = re.compile(rb"\nname:([^\n]*)\n")
@@ -33,12 +33,15 @@ class Habits:
     queues: tuple[str, ...]
     auto_queues: tuple[str, ...] = ()
     """Those in which ack `auto` is used, too."""
+    durables: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
+    """Durable subscriptions of each topic. They exist before anybody sends."""
     priorities: tuple[int, ...] = (4,)
     groups: tuple[str, ...] = ()
     persistent_share: float = 0.8
     receipt_share: float = 0.5
     transaction_share: float = 0.1
     date_share: float = 0.1
+    delay_share: float = 0.0
     composite_share: float = 0.05
     body_bytes_max: int = 600
     run_count_max: int = 12
@@ -67,6 +70,7 @@ class _Subscribed:
     name: str
     destination: str
     ack: str
+    durable: str | None = None
     held: dict[Sent, _Held] = attrs.field(factory=dict)
     over: bool = False
 
@@ -144,14 +148,16 @@ class Connection:
             self.connected.set()
         else:
             self.stops = frame.headers.get("message", "")
-            if "shutting down" not in self.stops:
+            if "shutting down" not in self.stops and "attached" not in self.stops:
                 raise ClaimError(f"{self}: an ERROR: {frame.headers} {frame.body!r}")
 
     def _take_message(self, frame: Frame) -> None:
         headers = frame.headers
         subscription = self.subscriptions[headers["subscription"]]
         auto = subscription.ack == "auto"
-        sent = self.claims.delivered(headers, frame.body, holder=None if self.leaving else self, auto=auto)
+        sent = self.claims.delivered(
+            headers, frame.body, durable=subscription.durable, holder=None if self.leaving else self, auto=auto
+        )
         naming = {"id": headers["ack"]} if "ack" in headers else {
             "message-id": headers["message-id"], "subscription": headers["subscription"],
         }  # fmt: skip
@@ -193,10 +199,15 @@ class Connection:
         await self.write(self.machine.connect("test", versions=(version,)))
         await self.connected.wait()
 
-    async def subscribe(self, destination: str, *, ack: str, prefetch_count: int) -> _Subscribed:
+    async def subscribe(
+        self, destination: str, *, ack: str, prefetch_count: int, durable: str | None = None
+    ) -> _Subscribed:
+        """`durable`: its name, on a topic."""
         name = f"s{len(self.subscriptions)}"
-        subscription = self.subscriptions[name] = _Subscribed(name, destination, ack)
+        subscription = self.subscriptions[name] = _Subscribed(name, destination, ack, durable)
         headers = {"destination": destination, "id": name, "ack": ack, "prefetch-count": str(prefetch_count)}
+        if durable is not None:
+            headers["activemq.subscriptionName"] = durable
         await self.write(self.encode("SUBSCRIBE", headers))
         return subscription
 
@@ -235,6 +246,9 @@ class RandomClient(Connection):
         self._habits = habits
         self._now_ms = now_ms
         self._may_act = may_act
+        self.attached: set[str] | None = None
+        """Durable subscriptions that some client is attached to, shared by all; None: they use none."""
+        self._own: list[str] = []
         self._open: Commitment | None = None
         self._open_acks: list[tuple[_Subscribed, _Held]] = []
         self._stopped = False
@@ -282,7 +296,7 @@ class RandomClient(Connection):
     async def _do_something(self) -> None:
         chance = self._random.random()
         habits = self._habits
-        live = [subscription for subscription in self.subscriptions.values() if not subscription.over]
+        live = [s for s in self.subscriptions.values() if not s.over and s.durable is None]
         if chance < habits.produce_share:
             await self._send()
         elif chance < habits.produce_share + habits.subscribe_share:
@@ -307,7 +321,7 @@ class RandomClient(Connection):
 
     async def _send(self) -> None:
         random, habits = self._random, self._habits
-        destination = random.choice(habits.queues)
+        destination = random.choice((*habits.queues, *habits.durables))
         destinations = [destination]
         if random.random() < habits.composite_share:
             destinations = sorted({destination, random.choice(habits.queues)})
@@ -324,6 +338,10 @@ class RandomClient(Connection):
             life_ms = random.choice((5, 300, 2_000, 60_000_000))
             date_ms = self._now_ms() + life_ms
             headers["expires"] = str(date_ms)
+        delay_ms = 0
+        if random.random() < habits.delay_share:
+            delay_ms = random.choice((20, 500, 2_000))
+            headers["delay"] = str(delay_ms)
         commitment = self._open if random.random() < 0.7 else None
         if commitment is not None:
             headers["transaction"] = commitment.name
@@ -344,9 +362,10 @@ class RandomClient(Connection):
                     body=body,
                     persistent=persistent,
                     date_ms=date_ms,
+                    delay_ms=delay_ms,
                     commitment=commitment,
                 )
-                for one in destinations
+                for one in self._places_of(destinations)
             ]
             all_sent += sents
             own = {**headers, "name": name}
@@ -354,6 +373,13 @@ class RandomClient(Connection):
                 own |= self.receipt(lambda said, sents=sents: self.claims.receipted(sents, said.get("durability")))  # type: ignore[misc]
             pieces.append(self.encode("SEND", own, body))
         await self.write(b"".join(pieces))
+
+    def _places_of(self, destinations: list[str]) -> list[str]:
+        """Where these messages are to be found."""
+        durables = self._habits.durables
+        return [
+            place_of(one, durable) for one in destinations for durable in (durables[one] if one in durables else (None,))
+        ]
 
     def _next_place(self) -> int:
         self.place += 1
@@ -382,11 +408,29 @@ class RandomClient(Connection):
 
     async def _subscribe(self) -> None:
         random, habits = self._random, self._habits
-        destination = random.choice((*habits.queues, *habits.auto_queues))
+        destination = random.choice((*habits.queues, *habits.auto_queues, *habits.durables))
+        if destination in habits.durables:
+            await self._attach(destination)
+            return
         acks = ["client", "client-individual"]
         if destination in habits.auto_queues:
             acks.append("auto")
         await self.subscribe(destination, ack=random.choice(acks), prefetch_count=random.choice(habits.prefetch_counts))
+
+    async def _attach(self, topic: str) -> None:
+        """To a durable subscription that nobody else of ours is attached to."""
+        durable = self._random.choice(self._habits.durables[topic])
+        if self.attached is not None and durable not in self.attached:
+            self.attached.add(durable)
+            self._own.append(durable)
+            ack = self._random.choice(("client", "client-individual"))
+            prefetch_count = self._random.choice(self._habits.prefetch_counts)
+            await self.subscribe(topic, ack=ack, prefetch_count=prefetch_count, durable=durable)
+
+    def end(self, why: str) -> None:
+        super().end(why)
+        if self.attached is not None:
+            self.attached.difference_update(self._own)
 
     async def _unsubscribe(self, subscription: _Subscribed) -> None:
         subscription.over = True

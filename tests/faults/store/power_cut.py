@@ -24,6 +24,7 @@ import structlog
 import trio
 from trio.testing import MockClock
 
+from protocols.stomp.limits import StompLimits
 from protocols.streams import MemoryStream
 from sluiceway.config import BrokerConfig, Config, DestinationPolicy, Listener
 from store.config import StoreConfig
@@ -45,6 +46,8 @@ STUCK_SECONDS: Final = 20
 
 QUEUES: Final = ("/queue/a", "/queue/b", "/queue/c")
 AUTO_QUEUES: Final = ("/queue/auto",)
+DURABLES: Final = {"/topic/t": ("first", "second"), "/topic/u": ("third",)}
+"""Durable subscriptions."""
 
 
 def wall_clock_ms() -> int:
@@ -67,15 +70,17 @@ class Plan:
     @classmethod
     def drawn(cls, random: Random) -> Plan:
         policies = []
-        for match in (*QUEUES, *AUTO_QUEUES):
+        for match in (*QUEUES, *AUTO_QUEUES, *DURABLES):
             settings: dict[str, Any] = {
                 "memory_bytes": random.choice((6_000, 20_000, 60_000, 1_000_000)),
                 "paging": random.choice(("page", "page", "page", "offload", "throttle")),
                 "auto_delete_seconds": random.choice((0.3, 30.0)),
             }
-            if random.random() < 0.15:
+            if match in DURABLES:
+                settings["paging"] = "page"  # else what lags could be lost
+            elif random.random() < 0.15:
                 settings["bytes_max"] = random.choice((10_000, 100_000))
-            if random.random() < 0.1:
+            if match not in DURABLES and random.random() < 0.1:
                 settings["count_max"] = random.choice((10, 100))
             policies.append(DestinationPolicy(match, settings))
         config = Config(
@@ -85,18 +90,26 @@ class Plan:
                 flush_delay_max_seconds=random.choice((0.05, 0.2, 1.0)),
                 sync_interval_seconds=random.choice((0.0, 0.1, 1.0, 5.0)),
             ),
-            listeners=(Listener(address="127.0.0.1:0"),),
+            listeners=(
+                Listener(
+                    address="127.0.0.1:0",
+                    # Larger transactions are spooled.
+                    limits=StompLimits(transaction_bytes_max=random.choice((6_000, 64 << 20))),
+                ),
+            ),
             destinations=tuple(policies),
         )
         habits = Habits(
             queues=QUEUES[: random.randint(1, 3)] + (AUTO_QUEUES if random.random() < 0.3 else ()),
             auto_queues=AUTO_QUEUES,
+            durables=random.choice(({}, {}, DURABLES)),
             priorities=random.choice(((4,), (4,), (4, 4, 4, 9), (0, 4, 7))),
             groups=random.choice(((), (), ("x", "y", "z"))),
             persistent_share=random.choice((1.0, 0.8, 0.4)),
             receipt_share=random.choice((0.1, 0.5, 0.9)),
             transaction_share=random.choice((0.0, 0.1, 0.3)),
             date_share=random.choice((0.0, 0.1, 0.5)),
+            delay_share=random.choice((0.0, 0.0, 0.2)),
             body_bytes_max=random.choice((30, 600, 3_000)),
             run_count_max=random.choice((2, 12, 40)),
             produce_share=random.choice((0.2, 0.4, 0.6)),
@@ -148,6 +161,7 @@ class Round:
         mortal = MortalEngine(self.engine)
         self._dead = trio.Event()
         self._clients = []
+        self._attached: set[str] = set()
         dies_at_write = ending != "stop" and random.random() < 0.5
         life_seconds = random.choice((2, 10, 40, 100)) * random.random() * self.plan.habits.pause_seconds
         self._actions_left = random.choice((20, 60, 200))
@@ -165,6 +179,8 @@ class Round:
 
             mortal.die = die
             async with self._broker(mortal) as broker, trio.open_nursery() as nursery:
+                if not self.claims.life:
+                    await self._make_durables(broker)
                 for failure, rate in self.plan.failure_rates.items():
                     self.engine.fail_at_rate(failure, rate)
                 if dies_at_write:
@@ -187,6 +203,22 @@ class Round:
         self.story.append(f"{ending} at {trio.current_time():.4f}")
         claims.next_life(in_order=ending == "stop")
         await trio.sleep(random.choice((0.0, 0.5)))
+
+    async def _make_durables(self, broker: SlowDiskBroker) -> None:
+        """In the first life, before anything happens."""
+        if self.plan.habits.durables:
+            async with trio.open_nursery() as nursery:
+                maker = Connection(broker.connect_memory(name="maker"), self.claims, "maker")
+                nursery.start_soon(maker.read_on)
+                await maker.connect("1.2")
+                for topic, durables in self.plan.habits.durables.items():
+                    for durable in durables:
+                        await maker.subscribe(topic, ack="client", prefetch_count=1, durable=durable)
+                gone = trio.Event()
+                maker.leaving = True
+                await maker.write(maker.encode("DISCONNECT", maker.receipt(lambda _said: gone.set())))
+                await gone.wait()
+                nursery.cancel_scope.cancel()
 
     async def _stop(self, broker: SlowDiskBroker) -> None:
         """In order: clients hear of it, and what comes until the end counts."""
@@ -224,6 +256,7 @@ class Round:
                 now_ms=wall_clock_ms,
                 may_act=self._may_act,
             )
+            client.attached = self._attached
             self._clients.append(client)
             try:
                 await client.run()
@@ -259,6 +292,11 @@ class Round:
             prefetch_count = self.random.choice((1, 7, 1000))
             for name in (*QUEUES, *AUTO_QUEUES):
                 await reader.subscribe(name, ack="client-individual", prefetch_count=prefetch_count)
+            for topic, durables in self.plan.habits.durables.items():
+                for durable in durables:
+                    await reader.subscribe(
+                        topic, ack="client-individual", prefetch_count=prefetch_count, durable=durable
+                    )
             await self._acknowledge_all(reader)
             self._sound(broker)
             left = {name: d.queue for name, d in broker.registry.destinations.items() if not d.queue.is_empty}

@@ -1,0 +1,96 @@
+"""Changes that belong to elements of a queue, and are written with them: all in one batch, or none.
+
+A piece of a spooled transaction is deleted in the very batch that saves its messages in their queue, so that at any
+moment they are in one of the two on disk, and never in both. Until that batch is written its elements are *held*:
+nobody is given them, for a crash would bring them back as if they had never been seen.
+
+Bound: one entry for each piece that was moved and is not written; whoever moves them waits for that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from queues.cursored import BLOCK_BITS, CursoredQueue
+from store.batch import Batch
+from store.engine import Change
+
+NOTHING_BEGUN: Final = 0
+
+
+class _Attached:
+    """Changes that go where elements `first` to `end - 1` go."""
+
+    __slots__ = ("changes", "done", "end", "first")
+
+    def __init__(self, first: int, end: int, changes: list[Change], done: Callable[[], None] | None) -> None:
+        self.first = first
+        self.end = end
+        self.changes = changes
+        self.done = done
+
+
+class Attachments:
+    """Those of one shelf, in order of their elements."""
+
+    __slots__ = ("_held", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: deque[_Attached] = deque()
+        """In no batch yet."""
+        self._held: deque[tuple[int, int]] = deque()
+        """First and end of elements that are not on disk yet."""
+
+    def __bool__(self) -> bool:
+        """Some are in no batch yet."""
+        return bool(self._waiting)
+
+    def add(self, first: int, end: int, changes: list[Change], done: Callable[[], None] | None) -> None:
+        """For elements `first` to `end - 1`, behind all others. `done`: see `Shelf.attach`."""
+        self._waiting.append(_Attached(first, end, changes, done))
+        if first < end:
+            self._held.append((first, end))
+
+    def begun_to(self, saved_to: int) -> int:
+        """Where those end whose first elements were saved, and that must go into the same batch. NOTHING_BEGUN: there
+        are none.
+        """
+        if not self._waiting or self._waiting[0].first >= saved_to:
+            return NOTHING_BEGUN
+        return self._waiting[0].end
+
+    def put_into(self, batch: Batch, saved_to: int, let_through: Callable[[], None]) -> None:
+        """What belongs to elements that are saved by now. `let_through`: called when some are not held any more."""
+        waiting = self._waiting
+        while waiting and waiting[0].end <= saved_to:
+            one = waiting.popleft()
+            for change in one.changes:
+                batch.add(change, len(change[2]))
+            if one.first < one.end:
+                batch.written.append(partial(self._written, let_through))
+            if one.done is not None:
+                batch.written.append(one.done)
+
+    def _written(self, let_through: Callable[[], None]) -> None:
+        self._held.popleft()
+        let_through()
+
+    def take_all(self) -> list[tuple[list[Change], Callable[[], None] | None]]:
+        """The queue is gone: changes, and who is to be told."""
+        left = [(one.changes, one.done) for one in self._waiting]
+        self._waiting.clear()
+        return left
+
+    def holds(self, elements: CursoredQueue, position: int) -> bool:
+        """Whether somebody who reads on from here may come to elements that are held."""
+        if not self._held:
+            return False
+        first, end = self._held[0][0], self._held[-1][1]
+        if end <= position:
+            return False
+        # A reader may come as far as the end of the next block, or further over a gap.
+        index = position >> BLOCK_BITS
+        return first < (index + 2) << BLOCK_BITS or elements.block(index) is None or elements.block(index + 1) is None

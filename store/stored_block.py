@@ -1,0 +1,21 @@
+"""What the disk has of a block of a queue, as its shelf remembers it."""
+
+from __future__ import annotations
+
+
+class StoredBlock:
+    """What the disk has of a block. Bit k is sequence `(index << 10) + k`."""
+
+    __slots__ = ("attempts", "firsts", "live", "paged_first", "span")
+
+    def __init__(self, span: int = 0, live: int = 0, firsts: list[int] | None = None) -> None:
+        self.span = span
+        """From the first to the last element of each chunk."""
+        self.live = live
+        """In a chunk, and not settled."""
+        self.firsts = firsts if firsts is not None else []
+        """First sequence of each chunk: its key. (To look for the keys would read the values, too.)"""
+        self.attempts: dict[int, int] | None = None
+        """By place: how often those that came back were handed over."""
+        self.paged_first: int | None = None
+        """Its elements that are not persistent are there, too, for this run: the key of their chunk."""
