@@ -41,8 +41,8 @@ class Cursor:
         "_queue",
         "_returned",
         "_returned_set",
-        "position",
         "noted_to",
+        "position",
         "seen_exactly",
         "seen_to",
         "waiting_for",
@@ -260,15 +260,30 @@ class TrackingCursor(Cursor):
 
     def attempts_noted(self) -> dict[int, int]:
         """How often elements that came back were handed over."""
-        return dict(self._attempts)
+        return self._above_front(self._attempts)
+
+    def seen(self) -> dict[int, int]:
+        """See Cursor."""
+        return self._above_front(super().seen())
+
+    def _above_front(self, attempts: Mapping[int, int]) -> dict[int, int]:
+        """Without what could not be read, and was lost."""
+        front = self.front
+        return {sequence: count for sequence, count in attempts.items() if sequence >= front}
 
     def restore_reader(self, settled: Iterable[range], seen_to: int, attempts: Mapping[int, int]) -> None:
-        """An earlier run left this: what was settled above the front, and what may have been seen."""
-        self.restore(seen_to, attempts)
+        """An earlier run left this: what was settled above the front, and what may have been seen. O(n).
+
+        What has left the queue since is passed over: that run did not come to note it here.
+        """
+        is_alive = self._queue.is_alive
+        self.restore(seen_to, {sequence: count for sequence, count in attempts.items() if is_alive(sequence)})
+        position = self.position
         for part in settled:
-            self._settled.update(part)
-        if self._settled:
-            self.position = max(self._settled) + 1
+            self._settled.update([sequence for sequence in part if is_alive(sequence)])
+            position = max(position, part.stop)
+        if position > self.position:
+            self.position = position
             left = [s for s in self._queue.live_sequences(self.front, self.position) if s not in self._settled]
             self._returned = left  # ascending: a heap
             self._returned_set = set(left)
@@ -355,6 +370,10 @@ class TrackingCursor(Cursor):
             live = self._queue.first_live(front)
             if live == front:
                 break
+            # What was settled and could not be read later is neither here nor needed.
+            settled.difference_update(
+                range(front, live) if live - front < len(settled) else [s for s in settled if s < live]
+            )
             front = live
         return front
 

@@ -153,8 +153,8 @@ class QueuePolicy:
         metadata={
             "unit": "share",
             "doc": "While part of the backlog is on disk and consumers are working on it, senders get this share of "
-            "the rate at which it is drained (0.5: half), so that it shrinks until all is in memory again. None: they are "
-            "not held back.",
+            "the rate at which it is drained (0.5: half), so that it shrinks until all is in memory again. None: they "
+            "are not held back.",
         },
     )
     lead_bytes: int = attrs.field(

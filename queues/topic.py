@@ -177,8 +177,10 @@ class Topic(MessageQueue):
             return None
         policy = self.policy
         # Room is made within the quotas; beyond them there is only what durable subscriptions hold back.
+        # Without paging, memory is such a quota, too.
+        beside_bytes = policy.memory_bytes // 16 + MIB if not self._pages_out and self._full == "drop_oldest" else 0
         return ResidencyLimiter(
-            policy.memory_bytes,
+            policy.memory_bytes + beside_bytes,
             count_max=None if policy.count_max is None else policy.count_max + policy.count_max // 16 + BLOCK_SIZE,
             quota_bytes=None if policy.bytes_max is None else policy.bytes_max + policy.bytes_max // 16 + MIB,
             clock=self._environment.clock,
@@ -188,11 +190,15 @@ class Topic(MessageQueue):
         residency, policy = self._residency, self.policy
         if residency is None:
             return super().overhang(count, charge_bytes)
+        over_count = 0 if policy.count_max is None else residency.total_count + count - policy.count_max
+        if not self._pages_out:
+            return over_count, residency.used_bytes + charge_bytes - policy.limit_bytes
         bytes_max = policy.bytes_max if policy.bytes_max is not None else policy.memory_bytes * LAG_FACTOR
-        return (
-            0 if policy.count_max is None else residency.total_count + count - policy.count_max,
-            residency.total_bytes + charge_bytes - bytes_max,
-        )
+        return over_count, residency.total_bytes + charge_bytes - bytes_max
+
+    @property
+    def _pages_out(self) -> bool:
+        return self.policy.paging != "throttle"
 
     def _accept_lead(self, run: Run) -> None:
         count = len(run.messages)

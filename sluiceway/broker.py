@@ -119,6 +119,34 @@ class Broker:
         self.clock: Callable[[], float] = trio.lowlevel.current_clock().current_time
         self.manager = FlowManager(self.clock)
         self.left_behind = LeftBehind(config.broker.left_behind_bytes_max, manager=self.manager, clock=self.clock)
+        bound = await self._bind_all()  # first: a port that is taken is found out at once, and clients wait in line
+        try:
+            await self._make_ready()
+        except BaseException:
+            for _settings, listening in bound:
+                listening.close()
+            self.abandon_store()
+            raise
+        self._nursery_manager = trio.open_nursery()
+        self._nursery = await self._nursery_manager.__aenter__()
+        await self._nursery.start(self.dispatcher.run)
+        self.registry.start()
+        await self._resume_transactions(bound)
+        for settings, listening in bound:
+            listener = Listener(
+                listening,
+                connections_max=settings.connections_max,
+                accepted=partial(self._accepted_by, len(self.listeners), settings),
+            )
+            self.listeners.append(listener)
+            self._nursery.start_soon(listener.run)
+            self._warn_if_open(settings.label, listener.address)
+        log.info("broker ready", name=config.broker.name, version=VERSION, listeners=self.urls)
+        return self
+
+    async def _make_ready(self) -> None:
+        """Open the store, and make the destinations that it has messages of."""
+        config = self.config
         await self._open_store()
         self.registry = DestinationRegistry(
             QueueEnvironment(
@@ -140,28 +168,7 @@ class Broker:
         self._stat_answers = RationedAnswers(
             lambda: json.dumps(_finite(self.report(with_idle=False)), separators=(",", ":")).encode()
         )
-        try:
-            self._restore_destinations()
-            bound = await self._bind_all()
-        except BaseException:
-            self.abandon_store()
-            raise
-        self._nursery_manager = trio.open_nursery()
-        self._nursery = await self._nursery_manager.__aenter__()
-        await self._nursery.start(self.dispatcher.run)
-        self.registry.start()
-        await self._resume_transactions(bound)
-        for settings, listening in bound:
-            listener = Listener(
-                listening,
-                connections_max=settings.connections_max,
-                accepted=partial(self._accepted_by, len(self.listeners), settings),
-            )
-            self.listeners.append(listener)
-            self._nursery.start_soon(listener.run)
-            self._warn_if_open(settings.label, listener.address)
-        log.info("broker ready", name=config.broker.name, version=VERSION, listeners=self.urls)
-        return self
+        self._restore_destinations()
 
     async def _open_store(self) -> None:
         kind = engine_kind(self.config, serving=self._serving)
@@ -187,6 +194,7 @@ class Broker:
             log=get_logger("sluiceway.store"),
             housing=house.directory,
             recovered=house.recovered,
+            engine_name="memory" if house.directory is None else "leveldb",
             bodies=self.bodies,
         )
         self.store.reserve_numbers(self._next_number)
@@ -263,7 +271,7 @@ class Broker:
             self.bodies = None
         if self.store is not None:
             self.store.worker.close()
-            self.store = None
+            self.store = self.spools = None
         if self._house is not None:
             self._house.abandon()
             self._house = None
@@ -279,7 +287,7 @@ class Broker:
                 await house.close(store.worker, changes, self._next_number)
                 store.last_batch_is_written()
                 store.close()
-                self.store = self._house = None
+                self.store = self.spools = self._house = None
 
     async def _bind_all(self) -> list[tuple[ListenerConfig, socket.socket]]:
         bound: list[tuple[ListenerConfig, socket.socket]] = []

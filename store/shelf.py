@@ -81,6 +81,7 @@ class Shelf:
         "_waiting_settled",
         "bound_to",
         "due_seconds",
+        "is_bound",
         "queue_id",
         "saved_to",
         "time_to_ack_seconds",
@@ -99,6 +100,8 @@ class Shelf:
         """Elements below this are on disk, on their way there, or need not be."""
         self.bound_to = 0
         """Elements below this belong to a transaction: they go in one batch."""
+        self.is_bound = False
+        """What is collected next is part of a transaction."""
         self.urgent = False
         """Write at the next opportunity."""
         self.due_seconds = 0.0
@@ -585,16 +588,23 @@ class Shelf:
         elements = self._queue.elements
         while waiting and waiting[0][1] <= self.saved_to:
             first, end, callback = waiting.popleft()
-            if elements.holds_any(first, end):
+            # What a transaction settled is settled when that is on disk; and it may just have moved to another queue.
+            if self.is_bound or elements.holds_any(first, end):
                 batch.saved.append(callback)
                 batch.sync = True
             else:
                 batch.consumed.append(callback)
-
+        self.is_bound = False
     # ------------------------------------------------------------------ what is read
 
     def load(self, index: int, arrived: Callable[[int, dict[int, Message]], None]) -> None:
-        load_block(self._store, self.queue_id, index, self._queue.name, lambda: self._forgotten, arrived)
+        stored = self._blocks.get(index)
+        known: list[bytes] = []
+        if stored is not None:
+            known = [keys.chunk_key(self.queue_id, first) for first in stored.firsts]
+            if stored.paged_first is not None:
+                known.append(keys.paged_key(self.queue_id, stored.paged_first))
+        load_block(self._store, self.queue_id, index, self._queue.name, known, lambda: self._forgotten, arrived)
 
     def lost(self, index: int, count: int) -> None:
         self._store.lost(self._queue.name, index, count)

@@ -108,6 +108,7 @@ class StoreQueue(FlowResource):
         log: Log,
         housing: Housing | None = None,
         recovered: Recovered | None = None,
+        engine_name: str = "memory",
         bodies: BodyFiles | None = None,
     ) -> None:
         """`worker` does what blocks; `heads` reads and writes header blocks; `recovered`: what an earlier run left;
@@ -123,6 +124,7 @@ class StoreQueue(FlowResource):
         """Messages read back."""
         self.counters = StoreCounters()
         self._config = config
+        self._engine_name = engine_name
         self._scheduling = scheduling
         self._at_turn_end = at_turn_end
         self._log = log
@@ -206,6 +208,7 @@ class StoreQueue(FlowResource):
         together = {shelf for shelf in shelves if isinstance(shelf, Shelf)}
         for shelf in together:
             shelf.bound_to = shelf.elements_end
+            shelf.is_bound = True
         if len(together) > 1:
             self._bound.append(together)
 
@@ -292,10 +295,10 @@ class StoreQueue(FlowResource):
         self._log.error("store cannot read", error=str(error), again_after_seconds=RETRY_MAX_SECONDS)
         self._scheduling.call_later(RETRY_MAX_SECONDS, again)
 
-    def corrupt(self, queue_name: str, key: bytes, value: bytes, error: keys.StoreFormatError) -> None:
+    def corrupt(self, queue_name: str, key: bytes, value: bytes, error: Exception) -> None:
         """A record can't be read: it is moved aside, and said."""
         self.counters.corrupt_count += 1
-        place = self._housing.attic_put(f"chunk-{key.hex()}", value) if self._housing is not None else None
+        place = self._housing.attic_put(f"chunk-{key.hex()}", value) if self._housing is not None and value else None
         self._log.error("corrupt record moved aside", queue=queue_name, error=str(error), moved_to=str(place))
 
     def lost(self, queue_name: str, index: int, count: int) -> None:
@@ -583,8 +586,14 @@ class StoreQueue(FlowResource):
         counters = attrs.asdict(self.counters)
         forgotten = counters.pop("forgotten_cancelled_count")
         return {
-            "engine": self._config.engine,
-            "state": "failing" if self._failing is not None else "disk low" if self._disk_is_low else "ok",
+            "engine": self._engine_name,
+            "state": "failing"
+            if self._failing is not None
+            else "disk low"
+            if self._disk_is_low
+            else "damaged"
+            if self.counters.corrupt_count
+            else "ok",
             "error": self._failing,
             "size_bytes": self._size_bytes,
             "queues_count": len(self._shelves),

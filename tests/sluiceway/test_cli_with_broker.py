@@ -87,4 +87,4 @@ def test_serve_says_where_it_listens_and_ends_in_good_order_on_sigterm(tmp_path:
             assert first.wait(timeout=30) == 0
         finally:
             first.kill()
-    assert not (tmp_path / "data").exists(), "nothing was stored, so there is no folder"
+    assert (tmp_path / "data" / "format").exists(), "a server keeps a store"

@@ -299,9 +299,8 @@ class Round:
                     )
             await self._acknowledge_all(reader)
             self._sound(broker)
-            left = {name: d.queue for name, d in broker.registry.destinations.items() if not d.queue.is_empty}
-            if left:
-                raise ClaimError(f"drained, and not empty: {[q.partitions for q in left.values()]}")
+            if left := _left(broker):
+                raise ClaimError(f"drained, and not empty: {left}")
             self.claims.drained(drain(reader))
             self.claims.nothing_is_lost()
             await broker.stop()
@@ -328,14 +327,19 @@ class Round:
         self.engine = self.engine.crash()
         self.claims.next_life(in_order=True)
         async with self._broker(MortalEngine(self.engine)) as broker:
-            left = {name: d.queue for name, d in broker.registry.destinations.items() if not d.queue.is_empty}
-            if left:
+            if left := _left(broker):
                 raise ClaimError(f"all was acknowledged, and the store still has messages: {left}")
             leftovers = [
                 key for key, _value in self.engine.iterate(b"i", b"n")
             ] + [key for key, _value in self.engine.iterate(b"s", b"t")]  # fmt: skip
             if leftovers:
                 raise ClaimError(f"all was acknowledged, and records are left: {[key.hex() for key in leftovers[:5]]}")
+
+
+def _left(broker: SlowDiskBroker) -> dict[str, int]:
+    """How many messages are in which queues."""
+    queues = [queue for d in broker.registry.destinations.values() for queue in d.queue.partitions.values()]
+    return {queue.name: queue.elements.live_count for queue in queues if queue.elements.live_count}
 
 
 def run_round(seed: int) -> Round:
