@@ -137,9 +137,7 @@ class Cursor:
         attempts = self._attempts
         seen_to = 0 if self.seen_exactly else self.seen_to
         return {
-            sequence: attempts.get(sequence, 0)
-            for sequence in sequences
-            if sequence < seen_to or sequence in attempts
+            sequence: attempts.get(sequence, 0) for sequence in sequences if sequence < seen_to or sequence in attempts
         }
 
     def _take_returned(self, count_max: int, bytes_max: int) -> Slice | None:

@@ -228,7 +228,7 @@ class Shelf:
             self._holds_back = True
             return False
         needed = min(end, self.saved_to)
-        if needed <= self._lease or position >= self.saved_to or not self._blocks:
+        if needed <= self._lease or position >= self.saved_to or not self._blocks or not self._queue.keeps:
             return True
         self._noting = True
         self._store.touch(self, urgent=True)
@@ -541,7 +541,7 @@ class Shelf:
             value = encode_head(self._queue.elements.next_sequence, self._lease)
             batch.add(put(keys.head_key(self.queue_id), value), len(value))
             return
-        if not self._blocks:
+        if not self._blocks or not self._queue.keeps:
             if self._noting:
                 batch.noting.append((self, self._lease))
                 self._noting = False

@@ -403,6 +403,7 @@ class StoreQueue(FlowResource):
                         grown = True
         for one in sorted(together, key=lambda shelf: shelf.queue_id):
             if one.queue_id not in self._shelves:
+                self._dirty.pop(one, None)  # its queue was deleted
                 continue
             if len(together) > 1:
                 one.urgent = True
@@ -566,7 +567,8 @@ class StoreQueue(FlowResource):
         last = [batch] if under_way is None else [under_way, batch]
         self._last_waiters = [_told(saved, "disk") for one in last for saved in one.saved]
         self._last_waiters += [_told(saved, "consumed") for one in last for saved in one.consumed]
-        self._last_waiters += [waiter for one in last for waiter in one.waiters]
+        self._last_waiters += [waiter for one in last for waiter in [*one.written, *one.waiters]]
+        self._last_waiters += [*self._waiting_written, *self._waiting]
         return changes + batch.changes
 
     def last_batch_is_written(self) -> None:
