@@ -295,6 +295,10 @@ class TrackingCursor(Cursor):
         self.waiting_for = None
         return len(held)
 
+    def needs(self, sequence: int) -> bool:
+        """Whether this element, if it is still in the queue, has not been settled yet."""
+        return sequence >= self.front and sequence not in self._settled
+
     def held_of(self, sequences: Iterable[int]) -> set[int]:
         """Which of these, all of them still in the queue, are in the hands of its consumer. O(n)."""
         front, position, settled, returned = self.front, self.position, self._settled, self._returned_set

@@ -50,7 +50,9 @@ class ReaderState:
 class DurableReader:
     """The place of a durable subscription in one partition of its topic."""
 
-    __slots__ = ("cursor", "durable_id", "lease", "lease_under_way", "subscription", "written_front")
+    __slots__ = (
+        "cursor", "durable_id", "lease", "lease_under_way", "settled_late", "subscription", "written_front",
+    )  # fmt: skip
 
     def __init__(self, durable_id: int, cursor: TrackingCursor) -> None:
         self.durable_id = durable_id
@@ -61,6 +63,8 @@ class DurableReader:
         """Elements below this count as seen on disk."""
         self.lease_under_way = 0
         self.written_front = -1
+        self.settled_late: set[int] | None = None
+        """In the hands of who reads now, and settled by a transaction of who read before."""
 
     def state(self, *, exactly: bool = False) -> ReaderState:
         """What is to be written now. `exactly`: nobody reads any more, so that no lease is needed."""

@@ -266,6 +266,7 @@ class Topic(MessageQueue):
             self._gone(cursor.close())
         else:
             reader.subscription = None
+            reader.settled_late = None
             self.returned_count += reader.cursor.let_go()
             self._reader_moved(reader)
         positions = [other.cursor.position for other in self.subscriptions.values() if other.cursor is not None]
@@ -356,7 +357,10 @@ class Topic(MessageQueue):
             self.lead.release(count, charge_bytes)
 
     def settled(self, subscription: Subscription, sequences: SequenceOf[int], wire_bytes: int) -> None:
-        if subscription.closed or self.closed:
+        if self.closed:
+            return
+        if subscription.closed:
+            self._settled_late(subscription, sequences)
             return
         self.unsettled_count -= len(sequences)
         self.settled_count += len(sequences)
@@ -367,6 +371,23 @@ class Topic(MessageQueue):
             self._reader_moved(self.readers[subscription.durable_id])
         if self._overdue:
             self._expire(sorted(self._overdue.intersection(sequences)))
+
+    def _settled_late(self, subscription: Subscription, sequences: SequenceOf[int]) -> None:
+        """A transaction with these was carried out when its subscriber had left: all of it counts, so a durable
+        subscription is done with them, even if they are in somebody's hands again.
+        """
+        reader = None if subscription.durable_id is None else self.readers.get(subscription.durable_id)
+        if reader is None:
+            return
+        cursor, is_alive = reader.cursor, self.elements.is_alive
+        left = [sequence for sequence in sequences if is_alive(sequence) and cursor.needs(sequence)]
+        if left:
+            held = cursor.held_of(left)
+            if held:
+                reader.settled_late = held | (reader.settled_late or set())
+            self.settled_count += len(left)
+            self._gone(cursor.settle(left))
+            self._reader_moved(reader)
 
     def given_back(
         self,
@@ -381,6 +402,10 @@ class Topic(MessageQueue):
         self.unsettled_count -= len(sequences)
         self.returned_count += len(sequences)
         assert subscription.cursor is not None
+        late = None if subscription.durable_id is None else self.readers[subscription.durable_id].settled_late
+        if late:
+            charged = None if charged is None else [sequence for sequence in charged if sequence not in late]
+            sequences = [sequence for sequence in sequences if sequence not in late]
         gone_count = subscription.cursor.give_back(sequences, attempted=attempted, charged=charged)
         if gone_count:
             self._missed(subscription, gone_count)
@@ -401,7 +426,8 @@ class Topic(MessageQueue):
             for index in {sequence >> BLOCK_BITS for sequence in sequences}:
                 block = self.elements.block(index)
                 if block is not None and block.outside is not None:
-                    self.pager.want(index)  # it is looked at again when it is in
+                    block.looked_ms = self._environment.now_ms()  # what is held then is looked at when it comes back
+                    self.pager.want(index)
         sequences = [sequence for sequence in sequences if self.elements.get(sequence) is not None]
         if not sequences:
             return
@@ -574,6 +600,10 @@ class Topic(MessageQueue):
 
     def restored(self, found: Restored) -> None:
         super().restored(found)
+        for record in found.cursors.values():
+            # What was not persistent went with that run, but this reader has passed it: what comes in now is behind it.
+            passed_to = max([record.front, *(part.stop for part in record.settled)])
+            self.elements.next_sequence = max(self.elements.next_sequence, passed_to)
         for durable_id, record in found.cursors.items():
             reader = DurableReader(durable_id, TrackingCursor(self.elements, record.front))
             seen_to = min(record.handed_to, self.elements.next_sequence)  # what comes in from now on is new
@@ -586,6 +616,8 @@ class Topic(MessageQueue):
     def open_stored(self) -> None:
         """Take what an earlier run left of it; what no durable subscription needs goes."""
         self._open_shelf()
+        for reader in self.readers.values():
+            self._gone(reader.cursor.pass_over(()))  # what it waited for may have gone with the run that it was sent in
         fronts = [reader.cursor.front for reader in self.readers.values()]
         self._gone(self.elements.trim(min(fronts, default=self.elements.next_sequence)))
 

@@ -574,6 +574,8 @@ class Shelf:
                 batch.add(put(keys.cursor_key(self.queue_id, durable_id), value), len(value))
                 self._moved_readers.discard(durable_id)
                 batch.noting.append((self, 0))
+                # A lease counts when it is synced: a power cut must not find it smaller than what was handed over.
+                batch.sync = batch.sync or reader.lease_under_way > reader.lease
         batch.sync = batch.sync or self._noting
         self._noting = False
 

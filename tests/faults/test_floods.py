@@ -55,7 +55,7 @@ def test_a_refused_client_that_spoke_first_can_read_why(start_broker: StartBroke
 
 def test_a_broker_without_file_descriptors_serves_on_and_recovers(tmp_path: Path) -> None:
     """Accepting pauses, said once in the log; those who wait are served as soon as others leave."""
-    with BrokerProcess(tmp_path, open_files_max=64) as broker, Bystander(broker.address) as bystander:
+    with BrokerProcess(tmp_path, open_files_max=96) as broker, Bystander(broker.address) as bystander:
         with ExitStack() as flood:
             clients = [flood.enter_context(RawClient(broker.address)) for _ in range(100)]
             for client in clients:

@@ -176,9 +176,12 @@ def test_who_never_reads_receipts_is_not_read_from(start_broker: StartBroker) ->
 
 
 def test_the_memory_of_a_broker_under_all_of_them_is_bounded(tmp_path: Path) -> None:
-    """Half a gigabyte is thrown at a process by peers that read nothing; it grows by what its limits say."""
+    """Half a gigabyte is thrown at a process by peers that read nothing; it grows by what its limits say. The rest of it
+    is on disk.
+    """
     with BrokerProcess(tmp_path) as broker, Bystander(broker.address) as bystander:
         before = broker.rss_bytes()
+        files_before_count = broker.open_files_count()
         peers = []
         for number in range(4):
             peer = RawClient(broker.address, receive_buffer_bytes=16384)
@@ -189,8 +192,6 @@ def test_the_memory_of_a_broker_under_all_of_them_is_bounded(tmp_path: Path) -> 
             for _ in range(128):
                 if peer.send_what_fits(block, patience_seconds=0.2) < len(block):
                     break
-            else:
-                raise AssertionError("the broker took 128 MiB from a peer that reads nothing")
         bystander.is_served()
         grown = broker.rss_bytes() - before
         queue_bytes = 64 * MIB
@@ -198,6 +199,6 @@ def test_the_memory_of_a_broker_under_all_of_them_is_bounded(tmp_path: Path) -> 
         for peer in peers:
             peer.reset()
         for _ in poll("the broker has forgotten them"):
-            if broker.open_files_count() < 25:
+            if broker.open_files_count() < files_before_count + 80:  # tables of the store among them
                 break
         bystander.is_served()

@@ -200,7 +200,13 @@ class Connection:
         await self.connected.wait()
 
     async def subscribe(
-        self, destination: str, *, ack: str, prefetch_count: int, durable: str | None = None
+        self,
+        destination: str,
+        *,
+        ack: str,
+        prefetch_count: int,
+        durable: str | None = None,
+        on_receipt: OnReceipt | None = None,
     ) -> _Subscribed:
         """`durable`: its name, on a topic."""
         name = f"s{len(self.subscriptions)}"
@@ -208,6 +214,8 @@ class Connection:
         headers = {"destination": destination, "id": name, "ack": ack, "prefetch-count": str(prefetch_count)}
         if durable is not None:
             headers["activemq.subscriptionName"] = durable
+        if on_receipt is not None:
+            headers |= self.receipt(on_receipt)
         await self.write(self.encode("SUBSCRIBE", headers))
         return subscription
 

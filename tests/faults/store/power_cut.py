@@ -211,13 +211,27 @@ class Round:
                 maker = Connection(broker.connect_memory(name="maker"), self.claims, "maker")
                 nursery.start_soon(maker.read_on)
                 await maker.connect("1.2")
+                made: set[str] = set()
+                wanted: set[str] = set()
+                all_made = trio.Event()
+
+                def is_made(durable: str) -> None:
+                    made.add(durable)
+                    if made == wanted:
+                        all_made.set()
+
+                wanted.update(durable for durables in self.plan.habits.durables.values() for durable in durables)
                 for topic, durables in self.plan.habits.durables.items():
                     for durable in durables:
-                        await maker.subscribe(topic, ack="client", prefetch_count=1, durable=durable)
-                gone = trio.Event()
-                maker.leaving = True
-                await maker.write(maker.encode("DISCONNECT", maker.receipt(lambda _said: gone.set())))
-                await gone.wait()
+                        await maker.subscribe(
+                            topic,
+                            ack="client",
+                            prefetch_count=1,
+                            durable=durable,
+                            on_receipt=lambda _said, durable=durable: is_made(durable),  # type: ignore[misc]
+                        )
+                await all_made.wait()
+                maker.end("the durable subscriptions are made")
                 nursery.cancel_scope.cancel()
 
     async def _stop(self, broker: SlowDiskBroker) -> None:
