@@ -625,15 +625,12 @@ class ConsumedQueue(MessageQueue):
         return block.outside.wire_bytes // block.live_count + MESSAGE_OVERHEAD_BYTES
 
     def _expired_placeholders(self, block: Block, dates: SequenceOf[int], now_ms: int) -> list[int]:
-        """Of a block with placeholders: which elements are past their date and in nobody's hands. Notes the next date.
-        """
+        """Of a block with placeholders: what is past its date and in nobody's hands. Notes the next date."""
         alive = self.elements.live_sequences(block.base, block.base + block.length)
         later = [dates[sequence - block.base] for sequence in alive if dates[sequence - block.base] > now_ms]
         if later:
             self._note_date(min(later), block.base, block.base + block.length)
-        return [
-            sequence for sequence in alive if 0 < dates[sequence - block.base] <= now_ms and self._waits(sequence)
-        ]
+        return [sequence for sequence in alive if 0 < dates[sequence - block.base] <= now_ms and self._waits(sequence)]
 
     def _drop_outside(self, index: int) -> Gone:
         """Of a block that is outside, and is the next to be read: all that nobody holds goes, unread. Returns how much

@@ -84,8 +84,11 @@ class Publisher:
         for _same, run in groupby(part.messages, key=lambda message: (id(message.head), message.expires_at_ms)):
             messages: list[Message] = list(run)
             wire_bytes = sum([len(message.wire) for message in messages])
+            first = topic.elements.next_sequence
             if not topic.offer(messages, wire_bytes, subscription.source):
                 break
+            if topic.keeps and topic.shelf is not None and messages[0].head.persistent:
+                topic.shelf.hold(first, topic.elements.next_sequence)
             subscription.settle(part.sequences[done : done + len(messages)], wire_bytes)
             done += len(messages)
         if done < len(part.messages):

@@ -11,9 +11,7 @@ class ExclusiveQueue(ConsumedQueue):
 
     kind_label = "exclusive queue"
 
-    def subscribe(
-        self, consumer: Consumer, *, exclusive: bool = True, durable_id: int | None = None
-    ) -> Subscription:
+    def subscribe(self, consumer: Consumer, *, exclusive: bool = True, durable_id: int | None = None) -> Subscription:
         """As in MessageQueue. Raises ValueError if there is a subscription already."""
         if self.subscriptions:
             (taken,) = self.subscriptions.values()

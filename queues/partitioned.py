@@ -59,9 +59,7 @@ class _Tap:
         self.subscriptions: list[Subscription] = []
 
     def open_on(self, queue: MessageQueue) -> None:
-        self.subscriptions.append(
-            queue.subscribe(self.consumer, exclusive=self.exclusive, durable_id=self.durable_id)
-        )
+        self.subscriptions.append(queue.subscribe(self.consumer, exclusive=self.exclusive, durable_id=self.durable_id))
 
 
 class PartitionedQueue:
@@ -140,9 +138,7 @@ class PartitionedQueue:
         for key, part in parts.items():
             self.partition(key).add(part, sum([len(message.wire) for message in part]), source)
 
-    def attach(
-        self, consumer: Consumer, *, exclusive: bool = False, durable_id: int | None = None
-    ) -> Attachment:
+    def attach(self, consumer: Consumer, *, exclusive: bool = False, durable_id: int | None = None) -> Attachment:
         """Let this consumer take from every partition, present and future. Raises FlowClosedError if it was deleted.
 
         Attached already, it gets nothing twice: the two attachments share its subscriptions, and the first one's

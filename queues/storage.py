@@ -135,6 +135,11 @@ class Shelf(Protocol):
     def can_note(self) -> bool:
         """The disk works. While it does not, readers go on though it can't be noted what they get."""
 
+    def hold(self, first: int, end: int) -> None:
+        """Elements `first` to `end - 1`, just added, came from another queue: durable subscriptions get them when the
+        disk knows. After a crash before that they would come again from there, and nobody could tell.
+        """
+
     def holds(self, position: int) -> bool:
         """Whether a durable subscription that reads on from here may come to elements of a spooled transaction that are
         not on disk yet. Then it waits, with `note_reader`; `may_hand_over` sees to that for others.
@@ -193,8 +198,7 @@ class Store(Protocol):
         """Block this source until `accepting`."""
 
     def shelf(self, queue: Stored, *, topic: bool) -> Shelf:
-        """The shelf of this queue; the one with what an earlier run left, if there is one: `restored` was called then.
-        """
+        """The shelf of this queue; the one that an earlier run left, if it did: `restored` was called then."""
 
     def when_flushed(self, callbacks: list[Callable[[], None]]) -> None:
         """Call these when all that the store has been told so far, beside what is in queues, is on disk."""

@@ -463,9 +463,7 @@ def _finite(value: Any) -> Any:
     return value
 
 
-async def serve(
-    config: Config, *, on_ready: Callable[[list[str]], None], on_reading: OnProgress | None = None
-) -> None:
+async def serve(config: Config, *, on_ready: Callable[[list[str]], None], on_reading: OnProgress | None = None) -> None:
     """Run a broker until SIGTERM or SIGINT, then stop it in good order; a second signal cuts at once.
 
     `on_ready` gets the URLs when clients can connect, `on_reading` hears before how far the store is read. Raises

@@ -214,6 +214,10 @@ class Shelf:
         self._attached.add(first, end, changes, done)
         self._store.touch(self, urgent=True)
 
+    def hold(self, first: int, end: int) -> None:
+        if first < end:
+            self.attach(first, end, [])
+
     def holds(self, position: int) -> bool:
         return self._attached.holds(self._queue.elements, position)
 
@@ -597,6 +601,7 @@ class Shelf:
             else:
                 batch.consumed.append(callback)
         self.is_bound = False
+
     # ------------------------------------------------------------------ what is read
 
     def load(self, index: int, arrived: Callable[[int, dict[int, Message]], None]) -> None:

@@ -531,8 +531,7 @@ class Session:
             self._leave()
 
     def _leave(self) -> None:
-        """The RECEIPT says that all is done: what was persistent is on disk then, though no RECEIPT was asked for it.
-        """
+        """The RECEIPT says that all is done: what was persistent is on disk then, asked for or not."""
         self._leaving = False
         store = self.hub.store
         if store is not None and self._leaving_receipt is not None and self._replies.unconfirmed:

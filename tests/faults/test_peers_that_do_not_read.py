@@ -176,8 +176,8 @@ def test_who_never_reads_receipts_is_not_read_from(start_broker: StartBroker) ->
 
 
 def test_the_memory_of_a_broker_under_all_of_them_is_bounded(tmp_path: Path) -> None:
-    """Half a gigabyte is thrown at a process by peers that read nothing; it grows by what its limits say. The rest of it
-    is on disk.
+    """Half a gigabyte is thrown at a process by peers that read nothing; it grows by what its limits say. The rest is
+    on disk.
     """
     with BrokerProcess(tmp_path) as broker, Bystander(broker.address) as bystander:
         before = broker.rss_bytes()

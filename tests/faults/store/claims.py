@@ -247,8 +247,7 @@ class Claims:
         if redelivered and not (came_before or sent.perhaps_seen) and self._exact and durable is None:
             # Durable subscriptions mark all that was on its way to a consumer that left.
             # After a crash what comes next may be marked, to be on the safe side.
-            if not any(sent.life <= life < self.life for life in self._crash_lives):
-                self._fail(sent, "it never came before, there was no crash since it was sent, and it is marked")
+            self._check_crashed_since(sent)
         if sent.holder is not None:
             self._fail(sent, f"it is in the hands of {sent.holder}")
         if sent.date_ms and sent.date_ms <= self._life_started_ms:
@@ -290,7 +289,7 @@ class Claims:
                 if commitment.seen_done_in is not None:
                     self._fail(
                         sent,
-                        f"transaction {commitment.name} acknowledged it, and took effect: a SEND of it was found in life "
+                        f"transaction {commitment.name} acknowledged it, and took effect: a SEND was found in life "
                         f"{commitment.seen_done_in}",
                     )
 
@@ -342,6 +341,10 @@ class Claims:
 
     def _note(self, sent: Sent, what: str) -> None:
         sent.history.append(f"{self._clock():9.4f} {what}")
+
+    def _check_crashed_since(self, sent: Sent) -> None:
+        if not any(sent.life <= life < self.life for life in self._crash_lives):
+            self._fail(sent, "it never came before, there was no crash since it was sent, and it is marked")
 
     def _fail(self, sent: Sent, why: str) -> None:
         history = "\n    ".join(sent.history)

@@ -385,9 +385,7 @@ class RandomClient(Connection):
     def _places_of(self, destinations: list[str]) -> list[str]:
         """Where these messages are to be found."""
         durables = self._habits.durables
-        return [
-            place_of(one, durable) for one in destinations for durable in (durables[one] if one in durables else (None,))
-        ]
+        return [place_of(one, durable) for one in destinations for durable in (durables.get(one, (None,)))]
 
     def _next_place(self) -> int:
         self.place += 1

@@ -1,8 +1,8 @@
 """Rounds of load and `kill -9`: real broker processes on LevelDB, real sockets, the claims of the power-cut rounds.
 
 One round has one data folder and several lives of `sluiceway serve` on it. Random clients load each of them until it is
-killed at a random moment; the last one is drained. When the kill comes is up to the machine, so a seed does not say all;
-what a failed round did is in its claims, and its folder is kept.
+killed at a random moment; the last one is drained. When the kill comes is up to the machine, so a seed does not say
+all; what a failed round did is in its claims, and its folder is kept.
 
     python -m tests.faults.store.kill --rounds 100 --kills 5
 """

@@ -1,9 +1,9 @@
 """Rounds of random life and sudden death of a whole broker, in virtual time.
 
-One round has one store and several lives of a broker on it. In each, random clients produce and consume; then the process
-dies, or the power fails, or the broker stops in order, at a random moment or just before or after a random write. The
-next one opens what is left. At the end one reader drains all queues, and the claims ledger says whether all promises
-were kept.
+One round has one store and several lives of a broker on it. In each, random clients produce and consume; then the
+process dies, or the power fails, or the broker stops in order, at a random moment or just before or after a random
+write. The next one opens what is left. At the end one reader drains all queues, and the claims ledger says whether all
+promises were kept.
 
     python -m tests.faults.store.power_cut --seed N             this round again, with all that happened
     python -m tests.faults.store.power_cut --from N --rounds M  so many rounds

@@ -1,4 +1,4 @@
-"""Blocks of a few elements, batches of a few kilobytes, leases of a few messages: so that a handful of messages meets what
+"""Blocks of a few elements, batches of some kilobytes, leases of a few messages: so that a handful of them meets what
 else takes millions. And a trio in which chance is ours, so that a seed says all.
 """
 
@@ -47,7 +47,7 @@ def small(block_bits: int, *, lease_blocks: int = 4, batch_bytes: int = 8_192) -
 
 @contextmanager
 def repeatable_trio(random: Random) -> Iterator[None]:
-    """Tasks run in an order that this decides, and what should run in threads runs at once: within the block a program in
+    """Tasks run in an order that this decides, and what should run in threads runs at once: in the block a program in
     virtual time does the same whenever `random` does.
     """
     runner: Any = trio._core._run

@@ -1,4 +1,6 @@
-"""A disk that is full or broken: producers of persistent messages wait, all others go on, and nothing acknowledged is lost."""
+"""A disk that is full or broken: producers of persistent messages wait, all others go on, and nothing acknowledged is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -56,9 +58,7 @@ async def a_busy_time(stage: Stage) -> list[str]:
     await consumer.ack(third)
     await consumer.frame("BEGIN", {"transaction": "t"})
     await consumer.frame("ACK", {**consumer.naming(second), "transaction": "t"})
-    await consumer.frame(
-        "SEND", {"destination": Q, "persistent": "true", "transaction": "t"}, "from the transaction"
-    )
+    await consumer.frame("SEND", {"destination": Q, "persistent": "true", "transaction": "t"}, "from the transaction")
     await consumer.request("COMMIT", {"transaction": "t"})
     for number in range(6, 9):
         await producer.sent(Q, str(number), persistent="true")
@@ -86,7 +86,7 @@ async def test_any_write_may_fail(at: int, times: int, failure: Failure) -> None
         assert await texts_in(stage, Q) == left
 
 
-class crashing:  # noqa: N801 - reads like a statement
+class crashing:
     """A stage whose broker is left as a killed process leaves it."""
 
     def __init__(self, stage: Stage) -> None:
@@ -132,7 +132,9 @@ async def test_while_the_disk_fails_producers_wait_and_consumers_go_on(failure: 
         for delivery in deliveries[:4]:
             await consumer.frame("ACK", {**consumer.naming(delivery), "receipt": delivery.text})
         await consumer.sync()
-        assert not [receipt for receipt in consumer.receipts if receipt.isdigit()], "nothing is confirmed before its time"
+        assert not [receipt for receipt in consumer.receipts if receipt.isdigit()], (
+            "nothing is confirmed before its time"
+        )
         lives.engine.fail_at_rate(failure, 0)
         for text in ("waits", "waits, too"):
             await producer.expect_receipt(text)

@@ -1,4 +1,4 @@
-"""`kill -9` of a real broker on LevelDB, at random moments under load: all promises to clients are kept (see claims.py).
+"""`kill -9` of a real broker on LevelDB, at random moments under load: all promises are kept (see claims.py).
 
 `FAULT_KILLS=500 scripts/test tests/faults/store/test_kill.py` kills so often.
 """

@@ -1,7 +1,7 @@
 """Whatever the moment at which the power fails or the process dies: all promises to clients are kept (see claims.py).
 
-`FAULT_ROUNDS=5000 scripts/test tests/faults/store/test_power_cut.py` plays so many rounds; one that fails says the command
-that plays it again.
+`FAULT_ROUNDS=5000 scripts/test tests/faults/store/test_power_cut.py` plays so many rounds; one that fails says the
+command that plays it again.
 """
 
 from __future__ import annotations

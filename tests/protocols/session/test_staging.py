@@ -16,8 +16,8 @@ from protocols.stomp.limits import StompLimits
 from protocols.stomp.session import Session
 from protocols.stomp.staging import BodyStaging
 from queues import DestinationRegistry, QueuePolicy
-from queues.large import BodyError, BodyReference
 from queues.environment import QueueEnvironment
+from queues.large import BodyError, BodyReference
 
 CAPACITY_BYTES = 1000
 
