@@ -554,7 +554,7 @@ class Topic(MessageQueue):
         shelf, cursor = self._shelf, reader.cursor
         if shelf is None or cursor.waiting_for is not None:
             return
-        position = self.elements.first_live(cursor.position)  # it reads on from there, however far that is
+        position = cursor.position = self.elements.first_live(cursor.position)  # what it reads next may be far away
         saved_to = shelf.saved_to
         is_noted = min(position + BLOCK_SIZE, saved_to) <= reader.lease or position >= saved_to
         if shelf.holds(position) or (not is_noted and shelf.can_note):
