@@ -70,6 +70,7 @@ class Attachments:
             for change in one.changes:
                 batch.add(change, len(change[2]))
             if one.first < one.end:
+                batch.sync = True  # who gets them must not get them again from where they were, after a power cut
                 batch.written.append(partial(self._written, let_through))
             if one.done is not None:
                 batch.written.append(one.done)

@@ -1,4 +1,4 @@
-"""The engine on LevelDB, through plyvel (or plyvel-next, the same module for later Pythons).
+"""The engine on LevelDB, through plyvel (or plyvel-next, see binding.py).
 
 How failed writes are handled. LevelDB's log is an append-only file. When an append fails half-way (no space), LevelDB
 goes on as if it had not, and the next recovery drops what was written behind the torn record without a word, even if it
@@ -38,8 +38,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import attrs
-import plyvel
 
+from store.binding import plyvel
 from store.engine import (
     DELETE,
     PUT,

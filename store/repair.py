@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Final
 
 import attrs
-import plyvel
 
 from store.attic import Attic
+from store.binding import plyvel
 from store.engine import CorruptionError, EngineFailedError
 from store.leveldb import LevelDbEngine, LevelDbOptions, mapped_error, open_database, plyvel_settings
 

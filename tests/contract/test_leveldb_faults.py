@@ -16,9 +16,9 @@ from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
 
-import plyvel
 import pytest
 
+from store.binding import plyvel
 from store.engine import (
     CorruptionError,
     DiskFullError,

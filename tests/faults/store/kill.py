@@ -162,7 +162,7 @@ class KillRound:
         quiet_since = trio.current_time()
         while trio.current_time() - quiet_since < 0.7:
             await trio.sleep(0.01)
-            pieces = []
+            pieces: list[bytes] = []
             for sent, _priority, subscription, held in reader.found[acknowledged:]:
                 self.claims.settling([sent])
                 headers = held.naming

@@ -26,6 +26,7 @@ from trio.testing import MockClock
 
 from protocols.stomp.limits import StompLimits
 from protocols.streams import MemoryStream
+from sluiceway.broker import Broker
 from sluiceway.config import BrokerConfig, Config, DestinationPolicy, Listener
 from store.config import StoreConfig
 from store.faulty import Failure, FaultyEngine
@@ -37,9 +38,6 @@ from tests.faults.store.small_store import constants, repeatable_trio, small
 EPOCH_MS: Final = 1_700_000_000_000
 PATIENCE_SECONDS: Final = 600.0
 """Virtual. Whoever waits longer waits for ever."""
-
-STUCK_SECONDS: Final = 20
-"""Of computing, for one round of the command line."""
 
 STUCK_SECONDS: Final = 20
 """Of computing, for one round of the command line."""
@@ -204,7 +202,7 @@ class Round:
         claims.next_life(in_order=ending == "stop")
         await trio.sleep(random.choice((0.0, 0.5)))
 
-    async def _make_durables(self, broker: SlowDiskBroker) -> None:
+    async def _make_durables(self, broker: Broker) -> None:
         """In the first life, before anything happens."""
         if self.plan.habits.durables:
             async with trio.open_nursery() as nursery:
@@ -234,7 +232,7 @@ class Round:
                 maker.end("the durable subscriptions are made")
                 nursery.cancel_scope.cancel()
 
-    async def _stop(self, broker: SlowDiskBroker) -> None:
+    async def _stop(self, broker: Broker) -> None:
         """In order: clients hear of it, and what comes until the end counts."""
         for failure in self.plan.failure_rates:
             self.engine.fail_at_rate(failure, 0)
@@ -256,7 +254,7 @@ class Round:
             pace=self.plan.pace,
         )
 
-    async def _come_and_go(self, broker: SlowDiskBroker) -> None:
+    async def _come_and_go(self, broker: Broker) -> None:
         """One client after the other."""
         random = Random(self.random.random())
         while not self._dead.is_set() and self._actions_left > 0:
@@ -284,7 +282,7 @@ class Round:
         self._actions_left -= 1
         return self._actions_left > 0
 
-    def _sound(self, broker: SlowDiskBroker) -> None:
+    def _sound(self, broker: Broker) -> None:
         """Nothing that was written was found wanting."""
         assert broker.store is not None
         counters = broker.store.counters
@@ -350,7 +348,7 @@ class Round:
                 raise ClaimError(f"all was acknowledged, and records are left: {[key.hex() for key in leftovers[:5]]}")
 
 
-def _left(broker: SlowDiskBroker) -> dict[str, int]:
+def _left(broker: Broker) -> dict[str, int]:
     """How many messages are in which queues."""
     queues = [queue for d in broker.registry.destinations.values() for queue in d.queue.partitions.values()]
     return {queue.name: queue.elements.live_count for queue in queues if queue.elements.live_count}

@@ -15,7 +15,8 @@ FULL = "/queue/full"
 
 async def reader_of(stage: Stage) -> Client:
     """Attached to the durable subscription of this test."""
-    client = await stage.connect(**{"client-id": "shop"})
+    client = stage.stranger()
+    await client.connect("1.2", **{"client-id": "shop"})  # type: ignore[arg-type]
     await client.subscribe(T, ack="client-individual", **{"activemq.subscriptionName": "audit"})
     return client
 

@@ -15,7 +15,7 @@ from tests.faults.store.power_cut import run_round
 
 ROUNDS_COUNT: Final = int(os.environ.get("FAULT_ROUNDS", "120"))
 ROUNDS_AT_ONCE: Final = 10
-KNOWN: Final = (7, 20, 26, 39, 42, 75, 111, 123, 385)
+KNOWN: Final = (7, 18, 39, 59, 111, 240, 360, 385, 643, 1111)
 """Rounds that found a fault once, at the time."""
 
 
