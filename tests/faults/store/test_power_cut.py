@@ -13,7 +13,7 @@ import pytest
 
 from tests.faults.store.power_cut import run_round
 
-ROUNDS_COUNT: Final = int(os.environ.get("FAULT_ROUNDS", "120"))
+ROUNDS_COUNT: Final = int(os.environ.get("FAULT_ROUNDS", "100"))
 ROUNDS_AT_ONCE: Final = 10
 KNOWN: Final = (7, 18, 39, 59, 111, 240, 360, 385, 643, 1111)
 """Rounds that found a fault once, at the time."""
