@@ -183,6 +183,13 @@ class Committer:
 
     def _commit_spooled(self, transaction: Transaction, spool: Spool, frame: Frame) -> None:
         try:
+            while self._waiting:  # they come before it: on the disk, too, should this run end before they go on
+                self._carry_out_first()
+        except ProtocolError:
+            self._spooler.abort(spool)
+            self._transactions.forget_bytes(transaction)
+            raise
+        try:
             self._spooler.write_out(transaction)
             for run in transaction.requests:
                 self._sender.route(attrs.evolve(run, receipts=None))
