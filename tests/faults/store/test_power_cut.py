@@ -15,7 +15,7 @@ from tests.faults.store.power_cut import run_round
 
 ROUNDS_COUNT: Final = int(os.environ.get("FAULT_ROUNDS", "100"))
 ROUNDS_AT_ONCE: Final = 10
-KNOWN: Final = (7, 18, 39, 59, 111, 240, 360, 385, 643, 1111)
+KNOWN: Final = (7, 18, 39, 59, 111, 240, 360, 385, 643, 1060, 1111, 30_009)
 """Rounds that found a fault once, at the time."""
 
 

@@ -1,4 +1,4 @@
-"""COMMITs that wait for a full queue keep their order, in memory or on the disk, and whatever ends."""
+"""COMMITs that wait for a full queue keep their order, in memory or on the disk, whatever ends meanwhile."""
 
 from __future__ import annotations
 
