@@ -36,9 +36,14 @@ CURSOR: Final = b"f"
 TRANSACTION: Final = b"x"
 SPOOL: Final = b"t"
 LARGE: Final = b"l"
+OWNER: Final = b"o"
+PAGE_RANGES: Final = b"r"
+PREFERENCES: Final = b"u"
+SUBSCRIPTION: Final = b"v"
 
 FAMILIES: Final = frozenset(
     {META, QUEUE, HEAD, CHUNK, PAGED, SUMMARY, STATE, DURABLE, CURSOR, TRANSACTION, SPOOL, LARGE}
+    | {OWNER, PAGE_RANGES, PREFERENCES, SUBSCRIPTION}
 )
 
 META_FORMAT_KEY: Final = META + b"format"
@@ -57,6 +62,13 @@ _PLACED: Final = Struct(">cIQ")
 _PAIR: Final = Struct(">cII")
 _TRANSACTION: Final = Struct(">cQI")
 _NUMBERED: Final = Struct(">cQ")
+_NAMED: Final = Struct(">cH")
+
+_TOPIC_FAMILIES: Final = frozenset({OWNER, PAGE_RANGES})
+_SUBSCRIPTION_FAMILIES: Final = frozenset({PREFERENCES, SUBSCRIPTION})
+
+_TEXT_END: Final = b"\xff"
+"""Above every UTF-8 text."""
 
 _PLACED_FAMILIES: Final = frozenset({CHUNK, PAGED, SUMMARY, STATE})
 _CHUNKED_FAMILIES: Final = frozenset({CHUNK, PAGED, SUMMARY})
@@ -121,6 +133,22 @@ def spool_key(transaction_id: int) -> bytes:
     return _pack(_NUMBERED, SPOOL, transaction_id)
 
 
+def topic_key(family: bytes, topic: str) -> bytes:
+    """Of the owner (o) or the page ranges (r) of a topic: 1 to 65,535 bytes of UTF-8."""
+    if family not in _TOPIC_FAMILIES:
+        raise KeyFormatError(f"keys of family {_shown(family)} are not those of a topic")
+    return _named(family, topic)
+
+
+def subscription_key(family: bytes, topic: str, subscriber: str) -> bytes:
+    """Of the preferences (u) or the state (v) of a subscription. Those of a topic are neighbours."""
+    if family not in _SUBSCRIPTION_FAMILIES:
+        raise KeyFormatError(f"keys of family {_shown(family)} are not those of a subscription")
+    if not subscriber:
+        raise KeyFormatError(f"a subscriber of {topic} without a name has no key")
+    return _named(family, topic) + _encoded(subscriber)
+
+
 def family_of(key: bytes) -> bytes:
     """The family of a key, one byte. Raises KeyFormatError if there is no such family."""
     family = key[:1]
@@ -163,6 +191,31 @@ def parse_transaction_key(key: bytes) -> tuple[int, int]:
 def parse_spool_key(key: bytes) -> int:
     """transaction_id of a key of a committed transaction. Raises KeyFormatError for any other key."""
     return int(_unpack(_NUMBERED, key, "a key of a committed transaction", (SPOOL,))[1])
+
+
+def parse_topic_key(key: bytes) -> str:
+    """The topic of a key of the owner or the page ranges family. Raises KeyFormatError for any other key."""
+    topic, end = _topic_of(key, "the key of a topic", _TOPIC_FAMILIES)
+    if end != len(key):
+        raise KeyFormatError(f"key {_shown(key)} of topic {topic} has {len(key) - end} bytes too many")
+    return topic
+
+
+def parse_subscription_key(key: bytes) -> tuple[str, str]:
+    """(topic, subscriber) of a key of the preferences or the subscription family. Raises KeyFormatError."""
+    topic, end = _topic_of(key, "the key of a subscription", _SUBSCRIPTION_FAMILIES)
+    subscriber = _decoded(key, end, len(key))
+    if not subscriber:
+        raise KeyFormatError(f"key {_shown(key)} of topic {topic} names no subscriber")
+    return topic, subscriber
+
+
+def subscriptions_range(family: bytes, topic: str) -> Range:
+    """All keys of the subscriptions of a topic in one of their families."""
+    if family not in _SUBSCRIPTION_FAMILIES:
+        raise KeyFormatError(f"keys of family {_shown(family)} are not those of a subscription")
+    start = _named(family, topic)
+    return start, start + _TEXT_END
 
 
 def family_range(family: bytes) -> Range:
@@ -208,6 +261,37 @@ def _pack(layout: Struct, family: bytes, *numbers: int) -> bytes:
         return layout.pack(family, *numbers)
     except StructError as error:
         raise KeyFormatError(f"a key of family {_shown(family)} can't hold {numbers}: {error}") from error
+
+
+def _named(family: bytes, topic: str) -> bytes:
+    data = _encoded(topic)
+    if not data:
+        raise KeyFormatError(f"a topic without a name has no key of family {_shown(family)}")
+    return _pack(_NAMED, family, len(data)) + data
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise KeyFormatError(f"no key can hold the name {text!r}: {error}") from error
+
+
+def _topic_of(key: bytes, what: str, families: frozenset[bytes]) -> tuple[str, int]:
+    """The topic, and where it ends in the key."""
+    if len(key) <= _NAMED.size or key[:1] not in families:
+        raise KeyFormatError(f"key {_shown(key)} is not {what}")
+    end = _NAMED.size + int.from_bytes(key[1 : _NAMED.size], "big")
+    if not _NAMED.size < end <= len(key):
+        raise KeyFormatError(f"key {_shown(key)} is not {what}: its topic does not end in it")
+    return _decoded(key, _NAMED.size, end), end
+
+
+def _decoded(key: bytes, start: int, end: int) -> str:
+    try:
+        return key[start:end].decode()
+    except UnicodeDecodeError as error:
+        raise KeyFormatError(f"key {_shown(key)} has a name that is no UTF-8: {error}") from error
 
 
 def _unpack(layout: Struct, key: bytes, what: str, families: tuple[bytes, ...] | frozenset[bytes]) -> tuple[int, ...]:

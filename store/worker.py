@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
+from dispatcher import DispatcherClosedError
 from store.engine import Change, Engine, EngineError
 
 T = TypeVar("T")
@@ -32,6 +33,9 @@ class Worker(Protocol):
 
     def read(self, function: Callable[[Engine], T], done: Callable[[T | EngineError], None]) -> None:
         """Call this with the engine; `done` is called on the loop, with what it returned or what went wrong."""
+
+    def run(self, function: Callable[[Engine], T], done: Callable[[T | EngineError], None]) -> None:
+        """As `read`, but in order with what is to be written: for what reads, decides and writes."""
 
     def close(self) -> None:
         """Finish what was given, then stop; waits for it. The engine stays open."""
@@ -81,6 +85,9 @@ class ThreadWorker:
     def read(self, function: Callable[[Engine], T], done: Callable[[T | EngineError], None]) -> None:
         self._reads.put(lambda: _read(self._engine, function, done))
 
+    def run(self, function: Callable[[Engine], T], done: Callable[[T | EngineError], None]) -> None:
+        self._writes.put(lambda: _read(self._engine, function, done))
+
     def close(self) -> None:
         self._writes.put(None)
         self._reads.put(None)
@@ -93,7 +100,10 @@ class ThreadWorker:
                 answer = job()
             except Exception as error:  # noqa: BLE001 - raised on the loop, where it ends the broker
                 answer = _raiser(error)
-            self._submit(answer)
+            try:
+                self._submit(answer)
+            except DispatcherClosedError:
+                continue  # nobody is there to be told any more; what was given is still done
 
 
 def _raiser(error: Exception) -> Callable[[], None]:
@@ -119,6 +129,9 @@ class InlineWorker:
 
     def read(self, function: Callable[[Engine], T], done: Callable[[T | EngineError], None]) -> None:
         self._put(lambda: _read(self._engine, function, done))
+
+    def run(self, function: Callable[[Engine], T], done: Callable[[T | EngineError], None]) -> None:
+        self.read(function, done)
 
     def _put(self, job: Job) -> None:
         self._jobs.append(job)

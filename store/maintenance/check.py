@@ -31,6 +31,8 @@ class CheckReport:
 
     queues: list[QueueCount] = attrs.field(factory=list)
     durables_count: int = 0
+    subscriptions_count: int = 0
+    """Those of the metadata: groups of logs."""
     faults: list[Fault] = attrs.field(factory=list)
     """At most FAULTS_KEPT_MAX."""
     fault_counts: Counter[str] = attrs.field(factory=Counter)
@@ -72,6 +74,7 @@ class CheckReport:
             "size_bytes": self.size_bytes,
             "messages_count": self.messages_count,
             "durables_count": self.durables_count,
+            "subscriptions_count": self.subscriptions_count,
             "queues": [
                 {"name": queue.name, "kind": queue.kind}
                 | attrs.asdict(queue, filter=lambda field, _value: field.name not in ("name", "topic"))
@@ -134,6 +137,7 @@ def check(
         report.add(database_fault(error))
     report.queues = sorted(survey.queues.values(), key=lambda queue: (queue.topic, queue.name, queue.priority))
     report.durables_count = len(survey.durables)
+    report.subscriptions_count = survey.metadata.subscriptions_count
     report.notes = survey.notes
     report.clean = survey.clean
     report.size_bytes = engine.size_bytes()

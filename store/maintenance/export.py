@@ -29,6 +29,7 @@ from store.maintenance.lines import (
     SubscriptionLine,
     write_line,
 )
+from store.maintenance.metadata import metadata_lines
 from store.maintenance.records import (
     BlockRecords,
     Progress,
@@ -84,6 +85,7 @@ class Export:
         self._durables: dict[int, SubscriptionLine] = {}
         self.messages_count = 0
         self.subscriptions_count = 0
+        self.metadata_count = 0
         self.faults_count = 0
 
     def lines(self) -> Iterator[bytes]:
@@ -99,7 +101,10 @@ class Export:
         for queue_id, durable_id, record in cursors:
             if durable_id in self._durables:
                 yield write_line(self._cursor_line(queue_id, durable_id, record))
-        yield write_line(End(self.messages_count, self.subscriptions_count))
+        for metadata in metadata_lines(self._engine, self._wanted, self._left_out):
+            self.metadata_count += 1
+            yield write_line(metadata)
+        yield write_line(End(self.messages_count, self.subscriptions_count, self.metadata_count))
 
     def _tell_of_transactions(self) -> None:
         """What is committed and not in its queues yet is not found there."""

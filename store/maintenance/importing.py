@@ -26,6 +26,7 @@ from queues.message import DelayedMessage, Envelope, Message
 from queues.names import DestinationNameError, parse
 from store import keys
 from store.chunks import LARGE, HeadCodec, decode_chunk
+from store.directory import told_of
 from store.engine import Change, Engine, put
 from store.keys import StoreFormatError
 from store.maintenance.lines import (
@@ -35,9 +36,13 @@ from store.maintenance.lines import (
     Header,
     Line,
     MessageLine,
+    OwnerLine,
+    PageRangesLine,
+    SubscriptionDataLine,
     SubscriptionLine,
     read_lines,
 )
+from store.maintenance.metadata import MetadataImport
 from store.maintenance.opening import open_store
 from store.maintenance.records import QueueName, body_path, make_large
 from store.maintenance.targets import Target, Targets
@@ -96,6 +101,10 @@ class ImportReport:
     subscriptions_added_count: int
     subscriptions_there_count: int
     """Durable subscriptions that were there before: they stand where they stood, and get all that was imported."""
+    metadata_added_count: int = 0
+    """Records of metadata."""
+    metadata_there_count: int = 0
+    """Those that were there before, and stay as they were."""
 
 
 def import_folder(
@@ -115,7 +124,8 @@ def import_folder(
     not fit, and DirectoryError, EngineError, StoreFormatError for the store; OSError where a large body can't be
     written, or the lines not be read.
     """
-    is_there = (path / "format").exists() or (path / "db").exists()
+    with told_of(path):
+        is_there = (path / "format").exists() or (path / "db").exists()
     lines_count = 0
 
     def told(count: int) -> None:
@@ -182,6 +192,7 @@ class Import:
         self._large_folder = large_folder
         self._dry_run = dry_run
         self._targets = Targets(engine)
+        self._metadata = MetadataImport(engine)
         self._is_new = engine.get(keys.META_FORMAT_KEY) is None
         numbers = engine.get(keys.META_NUMBERS_KEY)
         self._numbers_from = decode_numbers(numbers) if numbers is not None else 1
@@ -238,6 +249,9 @@ class Import:
                     self._take_subscription(number, line)
                 case CursorLine():
                     self._take_cursor(number, line)
+                case OwnerLine() | PageRangesLine() | SubscriptionDataLine():
+                    self._put(self._metadata.take(number, line))
+                    self._flush()
                 case _:
                     return
         except DestinationNameError as error:
@@ -265,6 +279,8 @@ class Import:
             renumbered_count=self._renumbered_count,
             subscriptions_added_count=len(self._imported_durables) - imported_there_count,
             subscriptions_there_count=imported_there_count,
+            metadata_added_count=self._metadata.added_count,
+            metadata_there_count=self._metadata.there_count,
         )
 
     # ------------------------------------------------------------------ writing

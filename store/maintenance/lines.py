@@ -5,6 +5,8 @@
     message        one message, with its queue
     body           a piece of the body of the message before, if that is large
     cursor         where a durable subscription stands in one topic
+    topic-owner, page-ranges, subscription-data
+                   metadata of topics: who serves one, where it lies, and where a group of its readers stands
     end            last: how many there were; an export without it was cut off
 
 Invariants: a line that was read and written again is the same; a reader refuses what it does not understand, naming the
@@ -108,14 +110,56 @@ class CursorLine:
 
 
 @attrs.frozen
+class OwnerLine:
+    """Which broker serves a topic."""
+
+    topic: str
+    host: str
+    port: int
+    started_at_ms: int
+
+
+@attrs.frozen
+class PageRangesLine:
+    """Where the records of a topic lie."""
+
+    topic: str
+    ranges: tuple[tuple[int, int | None, str], ...]
+    """First index, end (None: open) and place of each."""
+
+
+@attrs.frozen
+class SubscriptionDataLine:
+    """What a group of readers of a topic wants, and where it stands."""
+
+    topic: str
+    subscriber: str
+    preferences: Mapping[str, str]
+    front: int
+    settled: tuple[tuple[int, int], ...]
+    """First and last of each run beyond the front."""
+
+
+@attrs.frozen
 class End:
     """The last line."""
 
     messages_count: int
     subscriptions_count: int
+    metadata_count: int = 0
 
 
-Line = Header | SubscriptionLine | MessageLine | BodyLine | CursorLine | End
+Line = (
+    Header
+    | SubscriptionLine
+    | MessageLine
+    | BodyLine
+    | CursorLine
+    | OwnerLine
+    | PageRangesLine
+    | SubscriptionDataLine
+    | End
+)
 
 
 # ---------------------------------------------------------------------- writing
@@ -148,8 +192,16 @@ def write_line(line: Line) -> bytes:
                 "settled": line.settled,
                 "attempts": line.attempts,
             }
+        case OwnerLine():
+            fields = {"line": "topic-owner", **attrs.asdict(line)}
+        case PageRangesLine():
+            fields = {"line": "page-ranges", "topic": line.topic, "ranges": line.ranges}
+        case SubscriptionDataLine():
+            fields = {"line": "subscription-data", **attrs.asdict(line)}
         case End():
             fields = {"line": "end", "messages": line.messages_count, "subscriptions": line.subscriptions_count}
+            if line.metadata_count:
+                fields["metadata"] = line.metadata_count
     return _encode(fields).encode() + b"\n"
 
 
@@ -197,7 +249,7 @@ def read_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, Line]]:
     each line by itself: whether a queue's sequences ascend and pieces make up a body is for whoever takes them.
     """
     number = 0
-    messages_count = subscriptions_count = 0
+    messages_count = subscriptions_count = metadata_count = 0
     begun = ended = False
     for number, text in enumerate(lines, 1):
         if text in (b"\n", b"\r\n"):
@@ -214,6 +266,8 @@ def read_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, Line]]:
             messages_count += 1
         elif isinstance(line, SubscriptionLine):
             subscriptions_count += 1
+        elif isinstance(line, (OwnerLine, PageRangesLine, SubscriptionDataLine)):
+            metadata_count += 1
         elif isinstance(line, End):
             ended = True
             if (line.messages_count, line.subscriptions_count) != (messages_count, subscriptions_count):
@@ -222,11 +276,16 @@ def read_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, Line]]:
                     f"subscriptions, there are {messages_count} and {subscriptions_count}: lines are missing, or were "
                     "added without counting them"
                 )
+            if line.metadata_count != metadata_count:
+                raise ExportFormatError(
+                    f"line {number}: the end counts {line.metadata_count} lines of metadata, there are "
+                    f"{metadata_count}: lines are missing, or were added without counting them"
+                )
         yield number, line
     if not ended:
         raise ExportFormatError(
             f"it ends after line {number} without an end line: it was cut off. Export again, or (if that is all there "
-            'is) add {"line":"end","messages":' + f'{messages_count},"subscriptions":{subscriptions_count}' + "}"
+            f"is) add {write_line(End(messages_count, subscriptions_count, metadata_count)).decode().rstrip()}"
         )
 
 
@@ -320,6 +379,28 @@ class _Fields:
                 raise self.error(f"{name!r} should be a list of pairs of numbers, there is {pair!r}")
         return tuple((first, second) for first, second in value)
 
+    def texts(self, name: str) -> dict[str, str]:
+        """Names and values, all text."""
+        value = self._values.pop(name, {})
+        if type(value) is not dict or not all(type(text) is str for text in value.values()):
+            raise self.error(f"{name!r} should be an object with text values")
+        return value
+
+    def page_ranges(self, name: str) -> tuple[tuple[int, int | None, str], ...]:
+        value = self._values.pop(name, [])
+        if type(value) is not list:
+            raise self.error(f"{name!r} should be a list of ranges")
+        for one in value:
+            if (
+                type(one) is not list
+                or len(one) != 3
+                or type(one[0]) is not int
+                or (one[1] is not None and type(one[1]) is not int)
+                or type(one[2]) is not str
+            ):
+                raise self.error(f"{name!r} should have first index, end (or null) and place of each, there is {one!r}")
+        return tuple((first, end, place) for first, end, place in value)
+
     def check_all_taken(self) -> None:
         if self._values:
             unknown = ", ".join(map(repr, sorted(self._values)))
@@ -386,8 +467,31 @@ def _cursor(fields: _Fields) -> CursorLine:
     )
 
 
+def _owner(fields: _Fields) -> OwnerLine:
+    return OwnerLine(
+        topic=fields.text("topic"),
+        host=fields.text("host"),
+        port=fields.whole("port", end=2**16),
+        started_at_ms=fields.whole("started_at_ms", 0),
+    )
+
+
+def _page_ranges(fields: _Fields) -> PageRangesLine:
+    return PageRangesLine(topic=fields.text("topic"), ranges=fields.page_ranges("ranges"))
+
+
+def _subscription_data(fields: _Fields) -> SubscriptionDataLine:
+    return SubscriptionDataLine(
+        topic=fields.text("topic"),
+        subscriber=fields.text("subscriber"),
+        preferences=fields.texts("preferences"),
+        front=fields.whole("front"),
+        settled=fields.pairs("settled"),
+    )
+
+
 def _end(fields: _Fields) -> End:
-    return End(fields.whole("messages"), fields.whole("subscriptions", 0))
+    return End(fields.whole("messages"), fields.whole("subscriptions", 0), fields.whole("metadata", 0))
 
 
 _READERS: Final[Mapping[str, Callable[[_Fields], Line]]] = {
@@ -396,5 +500,8 @@ _READERS: Final[Mapping[str, Callable[[_Fields], Line]]] = {
     "message": _message,
     "body": _body,
     "cursor": _cursor,
+    "topic-owner": _owner,
+    "page-ranges": _page_ranges,
+    "subscription-data": _subscription_data,
     "end": _end,
 }

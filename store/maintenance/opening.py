@@ -12,7 +12,7 @@ from typing import Self
 import attrs
 
 from store import keys
-from store.directory import Directory, FormatError, MissingError, open_directory
+from store.directory import Directory, FormatError, MissingError, open_directory, told_of
 from store.engine import CorruptionError
 from store.leveldb import LevelDbEngine
 from store.repair import RepairReport
@@ -50,7 +50,9 @@ def open_folder(path: Path, *, create: bool = False) -> Directory:
     Raises DirectoryError: see `open_directory`.
     """
     path = Path(path)
-    if not create and path.is_dir() and not (path / "format").exists() and not (path / "db").exists():
+    with told_of(path):
+        is_strange = path.is_dir() and not (path / "format").exists() and not (path / "db").exists()
+    if is_strange and not create:
         raise MissingError(
             f"{path} holds no store: it was never a broker's data folder. Name the right one (broker.data_dir, or "
             "--data)."

@@ -25,6 +25,7 @@ from typing import Final
 
 import attrs
 
+from flow.words import count_in_words
 from queues.blocks import bit_range, bits_of
 from queues.message import Message
 from store import keys
@@ -32,7 +33,9 @@ from store.chunks import ChunkError, HeadCodec, decode_chunk, encode_summary, su
 from store.engine import Engine, delete, delete_range, put
 from store.keys import KeyFormatError, StoreFormatError
 from store.maintenance.faults import CARRY_OVER, NO_MEND, Fault, QueueCount, alive_count, summary_fault
+from store.maintenance.metadata import metadata_faults
 from store.maintenance.records import BlockRecords, QueueName, blocks, body_path, make_large, queue_of
+from store.metadata.damage import DamageSearch
 from store.states import (
     KIND_QUEUE,
     KIND_TOPIC,
@@ -92,6 +95,7 @@ class Survey:
         """Gets the number of messages so far, settled ones included."""
         self.queues: dict[int, QueueCount] = {}
         self.durables: dict[int, DurableRecord] = {}
+        self.metadata = DamageSearch(engine)
         self.notes: list[str] = []
         self.clean = True
         """The last broker stopped in order."""
@@ -114,6 +118,7 @@ class Survey:
         self._read_heads()
         yield from self._blocks()
         yield from self._heads_and_cursors()
+        yield from metadata_faults(self.metadata)
         yield from self._meta()
         self._count_transactions()
         yield from self._large_bodies()
@@ -626,9 +631,15 @@ class Survey:
                     continue
                 what = f"the file of a large body has {there_bytes} bytes, not {length_bytes}"
             yield Fault(
-                "bad-body", str(path), what, "nothing: bring the file back, or consume the message", lost_count=1
+                "bad-body",
+                str(path),
+                what,
+                "nothing here: bring the file back; or `sluiceway store export`, which leaves the message out, and "
+                "`import` into a new folder",
+                lost_count=1,
             )
         names = {body_path(folder, file_id).name for file_id in self._bodies}
         left = [path for path in folder.iterdir() if path.name not in names] if folder.is_dir() else []
         if left and not self._spooled_count:  # which may have some of them
-            self.notes.append(f"{len(left)} files of large bodies that no message has: the next start removes them")
+            found = count_in_words(len(left), "file")
+            self.notes.append(f"{found} in {folder.name}/ with bodies that no message has: the next start removes them")

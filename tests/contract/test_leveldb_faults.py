@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
@@ -209,6 +210,47 @@ def test_a_reopening_cuts_open_iterations_and_says_so(engine: LevelDbEngine, dis
         next(steps)
 
 
+def test_no_database_is_closed_under_a_reader(
+    engine: LevelDbEngine, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """plyvel lets that happen, and the process dies of it."""
+    disk.write_errors.append(broken())
+    with pytest.raises(EngineFailedError):
+        engine.write([put(b"c", b"3")], sync=True)
+    database = engine._database
+    assert isinstance(database, FailingDatabase)
+    reading, may_end = threading.Event(), threading.Event()
+    order: list[str] = []
+    real_get, real_close, real_usage = database.get, database.close, shutil.disk_usage
+
+    def get(key: bytes, *, verify_checksums: bool) -> bytes | None:
+        reading.set()
+        may_end.wait(10)
+        found = real_get(key, verify_checksums=verify_checksums)
+        order.append("read")
+        return found
+
+    def close() -> None:
+        order.append("closed")
+        real_close()
+
+    def disk_usage(path: Path) -> tuple[int, int, int]:
+        may_end.set()  # the writer is about to give the database up
+        return real_usage(path)
+
+    monkeypatch.setattr(database, "get", get)
+    monkeypatch.setattr(database, "close", close)
+    monkeypatch.setattr("store.leveldb.shutil.disk_usage", disk_usage)
+    found: list[bytes | None] = []
+    reader = threading.Thread(target=lambda: found.append(engine.get(b"a")))
+    reader.start()
+    assert reading.wait(10)
+    engine.write([put(b"c", b"3")], sync=True)
+    reader.join()
+    assert (order, found) == (["read", "closed"], [b"1"])
+    assert engine.get(b"c") == b"3"
+
+
 def test_one_call_tries_one_reopening(engine: LevelDbEngine, disk: Disk) -> None:
     disk.write_errors.append(broken())
     disk.open_errors += [broken("IO error: first"), broken("IO error: second"), broken("IO error: third")]
@@ -269,6 +311,9 @@ def test_a_batch_that_is_wrong_in_itself_leaves_the_database_as_it_was(engine: L
         (plyvel.IOError(f"IO error: 000003.log: {os.strerror(errno.EDQUOT)}".encode()), DiskFullError),
         (plyvel.IOError(b"IO error: 000003.log: Input/output error"), EngineFailedError),
         (plyvel.CorruptionError(b"Corruption: block checksum mismatch"), CorruptionError),
+        # A table that was cut off.
+        (plyvel.IOError(b"IO error: db/000011.ldb: Invalid argument"), CorruptionError),
+        (plyvel.IOError(b"IO error: db/000011.log: Invalid argument"), EngineFailedError),
         (plyvel.Error(b"Invalid argument: what is this"), EngineFailedError),
         (plyvel.Error(), EngineFailedError),
     ],

@@ -1,0 +1,139 @@
+"""Metadata records that can't be read, and what would mend each: for the start of a broker, which goes on all the same,
+and for the survey of `sluiceway store check` and `repair`.
+
+Nothing is guessed: who owns a topic and where it lies is said anew by whoever serves it; a subscription whose state is
+lost begins with the oldest record there is, so that nothing is missed; one whose preferences are lost has none.
+
+Bound: one short entry for each subscription.
+Source: FORMAT.md, "Damage".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import attrs
+
+from store import keys
+from store.engine import Change, Engine, delete, put
+from store.keys import KeyFormatError, StoreFormatError
+from store.metadata.records import (
+    SubscriptionPreferences,
+    SubscriptionState,
+    decode_owner,
+    decode_page_ranges,
+    decode_preferences,
+    decode_subscription_state,
+    encode_preferences,
+    encode_subscription_state,
+)
+
+NO_PREFERENCES: Final = encode_preferences(SubscriptionPreferences())
+FROM_THE_OLDEST: Final = encode_subscription_state(SubscriptionState(), 0)
+
+
+@attrs.frozen
+class Damage:
+    """One record that is damaged or missing."""
+
+    kind: str
+    where: str
+    what: str
+    effect: str
+    """Of mending it."""
+    key: bytes
+    value: bytes | None
+    """To be kept somewhere before it is mended; None: it is missing."""
+    change: Change
+    """What mends it."""
+
+
+class DamageSearch:
+    """One pass over all metadata records. Run `found` to its end; then the count is right."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.subscriptions_count = 0
+
+    def found(self) -> Iterator[Damage]:
+        """All that is damaged. Raises EngineError where it can't be read on."""
+        yield from self._topics(keys.OWNER, "owner", decode_owner, "the topic has no owner")
+        yield from self._topics(
+            keys.PAGE_RANGES, "page-ranges", decode_page_ranges, "nobody says where the topic lies, until it is written"
+        )
+        with_preferences: set[bytes] = set()
+        with_state: set[bytes] = set()
+        yield from self._parts(
+            keys.PREFERENCES,
+            "preferences",
+            decode_preferences,
+            "it has none any more",
+            NO_PREFERENCES,
+            with_preferences,
+        )
+        yield from self._parts(
+            keys.SUBSCRIPTION,
+            "subscription",
+            decode_subscription_state,
+            "it begins with the oldest record there is",
+            FROM_THE_OLDEST,
+            with_state,
+        )
+        self.subscriptions_count = len(with_state | with_preferences)
+        for rest in sorted(with_preferences - with_state):
+            yield _missing(
+                keys.SUBSCRIPTION + rest,
+                "subscription",
+                "its state",
+                "it begins with the oldest record there is",
+                FROM_THE_OLDEST,
+            )
+        for rest in sorted(with_state - with_preferences):
+            yield _missing(
+                keys.PREFERENCES + rest, "preferences", "its preferences", "it has none any more", NO_PREFERENCES
+            )
+
+    def _topics(self, family: bytes, kind: str, decode: Callable[[bytes], object], effect: str) -> Iterator[Damage]:
+        for key, value in self._engine.iterate(*keys.family_range(family)):
+            try:
+                topic = keys.parse_topic_key(key)
+            except KeyFormatError as error:
+                yield _bad_key(key, value, error)
+                continue
+            try:
+                decode(value)
+            except StoreFormatError as error:
+                yield Damage(f"corrupt-{kind}", topic, str(error), effect, key, value, delete(key))
+
+    def _parts(
+        self,
+        family: bytes,
+        kind: str,
+        decode: Callable[[bytes], object],
+        effect: str,
+        instead: bytes,
+        seen: set[bytes],
+    ) -> Iterator[Damage]:
+        for key, value in self._engine.iterate(*keys.family_range(family)):
+            try:
+                topic, subscriber = keys.parse_subscription_key(key)
+            except KeyFormatError as error:
+                yield _bad_key(key, value, error)
+                continue
+            seen.add(key[1:])
+            try:
+                decode(value)
+            except StoreFormatError as error:
+                where = f"subscription {subscriber} of {topic}"
+                yield Damage(f"corrupt-{kind}", where, str(error), effect, key, value, put(key, instead))
+
+
+def _missing(key: bytes, kind: str, part: str, effect: str, instead: bytes) -> Damage:
+    topic, subscriber = keys.parse_subscription_key(key)
+    where = f"subscription {subscriber} of {topic}"
+    return Damage(f"missing-{kind}", where, f"{part} is not there", effect, key, None, put(key, instead))
+
+
+def _bad_key(key: bytes, value: bytes, error: KeyFormatError) -> Damage:
+    return Damage("bad-key", f"record {key[:32].hex()}", str(error), "nothing reads it", key, value, delete(key))

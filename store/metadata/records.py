@@ -1,0 +1,352 @@
+"""What the metadata managers keep, as values, and as bytes for those who store them.
+
+Values are judged when they are made, never when they are written: who has one can write it. All of them are immutable,
+so they may go to another thread as they are.
+
+Invariants: every `decode_*` gives back what its `encode_*` was given, or raises MetadataFormatError. Bytes behind what
+is known are of a later version and ignored.
+
+Deliberately not here: keys (store/keys.py), versions and who may write (port.py).
+Source: seed 003 (HubInfo, LedgerRanges, SubscriptionPreferences, SubscriptionState). Normative: FORMAT.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from struct import Struct
+from struct import error as StructError
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+import attrs
+
+from store.keys import StoreFormatError
+
+T = TypeVar("T")
+
+PREFERENCES_COUNT_MAX: Final = 1_000
+PREFERENCES_BYTES_MAX: Final = 64 << 10
+"""Names and values together, in UTF-8. They are one record, and held in memory for each subscription."""
+
+SETTLED_COUNT_MAX: Final = 65_536
+"""Ranges beyond the front: a record of 1 MiB. There is one for each message that is outstanding at most, so consumers'
+windows bound them long before.
+"""
+
+PAGE_RANGES_COUNT_MAX: Final = 65_536
+
+TEXT_BYTES_MAX: Final = 4096
+"""Of a host, or of where a page lies."""
+
+OWNER_LAYOUT: Final = 1
+PAGE_RANGES_LAYOUT: Final = 1
+PREFERENCES_LAYOUT: Final = 1
+STATE_LAYOUT: Final = 1
+
+_U64_END: Final = 2**64
+_OPEN: Final = _U64_END - 1
+"""In place of the end of an open range."""
+
+_BIG_ENDIAN: Final = sys.byteorder == "big"
+
+_U32: Final = Struct("<I")
+_COUNTED: Final = Struct("<BI")
+_OWNER: Final = Struct("<BQQI")
+_PAGE_RANGES: Final = Struct("<BQI")
+_PAGE_RANGE: Final = Struct("<QQ")
+_STATE: Final = Struct("<BQQI")
+
+
+class MetadataFormatError(StoreFormatError):
+    """A metadata record that can't be read. The message names the record."""
+
+
+def _text(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
+    _check_text(attribute.name, value, bytes_max=TEXT_BYTES_MAX)
+
+
+def _check_text(what: str, value: str, *, bytes_max: int) -> int:
+    """Its length in bytes. Raises ValueError."""
+    try:
+        length_bytes = len(value.encode())
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{what} {value!r} is no Unicode text: {error}") from error
+    if length_bytes > bytes_max:
+        raise ValueError(f"{what} has {length_bytes} bytes, at most {bytes_max} are allowed")
+    return length_bytes
+
+
+def _u64(_instance: object, attribute: attrs.Attribute[int], value: int) -> None:
+    if not 0 <= value < _U64_END:
+        raise ValueError(f"{attribute.name} must be from 0 to 2**64 - 1, got {value}")
+
+
+def _port(_instance: object, attribute: attrs.Attribute[int], value: int) -> None:
+    if not 0 <= value < 2**16:
+        raise ValueError(f"{attribute.name} must be from 0 to 65535, got {value}")
+
+
+@attrs.frozen
+class HubInfo:
+    """A broker, as the owner of topics. Raises ValueError for what can't be one."""
+
+    host: str = attrs.field(validator=_text)
+    port: int = attrs.field(validator=_port)
+    started_at_ms: int = attrs.field(validator=_u64)
+    """Wall time, milliseconds since the epoch: tells one run of a broker from the next at the same address."""
+
+    @property
+    def address(self) -> str:
+        """host:port, an IPv6 address in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@attrs.frozen
+class PageRange:
+    """Which records of a topic lie in one place. Raises ValueError for what can't be one."""
+
+    first_index: int = attrs.field(validator=_u64)
+    end_index: int | None
+    """The one after the last; None: it is being written, and its end is open."""
+    location: str = attrs.field(validator=_text)
+    """Which folder, page file or ledger: whoever writes them knows what it means."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.end_index is not None and not self.first_index < self.end_index < _OPEN:
+            raise ValueError(f"a range of pages ends behind its first index {self.first_index}, got {self.end_index}")
+
+    def holds(self, index: int) -> bool:
+        """Whether the record of this index lies there."""
+        return self.first_index <= index and (self.end_index is None or index < self.end_index)
+
+
+def _page_ranges(ranges: Iterable[PageRange]) -> tuple[PageRange, ...]:
+    return tuple(ranges)
+
+
+@attrs.frozen
+class PageRanges:
+    """Where the records of a topic lie: ranges in ascending order, the last one perhaps open. There may be gaps, where
+    records were lost or removed. Raises ValueError for ranges that overlap or are too many.
+    """
+
+    ranges: tuple[PageRange, ...] = attrs.field(default=(), converter=_page_ranges)
+
+    def __attrs_post_init__(self) -> None:
+        if len(self.ranges) > PAGE_RANGES_COUNT_MAX:
+            raise ValueError(f"{len(self.ranges)} ranges of pages, at most {PAGE_RANGES_COUNT_MAX} are allowed")
+        end_before: int | None = 0
+        for one in self.ranges:
+            if end_before is None or one.first_index < end_before:
+                raise ValueError(f"the range of pages from {one.first_index} begins before the one before it has ended")
+            end_before = one.end_index
+
+    def __iter__(self) -> Iterator[PageRange]:
+        return iter(self.ranges)
+
+    def __len__(self) -> int:
+        return len(self.ranges)
+
+    def of(self, index: int) -> PageRange | None:
+        """The range that has this index; None: it is in a gap, or outside. O(ranges)."""
+        return next((one for one in self.ranges if one.holds(index)), None)
+
+
+def _preferences(values: Mapping[str, str]) -> Mapping[str, str]:
+    # A dict of our own: whoever gave it may change his.
+    return MappingProxyType(dict(sorted(values.items())))
+
+
+@attrs.frozen
+class SubscriptionPreferences:
+    """What a subscriber wants; written when it subscribes and rarely again. Names and values are text, which the one
+    who writes them gives a meaning: when it was created, where it began. Raises ValueError for more than
+    PREFERENCES_COUNT_MAX or PREFERENCES_BYTES_MAX.
+    """
+
+    values: Mapping[str, str] = attrs.field(factory=dict, converter=_preferences)
+
+    def __attrs_post_init__(self) -> None:
+        if len(self.values) > PREFERENCES_COUNT_MAX:
+            raise ValueError(f"{len(self.values)} preferences, at most {PREFERENCES_COUNT_MAX} are allowed")
+        size_bytes = 0
+        for name, value in self.values.items():
+            size_bytes += _check_text("the name of a preference", name, bytes_max=PREFERENCES_BYTES_MAX)
+            size_bytes += _check_text(f"the preference {name[:80]!r}", value, bytes_max=PREFERENCES_BYTES_MAX)
+        if size_bytes > PREFERENCES_BYTES_MAX:
+            raise ValueError(f"preferences of {size_bytes} bytes, at most {PREFERENCES_BYTES_MAX} are allowed")
+
+
+def _settled(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    return tuple((start, end) for start, end in ranges)
+
+
+@attrs.frozen
+class SubscriptionState:
+    """What a subscription has consumed; written again and again. Raises ValueError for ranges that are not ascending,
+    apart from each other and from the front, or more than SETTLED_COUNT_MAX.
+    """
+
+    front: int = attrs.field(default=0, validator=_u64)
+    """The lowest index that is not settled."""
+    settled: tuple[tuple[int, int], ...] = attrs.field(default=(), converter=_settled)
+    """Beyond the front: first index and end (the one after the last) of each range."""
+
+    def __attrs_post_init__(self) -> None:
+        if len(self.settled) > SETTLED_COUNT_MAX:
+            raise ValueError(f"{len(self.settled)} settled ranges, at most {SETTLED_COUNT_MAX} are allowed")
+        end_before = self.front
+        for start, end in self.settled:
+            if not end_before < start < end < _U64_END:
+                raise ValueError(
+                    f"the settled range {start} to {end} is not beyond {end_before}, where the front or the range "
+                    "before it ends"
+                )
+            end_before = end
+
+
+@attrs.frozen
+class SubscriptionData:
+    """All of a subscription."""
+
+    preferences: SubscriptionPreferences = SubscriptionPreferences()
+    state: SubscriptionState = SubscriptionState()
+
+
+# ---------------------------------------------------------------------- bytes
+
+
+def encode_owner(owner: HubInfo, version: int) -> bytes:
+    """The record of an owner; `version` is a u64 here and below."""
+    host = owner.host.encode()
+    return _OWNER.pack(OWNER_LAYOUT, version, owner.started_at_ms, owner.port) + _U32.pack(len(host)) + host
+
+
+def decode_owner(value: bytes) -> tuple[HubInfo, int]:
+    """Owner and version. Raises MetadataFormatError, as all here do."""
+    what = "owner of a topic"
+    version, started_at_ms, port = _unpacked(_OWNER, value, what, OWNER_LAYOUT)
+    host, _offset = _text_at(value, _OWNER.size, what)
+    return _made(what, lambda: HubInfo(host, port, started_at_ms)), version
+
+
+def encode_page_ranges(ranges: PageRanges, version: int) -> bytes:
+    """The record of where a topic lies."""
+    out = bytearray(_PAGE_RANGES.pack(PAGE_RANGES_LAYOUT, version, len(ranges)))
+    for one in ranges:
+        out += _PAGE_RANGE.pack(one.first_index, _OPEN if one.end_index is None else one.end_index)
+        _put_text(out, one.location)
+    return bytes(out)
+
+
+def decode_page_ranges(value: bytes) -> tuple[PageRanges, int]:
+    """Ranges and version."""
+    what = "page ranges of a topic"
+    version, count = _unpacked(_PAGE_RANGES, value, what, PAGE_RANGES_LAYOUT)
+    ranges: list[tuple[int, int, str]] = []
+    offset = _PAGE_RANGES.size
+    for _place in range(count):
+        first_index, end_index = _at(_PAGE_RANGE, value, offset, what)
+        location, offset = _text_at(value, offset + _PAGE_RANGE.size, what)
+        ranges.append((first_index, end_index, location))
+
+    def make() -> PageRanges:
+        return PageRanges(PageRange(first, None if end == _OPEN else end, place) for first, end, place in ranges)
+
+    return _made(what, make), version
+
+
+def encode_preferences(preferences: SubscriptionPreferences) -> bytes:
+    """The record of what a subscriber wants. It has no version: that of the subscription is in the state's record."""
+    out = bytearray(_COUNTED.pack(PREFERENCES_LAYOUT, len(preferences.values)))
+    for name, text in preferences.values.items():
+        _put_text(out, name)
+        _put_text(out, text)
+    return bytes(out)
+
+
+def decode_preferences(value: bytes) -> SubscriptionPreferences:
+    """What `encode_preferences` was given."""
+    what = "preferences of a subscription"
+    (count,) = _unpacked(_COUNTED, value, what, PREFERENCES_LAYOUT)
+    values: dict[str, str] = {}
+    offset = _COUNTED.size
+    for _place in range(count):
+        name, offset = _text_at(value, offset, what)
+        if name in values:
+            raise MetadataFormatError(f"{what}: {name!r} is there twice")
+        values[name], offset = _text_at(value, offset, what)
+    return _made(what, lambda: SubscriptionPreferences(values))
+
+
+def encode_subscription_state(state: SubscriptionState, version: int) -> bytes:
+    """The record of what a subscription has consumed, and the version of the whole subscription. A fixed width for each
+    range, unlike a cursor's: it is written far more often than read, and this is one copy.
+    """
+    settled = state.settled
+    head = _STATE.pack(STATE_LAYOUT, version, state.front, len(settled))
+    if not settled:
+        return head
+    column = array("Q", [border for pair in settled for border in pair])
+    if _BIG_ENDIAN:
+        column.byteswap()
+    return head + column.tobytes()
+
+
+def decode_subscription_state(value: bytes) -> tuple[SubscriptionState, int]:
+    """State, and the version of the subscription."""
+    what = "state of a subscription"
+    version, front, count = _unpacked(_STATE, value, what, STATE_LAYOUT)
+    end = _STATE.size + 16 * count
+    if end > len(value):
+        raise MetadataFormatError(f"{what}: it has {len(value)} bytes, {end} are needed for {count} ranges")
+    column = array("Q", value[_STATE.size : end])
+    if _BIG_ENDIAN:
+        column.byteswap()
+    borders = column.tolist()
+    settled = tuple(zip(borders[::2], borders[1::2], strict=True))
+    return _made(what, lambda: SubscriptionState(front, settled)), version
+
+
+def _unpacked(layout: Struct, value: bytes, what: str, layout_number: int) -> tuple[int, ...]:
+    """The numbers at its beginning, without the layout."""
+    found = _at(layout, value, 0, what)
+    if found[0] != layout_number:
+        raise MetadataFormatError(f"{what}: unknown layout {found[0]}: it is damaged, or of a later version")
+    return found[1:]
+
+
+def _at(layout: Struct, value: bytes, offset: int, what: str) -> tuple[int, ...]:
+    try:
+        found: tuple[int, ...] = layout.unpack_from(value, offset)
+    except StructError as error:
+        raise MetadataFormatError(f"{what}: it has {len(value)} bytes, {offset + layout.size} are needed") from error
+    return found
+
+
+def _put_text(out: bytearray, text: str) -> None:
+    data = text.encode()
+    out += _U32.pack(len(data))
+    out += data
+
+
+def _text_at(value: bytes, offset: int, what: str) -> tuple[str, int]:
+    (length_bytes,) = _at(_U32, value, offset, what)
+    start = offset + _U32.size
+    end = start + length_bytes
+    if end > len(value):
+        raise MetadataFormatError(f"{what}: it has {len(value)} bytes, {end} are needed")
+    try:
+        return value[start:end].decode(), end
+    except UnicodeDecodeError as error:
+        raise MetadataFormatError(f"{what}: it is no UTF-8: {error}") from error
+
+
+def _made(what: str, make: Callable[[], T]) -> T:
+    """Raises for values that none of ours would have."""
+    try:
+        return make()
+    except ValueError as error:
+        raise MetadataFormatError(f"{what}: {error}") from error

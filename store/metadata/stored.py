@@ -1,0 +1,317 @@
+"""Metadata in the broker's own store, behind an Engine.
+
+Records: FORMAT.md, families o (owner), r (page ranges), u (preferences) and v (state, with the version of the whole
+subscription). A state update writes v alone; an update of preferences writes both, so that the version goes on. What is
+written together is in one batch.
+
+Versions count from 0. After a power cut a record that was not synced goes back, and so does its version; whoever
+remembers the later one is refused, unless as many writes have come since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from queues.environment import Scheduling
+from store import keys
+from store.metadata.operations import OperationLine, View
+from store.metadata.port import (
+    MetadataError,
+    MetadataStatistics,
+    NoSubscriptionStateError,
+    NoTopicOwnerInfoError,
+    NoTopicPersistenceInfoError,
+    OnDone,
+    OnRead,
+    OnSubscriptions,
+    OnWritten,
+    SubscriptionStateExistsError,
+    Version,
+    Versioned,
+    checked_name,
+    next_version,
+)
+from store.metadata.records import (
+    HubInfo,
+    MetadataFormatError,
+    PageRanges,
+    SubscriptionData,
+    SubscriptionPreferences,
+    SubscriptionState,
+    decode_owner,
+    decode_page_ranges,
+    decode_preferences,
+    decode_subscription_state,
+    encode_owner,
+    encode_page_ranges,
+    encode_preferences,
+    encode_subscription_state,
+)
+from store.worker import Worker
+
+T = TypeVar("T")
+
+
+def _key_of(family: bytes, topic: str) -> bytes:
+    return keys.topic_key(family, checked_name("the topic", topic))
+
+
+def _keys_of(topic: str, subscriber: str) -> tuple[bytes, bytes]:
+    """Of preferences and state."""
+    checked_name("the topic", topic)
+    checked_name("the subscriber", subscriber)
+    return (
+        keys.subscription_key(keys.PREFERENCES, topic, subscriber),
+        keys.subscription_key(keys.SUBSCRIPTION, topic, subscriber),
+    )
+
+
+def _reader(key: bytes, decode: Callable[[bytes], tuple[T, int]]) -> Callable[[View], Versioned[T] | None]:
+    def read(view: View) -> Versioned[T] | None:
+        stored = view.get(key)
+        if stored is None:
+            return None
+        value, version = decode(stored)
+        return Versioned(value, Version(version))
+
+    return read
+
+
+def _writer(
+    key: bytes,
+    read: Callable[[View], Versioned[T] | None],
+    encode: Callable[[int], bytes],
+    version: Version,
+    what: str,
+    none_error: type[MetadataError],
+) -> Callable[[View], Version]:
+    def write(view: View) -> Version:
+        there = read(view)
+        new = next_version(what, None if there is None else there.version, version, none_error)
+        view.put(key, encode(new.number))
+        return new
+
+    return write
+
+
+def _dropper(
+    key: bytes,
+    read: Callable[[View], Versioned[T] | None],
+    version: Version,
+    what: str,
+    none_error: type[MetadataError],
+) -> Callable[[View], None]:
+    def drop(view: View) -> None:
+        there = read(view)
+        next_version(what, None if there is None else there.version, version, none_error, new=False)
+        view.delete(key)
+
+    return drop
+
+
+class StoredOwnership:
+    """TopicOwnershipManager."""
+
+    def __init__(self, line: OperationLine) -> None:
+        self._line = line
+
+    def read(self, topic: str, done: OnRead[HubInfo]) -> None:
+        self._line.read(_reader(_key_of(keys.OWNER, topic), decode_owner), done)
+
+    def write(self, topic: str, owner: HubInfo, version: Version, done: OnWritten, *, durable: bool = True) -> None:
+        key = _key_of(keys.OWNER, topic)
+        read = _reader(key, decode_owner)
+        write = _writer(
+            key, read, lambda number: encode_owner(owner, number), version, f"owner of {topic}", NoTopicOwnerInfoError
+        )
+        self._line.change(write, done, durable=durable)
+
+    def delete(self, topic: str, version: Version, done: OnDone, *, durable: bool = True) -> None:
+        key = _key_of(keys.OWNER, topic)
+        drop = _dropper(key, _reader(key, decode_owner), version, f"owner of {topic}", NoTopicOwnerInfoError)
+        self._line.change(drop, done, durable=durable)
+
+
+class StoredPersistence:
+    """TopicPersistenceManager."""
+
+    def __init__(self, line: OperationLine) -> None:
+        self._line = line
+
+    def read(self, topic: str, done: OnRead[PageRanges]) -> None:
+        self._line.read(_reader(_key_of(keys.PAGE_RANGES, topic), decode_page_ranges), done)
+
+    def write(self, topic: str, ranges: PageRanges, version: Version, done: OnWritten, *, durable: bool = True) -> None:
+        key = _key_of(keys.PAGE_RANGES, topic)
+        read = _reader(key, decode_page_ranges)
+        what = f"persistence info of {topic}"
+        write = _writer(
+            key, read, lambda number: encode_page_ranges(ranges, number), version, what, NoTopicPersistenceInfoError
+        )
+        self._line.change(write, done, durable=durable)
+
+    def delete(self, topic: str, version: Version, done: OnDone, *, durable: bool = True) -> None:
+        key = _key_of(keys.PAGE_RANGES, topic)
+        read = _reader(key, decode_page_ranges)
+        drop = _dropper(key, read, version, f"persistence info of {topic}", NoTopicPersistenceInfoError)
+        self._line.change(drop, done, durable=durable)
+
+
+class StoredSubscriptions:
+    """SubscriptionDataManager."""
+
+    def __init__(self, line: OperationLine) -> None:
+        self._line = line
+
+    @property
+    def is_partial_update_supported(self) -> bool:
+        return True
+
+    def create(
+        self, topic: str, subscriber: str, data: SubscriptionData, done: OnWritten, *, durable: bool = True
+    ) -> None:
+        preferences_key, state_key = _keys_of(topic, subscriber)
+
+        def create(view: View) -> Version:
+            if view.get(state_key) is not None:
+                raise SubscriptionStateExistsError(f"there is a subscription {subscriber} of {topic} already")
+            view.put(preferences_key, encode_preferences(data.preferences))
+            view.put(state_key, encode_subscription_state(data.state, 0))
+            return Version(0)
+
+        self._line.change(create, done, durable=durable)
+
+    def read(self, topic: str, subscriber: str, done: OnRead[SubscriptionData]) -> None:
+        preferences_key, state_key = _keys_of(topic, subscriber)
+
+        def read(view: View) -> Versioned[SubscriptionData] | None:
+            state = view.get(state_key)
+            return None if state is None else _whole(topic, subscriber, view.get(preferences_key), state)
+
+        self._line.read(read, done)
+
+    def read_subscriptions(self, topic: str, done: OnSubscriptions) -> None:
+        checked_name("the topic", topic)
+        preferences_range = keys.subscriptions_range(keys.PREFERENCES, topic)
+        states_range = keys.subscriptions_range(keys.SUBSCRIPTION, topic)
+
+        def read(view: View) -> Mapping[str, Versioned[SubscriptionData]]:
+            preferences = {keys.parse_subscription_key(key)[1]: value for key, value in view.scan(*preferences_range)}
+            found: dict[str, Versioned[SubscriptionData]] = {}
+            for key, value in view.scan(*states_range):
+                subscriber = keys.parse_subscription_key(key)[1]
+                found[subscriber] = _whole(topic, subscriber, preferences.get(subscriber), value)
+            return found
+
+        self._line.read(read, done)
+
+    def replace(
+        self,
+        topic: str,
+        subscriber: str,
+        data: SubscriptionData,
+        version: Version,
+        done: OnWritten,
+        *,
+        durable: bool = True,
+    ) -> None:
+        self._change(topic, subscriber, data.preferences, data.state, version, done, durable)
+
+    def update_state(
+        self,
+        topic: str,
+        subscriber: str,
+        state: SubscriptionState,
+        version: Version,
+        done: OnWritten,
+        *,
+        durable: bool = True,
+    ) -> None:
+        self._change(topic, subscriber, None, state, version, done, durable)
+
+    def update_preferences(
+        self,
+        topic: str,
+        subscriber: str,
+        preferences: SubscriptionPreferences,
+        version: Version,
+        done: OnWritten,
+        *,
+        durable: bool = True,
+    ) -> None:
+        self._change(topic, subscriber, preferences, None, version, done, durable)
+
+    def delete(self, topic: str, subscriber: str, version: Version, done: OnDone, *, durable: bool = True) -> None:
+        preferences_key, state_key = _keys_of(topic, subscriber)
+
+        def drop(view: View) -> None:
+            _next(view.get(state_key), topic, subscriber, version)
+            view.delete(preferences_key)
+            view.delete(state_key)
+
+        self._line.change(drop, done, durable=durable)
+
+    def _change(
+        self,
+        topic: str,
+        subscriber: str,
+        preferences: SubscriptionPreferences | None,
+        state: SubscriptionState | None,
+        version: Version,
+        done: OnWritten,
+        durable: bool,
+    ) -> None:
+        """None: that part stays."""
+        preferences_key, state_key = _keys_of(topic, subscriber)
+
+        def change(view: View) -> Version:
+            there, new = _next(view.get(state_key), topic, subscriber, version)
+            if preferences is not None:
+                view.put(preferences_key, encode_preferences(preferences))
+            view.put(state_key, encode_subscription_state(there if state is None else state, new.number))
+            return new
+
+        self._line.change(change, done, durable=durable)
+
+
+def _next(stored: bytes | None, topic: str, subscriber: str, version: Version) -> tuple[SubscriptionState, Version]:
+    """The state that is there, and the version that the next one has."""
+    state, number = decode_subscription_state(stored) if stored is not None else (SubscriptionState(), -1)
+    current = None if stored is None else Version(number)
+    what = f"subscription {subscriber} of {topic}"
+    return state, next_version(what, current, version, NoSubscriptionStateError, new=False)
+
+
+def _whole(topic: str, subscriber: str, preferences: bytes | None, state: bytes) -> Versioned[SubscriptionData]:
+    if preferences is None:
+        raise MetadataFormatError(f"the preferences of subscription {subscriber} of {topic} are missing")
+    decoded, version = decode_subscription_state(state)
+    return Versioned(SubscriptionData(decode_preferences(preferences), decoded), Version(version))
+
+
+class StoredMetadata:
+    """All three managers, behind the engine of a store."""
+
+    def __init__(
+        self, worker: Worker, *, scheduling: Scheduling | None = None, sync_interval_seconds: float = 1.0
+    ) -> None:
+        """`worker`: that of the store. `scheduling` and `sync_interval_seconds`: what was written and is not durable
+        becomes so after that time at the latest; without, when the store syncs next.
+        """
+        self._line = OperationLine(worker, scheduling=scheduling, sync_interval_seconds=sync_interval_seconds)
+        self.ownership = StoredOwnership(self._line)
+        self.persistence = StoredPersistence(self._line)
+        self.subscriptions = StoredSubscriptions(self._line)
+
+    def flush(self, done: OnDone) -> None:
+        """See MetadataManagers."""
+        self._line.flush(done)
+
+    def statistics(self) -> MetadataStatistics:
+        """What they have done."""
+        return self._line.statistics()
+
+    def close(self) -> None:
+        """Before the worker is closed, which carries out what was asked for."""
+        self._line.close()
