@@ -1,0 +1,99 @@
+"""The file `gaps`, and the list that is made of it: ranges of indexes that have no records. See FORMAT.md.
+
+Written anew as a whole, under another name, and renamed: gaps are rare. Not here: gaps that are found only when
+somebody reads (a batch whose bytes were damaged).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from store.bigarray.errors import DAMAGED, LOST, Gap, Reason
+
+MAGIC: Final = b"SLUICEGP"
+HEADER: Final = struct.Struct("<8sII")
+RECORD: Final = struct.Struct("<QQQ")
+_REASONS: Final[dict[int, Reason]] = {1: LOST, 2: DAMAGED}
+_NUMBERS: Final = {reason: number for number, reason in _REASONS.items()}
+
+
+def encode_gaps(gaps: Iterable[Gap]) -> bytes:
+    body = b"".join(RECORD.pack(gap.from_index, gap.to_index, _NUMBERS[gap.reason]) for gap in gaps)
+    return HEADER.pack(MAGIC, len(body) // RECORD.size, zlib.crc32(body)) + body
+
+
+def decode_gaps(data: bytes) -> list[Gap] | None:
+    """None: damaged."""
+    if len(data) < HEADER.size:
+        return None
+    magic, count, crc = HEADER.unpack_from(data)
+    body = data[HEADER.size :]
+    if magic != MAGIC or len(body) != count * RECORD.size or zlib.crc32(body) != crc:
+        return None
+    return [Gap(start, stop, _REASONS.get(number, DAMAGED)) for start, stop, number in RECORD.iter_unpack(body)]
+
+
+class Gaps:
+    """In order, without overlap; never changed, only replaced."""
+
+    __slots__ = ("_starts", "all", "items_count")
+
+    def __init__(self, gaps: Iterable[Gap] = ()) -> None:
+        self.all = tuple(_merged(gaps))
+        self._starts = [gap.from_index for gap in self.all]
+        self.items_count = sum(gap.to_index - gap.from_index for gap in self.all)
+        """Indexes in all of them."""
+
+    def at(self, index: int) -> Gap | None:
+        """The gap that this index is in."""
+        place = bisect_right(self._starts, index) - 1
+        if place >= 0 and index < self.all[place].to_index:
+            return self.all[place]
+        return None
+
+    def next_start(self, index: int) -> int | None:
+        """Where the first gap behind this index begins."""
+        place = bisect_right(self._starts, index)
+        return self._starts[place] if place < len(self._starts) else None
+
+    def between(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The ranges of `start` .. `stop` that are in no gap."""
+        place = max(bisect_right(self._starts, start) - 1, 0)
+        for gap in self.all[place:]:
+            if gap.from_index >= stop:
+                break
+            if start < gap.from_index:
+                yield start, gap.from_index
+            start = max(start, gap.to_index)
+        if start < stop:
+            yield start, stop
+
+    def trimmed(self, first_index: int, stop_index: int) -> Gaps:
+        """What lies in this range of indexes."""
+        return Gaps(
+            Gap(max(gap.from_index, first_index), min(gap.to_index, stop_index), gap.reason)
+            for gap in self.all
+            if gap.to_index > first_index and gap.from_index < stop_index
+        )
+
+
+def _merged(gaps: Iterable[Gap]) -> list[Gap]:
+    merged: list[Gap] = []
+    for gap in sorted(gaps, key=lambda gap: (gap.from_index, gap.to_index)):
+        if gap.from_index >= gap.to_index:
+            continue
+        last = merged[-1] if merged else None
+        if last is not None and gap.from_index < last.to_index:
+            # What is in two gaps stays with the first.
+            gap = Gap(last.to_index, max(gap.to_index, last.to_index), gap.reason)
+            if gap.from_index >= gap.to_index:
+                continue
+        if last is not None and gap.from_index == last.to_index and gap.reason == last.reason:
+            merged[-1] = Gap(last.from_index, gap.to_index, gap.reason)
+        else:
+            merged.append(gap)
+    return merged

@@ -1,0 +1,339 @@
+"""To find and read records: index items, and the batches that they lead to, as views of mapped pages.
+
+An index item has 16 bytes: `position` (data page << 32 | offset) and `time` (ms since 1970; the top bit says that the
+append goes on with the next batch). All records of a batch have the same item, so the items of a stretch without gaps
+ascend, and what is sought is found by bisection. An item of zeros was never written (a time is at least 1).
+
+A head that only moves forward is read without a lock: what lies below `next_index` never changes. What retention
+removes may go at any moment; then the page is missing, and `first_index` tells why.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from queues.logs.batches import Batch, BatchError
+from store.bigarray.errors import DAMAGED, Gap, GapError
+from store.bigarray.files import Files
+from store.bigarray.gaps import Gaps
+from store.bigarray.head import Slot
+from store.bigarray.options import ITEM_BYTES
+from store.bigarray.pages import Pages, PageShortError, data_path
+
+ITEM: Final = struct.Struct("<QQ")
+MORE: Final = 1 << 63
+"""In the time of an item: the append goes on with the next batch."""
+TIME_MASK: Final = MORE - 1
+OFFSET_MASK: Final = (1 << 32) - 1
+_LENGTHS: Final = struct.Struct("<4sIQ")
+_WARM_BYTES: Final = 1 << 20
+
+_unpack_item = ITEM.unpack_from
+
+
+@attrs.frozen
+class Item:
+    """One record. Its value is a view."""
+
+    index: int
+    timestamp_ms: int
+    length: int
+    value: memoryview
+
+
+@attrs.frozen
+class Cut:
+    """A run of whole batches, as it lies in its page."""
+
+    data: memoryview
+    first_index: int
+    """Of the first batch; may be lower than what was asked for."""
+    end_index: int
+    """Behind the last record."""
+
+
+class Reading:
+    """Reads what the slot says is there. Any thread."""
+
+    __slots__ = ("_files", "_folder", "_items", "_page_bytes", "_pages", "gaps", "slot")
+
+    def __init__(
+        self, files: Files, folder: Path, pages: Pages, index_page_items: int, data_page_bytes: int, slot: Slot
+    ) -> None:
+        self._files = files
+        self._folder = folder
+        self._pages = pages
+        self._items = index_page_items
+        self._page_bytes = data_page_bytes
+        self.slot = slot
+        """Shared with whoever moves it."""
+        self.gaps = Gaps()
+        """Replaced as a whole."""
+
+    # ---------------------------------------------------------------- items
+
+    def item(self, index: int) -> tuple[int, int]:
+        """Position and time of a record that is there. Raises PageShortError."""
+        page, place = divmod(index, self._items)
+        offset = place * ITEM_BYTES
+        return _unpack_item(self._pages.index(page, offset + ITEM_BYTES), offset)
+
+    def has_items(self, start: int, stop: int, item: tuple[int, int]) -> bool:
+        """Whether all these records have this item. Raises PageShortError."""
+        data = ITEM.pack(*item)
+        while start < stop:
+            page, place = divmod(start, self._items)
+            count = min(self._items - place, stop - start)
+            offset, end = place * ITEM_BYTES, (place + count) * ITEM_BYTES
+            if self._pages.index(page, end)[offset:end] != data * count:
+                return False
+            start += count
+        return True
+
+    def position(self, index: int) -> int:
+        """Raises PageShortError."""
+        page, place = divmod(index, self._items)
+        offset = place * ITEM_BYTES
+        return _unpack_item(self._pages.index(page, offset + ITEM_BYTES), offset)[0]  # type: ignore[no-any-return]
+
+    def first_where(self, holds: Callable[[int], bool], start: int, stop: int) -> int:
+        """The first index of `start` .. `stop` - 1, gaps left out, for which it holds; `stop` if there is none. Once it
+        holds it does so for all that follow. Raises PageShortError.
+        """
+        for low, high in self.gaps.between(start, stop):
+            if not holds(high - 1):
+                continue
+            high -= 1
+            while low < high:
+                middle = (low + high) // 2
+                if holds(middle):
+                    high = middle
+                else:
+                    low = middle + 1
+            return low
+        return stop
+
+    def first_at(self, position: int, start: int, stop: int) -> int:
+        """The first index whose batch lies at this position or behind. Raises PageShortError."""
+        return self.first_where(lambda index: self.position(index) >= position, start, stop)
+
+    def alike(self, index: int) -> tuple[int, int]:
+        """The range of indexes around this one that have the same item: a batch, when all is well."""
+        first, stop = self.slot.first_index, self.slot.next_index
+        page = index // self._items
+        try:
+            item = self.item(index)
+        except PageShortError:
+            return max(first, page * self._items), min(stop, (page + 1) * self._items)
+        start, end = index, index + 1
+
+        def same(other: int) -> bool:
+            if not first <= other < stop or self.gaps.at(other) is not None:
+                return False
+            try:
+                return self.item(other) == item
+            except PageShortError:
+                return False
+
+        step = 1
+        while step:
+            if same(end + step - 1):
+                end += step
+                step *= 2
+            else:
+                step //= 2
+        step = 1
+        while step:
+            if same(start - step):
+                start -= step
+                step *= 2
+            else:
+                step //= 2
+        return start, end
+
+    # ---------------------------------------------------------------- batches
+
+    def found(self, index: int) -> tuple[Batch, int, int]:
+        """The batch that holds this record, its position and its time. Raises IndexError, GapError."""
+        slot = self.slot
+        next_index = slot.next_index
+        if not slot.first_index <= index < next_index:
+            raise self._out_of_range(index)
+        gap = self.gaps.at(index)
+        if gap is not None:
+            raise GapError(gap, "see the report of the array when it was opened")
+        try:
+            position, time = self.item(index)
+            batch = self.batch_at(position)
+            end_index = batch.end_index
+            if (
+                not batch.first_index <= index < end_index <= next_index
+                or batch.timestamp_ms != time & TIME_MASK
+                or self.position(end_index - 1) != position
+                or (end_index < next_index and self.position(end_index) == position)
+            ):
+                raise BatchError(f"the batch does not fit to the index of record {index}")
+        except (PageShortError, BatchError) as error:
+            raise self.damaged(index, str(error)) from None
+        return batch, position, time & TIME_MASK
+
+    def batch_at(self, position: int) -> Batch:
+        """What lies at this position, its stamp checked. Raises PageShortError, BatchError."""
+        page, offset = position >> 32, position & OFFSET_MASK
+        view = self._pages.data(page, offset + 32)
+        if offset + 16 <= len(view):
+            # Its file may have grown since it was mapped.
+            end = offset + _LENGTHS.unpack_from(view, offset)[1]
+            if len(view) < end <= self._page_bytes:
+                view = self._pages.data(page, end)
+        batch = Batch(view, offset)
+        if not batch.is_stamped_right():
+            raise BatchError(f"the stamp of the batch at byte {offset} of {data_path(self._folder, page)} is wrong")
+        self._pages.touch(page, offset, batch.total_bytes)
+        return batch
+
+    def damaged(self, index: int, why: str) -> IndexError | GapError:
+        """The error for a record that can't be read: removed meanwhile, or damaged."""
+        if index < self.slot.first_index:
+            return self._out_of_range(index)
+        return GapError(Gap(*self.alike(index), DAMAGED), why)
+
+    def _out_of_range(self, index: int) -> IndexError:
+        slot = self.slot
+        return IndexError(f"index {index} is not in {self._folder}: it has {slot.first_index} to {slot.next_index - 1}")
+
+    def batch_of(self, index: int, *, verify: bool) -> Batch:
+        batch, _position, _time = self.found(index)
+        if verify:
+            try:
+                batch.verify()
+            except BatchError as error:
+                raise self.damaged(index, str(error)) from None
+        return batch
+
+    def value(self, index: int) -> tuple[memoryview, int]:
+        """A record and its time. Raises IndexError, GapError."""
+        batch, _position, time = self.found(index)
+        try:
+            return batch.value(index - batch.first_index), time
+        except BatchError as error:
+            raise self.damaged(index, str(error)) from None
+
+    def values(self, start: int, stop: int) -> Iterator[memoryview]:
+        """Raises IndexError, GapError when it comes to it."""
+        while start < stop:
+            batch, _position, _time = self.found(start)
+            try:
+                values = batch.values(start - batch.first_index, min(stop - batch.first_index, batch.count))
+            except BatchError as error:
+                raise self.damaged(start, str(error)) from None
+            start = batch.end_index
+            yield from values
+
+    def cut(self, start: int, stop: int, bytes_max: int) -> Cut:
+        """See BigArray.cut."""
+        batch, position, _time = self.found(start)
+        page, offset = position >> 32, position & OFFSET_MASK
+        end_index, end = batch.end_index, offset + batch.total_bytes
+        stop = min(stop, self.slot.next_index)
+        gap_start = self.gaps.next_start(start)
+        if gap_start is not None:
+            stop = min(stop, gap_start)
+        limit = offset + bytes_max
+        if end_index < stop and end < limit:
+            try:
+                end_index, end = self._cut_end(batch, position, stop, limit)
+            except PageShortError:
+                pass  # the first batch is there; what is behind it will be told when it is asked for
+        view = self._pages.data(page, end) if end > offset + batch.total_bytes else None
+        data = batch.data if view is None else view[offset:end]
+        self._pages.touch(page, offset, len(data))
+        return Cut(data, batch.first_index, end_index)
+
+    def _cut_end(self, batch: Batch, position: int, stop: int, limit: int) -> tuple[int, int]:
+        """Index and offset of the end of the longest run of batches that begins with this one."""
+        page = position >> 32
+        bound = page << 32 | min(limit, OFFSET_MASK)
+        # The last record whose batch begins at the limit or before: far steps first, guessed from the first batch, then
+        # bisection. Far index pages are left alone.
+        low, high = batch.end_index - 1, stop
+        step = max(1, (limit - (position & OFFSET_MASK)) * batch.count // batch.total_bytes)
+        while low + step < high:
+            if self.position(low + step) > bound:
+                high = low + step
+                break
+            low += step
+            step *= 2
+        while low + 1 < high:
+            middle = (low + high) // 2
+            if self.position(middle) <= bound:
+                low = middle
+            else:
+                high = middle
+        last = self.position(low)
+        offset = last & OFFSET_MASK
+        if last <= position:
+            return batch.end_index, (position & OFFSET_MASK) + batch.total_bytes
+        try:
+            final = self.batch_at(last)
+        except BatchError:
+            return self.alike(low)[0], offset
+        if not final.first_index <= low < final.end_index:
+            return self.alike(low)[0], offset
+        if offset + final.total_bytes <= limit and final.end_index <= stop:
+            return final.end_index, offset + final.total_bytes
+        return final.first_index, offset
+
+    def find_closest_index(self, timestamp_ms: int) -> int:
+        """See BigArray.find_closest_index."""
+        slot = self.slot
+        try:
+            return self.first_where(
+                lambda index: self.item(index)[1] & TIME_MASK >= timestamp_ms, slot.first_index, slot.next_index
+            )
+        except PageShortError as error:
+            raise self.damaged(slot.first_index, str(error)) from None
+
+    def first_of_page(self, page: int) -> int:
+        """The first record in this data page or behind."""
+        slot = self.slot
+        try:
+            return self.first_at(page << 32, slot.first_index, slot.next_index)
+        except PageShortError:
+            return slot.first_index  # damaged: nothing is removed on its word
+
+    def warm(self, start: int, stop: int) -> None:
+        """See BigArray.warm."""
+        slot = self.slot
+        start, stop = max(start, slot.first_index), min(stop, slot.next_index)
+        for low, high in self.gaps.between(start, stop):
+            try:
+                first = self.position(low)
+                end_position = self.end_position(high - 1)
+            except (PageShortError, BatchError):
+                continue  # damaged: whoever reads it is told
+            self._warm_bytes(first, end_position)
+
+    def end_position(self, index: int) -> int:
+        """Behind the batch of this record. Raises PageShortError, BatchError."""
+        position = self.position(index)
+        return position + self.batch_at(position).total_bytes
+
+    def _warm_bytes(self, first: int, end: int) -> None:
+        for page in range(first >> 32, (end >> 32) + 1):
+            offset = first & OFFSET_MASK if page == first >> 32 else 0
+            stop = end & OFFSET_MASK if page == end >> 32 else self._page_bytes
+            try:
+                file = self._files.open(data_path(self._folder, page))
+            except FileNotFoundError:
+                continue  # removed meanwhile
+            try:
+                while offset < stop and self._files.pread(file, min(_WARM_BYTES, stop - offset), offset):
+                    offset += _WARM_BYTES
+            finally:
+                self._files.close(file)

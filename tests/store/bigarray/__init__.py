@@ -1,0 +1,1 @@
+"""The guarantees of BigArray: against a list, through crashes, power cuts and faults, from other processes."""
