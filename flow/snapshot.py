@@ -138,8 +138,8 @@ class ResourceSnapshot:
 
     @property
     def title(self) -> str:
-        """Kind and name: ``queue orders``."""
-        return f"{self.kind} {self.name}"
+        """Kind and name: ``queue orders``; once if they are the same, as of the one ``store`` that there is."""
+        return self.name if self.name == self.kind else f"{self.kind} {self.name}"
 
     @property
     def limiters(self) -> tuple[LimiterSnapshot, ...]:

@@ -51,6 +51,10 @@ class Dates:
     def _earliest(self) -> int:
         return self.earliest_ms
 
+    def to_be_looked_at(self) -> Dates:
+        """The same, as if expiry had not looked at any yet."""
+        return attrs.evolve(self, next_ms=self.earliest_ms)
+
     @property
     def all_dated(self) -> bool:
         return bool(self.earliest_ms) and not self.undated_count

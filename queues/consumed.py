@@ -27,7 +27,7 @@ from queues.cursors import CROWDED, NOTING, Cursor
 from queues.dead_letters import CROWDED_OUT, EXPIRED, FAILED, Condemned
 from queues.environment import QueueEnvironment, TimerHandle
 from queues.gate import Run
-from queues.later import Later
+from queues.later import Later, backoff_ms
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
 from queues.policy import QueuePolicy
 from queues.queue import MessageQueue
@@ -76,6 +76,8 @@ class ConsumedQueue(MessageQueue):
         self._restored_ms = 0
         self._condemned: Condemned | None = None
         """None: nothing was ever given up."""
+        self._lost_in_hand: set[int] = set()
+        """In a consumer's hands, and not here any more: their records could not be read."""
 
     def _take(self, count_max: int, bytes_max: int) -> Slice | None:
         """The next elements that are not past their date; those that are leave here. None: nothing lies ahead, or what
@@ -248,6 +250,10 @@ class ConsumedQueue(MessageQueue):
     def settled(self, subscription: Subscription, sequences: SequenceOf[int], wire_bytes: int) -> None:
         if self.closed:
             return
+        if self._lost_in_hand:
+            sequences, wire_bytes = self._without_lost(sequences)
+            if not sequences:
+                return
         count = len(sequences)
         inside_count = count
         if self.elements.outside_count and (outside_count := self._count_outside(sequences)):
@@ -282,6 +288,8 @@ class ConsumedQueue(MessageQueue):
     ) -> None:
         if self.closed:
             return
+        if self._lost_in_hand:
+            sequences, _wire_bytes = self._without_lost(sequences)
         self.unsettled_count -= len(sequences)
         self.returned_count += len(sequences)
         if self._expiring:
@@ -303,6 +311,23 @@ class ConsumedQueue(MessageQueue):
         if spent:
             self._give_up(spent, FAILED)
         self.context.request_dispatch()
+
+    def losing(self, sequences: SequenceOf[int]) -> None:
+        waiting = [sequence for sequence in sequences if self._waits(sequence)]
+        condemned = self._condemned or ()  # looks for itself what is still there
+        self._lost_in_hand.update({s for s in sequences if s not in condemned}.difference(waiting))
+        self._cursor.forget(waiting)
+        if self._later is not None:
+            self._later.discard(waiting)
+
+    def _without_lost(self, sequences: SequenceOf[int]) -> tuple[SequenceOf[int], int]:
+        """Of what a consumer is done with: what is still here, and its bytes in memory."""
+        lost = self._lost_in_hand.intersection(sequences)
+        self._lost_in_hand -= lost
+        self.unsettled_count -= len(lost)
+        self._cursor.forget(lost)
+        left = [sequence for sequence in sequences if sequence not in lost]
+        return left, sum([len(message.wire) for s in left if (message := self.elements.get(s)) is not None])
 
     def _charge(self, sequences: SequenceOf[int], charged: SequenceOf[int]) -> tuple[SequenceOf[int], list[int]]:
         """The attempt failed for these. Returns those of `sequences` that may be handed out again at once, and those
@@ -500,7 +525,7 @@ class ConsumedQueue(MessageQueue):
             if self._cursor.waiting_for == CROWDED:
                 self._go_on()
         if self._shelf is not None:
-            self._shelf.settled(sequences)
+            self._shelf.settled(sorted(sequences))  # dead letters leave in the order in which they were given up
         if self.elements.outside_gone_count:
             self._account_for_outside_gone()
         if messages:
@@ -521,6 +546,7 @@ class ConsumedQueue(MessageQueue):
             for index in {sequence >> BLOCK_BITS for sequence in sequences}:
                 block = self.elements.block(index)
                 if block is not None and block.outside is not None and 0 < block.outside.dates.earliest_ms <= now_ms:
+                    block.outside.dates = block.outside.dates.to_be_looked_at()
                     self._note_date(now_ms, block.base, block.base + block.length)
         expired = [
             sequence
@@ -667,12 +693,3 @@ class ConsumedQueue(MessageQueue):
             if self._condemned.trouble:
                 facts["because"] = self._condemned.trouble
         return facts
-
-
-def backoff_ms(policy: QueuePolicy, count: int) -> int:
-    """How long a message waits that has failed so often."""
-    most_ms = max(policy.redelivery_delay_ms, policy.redelivery_delay_max_ms)
-    try:
-        return int(min(policy.redelivery_delay_ms * policy.redelivery_backoff ** (count - 1), most_ms))
-    except OverflowError:
-        return most_ms

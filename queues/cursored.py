@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
 from itertools import accumulate
 from typing import Final, cast
@@ -358,9 +358,13 @@ class CursoredQueue:
         return False
 
     def count_live(self, first: int, end: int) -> int:
-        """How many of `first` .. `end - 1` are still there. O(blocks), in blocks with gaps O(elements)."""
+        """How many of `first` .. `end - 1` are still there. O(blocks among them), in blocks with gaps O(elements)."""
         count = 0
-        for block in self._blocks.values():
+        indices = range(first >> BLOCK_BITS, ((end - 1) >> BLOCK_BITS) + 1)
+        blocks: Iterable[Block] = self._blocks.values()
+        if len(indices) < len(self._blocks):
+            blocks = [self._blocks[index] for index in indices if index in self._blocks]
+        for block in blocks:
             start, stop = max(first, block.base), min(end, block.base + block.length)
             if block.base >= end:
                 break
@@ -387,6 +391,10 @@ class CursoredQueue:
     def blocks(self) -> Iterator[tuple[int, Block]]:
         """All blocks by number, the oldest first."""
         return iter(self._blocks.items())
+
+    def latest_blocks(self) -> Iterator[Block]:
+        """All blocks, the newest first."""
+        return reversed(self._blocks.values())
 
     def restore(self, index: int, base: int, outside: Outside, live_count: int) -> None:
         """A block that the store has from an earlier run; the last one last. What is added goes behind it, into a

@@ -6,6 +6,9 @@ the topic, as a source like any sender. While the topic has no room the message 
 when it is due gets it, not who was when it was sent. A persistent one leaves the queue and comes into the topic in one
 write.
 
+A topic that refuses what is over its limits (policy `reject`) would have nobody to tell: it is given one message after
+the other, and while it has no room for the next it is asked again from time to time.
+
 Source: DESIGN section 9 (`delay`); issue 3.
 """
 
@@ -15,6 +18,7 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Final
 
+from flow import Flow, FlowController, WindowLimiter
 from queues.environment import QueueEnvironment
 from queues.exclusive import ExclusiveQueue
 from queues.message import Message
@@ -25,6 +29,9 @@ from queues.subscription import Subscription
 
 PUBLISH_COUNT: Final = 512
 """Messages given to the topic in one go."""
+
+RETRY_SECONDS: Final = 0.1
+"""After the topic would have refused one."""
 
 
 class DelayQueue(ExclusiveQueue):
@@ -58,7 +65,7 @@ class DelayQueue(ExclusiveQueue):
 class Publisher:
     """The consumer of a delay queue."""
 
-    __slots__ = ("_environment", "_label", "_queue", "_topic")
+    __slots__ = ("_environment", "_label", "_queue", "_refused", "_topic")
 
     def __init__(
         self, label: str, queue: MessageQueue, topic: Callable[[], MessageQueue], environment: QueueEnvironment
@@ -67,23 +74,39 @@ class Publisher:
         self._queue = queue
         self._topic = topic
         self._environment = environment
+        self._refused: FlowController[None] = FlowController(
+            queue,
+            Flow(f"{label} until its topic has room"),
+            WindowLimiter(1, None, clock=environment.clock, label="room that the topic does not have"),
+            accept=_never,
+            schedule=environment.resume,
+            clock=environment.clock,
+            counts_memory=False,
+        )
 
     @property
     def label(self) -> str:
         return f"publisher of {self._label}"
 
     def room(self, subscription: Subscription) -> tuple[int, int]:
-        return PUBLISH_COUNT, 1 << 20
+        return (0, 0) if self._refused.limiter.throttled else (PUBLISH_COUNT, 1 << 20)
 
     def wait(self, subscription: Subscription) -> None:
-        """Never called: there is always room. The topic blocks it."""
+        """Only for a topic that refuses; others block it themselves."""
+        self._refused.charge(0, 0, subscription.source)
 
     def deliver(self, subscription: Subscription, part: Slice, *, dropped_count: int) -> None:
         topic = self._topic()
+        refuses = topic.policy.full == "reject"
         done = 0
-        for _same, run in groupby(part.messages, key=lambda message: (id(message.head), message.expires_at_ms)):
+        for _same, run in groupby(
+            part.messages, key=lambda message: (id(message.head), message.expires_at_ms, refuses and message.number)
+        ):
             messages: list[Message] = list(run)
             wire_bytes = sum([len(message.wire) for message in messages])
+            if refuses and not topic.fits(len(messages), wire_bytes):
+                self._wait_for_room()
+                break
             first = topic.elements.next_sequence
             if not topic.offer(messages, wire_bytes, subscription.source):
                 break
@@ -97,5 +120,17 @@ class Publisher:
         if done and store is not None and shelf is not None and other is not None:
             store.bind((shelf, other))
 
+    def _wait_for_room(self) -> None:
+        self._refused.charge(1, 0, None)
+        self._environment.scheduling.call_later(RETRY_SECONDS, self._ask_again)
+
+    def _ask_again(self) -> None:
+        if not self._refused.closed:
+            self._refused.release(1, 0)
+
     def cancelled(self, subscription: Subscription, reason: str) -> None:
         """It holds nothing from one turn to the next."""
+
+
+def _never(_element: None) -> None:
+    raise AssertionError("it is charged, nothing is added to it")

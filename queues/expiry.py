@@ -3,15 +3,21 @@
 A run has one date, so there is one entry per run, in a heap. Entries of runs that were consumed in time are cleared out
 when they may be half of all, so there are at most about twice as many as there are runs with a date in the queue.
 
+A block that is outside has one entry, for the next of its dates. Those that its elements had are cleared out when they,
+too, may be half of all: to do that for each block would cost as much as there are dates in memory. Until then they are
+passed over.
+
 Not here: timers and what expiring means (queue.py, consumed.py, topic.py).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Final
 
+from queues.blocks import Block
 from queues.cursored import BLOCK_BITS, CursoredQueue
 
 EXPIRIES_MIN: Final = 256
@@ -21,12 +27,16 @@ EXPIRIES_MIN: Final = 256
 class ExpiryDates:
     """The dates of the elements of one queue."""
 
-    __slots__ = ("_elements", "_heap", "_max_count")
+    __slots__ = ("_elements", "_heap", "_max_count", "_out", "_stale_count")
 
     def __init__(self, elements: CursoredQueue) -> None:
         self._elements = elements
         self._heap: list[tuple[int, int, int]] = []
         self._max_count = EXPIRIES_MIN
+        self._out: set[int] = set()
+        """Blocks that went out, whose elements may have entries yet."""
+        self._stale_count = 0
+        """How many these may be."""
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -49,8 +59,22 @@ class ExpiryDates:
         return self._heap[0] is entry
 
     def move_out(self, indices: Iterable[int]) -> None:
-        """These blocks are outside: their dates are forgotten, but for the next of each. O(n)."""
-        out = set(indices)
+        """These blocks are outside: their dates are forgotten, but for the next of each. O(log n) amortised for each
+        date, O(n) for the call that clears out.
+        """
+        for index in indices:
+            block = self._elements.block(index)
+            if block is None or block.outside is None:
+                continue
+            self._out.add(index)
+            self._stale_count += block.live_count
+            if block.outside.dates.next_ms:
+                self.add(block.outside.dates.next_ms, block.base, block.base + block.length)
+        if self._stale_count > max(EXPIRIES_MIN, len(self._heap) // 2):
+            self._forget_stale()
+
+    def _forget_stale(self) -> None:
+        out, self._out, self._stale_count = self._out, set(), 0
         self._heap = [
             entry
             for entry in self._heap
@@ -59,7 +83,12 @@ class ExpiryDates:
         heapq.heapify(self._heap)
         for index in out:
             block = self._elements.block(index)
-            if block is not None and block.outside is not None and block.outside.dates.next_ms:
+            if block is None:
+                continue
+            if block.outside is None:  # it is in again
+                for at_ms, first, end in dates_in(block):
+                    self.add(at_ms, first, end)
+            elif block.outside.dates.next_ms:
                 self.add(block.outside.dates.next_ms, block.base, block.base + block.length)
 
     def take_due(self, now_ms: int, count_max: int) -> list[int]:
@@ -81,6 +110,22 @@ class ExpiryDates:
             count_max -= stop - first
             for sequence in elements.live_sequences(first, stop):
                 message = elements.get(sequence)
-                if message is None or 0 < message.expires_at_ms <= now_ms:
+                if message is not None:
+                    if 0 < message.expires_at_ms <= now_ms:
+                        due.add(sequence)
+                elif self._is_due_outside(sequence >> BLOCK_BITS, now_ms):
                     due.add(sequence)
         return sorted(due)
+
+    def _is_due_outside(self, index: int, now_ms: int) -> bool:
+        block = self._elements.block(index)
+        return block is not None and block.outside is not None and 0 < block.outside.dates.next_ms <= now_ms
+
+
+def dates_in(block: Block) -> Iterator[tuple[int, int, int]]:
+    """Of a block in memory: the dates of its elements, each with the first of those that have it, and their end."""
+    alive = ((block.base + place, message) for place, message in enumerate(block.elements) if message is not None)
+    for at_ms, group in groupby(alive, key=lambda pair: pair[1].expires_at_ms):
+        if at_ms:
+            sequences = [sequence for sequence, _message in group]
+            yield at_ms, sequences[0], sequences[-1] + 1

@@ -15,6 +15,8 @@ import heapq
 from collections.abc import Iterable
 from typing import Final
 
+from queues.policy import QueuePolicy
+
 PIECE_BITS: Final = 10
 """Elements whose bits are kept in one integer. At least as many as a block of a queue has."""
 PIECE_MASK: Final = (1 << PIECE_BITS) - 1
@@ -117,3 +119,12 @@ class Later:
         piece = min(self._bits)
         bits = self._bits[piece]
         return (piece << PIECE_BITS) + (bits & -bits).bit_length() - 1
+
+
+def backoff_ms(policy: QueuePolicy, count: int) -> int:
+    """How long a message waits that has failed so often."""
+    most_ms = max(policy.redelivery_delay_ms, policy.redelivery_delay_max_ms)
+    try:
+        return int(min(policy.redelivery_delay_ms * policy.redelivery_backoff ** (count - 1), most_ms))
+    except OverflowError:
+        return most_ms

@@ -1,8 +1,9 @@
 """The grammar of destination names.
 
-`/queue/a`, `/topic/a.b`, `/temp-queue/x`, `/temp-topic/x`, `/remote-temp-queue/…`, `/remote-temp-topic/…`; a bare `a`
-is `/queue/a`; anything else that starts with a slash is an opaque queue of that very name. A comma joins several into a
-composite. On SUBSCRIBE `*` stands for one level and a last `>` for one or more; levels are parted by `.` or `/`.
+`/queue/a`, `/topic/a.b`, `/log/a`, `/temp-queue/x`, `/temp-topic/x`, `/remote-temp-queue/…`, `/remote-temp-topic/…`;
+a bare `a` is `/queue/a`; anything else that starts with a slash is an opaque queue of that very name. A comma joins
+several into a composite. On SUBSCRIBE `*` stands for one level and a last `>` for one or more; levels are parted by `.`
+or `/`.
 Source: DESIGN section 9; checklist b28, b31.
 """
 
@@ -26,6 +27,7 @@ class DestinationNameError(ValueError):
 class Kind(Enum):
     QUEUE = "queue"
     TOPIC = "topic"
+    LOG = "log"
 
     @property
     def is_topic(self) -> bool:
@@ -59,6 +61,7 @@ class Address:
 _PREFIXES: Final = (
     ("/queue/", Kind.QUEUE, False, False),
     ("/topic/", Kind.TOPIC, False, False),
+    ("/log/", Kind.LOG, False, False),
     ("/temp-queue/", Kind.QUEUE, True, False),
     ("/temp-topic/", Kind.TOPIC, True, False),
     ("/remote-temp-queue/", Kind.QUEUE, False, True),

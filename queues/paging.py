@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from collections.abc import Sequence as SequenceOf
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -54,6 +55,9 @@ class Paged(Protocol):
 
     def came_in(self, index: int) -> None:
         """This block is in memory, or gone: go on."""
+
+    def losing(self, sequences: SequenceOf[int]) -> None:
+        """These can't be read, and leave now, whoever holds them."""
 
     def went_out(self, indices: list[int]) -> None:
         """These blocks are outside."""
@@ -235,6 +239,7 @@ class Pager:
     def _lose(self, index: int, missing: list[int]) -> None:
         """What was kept of these could not be read."""
         self.lost_count += len(missing)
+        self._queue.losing(missing)
         self._queue.elements.remove(missing, unread=True)
         shelf = self._shelf_of()
         shelf.lost(index, len(missing))

@@ -16,6 +16,7 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
 FULL_ACTIONS: Final = ("block", "drop_oldest", "drop_newest", "reject", "dead_letter")
+SYNC_MODES: Final = ("receipt", "interval", "none")
 PAGING_MODES: Final = ("throttle", "offload", "page")
 
 
@@ -65,6 +66,11 @@ def _plain_queue(_instance: object, attribute: attrs.Attribute[str], value: str 
     temporary = address.temporary_local or address.temporary_global
     if address.kind is not Kind.QUEUE or address.wildcard or temporary or "," in value:
         raise ValueError(f"{attribute.name} must name one queue, such as /queue/dead-letters, got {value!r}")
+
+
+def _sync_mode(_instance: object, _attribute: attrs.Attribute[str], value: str) -> None:
+    if value not in SYNC_MODES:
+        raise ValueError(f"log_sync must be one of {', '.join(SYNC_MODES)}, got {value!r}")
 
 
 def _paging_mode(_instance: object, _attribute: attrs.Attribute[str], value: str) -> None:
@@ -281,6 +287,67 @@ class QueuePolicy:
             "with the next SEND or SUBSCRIBE). Long enough for a client to reconnect, short enough that thousands of "
             "one-off names cost nothing.",
         },
+    )
+
+    log_retention_seconds: float | None = attrs.field(
+        default=7 * 24 * 3600.0,
+        validator=_positive_or_none,
+        metadata={
+            "unit": "seconds",
+            "doc": "Logs: how long records stay. Whole files go, so some stay longer. The default is a week. None: for "
+            "ever.",
+        },
+    )
+    log_retention_bytes: int | None = attrs.field(
+        default=None,
+        validator=_positive_or_none,
+        metadata={
+            "unit": "bytes",
+            "doc": "Logs: about how much of the disk one may take; the oldest files go first, the one that is being "
+            "written never does. None: time and the disk are the limits.",
+        },
+    )
+    log_sync: str = attrs.field(
+        default="receipt",
+        validator=_sync_mode,
+        metadata={
+            "unit": "",
+            "doc": "Logs: when records are made to survive a power cut. `receipt`: before a RECEIPT says so, many in "
+            "one sync; without receipts now and then. `interval`: every `log_sync_seconds`, RECEIPTs do not wait for "
+            "it (`durability:memory`). `none`: when the system likes. A crash of the broker alone costs nothing that "
+            "was appended in any case.",
+        },
+    )
+    log_sync_seconds: float = attrs.field(
+        default=1.0,
+        validator=_positive,
+        metadata={
+            "unit": "seconds",
+            "doc": "Logs: what a power cut may cost records for which no RECEIPT was asked, and all of them with "
+            "`interval`.",
+        },
+    )
+    log_batch_bytes_max: int = attrs.field(
+        default=16 * MIB,
+        validator=_positive,
+        metadata={
+            "unit": "bytes",
+            "doc": "Logs: the largest SEND, one record or a run of batches. Bounds what one of them takes in memory. "
+            "Not more than `data_page_bytes` of `[journal]`.",
+        },
+    )
+    log_expanded_bytes_max: int = attrs.field(
+        default=64 * MIB,
+        validator=_positive,
+        metadata={
+            "unit": "bytes",
+            "doc": "Logs: what a compressed batch may expand to. A larger one is refused before it is expanded.",
+        },
+    )
+    log_groups_max: int = attrs.field(
+        default=1000,
+        validator=_positive,
+        metadata={"unit": "count", "doc": "Logs: groups of one log. Each is a place on disk."},
     )
 
     @property

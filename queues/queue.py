@@ -18,7 +18,6 @@ from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
-from itertools import groupby
 from typing import Final
 
 from flow import (
@@ -28,7 +27,7 @@ from queues.blocks import Gone, QueueInvariantError
 from queues.cursored import BLOCK_BITS
 from queues.durables import DurableReader
 from queues.environment import QueueEnvironment, TimerHandle
-from queues.expiry import ExpiryDates
+from queues.expiry import ExpiryDates, dates_in
 from queues.gate import Gate, Run
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
 from queues.paging import Pager
@@ -326,13 +325,11 @@ class MessageQueue(Gate):
         """This block is in memory, or gone: whoever waited for it goes on."""
         block = self.elements.block(index)
         if block is not None and block.outside is None:
-            for at_ms, group in groupby(
-                ((block.base + place, message) for place, message in enumerate(block.elements) if message is not None),
-                key=lambda pair: pair[1].expires_at_ms,
-            ):
-                if at_ms:
-                    sequences = [sequence for sequence, _message in group]
-                    self._note_date(at_ms, sequences[0], sequences[-1] + 1)
+            for at_ms, first, end in dates_in(block):
+                self._note_date(at_ms, first, end)
+
+    def losing(self, sequences: SequenceOf[int]) -> None:
+        """Hook of the kinds: these can't be read from the store, and leave now, whoever holds them."""
 
     def went_out(self, indices: list[int]) -> None:
         """These blocks are outside: one date stands for all of theirs."""

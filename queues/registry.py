@@ -263,11 +263,13 @@ class DestinationRegistry:
         for destination in list(self.destinations.values()):
             self.delete(destination, "the broker stops", keep=True)
 
-    def get(self, address: Address) -> Destination:
-        """The destination of this name, made if it is not there. Raises DestinationLimitError."""
+    def get(self, address: Address, *, is_stored: bool = False) -> Destination:
+        """The destination of this name, made if it is not there. Raises DestinationLimitError, but not if it
+        `is_stored`: what an earlier run left of it has to have a place, also under a limit that was lowered since.
+        """
         destination = self.destinations.get(address.canonical)
         if destination is None:
-            if len(self.destinations) >= self._destinations_max:
+            if len(self.destinations) >= self._destinations_max and not is_stored:
                 raise DestinationLimitError(
                     f"cannot make {address.canonical}: the broker holds {self._destinations_max} destinations already "
                     "(destinations_max): reuse names, or lower auto_delete_seconds"
@@ -335,7 +337,7 @@ class DestinationRegistry:
     def restore_durable(self, durable: Durable, address: Address) -> None:
         """An earlier run left this one; its topic's partitions have their readers already."""
         self.durables.restore(durable)
-        destination = self.get(address)
+        destination = self.get(address, is_stored=True)
         destination.durable_ids.add(durable.durable_id)
         for partition in destination.queue.partitions.values():
             assert isinstance(partition, Topic), "only topics have durable subscriptions"

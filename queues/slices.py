@@ -53,6 +53,11 @@ class Slice:
         wire_bytes = sum([len(message.wire) for message in messages])
         return Slice(messages, [s for s, _message in left], wire_bytes, self.attempts, returned=self.returned)
 
+    def tried(self, attempts: int) -> Slice:
+        """The same, each of which was handed over so often before."""
+        counts = dict.fromkeys(self.sequences, attempts)
+        return Slice(self.messages, self.sequences, self.wire_bytes, counts, returned=True)
+
     @property
     def charge_bytes(self) -> int:
         """What these elements are charged in the queue that holds them."""

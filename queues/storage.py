@@ -111,14 +111,21 @@ class Stored(Protocol):
         """What it was told to wait for has happened: look again."""
 
 
-class Shelf(Protocol):
+class Confirms(Protocol):
+    """Says when what was settled is on disk."""
+
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        """Call this when all that was settled so far is so on disk."""
+
+
+class Shelf(Confirms, Protocol):
     """The stored side of one queue."""
 
     def added(self, count: int) -> None:
         """So many persistent elements were appended."""
 
     def settled(self, sequences: SequenceOf[int]) -> None:
-        """These left for good."""
+        """These, which ascend, left for good."""
 
     def trimmed(self, floor: int) -> None:
         """All below this left for good: every reader of a topic has passed it."""
@@ -176,9 +183,6 @@ class Shelf(Protocol):
 
     def when_saved(self, first: int, end: int, callback: Saved) -> None:
         """Call this when the persistent ones of these elements are on disk or settled. Makes the store write soon."""
-
-    def when_settled(self, callback: Callable[[], None]) -> None:
-        """Call this when all that was settled so far is so on disk."""
 
     def forget(self) -> None:
         """The queue is deleted: so is all that is stored of it."""

@@ -465,6 +465,8 @@ class Topic(MessageQueue):
 
     def _make_room(self, over_count: int, over_bytes: int) -> None:
         """Move every cursor that lags past the oldest elements, by a little more than asked (DROP_SHARE)."""
+        if self._nobody_lags(over_count, over_bytes):
+            return  # durable subscriptions hold it, which nothing can be done about
         if over_bytes > 0:
             over_bytes = max(over_bytes, self.policy.limit_bytes // DROP_SHARE)
         if over_count > 0:
@@ -506,6 +508,24 @@ class Topic(MessageQueue):
                 if subscription in self._caught_up:
                     self._enter_ring(subscription)  # it may have waited for a block that it skipped
         self._gone((gone_count, gone_bytes))
+
+    def _nobody_lags(self, over_count: int, over_bytes: int) -> bool:
+        """Nobody who may lose anything is so far behind that it would help. O(blocks that the last of them lags)."""
+        residency = self._residency
+        if residency is None or not self.readers or self._drops_durables:
+            return False
+        fronts = [s.cursor.front for s in self.subscriptions.values() if s.cursor is not None and s.durable_id is None]
+        front = min(fronts, default=self._lead_position)
+        left_count, left_bytes = residency.total_count - over_count, residency.total_bytes - over_bytes
+        for block in self.elements.latest_blocks():
+            if block.base + block.length <= front:
+                break
+            left_count -= block.live_count
+            # Of those in memory what was ever put in, which need not be added up.
+            left_bytes -= block.filled_bytes or block.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES
+            if left_count < 0 or left_bytes < 0:
+                return False
+        return True
 
     # ------------------------------------------------------------------ durable subscriptions
 

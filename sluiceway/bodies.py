@@ -45,7 +45,8 @@ def recover_bodies(bodies: BodyFiles, kept_counts: Mapping[int, int]) -> None:
         log.error(
             "bodies of large messages are missing",
             count=len(found.missing),
-            remedy="something else than the broker has removed their files; consumers of these messages get an ERROR",
+            remedy="something else than the broker has removed their files; consumers of these messages get an ERROR; "
+            "`sluiceway store check` names the files",
         )
     if found.removed_count:
         log.info("large bodies of an earlier run removed", files=found.removed_count, bytes=found.removed_bytes)

@@ -18,7 +18,7 @@ import trio
 from protocols.log import get_logger
 from protocols.stomp.stored import HeadBlocks
 from sluiceway.config import Config
-from store.directory import Directory, open_directory
+from store.directory import Directory, DirectoryError, open_directory
 from store.engine import Change, Engine
 from store.memory import MemoryEngine
 from store.recovery import Recovered, closing_records, opening_records, recover
@@ -130,11 +130,19 @@ def _read(engine: Engine, directory: Directory | None, on_progress: OnProgress |
     finally:
         if on_progress is not None:
             on_progress(None)
+    mending: list[Change] = []
     for fault in recovered.faults:
-        place = None if directory is None else directory.attic_put(f"record-{fault.key.hex()}", fault.value)
+        place: object = None
+        if directory is not None:
+            try:
+                place = directory.attic_put(f"record-{fault.key.hex()}", fault.value)
+            except DirectoryError as full:
+                place = f"nowhere: {full}"
+            else:
+                mending += fault.changes if place is not None else ()
         log.error("corrupt record", error=fault.what, effect=fault.effect, copied_to=str(place))
     token = recovered.token if recovered.token is not None else secrets.token_hex(4).encode()
-    engine.write(opening_records(token, recovered.next_number + NUMBERS_AHEAD), sync=True)
+    engine.write([*mending, *opening_records(token, recovered.next_number + NUMBERS_AHEAD)], sync=True)
     if recovered.queues or not recovered.clean:
         log.info(
             "store read",

@@ -73,7 +73,9 @@ class StoreConfig:
         metadata={
             "unit": "bytes",
             "doc": "With less free space on the disk of `data_dir`, persistent messages wait with their senders and no "
-            "more messages are paged out; consuming, acknowledging and expiry go on. The reserve is what these need.",
+            "more messages are paged out; consuming, acknowledging and expiry go on. The reserve is what these need. "
+            "Below some 50 MiB it is none: after a write that failed for want of space, LevelDB needs 24 MiB to go on, "
+            "and room that consumers make comes too late.",
         },
     )
     bytes_max: int | None = attrs.field(

@@ -32,6 +32,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from flow.words import size_in_words
 from store.attic import Attic
 from store.keys import FORMAT_VERSION
 from store.leveldb import OPENING_FREE_BYTES, LevelDbEngine, LevelDbOptions
@@ -72,7 +73,7 @@ class NotAFolderError(DirectoryError):
 
 
 class MissingError(DirectoryError):
-    """There is no such folder, and it was not to be created."""
+    """There is no such folder, and it was not to be created; or its database is gone."""
 
 
 class NotWritableError(DirectoryError):
@@ -97,6 +98,11 @@ class Directory:
     def database_path(self) -> Path:
         """LevelDB's folder."""
         return self.path / "db"
+
+    @property
+    def logs_path(self) -> Path:
+        """Where logs lie, each in a folder of its own."""
+        return self.path / "logs"
 
     @property
     def large_path(self) -> Path:
@@ -124,7 +130,7 @@ class Directory:
 
         :raises DirectoryError: it does not say.
         """
-        with _told(self.path):
+        with told_of(self.path):
             return shutil.disk_usage(self.path).free
 
     def attic_put(self, name: str, data: bytes) -> Path | None:
@@ -134,7 +140,7 @@ class Directory:
         :returns: where it is, None if it is larger than the whole attic.
         :raises DirectoryError: it can't be written.
         """
-        with _told(self.path):
+        with told_of(self.path):
             return self.attic.put(name, data)
 
     def close(self) -> None:
@@ -142,7 +148,7 @@ class Directory:
         lock, self._lock = self._lock, None
         if lock is None:
             return
-        with _told(self.path):
+        with told_of(self.path):
             try:
                 os.ftruncate(lock, 0)  # nobody holds it any more
             finally:
@@ -163,17 +169,19 @@ def open_directory(path: Path, *, create: bool = True) -> Directory:
     :param create: make it, with its parents, if it is not there. An empty folder that is there is always furnished.
     :raises LockedError: somebody uses it.
     :raises FormatError: it is of another version, or has a database that is not ours.
+    :raises MissingError: it is not there, with `create` False; or its database is gone.
     :raises DirectoryError: it can't be used; see the subclasses. What was made so far stays, and is finished by the
         next call; the lock is free.
     """
     path = Path(path)
-    with _told(path):
+    with told_of(path):
         _make_folder(path, create)
         lock = _locked(path)
         directory = Directory(path, lock)
         try:
             _check_space(path)
             _check_format(path)
+            _check_database(path)
             for name in _FOLDERS:
                 (path / name).mkdir(mode=0o700, exist_ok=True)
             if not (path / "format").exists():
@@ -185,14 +193,17 @@ def open_directory(path: Path, *, create: bool = True) -> Directory:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """What the operating system says, as errors that name the folder and the remedy."""
+def told_of(path: Path) -> Iterator[None]:
+    """What the operating system says about this data folder, as errors that name the folder and the remedy.
+
+    :raises DirectoryError: for an OSError in the block.
+    """
     try:
         yield
     except (FileExistsError, NotADirectoryError) as error:
         raise NotAFolderError(
-            f"{error.filename or path} is not a folder, so the data folder {path} can't be there. Move that file away, "
-            "or choose another folder (broker.data_dir, or --data)."
+            f"{_file_in_the_way(Path(error.filename or path))} is not a folder, so the data folder {path} can't be "
+            "there. Move that file away, or choose another folder (broker.data_dir, or --data)."
         ) from error
     except OSError as error:
         what = f"{error.filename or path}: {os.strerror(error.errno) if error.errno else error}"
@@ -202,10 +213,19 @@ def _told(path: Path) -> Iterator[None]:
                 "or choose another folder (broker.data_dir, or --data)."
             ) from error
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise NoSpaceError(f"no space for the data folder {path} ({what}). Free space on that disk.") from error
+            raise NoSpaceError(
+                f"no space for the data folder {path} ({what}). Free space on that disk, or choose another folder "
+                "(broker.data_dir, or --data)."
+            ) from error
         raise DirectoryError(
-            f"the data folder {path} can't be used ({what}). Look at the disk, or choose another folder."
+            f"the data folder {path} can't be used ({what}). Look at the disk, or choose another folder "
+            "(broker.data_dir, or --data)."
         ) from error
+
+
+def _file_in_the_way(path: Path) -> Path:
+    """What of this path is there, and no folder: the path itself or one of its parents."""
+    return next((it for it in reversed((path, *path.parents)) if os.path.exists(it) and not os.path.isdir(it)), path)
 
 
 def _make_folder(path: Path, create: bool) -> None:
@@ -246,8 +266,9 @@ def _check_space(path: Path) -> None:
     free_bytes = shutil.disk_usage(path).free
     if free_bytes < OPENING_FREE_BYTES:
         raise NoSpaceError(
-            f"the disk of the data folder {path} has {free_bytes} bytes left, {OPENING_FREE_BYTES} are needed to open "
-            "it. Free space on that disk."
+            f"the disk of the data folder {path} has {size_in_words(free_bytes)} left, "
+            f"{size_in_words(OPENING_FREE_BYTES)} are needed to open it. Free space on that disk, or choose another "
+            "folder (broker.data_dir, or --data)."
         )
 
 
@@ -277,6 +298,18 @@ def _check_format(path: Path) -> None:
             f"the data folder {path} has format {version}, this version of Sluiceway knows format {FORMAT_VERSION}: it "
             f"was made by {age} version. Run that version with it, or choose another folder (broker.data_dir, or "
             "--data)."
+        )
+
+
+def _check_database(path: Path) -> None:
+    """`format` is made when the other folders are there, for good: what is missing then was taken away.
+
+    :raises MissingError: LevelDB's folder is; an empty store in its place would be a loss that nobody is told of.
+    """
+    if (path / "format").exists() and not (path / "db").exists():
+        raise MissingError(
+            f"{path / 'db'}, which has the messages, is missing, though {path / 'format'} is there. Bring it back from "
+            f"a backup; or, if all that was in it may be lost, remove {path / 'format'}: then the store begins anew."
         )
 
 

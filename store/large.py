@@ -501,7 +501,8 @@ def _read(path: Path, offset: int, size_bytes: int) -> bytes:
     if len(piece) < size_bytes:
         raise BodyError(
             f"{path} ends at {offset + len(piece)} bytes, though its message says {offset + size_bytes} or more: "
-            "something else than the broker has changed it; restore it, or let the message expire"
+            "something else than the broker has changed it; "
+            f"{_WITHOUT_IT}"
         )
     return piece
 
@@ -523,12 +524,18 @@ def _sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
+_WITHOUT_IT: Final = (
+    "bring it back; or stop the broker: `sluiceway store export` leaves the message out, `sluiceway store import` "
+    "takes the others into a new folder"
+)
+
+
 def _error(what: str, error: OSError, path: Path) -> BodyError:
     said = os.strerror(error.errno) if error.errno else str(error)
     if error.errno in _FULL:
         remedy = "free space on that disk, or consume large messages"
     elif isinstance(error, FileNotFoundError):
-        remedy = "something else than the broker has removed it; restore it, or let the message expire"
+        remedy = f"something else than the broker has removed it; {_WITHOUT_IT}"
     elif isinstance(error, PermissionError):
         remedy = f"give user {os.geteuid()} the right to use it"
     elif error.errno in (errno.EMFILE, errno.ENFILE):

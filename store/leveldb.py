@@ -20,6 +20,11 @@ Iterators are plyvel's raw ones, because the others look at LevelDB's error stat
 at the end of the data makes a range end early without a word. (They also show nothing, in reverse, when the first key
 of the range is all that is in it.)
 
+Two threads at once, one that writes and one that reads: LevelDB allows that, but plyvel closes a database under a call
+of another thread, which ends the process (SIGSEGV). So every call that reads, and every closing and opening, holds a
+lock for as long as that one call takes. Writes don't, or readers would wait for each sync: none but the thread that
+writes gives up a database, and `close` waits for it.
+
 Deliberately not here: the lock of the folder and repair (directory.py, repair.py). Not in reach: LevelDB reads its
 tables through mmap, so a disk that fails while a page is read ends the process (SIGBUS), with nothing to catch.
 
@@ -32,6 +37,7 @@ import errno
 import os
 import re
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +45,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from flow.words import size_in_words
 from store.binding import plyvel
 from store.engine import (
     DELETE,
@@ -54,6 +61,8 @@ from store.engine import (
 MIB: Final = 1 << 20
 
 _TABLES: Final = re.compile(r"\d+\.(ldb|sst)|MANIFEST-\d+")
+_TABLE_TOO_SHORT: Final = re.compile(rf"\.(ldb|sst): {re.escape(os.strerror(errno.EINVAL))}")
+"""What LevelDB says of a block beyond the end of a table's file. It calls that an IO error; it is a damaged table."""
 
 OPENING_FREE_BYTES: Final = 24 * MIB
 """Free space without which a database is not opened: that writes the log into a table, and the log may hold as much as
@@ -169,14 +178,19 @@ def plyvel_settings(options: LevelDbOptions) -> dict[str, Any]:
     }
 
 
+def words_of(error: BaseException) -> str:
+    """What LevelDB said: plyvel hands it on as bytes."""
+    said = error.args[0] if error.args else ""
+    return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+
+
 def mapped_error(error: plyvel.Error, path: Path, doing: str) -> EngineError:
     """What LevelDB said, as one of ours.
 
     :param doing: what was being done, such as "writing".
     """
-    said = error.args[0] if error.args else ""
-    text = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
-    if isinstance(error, plyvel.CorruptionError):
+    text = words_of(error)
+    if isinstance(error, plyvel.CorruptionError) or _TABLE_TOO_SHORT.search(text):
         return CorruptionError(
             f"{path}: LevelDB found damage while {doing}: {text}. Stop the broker and run `sluiceway store repair`: it "
             "keeps what can be read and moves the rest aside."
@@ -197,7 +211,18 @@ class LevelDbEngine:
     :raises EngineError: it can't be opened; CorruptionError if its log or its list of tables is damaged.
     """
 
-    __slots__ = ("_closed", "_database", "_opener", "_options", "_path", "_suspect", "_verify", "reopened_count")
+    __slots__ = (
+        "_closed",
+        "_database",
+        "_opener",
+        "_options",
+        "_path",
+        "_suspect",
+        "_using",
+        "_verify",
+        "_writing",
+        "reopened_count",
+    )
 
     def __init__(
         self,
@@ -213,16 +238,21 @@ class LevelDbEngine:
         self._closed = False
         self._suspect = False  # a write failed: reading is all that this database is good for
         self._database: Database | None = None
+        self._writing = threading.Lock()
+        """Held while something is written. Before `_using`, if both are."""
+        self._using = threading.RLock()  # reentrant: an iterator may be collected, and closed, anywhere
+        """Held for each call that reads, and while the database is closed or opened."""
         self.reopened_count = 0
         """How often the database was opened again because a write had failed."""
         self._database = self._open()
 
     def get(self, key: bytes) -> bytes | None:
-        database = self._database or self._reopened()
-        try:
-            return database.get(key, verify_checksums=self._verify)
-        except plyvel.Error as error:
-            raise mapped_error(error, self._path, f"reading the key {key.hex()}") from error
+        with self._using:
+            database = self._database or self._reopened()
+            try:
+                return database.get(key, verify_checksums=self._verify)
+            except plyvel.Error as error:
+                raise mapped_error(error, self._path, f"reading the key {key.hex()}") from error
 
     def iterate(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         raw = self._raw_iterator()  # now, not with the first step: the snapshot is of this call
@@ -232,26 +262,30 @@ class LevelDbEngine:
         return self._keys(self._raw_iterator(), start, stop)
 
     def write(self, changes: Sequence[Change], *, sync: bool) -> None:
-        if self._suspect:
-            self._give_up_database()
-        database = self._database or self._reopened()
-        try:
-            batch = database.write_batch(sync=sync)
-            for place, (kind, key, value) in enumerate(changes):
-                if kind == PUT:
-                    batch.put(key, value)
-                elif kind == DELETE:
-                    batch.delete(key)
-                else:
-                    for gone in self.iterate_keys(key, value):
-                        batch.delete(gone)
-                    for earlier, new, _value in changes[:place]:
-                        if earlier == PUT and key <= new < value:
-                            batch.delete(new)
-            batch.write()
-        except plyvel.Error as error:
-            self._suspect = True
-            raise mapped_error(error, self._path, "writing") from error
+        with self._writing:
+            if self._suspect:
+                self._give_up_database()
+            with self._using:
+                database = self._database or self._reopened()
+            try:
+                batch = database.write_batch(sync=sync)
+                fresh: list[bytes] = []
+                for kind, key, value in changes:
+                    if kind == PUT:
+                        batch.put(key, value)
+                        fresh.append(key)
+                    elif kind == DELETE:
+                        batch.delete(key)
+                    else:
+                        for gone in self.iterate_keys(key, value):
+                            batch.delete(gone)
+                        for new in fresh:  # not in the database yet
+                            if key <= new < value:
+                                batch.delete(new)
+                batch.write()
+            except plyvel.Error as error:
+                self._suspect = True
+                raise mapped_error(error, self._path, "writing") from error
 
     def size_bytes(self) -> int:
         self._check_open()
@@ -268,17 +302,20 @@ class LevelDbEngine:
         return size_bytes
 
     def compact(self, start: bytes, stop: bytes) -> None:
-        database = self._database or self._reopened()
-        try:
-            database.compact_range(start=start, stop=stop)
-        except plyvel.Error as error:
-            raise mapped_error(error, self._path, "compacting") from error
+        with self._writing:
+            with self._using:
+                database = self._database or self._reopened()
+            try:
+                database.compact_range(start=start, stop=stop)
+            except plyvel.Error as error:
+                raise mapped_error(error, self._path, "compacting") from error
 
     def close(self) -> None:
         self._closed = True
-        database, self._database = self._database, None
-        if database is not None:
-            database.close()  # of its own accord it closes its iterators first, which LevelDB insists on
+        with self._writing, self._using:
+            database, self._database = self._database, None
+            if database is not None:
+                database.close()  # of its own accord it closes its iterators first, which LevelDB insists on
 
     def _open(self) -> Database:
         try:
@@ -291,7 +328,7 @@ class LevelDbEngine:
             raise EngineClosedError(f"{self._path}: the store is closed; nothing can be read or written any more")
 
     def _reopened(self) -> Database:
-        """The database, opened again after a write or an earlier reopening failed.
+        """The database, opened again after a write or an earlier reopening failed. The caller holds `_using`.
 
         :raises EngineClosedError: it is closed for good.
         :raises EngineError: it can't be opened; the next call tries again.
@@ -313,51 +350,67 @@ class LevelDbEngine:
             raise EngineFailedError(f"{self._path}: its disk does not answer: {error}. Look at the disk.") from error
         if free_bytes < OPENING_FREE_BYTES:
             raise DiskFullError(
-                f"{self._path}: {free_bytes} bytes are free, {OPENING_FREE_BYTES} are needed to write again after a "
-                "failed write. Free space on this disk."
+                f"{self._path}: {size_in_words(free_bytes)} are free, {size_in_words(OPENING_FREE_BYTES)} are needed "
+                "to write again after a failed write. Free space on this disk."
             )
-        database, self._database = self._database, None
-        if database is not None:
-            database.close()
+        with self._using:
+            database, self._database = self._database, None
+            if database is not None:
+                database.close()
 
     def _raw_iterator(self) -> RawIterator:
-        database = self._database or self._reopened()
-        # What is iterated over is read once: it would only push other blocks out of the cache.
-        return database.raw_iterator(verify_checksums=self._verify, fill_cache=False)
+        with self._using:
+            database = self._database or self._reopened()
+            # What is iterated over is read once: it would only push other blocks out of the cache.
+            return database.raw_iterator(verify_checksums=self._verify, fill_cache=False)
 
     def _ascending(self, raw: RawIterator, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        using, begun = self._using, False
         with self._reading(raw, start):
-            raw.seek(start)
-            while raw.valid():
-                key = raw.key()
-                if key >= stop:
-                    return
-                yield key, raw.value()
-                raw.next()
+            while True:
+                with using:
+                    if begun:
+                        raw.next()
+                    else:
+                        raw.seek(start)
+                        begun = True
+                    if not raw.valid() or (key := raw.key()) >= stop:
+                        return
+                    value = raw.value()
+                yield key, value
 
     def _descending(self, raw: RawIterator, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        using, begun = self._using, False
         with self._reading(raw, start):
-            raw.seek(stop)
-            if raw.valid():
-                raw.prev()
-            else:
-                raw.seek_to_last()
-            while raw.valid():
-                key = raw.key()
-                if key < start:
-                    return
-                yield key, raw.value()
-                raw.prev()
+            while True:
+                with using:
+                    if not begun:
+                        begun = True
+                        raw.seek(stop)
+                        if raw.valid():
+                            raw.prev()
+                        else:
+                            raw.seek_to_last()
+                    else:
+                        raw.prev()
+                    if not raw.valid() or (key := raw.key()) < start:
+                        return
+                    value = raw.value()
+                yield key, value
 
     def _keys(self, raw: RawIterator, start: bytes, stop: bytes) -> Iterator[bytes]:
+        using, begun = self._using, False
         with self._reading(raw, start):
-            raw.seek(start)
-            while raw.valid():
-                key = raw.key()
-                if key >= stop:
-                    return
+            while True:
+                with using:
+                    if begun:
+                        raw.next()
+                    else:
+                        raw.seek(start)
+                        begun = True
+                    if not raw.valid() or (key := raw.key()) >= stop:
+                        return
                 yield key
-                raw.next()
 
     @contextmanager
     def _reading(self, raw: RawIterator, start: bytes) -> Iterator[None]:
@@ -369,7 +422,8 @@ class LevelDbEngine:
         except RuntimeError as error:
             raise self._cut(error) from error
         finally:
-            raw.close()
+            with self._using:
+                raw.close()
 
     def _cut(self, error: RuntimeError) -> EngineError:
         """plyvel raises RuntimeError for whatever is used after its database was closed, and for nothing else."""

@@ -30,6 +30,7 @@ from queues.message import DelayedMessage, Envelope
 from store import keys
 from store.chunks import ChunkError, HeadCodec, Summary, decode_chunk, decode_summary, summary_of
 from store.engine import Change, Engine, delete, delete_range, put
+from store.metadata.damage import DamageSearch
 from store.pieces import CommitRecord, PieceError, Target, decode_commit, decode_piece
 from store.states import (
     KIND_TOPIC,
@@ -54,6 +55,9 @@ PROGRESS_COUNT: Final = 1_000
 
 ALL_SEEN: Final = 1 << 62
 """A place behind all elements."""
+
+NUMBERS_LOST: Final = 1 << 48
+"""Behind all message numbers that can be in use: 80 years at 100,000 a second."""
 
 WIPE_COUNT: Final = 20_000
 """Records deleted in one batch."""
@@ -124,6 +128,8 @@ class Fault:
     value: bytes
     what: str
     effect: str
+    changes: tuple[Change, ...] = ()
+    """What mends it; to be written when `value` is kept somewhere else."""
 
 
 @attrs.define
@@ -190,9 +196,18 @@ def recover(engine: Engine, progress: Callable[[int], None], heads: HeadCodec) -
     found.token = engine.get(keys.META_TOKEN_KEY)
     numbers = engine.get(keys.META_NUMBERS_KEY)
     if numbers is not None:
-        found.next_number = decode_numbers(numbers)
+        try:
+            found.next_number = decode_numbers(numbers)
+        except StateError as error:
+            found.next_number = NUMBERS_LOST
+            found.faults.append(Fault(keys.META_NUMBERS_KEY, numbers, str(error), "message numbers leap far ahead"))
     clean = engine.get(keys.META_CLEAN_KEY)
-    found.clean = clean is None or decode_clean(clean)
+    if clean is not None:
+        try:
+            found.clean = decode_clean(clean)
+        except StateError as error:
+            found.clean = False
+            found.faults.append(Fault(keys.META_CLEAN_KEY, clean, str(error), "the last stop counts as a crash"))
     by_id: dict[int, RecoveredQueue] = {}
     for key, value in engine.iterate(*keys.family_range(keys.QUEUE)):
         queue_id = keys.parse_queue_key(key)
@@ -231,6 +246,9 @@ def recover(engine: Engine, progress: Callable[[int], None], heads: HeadCodec) -
                 effect = f"durable subscription {found.durables[durable_id].name} begins with the oldest message"
                 found.faults.append(Fault(key, value, str(error), effect))
             by_id[queue_id].cursors[durable_id] = record
+    for damage in DamageSearch(engine).found():
+        what = f"{damage.where}: {damage.what}"
+        found.faults.append(Fault(damage.key, damage.value or b"", what, damage.effect, (damage.change,)))
     _wipe(engine, *keys.family_range(keys.PAGED))
     _read_transactions(engine, found)
     spans = _read_spans(engine, by_id, progress, heads, found.faults)
@@ -272,6 +290,7 @@ def _read_spans(
         queue_id, first = keys.parse_placed_key(key)
         summary = _summary(engine, key, value, heads, faults)
         if summary is None:
+            _pass_block(by_id, queue_id, first >> keys.BLOCK_BITS)
             continue
         messages_count += summary.count
         if records_count % PROGRESS_COUNT == PROGRESS_COUNT - 1:
@@ -296,6 +315,13 @@ def _read_spans(
         part.due = part.due or summary.some_due
     progress(messages_count)
     return spans
+
+
+def _pass_block(by_id: dict[int, RecoveredQueue], queue_id: int, index: int) -> None:
+    """What is new goes behind this block: what is known of it must not be taken for theirs."""
+    queue = by_id.get(queue_id)
+    if queue is not None:
+        queue.next_sequence = max(queue.next_sequence, (index + 1) << keys.BLOCK_BITS)
 
 
 def _summary(engine: Engine, key: bytes, value: bytes, heads: HeadCodec, faults: list[Fault]) -> Summary | None:
@@ -324,6 +350,7 @@ def _read_states(
     states: dict[int, dict[int, tuple[int, dict[int, int]]]] = {}
     for key, value in engine.iterate(*keys.family_range(keys.STATE)):
         queue_id, index = keys.parse_placed_key(key)
+        _pass_block(by_id, queue_id, index)
         if queue_id in by_id:
             try:
                 states.setdefault(queue_id, {})[index] = decode_state(value)

@@ -26,7 +26,7 @@ import attrs
 from store.attic import Attic
 from store.binding import plyvel
 from store.engine import CorruptionError, EngineFailedError
-from store.leveldb import LevelDbEngine, LevelDbOptions, mapped_error, open_database, plyvel_settings
+from store.leveldb import LevelDbEngine, LevelDbOptions, mapped_error, open_database, plyvel_settings, words_of
 
 _DESCRIBING: Final = re.compile(r"CURRENT|MANIFEST-\d+|LOG|LOG\.old|\d+\.log")
 """What says how the database was made up, and its log: small, and enough to find out what happened."""
@@ -67,7 +67,7 @@ def open_mended(path: Path, attic: Attic, options: LevelDbOptions) -> tuple[Leve
     try:
         return LevelDbEngine(path, options), None
     except CorruptionError as error:
-        cause = str(error.__cause__ or error)
+        cause = words_of(error.__cause__ or error)
     kept, not_kept = _copy_aside(path, attic)
     if _opens_without_the_unreadable(path, options):
         engine = _opened_or_nothing(path, options)

@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING, Final
 
-from queues.blocks import bit_range, bits_of
+from queues.blocks import bit_range, bits_of, places_of
 from queues.cursored import BLOCK_BITS, BLOCK_SIZE
 from queues.large import LargeMessage
 from queues.message import Message
@@ -64,6 +64,7 @@ class Shelf:
         "_attached",
         "_blocks",
         "_forgotten",
+        "_has_paged",
         "_holds_back",
         "_known",
         "_larges",
@@ -77,6 +78,7 @@ class Shelf:
         "_queue",
         "_store",
         "_touched",
+        "_trimmed_to",
         "_waiting_saves",
         "_waiting_settled",
         "bound_to",
@@ -110,12 +112,15 @@ class Shelf:
         self.written_count = 0
         self._known = known
         self._forgotten = False
+        self._has_paged = False
         self._mark = self.saved_to
         self._blocks: dict[int, StoredBlock] = {}
         self._touched: set[int] = set()
         """Blocks whose state on disk is out of date."""
+        self._trimmed_to = 0
         self._put_outs: list[tuple[int, Callable[[int], None]]] = []
-        self._waiting_saves: deque[tuple[int, int, Saved]] = deque()
+        self._waiting_saves: deque[tuple[int, int, Saved, float]] = deque()
+        """First and end of elements, who is to be told that they are saved, and since when it waits."""
         self._waiting_settled: list[Callable[[], None]] = []
         self._lease = 0
         self._noting = False
@@ -146,6 +151,8 @@ class Shelf:
             age_seconds = self._store.clock() - probe[1]
             self.time_to_ack_seconds += (age_seconds - self.time_to_ack_seconds) / 4
             self._probe = None
+        if self._waiting_saves and self._waiting_saves[0][0] <= last:
+            self._store.perhaps_consumed(self)
         if not self._blocks:
             return
         first = sequences[0]
@@ -171,14 +178,21 @@ class Shelf:
 
     def trimmed(self, floor: int) -> None:
         """All below this left."""
-        for index in [index for index in self._blocks if index << BLOCK_BITS < floor]:
+        # From where the last floor was: there may be thousands of blocks above.
+        indices: range | list[int] = range(self._trimmed_to >> BLOCK_BITS, ((floor - 1) >> BLOCK_BITS) + 1)
+        self._trimmed_to = max(self._trimmed_to, floor)
+        if len(indices) > len(self._blocks):
+            indices = [index for index in self._blocks if index in indices]
+        for index in indices:
+            if index not in self._blocks:
+                continue
             places = min(BLOCK_SIZE, floor - (index << BLOCK_BITS))
             self._take(index, self._blocks[index], bit_range(0, places))
 
     def _take(self, index: int, block: StoredBlock, bits: int) -> None:
         if self._larges:
             base = index << BLOCK_BITS
-            for sequence in [s for s in self._larges if s >> BLOCK_BITS == index and bits >> (s - base) & 1]:
+            for sequence in [base + place for place in places_of(bits) if base + place in self._larges]:
                 self._let_go.append(self._larges.pop(sequence))
                 self._touch_block(index)
         if block.attempts:
@@ -270,7 +284,7 @@ class Shelf:
         self._store.touch(self, urgent=True)
 
     def when_saved(self, first: int, end: int, callback: Saved) -> None:
-        self._waiting_saves.append((first, end, callback))
+        self._waiting_saves.append((first, end, callback, self._store.clock()))
         self._store.receipt_waits(self, end - first)
 
     def when_settled(self, callback: Callable[[], None]) -> None:
@@ -279,7 +293,7 @@ class Shelf:
 
     def forget(self) -> None:
         self._forgotten = True
-        for _first, _end, callback in self._waiting_saves:
+        for _first, _end, callback, _since in self._waiting_saves:
             callback("consumed")
         self._waiting_saves.clear()
         for changes, done in self._attached.take_all():
@@ -310,6 +324,11 @@ class Shelf:
         )
 
     @property
+    def has_records(self) -> bool:
+        """The disk may have something of this queue."""
+        return self._known or self._has_paged
+
+    @property
     def elements_end(self) -> int:
         """The sequence that the next element gets."""
         return self._queue.elements.next_sequence
@@ -334,6 +353,44 @@ class Shelf:
         if probe is not None and self._store.clock() - probe[1] > most_seconds:
             return least_seconds  # it does not keep up: waiting longer is of no use
         return min(max(SLOW_AFTER * usual_seconds, least_seconds), most_seconds)
+
+    def hopes_until(self, patience_seconds: float) -> float:
+        """Until when those who wait for a save here may wait for consumers instead; 0: not at all.
+
+        Consumers that usually settle within `patience_seconds` (what a sync takes) spare the sync, and whoever waits is
+        told sooner. At worst it is told after twice the time.
+        """
+        if (
+            not self._waiting_saves
+            or self.time_to_ack_seconds > patience_seconds
+            or not self._queue.is_consumed
+            or self.topic
+            or self._is_pressed
+        ):
+            return 0.0
+        probe = self._probe
+        if probe is not None and self._store.clock() - probe[1] > patience_seconds:
+            return 0.0  # it does not keep up
+        return self._waiting_saves[0][3] + patience_seconds
+
+    @property
+    def _is_pressed(self) -> bool:
+        """Something other than a wait for a save is urgent, or is more than that."""
+        return bool(self._put_outs or self._attached or self._waiting_settled or self._noting or self.is_bound)
+
+    def answer_consumed(self) -> int:
+        """Tell those who wait for elements that were all settled before they had to be written; returns for how many
+        elements.
+        """
+        waiting = self._waiting_saves
+        count = 0
+        if not self._is_pressed:
+            while waiting and not self._queue.elements.holds_any(waiting[0][0], waiting[0][1]):
+                first, end, callback, _since = waiting.popleft()
+                count += end - first
+                callback("consumed")
+            self.urgent = bool(waiting) or self._is_pressed
+        return count
 
     def collect(self, batch: Batch) -> None:
         """Put into this batch what is due, and remember who is to be told when it is written."""
@@ -486,6 +543,7 @@ class Shelf:
         value = encode_chunk(sequences[0], sequences, messages, self._store.heads)
         batch.add(put(keys.paged_key(self.queue_id, sequences[0]), value), len(value))
         batch.paged_count += len(volatile)
+        self._has_paged = True
         if stored is None:
             stored = self._blocks[index] = StoredBlock()
         stored.paged_first = sequences[0]
@@ -593,7 +651,7 @@ class Shelf:
         waiting = self._waiting_saves
         elements = self._queue.elements
         while waiting and waiting[0][1] <= self.saved_to:
-            first, end, callback = waiting.popleft()
+            first, end, callback, _since = waiting.popleft()
             # What a transaction settled is settled when that is on disk; and it may just have moved to another queue.
             if self.is_bound or elements.holds_any(first, end):
                 batch.saved.append(callback)

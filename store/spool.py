@@ -31,7 +31,7 @@ from queues.queue import MessageQueue
 from queues.storage import Shelf as ShelfPort
 from store import keys
 from store.chunks import ChunkError, decode_chunk, encode_chunk
-from store.engine import EngineError, delete, put
+from store.engine import CorruptionError, EngineError, delete, put
 from store.pieces import CommitRecord, PieceError, Target, decode_piece, encode_commit, encode_piece
 from store.recovery import RecoveredTransaction
 from store.shelf import Shelf
@@ -132,6 +132,8 @@ class Spools:
         self.store.worker.read(lambda engine: engine.get(key), partial(self._arrived, read, key))
 
     def _arrived(self, read: _Read, key: bytes, result: bytes | EngineError | None) -> None:
+        if isinstance(result, CorruptionError):
+            result = None  # trying again would not help
         if isinstance(result, EngineError):
             read.failed()
             self.store.read_failed(result, lambda: self._read(read))

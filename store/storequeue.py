@@ -9,7 +9,8 @@ its delay is over. What was written without a sync is synced with the next recei
 Until then the gate is closed: persistent messages wait with their senders; receipts for what is in the batch wait;
 consuming goes on. The same gate closes when the disk, or the share of it that the store may use, is nearly full.
 
-Bound: one batch under way of BATCH_BYTES and one transaction or message more. What waits to be written is in its
+Bound: one batch under way of BATCH_BYTES, one transaction or message more, and what came beside queues, which is the
+pieces of spooled transactions (spool.py). What waits to be written is in its
 queue's memory and charged there.
 
 Source: seed 002 "Persistence Store"; anchors d10, d21, e20, c17, c25, c27; DESIGN section 7.
@@ -31,6 +32,7 @@ from store import keys
 from store.batch import BATCH_BYTES, Batch
 from store.chunks import HeadCodec
 from store.config import StoreConfig
+from store.directory import DirectoryError
 from store.engine import Change, EngineError, delete, delete_range, put
 from store.large import BodyFiles
 from store.recovery import Recovered
@@ -45,6 +47,8 @@ GATHER_SHARE: Final = 0.5
 at all (ten producers that wait for each receipt split into groups which wait for each other's syncs).
 """
 GATHER_SECONDS_MAX: Final = 0.002
+HOPE_SECONDS_MAX: Final = 0.02
+"""So long a receipt waits at most for consumers instead of for the disk."""
 GUARD_SECONDS: Final = 1.0
 """Between two looks at the free space."""
 NUMBERS_AHEAD: Final = 1 << 20
@@ -62,7 +66,7 @@ class Log(Protocol):
 
 
 class Housing(Protocol):
-    """The folder around the engine."""
+    """The folder around the engine. Both raise DirectoryError."""
 
     def free_bytes(self) -> int: ...
     def attic_put(self, name: str, data: bytes) -> object: ...
@@ -151,6 +155,10 @@ class StoreQueue(FlowResource):
         self._gather_until_seconds = 0.0
         self._write_seconds = 0.0
         """How long a batch takes, averaged."""
+        self._sync_seconds = 0.0
+        """How long one takes that is synced."""
+        self._perhaps_consumed: dict[Shelf, None] = {}
+        """To be asked at the end of this turn."""
         self._retry_seconds = RETRY_MIN_SECONDS
         self._failing: str | None = None
         self._disk_is_low = False
@@ -239,8 +247,18 @@ class StoreQueue(FlowResource):
         shelf.urgent = True
         self._dirty[shelf] = None
         self._waiting_count += count
-        if self._batch is None:
-            self._ask_or_gather()
+        if self._batch is None and not self._flush_asked:
+            until_seconds = self._hopes_until(shelf)
+            if until_seconds > self.clock():
+                self._arm(until_seconds)
+            else:
+                self._ask_or_gather()
+
+    def perhaps_consumed(self, shelf: Shelf) -> None:
+        """Consumers settled something of this shelf for which somebody waits."""
+        if not self._perhaps_consumed:
+            self._at_turn_end(self._answer_consumed)
+        self._perhaps_consumed[shelf] = None
 
     def forget(self, shelf: Shelf) -> None:
         """Its queue is deleted."""
@@ -248,6 +266,8 @@ class StoreQueue(FlowResource):
         self._dirty.pop(shelf, None)
         self._shelves.pop(shelf.queue_id, None)
         queue_id = shelf.queue_id
+        if not shelf.has_records:
+            return
         for family in (keys.CHUNK, keys.PAGED, keys.SUMMARY, keys.STATE, keys.CURSOR):
             self._extra.append(delete_range(*keys.queue_range(family, queue_id)))
         self._extra += [delete(keys.queue_key(queue_id)), delete(keys.head_key(queue_id))]
@@ -262,7 +282,7 @@ class StoreQueue(FlowResource):
     def when_all_saved(self, callback: Callable[[], None]) -> None:
         """Call this when all that is in queues or was settled in them so far is on disk."""
         waiting = [shelf for shelf in self._dirty if shelf.queue_id in self._shelves]
-        left_count = len(waiting) + 1
+        left_count = 2 * len(waiting) + 1
 
         def one_done(_how: str = "") -> None:
             nonlocal left_count
@@ -272,6 +292,7 @@ class StoreQueue(FlowResource):
 
         for shelf in waiting:
             shelf.when_saved(shelf.saved_to, shelf.elements_end, one_done)
+            shelf.when_settled(one_done)  # where nothing is left to be saved, what was settled may be
         self.when_flushed([one_done])
 
     def change(
@@ -298,7 +319,12 @@ class StoreQueue(FlowResource):
     def corrupt(self, queue_name: str, key: bytes, value: bytes, error: Exception) -> None:
         """A record can't be read: it is moved aside, and said."""
         self.counters.corrupt_count += 1
-        place = self._housing.attic_put(f"chunk-{key.hex()}", value) if self._housing is not None and value else None
+        place: object = None
+        if self._housing is not None and value:
+            try:
+                place = self._housing.attic_put(f"chunk-{key.hex()}", value)
+            except DirectoryError as full:
+                place = f"nowhere: {full}"
         self._log.error("corrupt record moved aside", queue=queue_name, error=str(error), moved_to=str(place))
 
     def lost(self, queue_name: str, index: int, count: int) -> None:
@@ -332,6 +358,24 @@ class StoreQueue(FlowResource):
             self._ask()
         else:
             self._arm(self._gather_until_seconds)
+
+    def _hopes_until(self, shelf: Shelf) -> float:
+        """Until when this shelf's receipts wait for its consumers; not if anything else waits for all of the store."""
+        if self._waiting or self._failing is not None:
+            return 0.0
+        return shelf.hopes_until(min(self._sync_seconds, HOPE_SECONDS_MAX))
+
+    def _answer_consumed(self) -> None:
+        shelves, self._perhaps_consumed = self._perhaps_consumed, {}
+        if self._waiting:
+            return  # they are told with the next batch, which is to have what was settled, too
+        for shelf in shelves:
+            self._waiting_count = max(0, self._waiting_count - shelf.answer_consumed())
+            if not shelf.urgent and shelf in self._dirty:
+                config = self._config
+                delay_seconds = shelf.next_delay_seconds(config.flush_delay_min_seconds, config.flush_delay_max_seconds)
+                shelf.due_seconds = self.clock() + delay_seconds
+                self._arm(shelf.due_seconds)
 
     def _arm(self, at_seconds: float) -> None:
         if at_seconds < self._timer_seconds and not self._closed:
@@ -380,13 +424,20 @@ class StoreQueue(FlowResource):
             batch.waiters += self._waiting
             self._waiting = []
             batch.sync = True
+        extra_bytes, batch.size_bytes = batch.size_bytes, 0  # pieces of transactions take no room from queues
         for shelf in list(self._dirty):
             if shelf not in self._dirty:
                 continue  # written with another one that it is bound to
             if batch.is_full:
                 break
+            if shelf.urgent and not batch.waiters:
+                until_seconds = self._hopes_until(shelf)
+                if until_seconds > now_seconds:
+                    shelf.due_seconds = until_seconds
+                    continue
             if shelf.urgent or shelf.due_seconds <= now_seconds:
                 self._collect(shelf, batch)
+        batch.size_bytes += extra_bytes
         return batch
 
     def _collect(self, shelf: Shelf, batch: Batch) -> None:
@@ -408,9 +459,9 @@ class StoreQueue(FlowResource):
             if len(together) > 1:
                 one.urgent = True
             one.collect(batch)
-            if one.is_clean:
-                self._dirty.pop(one, None)
-            else:
+            self._dirty.pop(one, None)
+            if not one.is_clean:
+                self._dirty[one] = None  # behind the others: one that fills each batch does not keep them waiting
                 config = self._config
                 delay_seconds = one.next_delay_seconds(config.flush_delay_min_seconds, config.flush_delay_max_seconds)
                 one.due_seconds = batch.started_seconds + delay_seconds
@@ -450,12 +501,15 @@ class StoreQueue(FlowResource):
             callback()
         for callback in batch.waiters:
             callback()
-        self._write_seconds += (now_seconds - batch.started_seconds - self._write_seconds) / 8
+        took_seconds = now_seconds - batch.started_seconds
+        self._write_seconds += (took_seconds - self._write_seconds) / 8
+        if batch.sync:
+            self._sync_seconds += (took_seconds - self._sync_seconds) / 8
         self._expected_count = batch.told_count + self._waiting_count
         self._gather_until_seconds = now_seconds + min(self._write_seconds * GATHER_SHARE, GATHER_SECONDS_MAX)
         if self._pressing or self._extra or self._waiting:
             self._ask()
-        elif any(shelf.urgent for shelf in self._dirty):
+        elif any(shelf.urgent and self._hopes_until(shelf) <= now_seconds for shelf in self._dirty):
             self._ask_or_gather()
         else:
             self._arm_next()
@@ -507,7 +561,7 @@ class StoreQueue(FlowResource):
         assert self._housing is not None, "only with a folder"
         try:
             free_bytes = self._housing.free_bytes()
-        except OSError as error:
+        except DirectoryError as error:
             self._log.error("cannot see the free space of the disk", error=str(error))
             free_bytes = self._config.disk_free_min_bytes
         bytes_max = self._config.bytes_max

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -162,9 +163,7 @@ class Client:
         try:
             self._connection.connect(self.target.login, self.target.passcode)
         except (StompException, OSError) as error:
-            raise CannotConnect(
-                f"no broker answers at {self.target.url}; start one with `sluiceway serve`, or name another with --url"
-            ) from error
+            raise CannotConnect(_why_not(self.target)) from error
         try:
             self._wait_connected()
         except ClientError:
@@ -264,6 +263,16 @@ class Client:
     def _cut(self) -> None:
         self._closing.set()
         self._connection.transport.disconnect_socket()
+
+
+def _why_not(target: Target) -> str:
+    """Why there is no connection. stomp.py keeps the reason to itself, so what it may be is looked up again."""
+    try:
+        socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        why = error.strerror or error
+        return f"the host {target.host!r} of {target.url} is not known ({why}): name another with --url"
+    return f"no broker answers at {target.url}; start one with `sluiceway serve`, or name another with --url"
 
 
 def _error_in_words(event: Event) -> str:

@@ -13,7 +13,9 @@ class Exit(IntEnum):
 
     OK = 0
     INCOMPLETE = 1
-    """receive: fewer messages came than --count asked for. browse: the end did not come."""
+    """receive: fewer messages came than --count asked for. browse: the end did not come. All: interrupted (click's own
+    code for Ctrl-C), where that is not the usual end.
+    """
     USAGE = 2
     """A wrong argument or configuration (click's own code for it)."""
     LISTEN = 3
@@ -29,9 +31,9 @@ class Exit(IntEnum):
 
 
 EXIT_CODES_HELP: Final = (
-    "\b\nExit codes: 0 done; 1 fewer messages than asked for; 2 wrong usage or configuration;\n"
-    "3 can't listen; 4 can't reach the broker, or lost it; 5 the broker answered ERROR;\n"
-    "6 the data folder can't be used; 7 faults in the store, or in what should be imported."
+    "\b\nExit codes: 0 done; 1 fewer messages than asked for, or interrupted; 2 wrong usage or\n"
+    "configuration; 3 can't listen; 4 can't reach the broker, or lost it; 5 the broker answered\n"
+    "ERROR; 6 the data folder can't be used; 7 faults in the store, or in what should be imported."
 )
 
 

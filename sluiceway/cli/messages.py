@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
+from flow.words import count_in_words
 from sluiceway.cli.exits import Exit, fail
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ def receive(
     if count is not None and ack != "auto":
         # No more than we will take: the rest stays free for other consumers.
         headers.setdefault("prefetch-count", str(min(count, 1000)))
-    received = 0
+    received, interrupted = 0, False
     with Client(target) as client:
         client.subscribe(destination, ack=ack, headers=headers)
         try:
@@ -210,9 +211,12 @@ def receive(
                     client.acknowledge(message)
                 received += 1
         except KeyboardInterrupt:
-            click.echo(f"{received} messages received", err=True)
+            interrupted = True
+            if count is None:
+                click.echo(f"{count_in_words(received, 'message')} received", err=True)
     if count is not None and received < count:
-        fail(Exit.INCOMPLETE, f"{received} of {count} messages came, then none for {timeout_seconds:g} s")
+        then = "it was interrupted" if interrupted else f"none for {timeout_seconds:g} s"
+        fail(Exit.INCOMPLETE, f"{received} of {count} messages came, then {then}")
 
 
 @click.command()

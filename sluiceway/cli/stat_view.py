@@ -14,9 +14,18 @@ from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
-from flow.words import age_in_words, size_in_words
+from flow.words import age_in_words, count_in_words, size_in_words
 
 CHAINS_MAX: Final = 5
+LASTING_SECONDS: Final = 1.0
+"""Shorter waits come and go in any busy broker."""
+
+_CLIENTS: Final = {
+    "subscription": "It got these messages and does not acknowledge them: mend it, or end it, and they go to others.",
+    "outbound": "It does not read what is sent to it: mend it, or end it.",
+}
+"""Kinds of bottlenecks that are a client's doing, and what it does."""
+
 _ALWAYS: Final = frozenset({"name", "peer", "depth_count", "subscriptions_count", "producers_count", "backlog_count"})
 
 
@@ -25,6 +34,7 @@ def render(report: Mapping[str, Any], console: Console, *, rows_max: int | None 
     _header(report, console)
     _bottleneck(report, console)
     _chains(report, console, None if rows_max is None else CHAINS_MAX)
+    _remedy(report, console)
     _table(
         console, "Destinations", _DESTINATIONS, _rows(report, "destinations", ("depth_count", "added_count")), rows_max
     )
@@ -79,6 +89,19 @@ def _chains(report: Mapping[str, Any], console: Console, chains_max: int | None)
         console.print(f"  … and {len(chains) - len(shown):,} more that wait (--all)", highlight=False)
 
 
+def _remedy(report: Mapping[str, Any], console: Console) -> None:
+    """What to do about the bottleneck, if it is a client and lasts; the words of the others say it themselves."""
+    bottlenecks = _list(report, "bottlenecks")
+    if _list(report, "cycles") or not bottlenecks or not isinstance(bottlenecks[0], Mapping):
+        return
+    kind, _, name = str(bottlenecks[0].get("sink")).partition(" ")
+    age_seconds: Any = bottlenecks[0].get("oldest_seconds")
+    if kind not in _CLIENTS or not _is_number(age_seconds) or age_seconds < LASTING_SECONDS:
+        return
+    client = name.rpartition(" of ")[2]
+    console.print(f"what to do: look at the client {escape(client)}. {_CLIENTS[kind]}", highlight=False, soft_wrap=True)
+
+
 def _store(report: Mapping[str, Any], console: Console) -> None:
     store = _mapping(report, "store")
     if not store:
@@ -86,15 +109,15 @@ def _store(report: Mapping[str, Any], console: Console) -> None:
     said = []
     if _is_number(store.get("size_bytes")):
         said.append(f"{size_in_words(store['size_bytes'])} on disk")
-    for key, words in (
-        ("written_count", "messages written"),
-        ("cancelled_count", "settled before they had to be"),
-        ("paged_out_count", "paged out"),
-        ("syncs_count", "syncs"),
-        ("lost_count", "lost to corruption"),
+    for key, noun, words in (
+        ("written_count", "message", "{} written"),
+        ("cancelled_count", "", "{} settled before they had to be"),
+        ("paged_out_count", "", "{} paged out"),
+        ("syncs_count", "sync", "{}"),
+        ("lost_count", "", "{} lost to corruption"),
     ):
         if _is_number(store.get(key)) and (store[key] or key == "written_count"):
-            said.append(f"{store[key]:,} {words}")
+            said.append(words.format(count_in_words(store[key], noun) if noun else f"{store[key]:,}"))
     if _is_number(store.get("longest_write_seconds")):
         said.append(f"longest write {age_in_words(store['longest_write_seconds'])}")
     console.print(f"store: {', '.join(said)}", highlight=False, soft_wrap=True)

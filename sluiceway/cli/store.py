@@ -160,13 +160,21 @@ def repair(folder: Path, dry_run: bool) -> None:
     if mended.database is not None:
         click.echo(str(mended.database))
     aside = f"; {count_in_words(mended.aside_count, 'record')} moved to {attic}" if mended.aside_count else ""
-    click.echo(f"{count_in_words(mended.done_count, 'fault')} mended{aside}")
+    # What LevelDB mended is said above, and not counted.
+    if mended.done_count or mended.database is None:
+        click.echo(f"{count_in_words(mended.done_count, 'fault')} mended{aside}")
     left = mended.left
     if left is not None and left.fault_counts:
+        if not mended.done_count and mended.database is None:
+            click.echo("what is wrong here is not for a repair: see above what to do instead")
+            raise click.exceptions.Exit(int(Exit.FAULTY))
         click.echo(f"{count_in_words(left.fault_counts.total(), 'fault')} left:")
         _show_faults(console, left, mends=True)
         raise click.exceptions.Exit(int(Exit.FAULTY))
-    click.echo("the store is whole now")
+    there = "" if left is None else f", with {count_in_words(left.messages_count, 'message')}"
+    click.echo(f"the store is whole now{there}")
+    if mended.database is not None:
+        click.echo("(LevelDB does not say how many messages were in what it could not read: they are lost)")
 
 
 def _show_check(report: CheckReport, folder: Path) -> None:
@@ -275,6 +283,10 @@ def export(folder: Path, output: str, patterns: tuple[str, ...]) -> None:
         wanted = destination_filter(patterns) if patterns else lambda _name: True
     except DestinationNameError as error:
         raise click.BadParameter(str(error), param_hint="--queue") from None
+    if output != "-" and Path(output).is_dir():
+        raise click.BadParameter(f"{output} is a folder: name a file in it", param_hint="--output")
+    if output != "-" and not Path(output).parent.is_dir():
+        raise click.BadParameter(f"there is no folder {Path(output).parent}: make it first", param_hint="--output")
     with open_store(folder) as opened, shown("exporting") as tell:
         _say_repaired(opened.repaired)
         exporting = Export(
@@ -355,8 +367,11 @@ def import_(folder: Path, file: str, dry_run: bool) -> None:
     from store.maintenance.importing import import_folder
     from store.maintenance.lines import ExportFormatError
 
+    if Path(file).is_dir():
+        fail(Exit.USAGE, f"{file} is a folder: name the file that `sluiceway store export` wrote")
     if file != "-" and not os.access(file, os.R_OK):
         fail(Exit.USAGE, f"{file} can't be read: is it there?")
+    name = "standard input" if file == "-" else file
     source = _Source(file)
     passes = 2 if source.size_bytes is not None and not dry_run else 1
     total = source.size_bytes * passes if source.size_bytes is not None else None
@@ -377,11 +392,11 @@ def import_(folder: Path, file: str, dry_run: bool) -> None:
             )
         except ExportFormatError as error:
             kept = "" if dry_run or source.size_bytes is not None else " What came before it was imported."
-            fail(Exit.FAULTY, f"{file} can't be imported: {error}.{kept}")
+            fail(Exit.FAULTY, f"{name} can't be imported: {error}.{kept}")
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            fail(Exit.FAULTY, f"{file} is damaged or was cut off: {error}")
+            fail(Exit.FAULTY, f"{name} is damaged or was cut off: {error}. Export again, or copy the file again.")
         except OSError as error:
-            fail(Exit.STORE, f"{file} could not be imported: {error}")
+            fail(Exit.STORE, f"{name} could not be imported: {error}")
     _show_import(report, folder, dry_run=dry_run)
 
 

@@ -11,6 +11,7 @@ Not here: reading files (`sources`), turning plain data into these (`structure`)
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from protocols.stomp.limits import StompLimits
 from queues import names
 from queues.policy import QueuePolicy
 from store.config import StoreConfig
+from store.journal import JournalConfig
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LOG_FORMATS: Final = ("auto", "json", "console")
@@ -145,6 +147,12 @@ class DestinationPolicy:
     """Fields of `QueuePolicy` to change."""
 
     def __attrs_post_init__(self) -> None:
+        known = [field.name for field in attrs.fields(QueuePolicy)]
+        for key in self.settings:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, 1)
+                hint = f"; did you mean {near[0]}?" if near else f": known are {', '.join(known)}"
+                raise TypeError(f"settings for {self.match!r} have an unknown key {key!r}{hint}")
         self.apply(QueuePolicy())
 
     def apply(self, policy: QueuePolicy) -> QueuePolicy:
@@ -274,6 +282,9 @@ class Config:
     logs: LogsConfig = _section(LogsConfig, "What is logged, and how.")
     security: SecurityConfig = _section(SecurityConfig, "Who may connect.")
     store: StoreConfig = _section(StoreConfig, "Where messages are kept, and when they are written.")
+    journal: JournalConfig = _section(
+        JournalConfig, "Where logs (`/log/...`) are kept. What each may hold stands with the destinations."
+    )
     dispatcher: DispatcherConfig = _section(
         DispatcherConfig,
         "How the dispatch loop shares out its time. The defaults are measured; few need to change them.",

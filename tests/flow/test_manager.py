@@ -196,7 +196,7 @@ class TestMap:
         queue = WaitingQueue("orders", manager, [WaitEdge(sink, since=clock(), reason="12 page-ins")])
         queue.open()
         clock.advance(3)
-        assert manager.snapshot().chains[0].words == "queue orders waits on store store (12 page-ins, 3 s)"
+        assert manager.snapshot().chains[0].words == "queue orders waits on store (12 page-ins, 3 s)"
 
     def test_draining_sink_says_so(self, manager: FlowManager, clock: ManualClock) -> None:
         tank, source = Tank("orders", manager, SizeLimiter(100, clock=clock)), Source("web", manager)

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from queues import DestinationRegistry, Message, MessageQueue, QueuePolicy, SharedQueue, parse
-from queues.consumed import backoff_ms
+from queues.later import backoff_ms
 from queues.message import Envelope
 from tests.queues.rig import FakeConsumer, Head, Producer, World, assert_exact, numbers
 

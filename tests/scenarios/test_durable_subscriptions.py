@@ -148,6 +148,13 @@ async def test_only_a_single_topic_can_be_subscribed_durably(stage: Stage, desti
     await client.expect_error("durable subscription is to one topic")
 
 
+async def test_one_without_a_name_is_refused(stage: Stage) -> None:
+    """An empty name is none: nobody could tell whose backlog it is."""
+    client = await stage.connect(**{"client-id": "shop"})
+    await client.frame("SUBSCRIBE", {"id": "s", "destination": T, "activemq.subscriptionName": ""})
+    await client.expect_error("a durable subscription has a name")
+
+
 async def test_an_abandoned_one_is_removed_by_policy() -> None:
     lives = Lives({"/topic/>": {"durable_expires_seconds": 60.0}})
     async with lives.life() as stage:

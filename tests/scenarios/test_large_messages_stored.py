@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,10 @@ def make_lives(folder: Path) -> MakeLives:
 
 def files_count(folder: Path) -> int:
     return len(list(folder.iterdir()))
+
+
+def size_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
 
 
 async def send_large(client: Client, destination: str, number: int = 0, **headers: str) -> None:
@@ -154,3 +159,45 @@ async def test_large_messages_page_out_and_in_again(make_lives: MakeLives, folde
         assert received == [b"%d " % each + b"x" * 1000 if each % 50 == 0 else b"%d" % each for each in range(count)]
         await settled(stage)
         assert files_count(folder) == 0
+
+
+@pytest.mark.parametrize("persistent", ["true", "false"])
+async def test_a_large_body_is_not_taken_in_while_the_disk_is_nearly_full(
+    make_lives: MakeLives, folder: Path, persistent: str
+) -> None:
+    """Its sender waits, whatever it asks for: the reserve is for those who consume."""
+    lives = make_lives()
+    async with lives.life() as stage:
+        producer = await stage.connect()
+        fill_disk(stage, is_full=True)
+        body = b"0 " + bytes(range(256)) * 16_000
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(producer.sent, Q, body, content_length=str(len(body)), persistent=persistent))
+            await trio.sleep(5)
+            assert size_bytes(folder) < len(body) // 4
+            (connection,) = stage.broker.report()["connections"]
+            assert connection["waiting_on"] == "the disk, for its large message"
+            fill_disk(stage, is_full=False)
+        assert await bodies(stage, 1) == [body]
+
+
+async def test_who_holds_deliveries_is_told_that_the_disk_is_nearly_full(make_lives: MakeLives, folder: Path) -> None:
+    """Its ACKs may lie behind the body: if it waited, it might wait for itself."""
+    lives = make_lives()
+    async with lives.life() as stage:
+        client = await stage.connect()
+        await client.sent("/queue/other", "m")
+        await client.subscribe("/queue/other", ack="client-individual")
+        await client.next_message()
+        fill_disk(stage, is_full=True)
+        await client.frame("SEND", {"destination": Q, "content-length": str(len(BODY))}, BODY)
+        await client.expect_error("can't store the body")
+        assert files_count(folder) == 0
+        fill_disk(stage, is_full=False)
+
+
+def fill_disk(stage: Stage, *, is_full: bool) -> None:
+    store = stage.broker.store
+    assert store is not None
+    store._disk_is_low = is_full
+    store._set_gate()

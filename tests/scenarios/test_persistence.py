@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import trio
 
+from sluiceway.broker import Broker
+from sluiceway.config import BrokerConfig, Config, Listener
+from tests.scenarios.client import Client
 from tests.scenarios.lives import Lives, durability
 from tests.scenarios.stage import Stage
 
@@ -211,3 +218,159 @@ async def test_the_receipt_of_disconnect_is_for_all_that_was_sent(end: str) -> N
         await consumer.subscribe(Q)
         assert await consumer.next_texts(10) == [str(number) for number in range(10)]
         await consumer.silence()
+
+
+@pytest.mark.parametrize("end", ["crash", "power cut"])
+async def test_the_receipt_of_disconnect_is_for_a_commit_without_one(end: str) -> None:
+    """The transaction as a whole is on disk then."""
+    lives = Lives()
+    async with lives.life(end=end) as stage:
+        client = await stage.connect()
+        await client.sent(Q, "old", persistent="true")
+        await client.subscribe(Q, ack="client-individual")
+        order = await client.next_message()
+        await client.frame("BEGIN", {"transaction": "t"})
+        await client.frame("ACK", {**client.naming(order), "transaction": "t"})
+        await client.frame("SEND", {"destination": "/queue/b", "persistent": "true", "transaction": "t"}, b"new")
+        await client.frame("COMMIT", {"transaction": "t"})
+        await client.disconnect()
+    async with lives.life() as stage:
+        client = await stage.connect()
+        for name in (Q, "/queue/b"):
+            await client.subscribe(name, id=name)
+        assert [delivery.text for delivery in await client.drain()] == ["new"]
+
+
+@pytest.mark.parametrize("receipt", [{"receipt": "bye"}, {}])
+async def test_the_receipts_that_wait_for_the_disk_come_before_the_end(receipt: dict[str, str]) -> None:
+    """That of DISCONNECT is the last one, and without one the connection lasts as long as something is owed."""
+    lives = Lives(transaction_bytes_max=1000)
+    async with lives.life() as stage:
+        client = await stage.connect("1.1")
+        await client.sent(Q, "old", persistent="true")
+        await client.subscribe(Q, ack="client-individual")
+        order = await client.next_message()
+        part = {"destination": Q, "persistent": "true", "transaction": "t"}
+        await client.send_raw(
+            client.encode("SEND", {"destination": "/queue/b", "persistent": "true", "receipt": "send"}, b"m")
+            + client.encode("ACK", {**client.naming(order), "receipt": "ack"})
+            + client.encode("BEGIN", {"transaction": "t"})
+            + client.encode("SEND", part, b"x" * 3000)
+            + client.encode("COMMIT", {"transaction": "t", "receipt": "commit"})
+            + client.encode("DISCONNECT", receipt)
+        )
+        await client.expect_closed()
+        last = [frame.headers["receipt-id"] for frame in client.received if frame.command == "RECEIPT"][2:]
+        assert sorted(last[:3]) == ["ack", "commit", "send"]
+        assert last[3:] == list(receipt.values())
+
+
+async def test_a_second_ack_is_not_confirmed_before_the_first_is_on_disk() -> None:
+    lives = Lives()
+    async with lives.life(end="power cut") as stage:
+        client = await stage.connect()
+        await client.sent(Q, "m", persistent="true")
+        await client.subscribe(Q, ack="client")
+        delivery = await client.next_message()
+        naming = client.naming(delivery)
+        await client.frame("ACK", naming)
+        for _ in range(3):
+            await client.send_raw(client.encode("ACK", {**naming, "receipt": "r1"}) * 3)
+        await client.request("ACK", naming)
+        assert client.receipts.count("r1") == 9
+    async with lives.life() as stage:
+        consumer = await stage.connect()
+        await consumer.subscribe(Q)
+        await consumer.silence()
+
+
+async def test_what_a_refused_run_had_is_not_promised_before_it_is_on_disk() -> None:
+    """Nothing can follow the ERROR, so there are no receipts for what was taken of the run."""
+    lives = Lives({Q: {"full": "reject", "count_max": 3}})
+    async with lives.life() as stage:
+        client = await stage.connect()
+        frames = [
+            client.encode("SEND", {"destination": Q, "persistent": "true", "receipt": f"r{number}"}, b"m")
+            for number in range(5)
+        ]
+        await client.send_raw(b"".join(frames))
+        error = await client.expect_error("is full")
+        assert error.headers["receipt-id"] == "r3"
+        assert not client.receipts
+        assert stage.depth_count(Q) == 3
+
+
+@pytest.mark.parametrize("persistent", ["true", "false"])
+async def test_a_queue_that_rejects_loses_nothing_while_the_disk_is_full(persistent: str) -> None:
+    """A run of which only a part fits waits as a whole; what is not persistent need not wait."""
+    lives = Lives({Q: {"full": "reject", "count_max": 3}})
+    async with lives.life() as stage:
+        client = await stage.connect()
+        _fill_disk(stage, is_full=True)
+        frames = [
+            client.encode("SEND", {"destination": Q, "persistent": persistent, "receipt": f"r{number}"}, b"m")
+            for number in range(5)
+        ]
+        await client.send_raw(b"".join(frames))
+        if persistent == "true":
+            await client.silence()
+            _fill_disk(stage, is_full=False)
+        await client.expect_error("is full")
+        assert stage.depth_count(Q) == 3
+        assert len(client.receipts) == (0 if persistent == "true" else 3)
+
+
+def _fill_disk(stage: Stage, *, is_full: bool) -> None:
+    store = stage.broker.store
+    assert store is not None
+    store._disk_is_low = is_full
+    store._set_gate()
+
+
+async def test_what_is_stored_comes_back_under_a_lower_limit_for_destinations() -> None:
+    """The limit is for what is new."""
+    lives = Lives(transaction_bytes_max=1000)
+    async with lives.life(end="crash") as stage:
+        client = await stage.connect()
+        await client.subscribe("/topic/t", id="d", durable="true")
+        for number in range(5):
+            await client.sent(f"/queue/{number}", "m", persistent="true")
+        await client.frame("BEGIN", {"transaction": "t"})
+        for number in range(5, 8):
+            part = {"destination": f"/queue/{number}", "persistent": "true", "transaction": "t"}
+            await client.frame("SEND", part, b"x" * 900)
+        receipt_id = client.new_receipt_id()
+        await client.frame("COMMIT", {"transaction": "t", "receipt": receipt_id})
+        await client.expect_receipt(receipt_id)
+    config = Config(broker=BrokerConfig(destinations_max=2), listeners=(Listener(address="127.0.0.1:0"),))
+    async with Broker(config, engine=lives.engine) as broker:
+        assert set(broker.registry.destinations) == {f"/queue/{number}" for number in range(8)} | {"/topic/t"}
+        client = Client(broker.connect_memory(), "newcomer")
+        await client.connect("1.2")
+        await client.send("/queue/new", "m")
+        await client.expect_error("destinations_max")
+
+
+async def test_while_the_disk_stands_still_receipts_do_not_become_many() -> None:
+    """What they take is bounded: then nothing more is read, until they are out."""
+    lives = Lives(outbound_bytes_max=10_000)
+    async with lives.life() as stage:
+        client = await stage.connect()
+        worker = stage.broker.store.worker  # type: ignore[union-attr]
+        write, held = worker.write, deque[Callable[[], None]]()
+        worker.write = lambda *batch, **how: held.append(partial(write, *batch, **how))  # type: ignore[method-assign]
+        frames = [
+            client.encode("SEND", {"destination": Q, "persistent": "true", "receipt": f"{number:0900}"}, b"m")
+            for number in range(1000)
+        ]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.send_raw, b"".join(frames))
+            await trio.sleep(1)
+            assert stage.depth_count(Q) < 1000
+            (connection,) = stage.broker.report()["connections"]
+            assert connection["waiting_on"] == "the disk, for its receipts"
+            worker.write = write  # type: ignore[method-assign]
+            held.popleft()()
+            for number in range(1000):
+                await client.expect_receipt(f"{number:0900}")
+        assert not held

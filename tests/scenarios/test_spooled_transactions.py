@@ -878,3 +878,54 @@ async def test_large_bodies_of_a_committed_transaction_outlive_the_broker(folder
         assert [d.body for d in deliveries[::10]] == [LARGE] * 5
         await trio.sleep(10)
         assert not files_in(folder)
+
+
+async def test_what_waits_on_the_disk_takes_no_room_of_what_ended_connections_leave() -> None:
+    """That room is memory: it is free again when the parked SENDs are gone, however long the transaction waits."""
+    block = {"full": "block", "count_max": 1}
+    async with Stage({OUT: block, OTHER: block}, engine=MemoryEngine(), **SMALL) as stage:
+        client = await stage.connect()
+        for name in (OUT, OTHER):
+            await client.sent(name, "first")
+        await send_transaction(client, 30, OUT)
+        await client.request("COMMIT", {"transaction": "t"})
+        await client.send(OTHER, "parked")
+        await client.sync()
+        client.vanish()
+        await trio.sleep(1)
+        left_behind = stage.broker.left_behind
+        assert left_behind.connections_count == 1
+        consumer = await stage.connect()
+        await consumer.subscribe(OTHER)
+        assert await consumer.next_texts(2) == ["first", "parked"]
+        await trio.sleep(1)
+        assert left_behind.connections_count == 0
+        assert stage.depth_count(OUT) < 30
+        await consumer.subscribe(OUT, id="out")
+        assert len(await consumer.next_texts(31)) == 31
+
+
+async def test_while_the_disk_is_full_a_transaction_does_not_grow_in_memory_without_bound() -> None:
+    """Who holds deliveries is read on for its ACKs, but not for ever; who holds none is not read."""
+    limits: dict[str, Any] = {**SMALL, "stash_overfull_bytes_max": 100_000}
+    async with Stage({}, engine=MemoryEngine(), **limits) as stage:
+        client, other = await stage.connect(), await stage.connect()
+        await client.sent(OTHER, "m")
+        await client.subscribe(OTHER, ack="client-individual")
+        await client.next_message()
+        store = stage.broker.store
+        assert store is not None
+        store._disk_is_low = True
+        store._set_gate()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send_transaction, other, 1000, OUT)
+            await send_transaction(client, 1000, OUT)
+            error = await client.expect_error("transactions wait for the disk")
+            assert error.headers["transaction"] == "t"
+            assert stage.broker.manager.used_bytes < 500_000
+            store._disk_is_low = False
+            store._set_gate()
+        await other.request("COMMIT", {"transaction": "t"})
+        consumer = await stage.connect()
+        await consumer.subscribe(OUT)
+        assert len(await consumer.next_texts(1000)) == 1000

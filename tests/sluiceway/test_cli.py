@@ -210,6 +210,17 @@ def test_no_broker_ends_with_4_and_a_remedy() -> None:
     assert "sluiceway serve" in result.stderr
 
 
+def test_a_host_that_is_not_known_is_not_a_broker_that_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_arguments: object, **_options: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    result = run("send", "/queue/a", "x", "--url", "brokr.example")
+    assert result.exit_code == 4
+    assert "the host 'brokr.example' of stomp://brokr.example:61613 is not known" in result.stderr
+    assert "--url" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -264,6 +275,30 @@ def test_fewer_messages_than_asked_for_end_with_1() -> None:
     assert result.exit_code == 1
     assert "1 of 2 messages came" in result.stderr
     assert result.stdout == "one\n"
+
+
+def test_an_interrupted_receive_says_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C without a --timeout once ended in a traceback."""
+    from sluiceway.cli.client import Client
+
+    taken = Client.next_message
+
+    def once(self: Client, timeout_seconds: float | None) -> Any:
+        if next(left, False):
+            return taken(self, timeout_seconds)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Client, "next_message", once)
+    left = iter([True])
+    with ScriptedBroker(deliver(b"one")) as broker:
+        result = run("receive", "/queue/a", "--count", "5", "--url", broker.url)
+    assert result.exit_code == 1
+    assert result.stderr == "sluiceway: 1 of 5 messages came, then it was interrupted\n"
+    left = iter([True])
+    with ScriptedBroker(deliver(b"one")) as broker:
+        result = run("receive", "/queue/a", "--url", broker.url)
+    assert result.exit_code == 0
+    assert result.stderr == "1 message received\n"
 
 
 def test_receive_prints_json_lines() -> None:

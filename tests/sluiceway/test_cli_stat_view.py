@@ -40,6 +40,23 @@ def test_a_cycle_is_worse_than_a_bottleneck() -> None:
     assert "cycle: a waits on b" in line
 
 
+def test_a_client_that_holds_others_up_is_named_with_a_remedy() -> None:
+    def bottleneck(sink: str, age_seconds: float) -> str:
+        return drawn({"bottlenecks": [{"words": "who holds whom", "sink": sink, "oldest_seconds": age_seconds}]})
+
+    assert "what to do: look at the client 127.0.0.1:36006. It got these messages and does not acknowledge" in (
+        bottleneck("subscription 1 of 127.0.0.1:36006", 7.0)
+    )
+    assert "what to do: look at the client [::1]:36006. It does not read" in bottleneck("outbound [::1]:36006", 7.0)
+    assert "what to do" not in bottleneck("outbound 127.0.0.1:36006", 0.1), "that is nobody's fault"
+    assert "what to do" not in bottleneck("queue /queue/orders", 7.0), "its words say it"
+
+
+def test_one_of_something_is_not_said_in_the_plural() -> None:
+    text = drawn({"store": {"written_count": 1, "syncs_count": 1, "cancelled_count": 1200}})
+    assert "store: 1 message written, 1,200 settled before they had to be, 1 sync\n" in text
+
+
 def test_only_columns_with_content_are_drawn() -> None:
     """Empty and zero say the same; how much a destination holds is said in any case."""
     text = drawn({"destinations": [{"name": "/queue/a", "depth_count": 0, "expired_count": None, "dropped_count": 0}]})

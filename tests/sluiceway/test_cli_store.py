@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -121,6 +123,27 @@ def test_another_format_is_refused(folder: Path, command: str) -> None:
     assert "has format 7, this version of Sluiceway knows format 1" in result.stderr
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_folder_that_may_not_be_looked_into_is_named(
+    folder: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Imitated: root may look everywhere."""
+    real_stat = Path.stat
+
+    def refuse(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        if path.parent == folder:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real_stat(path, follow_symlinks=follow_symlinks)
+
+    # pathlib's own way to find out differs from one version of Python to the next.
+    monkeypatch.setattr(Path, "stat", refuse)
+    monkeypatch.setattr(Path, "exists", lambda path: bool(path.stat()))
+    result = run(*arguments_of(command), "--data", str(folder), input=lines())
+    assert result.exit_code == 6
+    assert f"the data folder {folder} can't be" in result.stderr
+    assert f"Give user {os.geteuid()} the right" in result.stderr
+
+
 def test_the_folder_comes_from_the_configuration(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "broker.toml"
     file.write_text(f'[broker]\ndata_dir = "{folder}"\n')
@@ -171,7 +194,7 @@ def test_repair_says_what_it_would_do_and_then_does_it(folder: Path) -> None:
     result = run("repair", "--data", str(folder))
     assert result.exit_code == 0
     assert f"1 fault mended; 1 record moved to {folder / 'attic'}" in result.stdout
-    assert result.stdout.endswith("the store is whole now\n")
+    assert result.stdout.endswith("the store is whole now, with 0 messages\n")
     assert len(list((folder / "attic").iterdir())) == 1
     assert run("repair", "--data", str(folder)).stdout == f"{folder}: nothing is wrong, and nothing was done\n"
     assert run("check", "--data", str(folder)).exit_code == 0
@@ -189,6 +212,32 @@ def test_repair_ends_with_7_if_faults_are_left(folder: Path) -> None:
     assert "`sluiceway store export` and `import` into a new folder put it in order" in result.stdout
 
 
+def test_repair_says_what_to_do_about_what_it_can_not_mend(folder: Path) -> None:
+    """Once, and not again as what is left."""
+    with open_store(folder) as opened:
+        value = opened.engine.get(keys.queue_key(1))
+    assert value is not None
+    change(folder, put(keys.queue_key(2), value))
+    result = run("repair", "--data", str(folder))
+    assert result.exit_code == 7
+    assert result.stdout.count("`sluiceway store export` and `import` into a new folder") == 1
+    assert "0 faults mended\nwhat is wrong here is not for a repair: see above" in result.stdout
+
+
+def test_a_table_that_was_cut_off_is_damage_that_a_repair_mends(folder: Path) -> None:
+    """LevelDB calls it an IO error, and so check, repair and broker once had no remedy but to look at the disk."""
+    run("compact", "--data", str(folder))
+    for table in (folder / "db").glob("*.ldb"):
+        table.write_bytes(table.read_bytes()[:-100])
+    result = run("check", "--data", str(folder))
+    assert result.exit_code == 7
+    assert "LevelDB found damage" in result.stdout
+    result = run("repair", "--data", str(folder))
+    assert result.exit_code == 0
+    assert "the store is whole now, with 0 messages\n(LevelDB does not say how many" in result.stdout
+    assert run("check", "--data", str(folder)).exit_code == 0
+
+
 def test_repair_mends_a_database_that_does_not_open(folder: Path) -> None:
     run("compact", "--data", str(folder))
     (folder / "db" / "CURRENT").unlink()
@@ -198,6 +247,7 @@ def test_repair_mends_a_database_that_does_not_open(folder: Path) -> None:
     result = run("repair", "--data", str(folder))
     assert result.exit_code == 0
     assert "it was repaired" in result.stdout
+    assert "0 faults" not in result.stdout, "one was, by LevelDB"
     assert "3 messages" in run("check", "--data", str(folder)).stdout
 
 
@@ -247,8 +297,22 @@ def test_an_export_that_leaves_something_out_ends_with_7(folder: Path, tmp_path:
 
 def test_an_export_that_can_not_be_written_leaves_the_old_one(folder: Path, tmp_path: Path) -> None:
     result = run("export", "--data", str(folder), "--output", str(tmp_path / "nowhere" / "out"))
+    assert result.exit_code == 2
+    assert f"there is no folder {tmp_path / 'nowhere'}: make it first" in result.stderr
+    result = run("export", "--data", str(folder), "--output", str(tmp_path))
+    assert result.exit_code == 2
+    assert f"{tmp_path} is a folder: name a file in it" in result.stderr
+    (tmp_path / "out.part").mkdir()
+    result = run("export", "--data", str(folder), "--output", str(tmp_path / "out"))
     assert result.exit_code == 6
     assert "the export could not be written" in result.stderr
+
+
+def test_a_folder_is_no_export_and_makes_no_store(tmp_path: Path) -> None:
+    result = run("import", str(tmp_path), "--data", str(tmp_path / "data"))
+    assert result.exit_code == 2
+    assert f"{tmp_path} is a folder: name the file" in result.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_import_goes_behind_what_is_there(folder: Path) -> None:

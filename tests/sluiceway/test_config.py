@@ -217,7 +217,7 @@ def test_a_destination_that_nothing_matches_has_the_defaults() -> None:
 
 
 def test_a_policy_made_in_code_is_checked_too() -> None:
-    with pytest.raises(TypeError, match="memory_byte"):
+    with pytest.raises(TypeError, match="unknown key 'memory_byte'; did you mean memory_bytes"):
         DestinationPolicy("/queue/a", {"memory_byte": 1})
     with pytest.raises(ValueError, match="above 0"):
         DestinationPolicy("/queue/a", {"memory_bytes": 0})

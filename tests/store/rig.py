@@ -76,6 +76,12 @@ class CrankedWorker:
         self._writes.append(job)
 
     def read(self, function: Callable[[Engine], T], done: Callable[[T | EngineError], None]) -> None:
+        self._reads.append(self._job(function, done))
+
+    def run(self, function: Callable[[Engine], T], done: Callable[[T | EngineError], None]) -> None:
+        self._writes.append(self._job(function, done))
+
+    def _job(self, function: Callable[[Engine], T], done: Callable[[T | EngineError], None]) -> Callable[[], None]:
         def job() -> None:
             result: T | EngineError
             try:
@@ -84,7 +90,7 @@ class CrankedWorker:
                 result = raised
             self._submit(lambda: done(result))
 
-        self._reads.append(job)
+        return job
 
     def step(self, *, read: bool) -> bool:
         """Do the next of one line. False: there is none."""

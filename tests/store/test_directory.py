@@ -25,7 +25,6 @@ from store.directory import (
 )
 from store.engine import put
 from store.keys import FORMAT_VERSION
-from store.leveldb import OPENING_FREE_BYTES
 
 
 @pytest.fixture
@@ -195,10 +194,24 @@ def test_a_file_in_place_of_the_folder(path: Path) -> None:
     assert path.read_text() == "a file"
 
 
-def test_a_file_in_place_of_a_parent(path: Path) -> None:
+def test_a_file_in_place_of_a_parent_is_what_is_named(path: Path) -> None:
+    """Not what was to be below it: there is nothing there to move away."""
     path.write_text("a file")
-    with pytest.raises(NotAFolderError, match=str(path)):
+    with pytest.raises(NotAFolderError, match=f"^{path} is not a folder, so the data folder {path}/below/it can't"):
         open_directory(path / "below" / "it")
+
+
+def test_a_database_that_was_taken_away_is_no_empty_store(path: Path) -> None:
+    """An empty one in its place would remove the files of the large bodies, too; who wants that says so."""
+    open_directory(path).close()
+    (path / "large" / "0000000000000001").write_text("a body")
+    shutil.rmtree(path / "db")
+    with pytest.raises(MissingError, match=f"{path}/db, which has the messages, is missing") as caught:
+        open_directory(path)
+    assert f"remove {path}/format" in str(caught.value)
+    assert sorted(there.name for there in path.iterdir()) == ["attic", "format", "large", "lock"]
+    (path / "format").unlink()
+    open_directory(path).close()
 
 
 def test_a_file_in_place_of_a_folder_inside(path: Path) -> None:
@@ -249,7 +262,7 @@ def test_a_folder_that_is_read_only(path: Path) -> None:
 def test_a_disk_that_is_nearly_full_is_refused_with_figures(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage(10, 10, 12345))
-    with pytest.raises(NoSpaceError, match=f"12345 bytes left, {OPENING_FREE_BYTES} are needed"):
+    with pytest.raises(NoSpaceError, match=r"12\.1 KiB left, 24\.0 MiB are needed to open it\. Free space"):
         open_directory(path)
     monkeypatch.undo()
     open_directory(path).close()

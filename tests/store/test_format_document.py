@@ -14,6 +14,7 @@ from attrs import astuple
 import store.keys
 from queues.message import Message
 from store import chunks, keys, pieces, states
+from store.metadata import records
 from tests.store.heads import FiledMessage, PlainHead, PlainHeads, Row, message_of, row_of
 
 DOCUMENT: Final = (Path(store.keys.__file__).parent / "FORMAT.md").read_text(encoding="utf-8")
@@ -103,6 +104,21 @@ def commit_reads(_key: bytes, value: bytes) -> tuple[Any, ...]:
     return astuple(pieces.decode_commit(value))
 
 
+def owner_reads(_key: bytes, value: bytes) -> tuple[Any, ...]:
+    owner, version = records.decode_owner(value)
+    return *astuple(owner), version
+
+
+def page_ranges_reads(_key: bytes, value: bytes) -> tuple[Any, ...]:
+    ranges, version = records.decode_page_ranges(value)
+    return [astuple(one) for one in ranges], version
+
+
+def subscription_reads(_key: bytes, value: bytes) -> tuple[Any, ...]:
+    state, version = records.decode_subscription_state(value)
+    return state.front, list(state.settled), version
+
+
 Reads = Callable[[bytes, bytes], Any]
 Again = Callable[[bytes, Any], bytes]
 
@@ -162,6 +178,28 @@ RECORDS: Final[dict[str, tuple[Callable[[bytes], bytes], Reads, Again]]] = {
         lambda key: keys.spool_key(keys.parse_spool_key(key)),
         commit_reads,
         lambda _key, reads: pieces.encode_commit(pieces.CommitRecord(*reads)),
+    ),
+    "owner": (
+        lambda key: keys.topic_key(keys.OWNER, keys.parse_topic_key(key)),
+        owner_reads,
+        lambda _key, reads: records.encode_owner(records.HubInfo(*reads[:3]), reads[3]),
+    ),
+    "page-ranges": (
+        lambda key: keys.topic_key(keys.PAGE_RANGES, keys.parse_topic_key(key)),
+        page_ranges_reads,
+        lambda _key, reads: records.encode_page_ranges(
+            records.PageRanges(records.PageRange(*one) for one in reads[0]), reads[1]
+        ),
+    ),
+    "preferences": (
+        lambda key: keys.subscription_key(keys.PREFERENCES, *keys.parse_subscription_key(key)),
+        lambda _key, value: records.decode_preferences(value).values,
+        lambda _key, reads: records.encode_preferences(records.SubscriptionPreferences(reads)),
+    ),
+    "subscription": (
+        lambda key: keys.subscription_key(keys.SUBSCRIPTION, *keys.parse_subscription_key(key)),
+        subscription_reads,
+        lambda _key, reads: records.encode_subscription_state(records.SubscriptionState(*reads[:2]), reads[2]),
     ),
 }
 

@@ -325,7 +325,10 @@ def test_the_limit_of_the_disk_counts_what_is_announced(tmp_path: Path) -> None:
     assert rig.store(b"x" * 1000).length_bytes == 1000
 
 
-@pytest.mark.parametrize("damage, said", [("removed", "restore it"), ("cut", "ends at 5 bytes")])
+@pytest.mark.parametrize(
+    "damage, said",
+    [("removed", "bring it back; or stop the broker: `sluiceway store export`"), ("cut", "ends at 5 bytes")],
+)
 def test_a_damaged_file_says_so_when_it_is_read(rig: Rig, damage: str, said: str) -> None:
     body = rig.store(b"x" * 10)
     path = rig.folder / rig.names[0]

@@ -351,7 +351,7 @@ def test_large_bodies_are_held_against_their_files(folder: Path) -> None:
         "the file of a large body has 3 bytes, not 5",
         "the file of a large body is missing",
     ]
-    assert any(note.startswith("1 files of large bodies that no message has") for note in report.notes)
+    assert any(note.startswith("1 file in large/ with bodies that no message has") for note in report.notes)
 
 
 def test_a_rebuilt_summary_says_what_the_chunk_has(folder: Path) -> None:

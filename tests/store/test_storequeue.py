@@ -104,6 +104,23 @@ def test_a_batch_is_bounded_and_the_rest_goes_in_the_next_ones(world: StoreWorld
             assert size_bytes < 400 + 4 * (20 + 100), "what is over is one block"
 
 
+def test_all_is_saved_only_when_what_was_settled_is_written_too(world: StoreWorld) -> None:
+    """Also of a queue that has nothing else to write, and comes behind several full batches."""
+    small = queue_named(world, "/queue/small")
+    consumer = attached(world, small, 1)
+    world.put(small, 2)
+    world.flush()
+    assert not world.records(keys.STATE)
+    for number in range(2):
+        world.put(queue_named(world, f"/queue/{number}"), 2, wire_bytes=2 * MIB)
+    consumer.settle()
+    told: list[int] = []
+    world.store.when_all_saved(lambda: told.append(len(world.records(keys.STATE))))
+    world.settle_down()
+    assert told == [1]
+    assert world.store.counters.batches_count > 3
+
+
 # ---------------------------------------------------------------------- syncs
 
 

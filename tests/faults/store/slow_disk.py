@@ -146,6 +146,9 @@ class SlowWorker:
     def read(self, function: Callable[[Engine], T], done: Callable[[T | EngineError], None]) -> None:
         self._reader.put((lambda: function(self._engine), done))
 
+    def run(self, function: Callable[[Engine], T], done: Callable[[T | EngineError], None]) -> None:
+        self._writer.put((lambda: function(self._engine), done))
+
     def close(self) -> None:
         self._writer.close()
         self._reader.close()

@@ -1,0 +1,249 @@
+"""Where logs live: a folder with one folder for each, and the threads that touch them.
+
+A log's folder is called like the log, with whatever is not a letter or a digit written as %XX, so that no name leads
+out of the folder. Beside its BigArray it holds `id`, a name for ever, of which message-ids are made.
+
+Three threads: one appends (and prunes), one syncs, one reads ahead; none waits for another, and the dispatch loop for
+none. Within each, jobs run in the order given.
+
+Without a data folder logs are kept in a temporary one, which goes when the broker does.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, unquote
+
+import attrs
+
+from queues.logs.ports import DiskError
+from queues.logs.table import PREFIX, LogError, Opened, check_name
+from store.bigarray import ArrayError, ArrayOptions, BigArray, Files
+from store.bodythread import BodyThread, InlineRunner, Job, Runner
+
+T = TypeVar("T")
+MIB: Final = 1024 * 1024
+_ID_FILE: Final = "id"
+
+
+def _at_least_one(_instance: object, attribute: attrs.Attribute[Any], value: int) -> None:
+    if value < 1:
+        raise ValueError(f"{attribute.name} must be 1 or more, got {value}")
+
+
+def _about(doc: str, unit: str = "", *, secret: bool = False) -> dict[str, object]:
+    return {"doc": doc, "unit": unit, "secret": secret}
+
+
+@attrs.frozen
+class JournalConfig:
+    """Where logs (`/log/...`) are kept. What each may hold stands with the destinations."""
+
+    data_page_bytes: int = attrs.field(
+        default=128 * MIB,
+        validator=_at_least_one,
+        metadata=_about(
+            "Size of one file of records (sparse). Retention removes whole files, so smaller ones follow it more "
+            "closely; larger ones are fewer. For logs that are made from now on.",
+            "bytes",
+        ),
+    )
+    index_page_count: int = attrs.field(
+        default=1 << 20,
+        validator=_at_least_one,
+        metadata=_about(
+            "Records in one file of the index, 16 bytes each. For logs that are made from now on.", "count"
+        ),
+    )
+    mapped_pages_max: int = attrs.field(
+        default=16,
+        validator=_at_least_one,
+        metadata=_about("Files of one log that are mapped into memory for reading; the coldest are unmapped.", "count"),
+    )
+    cache_bytes_max: int = attrs.field(
+        default=64 * MIB,
+        validator=_at_least_one,
+        metadata=_about(
+            "Records of all logs that are kept as they go to readers, so that many readers at one place cost little "
+            "more than one.",
+            "bytes",
+        ),
+    )
+    logs_max: int = attrs.field(
+        default=1000,
+        validator=_at_least_one,
+        metadata=_about(
+            "Logs at a time. Each has some files open. Bounds what clients that make up names cost.", "count"
+        ),
+    )
+    delete_passcode: str = attrs.field(
+        default="",
+        metadata=_about("Who knows it may delete logs. Empty: nobody may.", secret=True),
+    )
+
+
+def boot_id() -> str:
+    """Names this run of the machine: another one means that the power may have failed. Empty where nobody knows."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+class Journal:
+    """The folder. Satisfies `queues.logs.table.Cabinet`."""
+
+    def __init__(
+        self,
+        folder: Path | None,
+        config: JournalConfig,
+        *,
+        now_ms: Callable[[], int],
+        boot: str | None = None,
+        files: Files | None = None,
+    ) -> None:
+        """`folder`: None for a temporary one. `boot`: see `boot_id`; `files`: for tests. Blocks a little."""
+        self._temporary = tempfile.mkdtemp(prefix="sluiceway-logs-") if folder is None else None
+        self.folder = Path(self._temporary) if self._temporary is not None else Path(str(folder))
+        self._config = config
+        self._now_ms = now_ms
+        self._boot = boot_id() if boot is None else boot
+        self._files = files
+        self._arrays: dict[str, BigArray] = {}
+
+    def names(self) -> list[str]:
+        """Of the logs that there are. Raises DiskError."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            found = [PREFIX + unquote(entry.name) for entry in os.scandir(self.folder) if entry.is_dir()]
+        except OSError as error:
+            raise DiskError(f"the folder of logs {self.folder} can't be read: {error}") from error
+        names = []
+        for name in sorted(found):
+            try:
+                check_name(name)
+            except LogError:
+                continue  # something else that lies there
+            names.append(name)
+        return names
+
+    def folder_of(self, name: str) -> Path:
+        """Where a log lies."""
+        return self.folder / quote(name.removeprefix(PREFIX), safe="").replace(".", "%2E")
+
+    def open(self, name: str) -> Opened:
+        """Open a log, or make it. Raises DiskError."""
+        config = self._config
+        options = ArrayOptions(
+            data_page_bytes=config.data_page_bytes,
+            index_page_items=config.index_page_count,
+            mapped_pages_max=config.mapped_pages_max,
+        )
+        folder = self.folder_of(name)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            array = BigArray.open(folder, options, files=self._files, now_ms=self._now_ms, boot_id=self._boot)
+            self._arrays[name] = array
+            log_id = _id_in(folder)
+        except (ArrayError, OSError) as error:
+            raise DiskError(str(error)) from error
+        return Opened(array, log_id)
+
+    def remove(self, name: str) -> None:
+        """Delete the files of a log that is closed. Raises DiskError."""
+        self._arrays.pop(name, None)
+        try:
+            shutil.rmtree(self.folder_of(name))
+        except OSError as error:
+            raise DiskError(f"the files of {name} can't be removed: {error}") from error
+
+    def free_bytes(self) -> int | None:
+        """Of the disk."""
+        try:
+            return shutil.disk_usage(self.folder).free
+        except OSError:
+            return None
+
+    def reports(self) -> dict[str, Any]:
+        """What opening found, by log."""
+        return {name: array.report for name, array in self._arrays.items()}
+
+    def close(self) -> list[str]:
+        """Sync and close all of them; returns what went wrong. Blocks."""
+        faults = []
+        for name, array in self._arrays.items():
+            try:
+                array.close()
+            except ArrayError as error:
+                faults.append(f"{name}: {error}")
+        self._arrays.clear()
+        self._clean_up()
+        return faults
+
+    def _clean_up(self) -> None:
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+def _id_in(folder: Path) -> str:
+    """The id of a log, made if it has none."""
+    path = folder / _ID_FILE
+    try:
+        text = path.read_text().strip()
+    except FileNotFoundError:
+        text = ""
+    if not text.isalnum():
+        text = secrets.token_hex(6)
+        path.write_text(text + "\n")
+    return text
+
+
+class JournalDisk:
+    """Its threads. Satisfies `queues.logs.ports.Disk`."""
+
+    def __init__(self, appending: Runner, syncing: Runner, reading: Runner) -> None:
+        self._appending = appending
+        self._syncing = syncing
+        self._reading = reading
+
+    @classmethod
+    def threads(cls, submit: Callable[[Callable[[], None]], None]) -> JournalDisk:
+        """The real ones; each begins with its first job."""
+        return cls(*(BodyThread(f"sluiceway log {what}", submit) for what in ("writer", "syncer", "reader")))
+
+    @classmethod
+    def inline(cls, schedule: Callable[[Callable[[], None]], None]) -> JournalDisk:
+        """On the loop, for tests in virtual time."""
+        return cls(*(InlineRunner(schedule) for _ in range(3)))
+
+    def append(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None:
+        self._appending.put(Job(_told(work), done))
+
+    def sync(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None:
+        self._syncing.put(Job(_told(work), done))
+
+    def read(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None:
+        self._reading.put(Job(_told(work), done))
+
+    def close(self) -> None:
+        """Finish what was given; waits for it."""
+        for runner in (self._reading, self._appending, self._syncing):
+            runner.close()
+
+
+def _told(work: Callable[[], T]) -> Callable[[], T | DiskError]:
+    def run() -> T | DiskError:
+        try:
+            return work()
+        except DiskError as error:
+            return error
+        except (ArrayError, OSError) as error:
+            return DiskError(str(error))
+
+    return run

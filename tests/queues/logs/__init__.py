@@ -1,0 +1,1 @@
+"""The guarantees of queues.logs."""

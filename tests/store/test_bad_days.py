@@ -1,0 +1,440 @@
+"""What must not end the broker, nor cost others anything: damage found late, a disk without room, queues that hog."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from dispatcher import DispatcherCore
+from queues import (
+    DestinationRegistry,
+    Message,
+    MessageQueue,
+    QueuePolicy,
+    SharedQueue,
+    Topic,
+    parse,
+)
+from queues.cursored import CursoredQueue
+from queues.expiry import ExpiryDates
+from queues.message import Envelope
+from store import keys
+from store.directory import DirectoryError, NoSpaceError
+from store.engine import DELETE_RANGE, CorruptionError, put
+from store.faulty import FaultyEngine
+from store.memory import MemoryEngine
+from store.recovery import NUMBERS_LOST, recover
+from store.spool import Spools
+from store.worker import ThreadWorker
+from tests.queues.rig import FakeConsumer, Head
+from tests.store.rig import FakeHousing, RigHeads, StoreWorld, shelf_of, tight
+
+GRAVE = "/queue/dead-letters"
+
+
+@pytest.fixture
+def small_blocks() -> Iterator[None]:
+    with tight(block_bits=3, lease_count=16, seal_count=2):
+        yield
+
+
+def rewrite(message: Message, changes: dict[str, str | None]) -> tuple[Envelope, bytes]:
+    assert isinstance(message.head, Head)
+    return Head(destination=str(changes["destination"]), persistent=message.head.persistent), message.wire
+
+
+def registry(world: StoreWorld, usual: QueuePolicy, grave: QueuePolicy | None = None) -> DestinationRegistry:
+    return DestinationRegistry(
+        world.environment,
+        lambda address: grave if grave is not None and address.canonical == GRAVE else usual,
+        rewrite=rewrite,  # type: ignore[arg-type]
+        dead_letter_queues={GRAVE} if grave is not None else (),
+    )
+
+
+def partition(destinations: DestinationRegistry, name: str) -> MessageQueue:
+    return destinations.get(parse(name)).queue.partition(4)
+
+
+# ---------------------------------------------------------------------- in whatever order it leaves
+
+
+def test_dead_letters_may_leave_in_any_order() -> None:
+    """They go in the order in which they were given up, over blocks, as soon as there is room for them."""
+    world = StoreWorld(MemoryEngine())
+    policy = QueuePolicy(redeliveries_max=0, dead_letter=GRAVE)
+    destinations = registry(world, policy, QueuePolicy(count_max=6))
+    queue, grave = partition(destinations, "/queue/a"), partition(destinations, GRAVE)
+    world.put(grave, 6)
+    world.put(queue, 3000)
+    consumer = world.consumer()
+    queue.subscribe(consumer)
+    world.flush()
+    for sequence in (7, 2000, 5):
+        consumer.give_back([delivery for delivery in consumer.held if delivery.sequence == sequence])
+        world.run()
+    undertaker = world.consumer(auto=True)
+    grave.subscribe(undertaker)
+    world.flush()
+    assert len(undertaker.deliveries) == 9
+    consumer.settle()
+    world.flush()
+    assert world.leftovers() == {}
+
+
+# ---------------------------------------------------------------------- damage that is found late
+
+
+def put_first_block_out(world: StoreWorld, queue: MessageQueue) -> None:
+    """As if memory were short."""
+    block, pager = queue.elements.block(0), queue.pager
+    assert block is not None and pager is not None
+    block.leaving = True
+    pager._leaving_bytes += 1
+    shelf_of(queue).put_out(0, lambda index: pager._stored(1, block, index))
+    world.flush()
+    assert block.outside is not None
+
+
+def with_damage_in_hand() -> tuple[StoreWorld, SharedQueue, FakeConsumer]:
+    """A consumer holds three blocks; the first one is outside, and its record damaged."""
+    engine = FaultyEngine(Random(1))
+    world = StoreWorld(engine)
+    queue = world.queue()
+    for _ in range(3):
+        world.put(queue, 8)
+        world.flush(seconds=0.1)
+    consumer = world.consumer()
+    queue.subscribe(consumer)
+    world.flush()
+    put_first_block_out(world, queue)
+    engine.corrupt(world.records(keys.CHUNK)[0])
+    return world, queue, consumer
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("ending", ["settle", "give_back", "both"])
+def test_a_consumer_may_be_done_with_what_was_lost_in_its_hands(ending: str) -> None:
+    world, queue, consumer = with_damage_in_hand()
+    held = list(consumer.held)
+    consumer.give_back(held[:1])  # its block has to come in, and can't
+    world.flush()
+    assert world.store.counters.lost_count == 8
+    if ending == "settle":
+        consumer.settle()
+    elif ending == "give_back":
+        consumer.give_back()
+    else:
+        consumer.settle(held[4:12])
+        consumer.give_back()
+    world.flush()
+    consumer.settle()
+    world.flush()
+    assert (queue.elements.live_count, queue.unsettled_count, queue.controller.limiter.used_bytes) == (0, 0, 0)
+    assert queue._lost_in_hand == set()
+    assert world.leftovers() == {}
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("ending", ["settle", "give_back", "leave"])
+def test_a_durable_subscription_may_be_done_with_what_was_lost_in_its_hands(ending: str) -> None:
+    engine = FaultyEngine(Random(1))
+    world = StoreWorld(engine)
+    topic = Topic("/topic/a", QueuePolicy(), world.environment)
+    consumer = world.consumer()
+    subscription = topic.subscribe(consumer, durable_id=1)
+    for _ in range(3):
+        world.put(topic, 8)
+        world.flush(seconds=0.1)
+    put_first_block_out(world, topic)
+    engine.corrupt(world.records(keys.CHUNK)[0])
+    consumer.give_back(consumer.held[:1])
+    world.flush()
+    assert world.store.counters.lost_count == 8
+    if ending == "settle":
+        consumer.settle()
+    elif ending == "give_back":
+        consumer.give_back()
+    else:
+        subscription.close()
+        consumer.held.clear()
+        topic.subscribe(consumer, durable_id=1)
+    world.flush()
+    consumer.settle()
+    world.flush()
+    assert (topic.elements.live_count, topic.unsettled_count, topic.controller.limiter.used_bytes) == (0, 0, 0)
+    assert world.leftovers() == {}
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_new_messages_are_not_taken_for_those_of_a_block_that_is_lost() -> None:
+    """Its state says what was settled: of others, if their chunks can't be read any more."""
+    engine = FaultyEngine(Random(1))
+    world = StoreWorld(engine)
+    queue = world.queue()
+    world.put(queue, 2)
+    world.flush()
+    consumer = world.consumer()
+    queue.subscribe(consumer)
+    world.flush()
+    world.put(queue, 6)
+    world.flush()
+    consumer.settle(consumer.held[2:6])
+    world.flush()
+    damaged = [*world.records(keys.CHUNK), *world.records(keys.SUMMARY)]
+    engine = engine.crash()
+    engine.write([put(key, b"damaged") for key in damaged], sync=True)
+    later = StoreWorld(engine, now_seconds=world.now_seconds)
+    queue = later.restored()
+    answers: list[str] = []
+    later.put(queue, 3)
+    queue.when_saved(0, answers.append)
+    later.flush()
+    assert answers == ["disk"]
+    assert StoreWorld(engine.crash(), now_seconds=later.now_seconds).restored().elements.live_count == 3
+
+
+class DamagedEngine(MemoryEngine):
+    """Finds pieces of transactions damaged by itself, as LevelDB does."""
+
+    def get(self, key: bytes) -> bytes | None:
+        if key.startswith(keys.TRANSACTION):
+            raise CorruptionError("block checksum mismatch")
+        return super().get(key)
+
+
+def test_a_piece_that_the_engine_finds_damaged_is_told_and_holds_nobody_up() -> None:
+    world = StoreWorld(DamagedEngine())
+    spools = Spools(world.store)
+    spool = spools.begin()
+    spool.write(("/queue/a", 4, False), world.messages(3), None)
+    world.flush()
+    answers: list[list[Message]] = []
+    spool.read(0, answers.append, lambda: None)
+    world.flush()
+    assert answers == [[]]
+    assert world.log.names("error") == ["corrupt record moved aside"]
+    assert not spools.reading.limiter.used_bytes
+
+
+@pytest.mark.parametrize("key", [keys.META_NUMBERS_KEY, keys.META_CLEAN_KEY])
+def test_damaged_records_of_the_store_itself_keep_nobody_from_starting(key: bytes) -> None:
+    engine = MemoryEngine()
+    engine.write([put(key, b"damaged")], sync=True)
+    found = recover(engine, lambda _count: None, RigHeads())
+    assert [fault.key for fault in found.faults] == [key]
+    if key == keys.META_NUMBERS_KEY:
+        assert found.next_number == NUMBERS_LOST
+    else:
+        assert not found.clean
+
+
+# ---------------------------------------------------------------------- the folder
+
+
+class BrokenHousing(FakeHousing):
+    """A folder that takes nothing, and says nothing."""
+
+    is_silent = False
+
+    def free_bytes(self) -> int:
+        if self.is_silent:
+            raise DirectoryError("the folder is gone")
+        return super().free_bytes()
+
+    def attic_put(self, name: str, data: bytes) -> str:
+        raise NoSpaceError("no space")
+
+
+def test_damage_is_told_also_when_the_attic_has_no_room() -> None:
+    engine = FaultyEngine(Random(1))
+    world = StoreWorld(engine)
+    world.put(world.queue(), 8)
+    world.flush(seconds=0.1)
+    engine.corrupt(world.records(keys.CHUNK)[0])
+    later = StoreWorld(engine.crash(), now_seconds=world.now_seconds, housing=BrokenHousing())
+    later.restored().subscribe(later.consumer())
+    later.flush()
+    assert later.log.names("error") == ["corrupt record moved aside", "messages lost"]
+    assert "no space" in later.log.events[-2][2]["moved_to"]
+
+
+def test_a_folder_that_does_not_answer_is_told_and_asked_again() -> None:
+    housing = BrokenHousing()
+    housing.is_silent = True
+    world = StoreWorld(MemoryEngine(), housing=housing)
+    world.flush()
+    assert set(world.log.names("error")) == {"cannot see the free space of the disk"}
+    housing.is_silent = False
+    told_count = len(world.log.events)
+    world.flush()
+    assert len(world.log.events) == told_count
+
+
+# ---------------------------------------------------------------------- one at the cost of others
+
+
+def test_a_queue_that_fills_every_batch_keeps_no_other_waiting() -> None:
+    world = StoreWorld(MemoryEngine())
+    hog = SharedQueue("/queue/a", QueuePolicy(memory_bytes=1 << 28), world.environment)
+    modest = SharedQueue("/queue/b", QueuePolicy(), world.environment)
+    answers: list[str] = []
+
+    def put_much() -> None:
+        first = hog.elements.next_sequence
+        world.put(hog, 10, wire_bytes=1 << 20)
+        hog.when_saved(first, lambda _how: None)
+
+    put_much()
+    world.run()
+    world.put(modest)
+    modest.when_saved(0, answers.append)
+    for _ in range(2):
+        put_much()
+        world.write()
+    world.write()
+    assert answers == ["disk"]
+
+
+def test_a_queue_of_which_nothing_was_stored_costs_no_write_when_it_goes() -> None:
+    world = StoreWorld(MemoryEngine())
+    queue = world.queue()
+    queue.subscribe(world.consumer(auto=True))
+    world.put(queue, 3)
+    world.flush()
+    queue.close_queue("nobody wants it")
+    world.flush()
+    assert world.worker.batches == []
+
+
+def test_a_queue_that_was_only_paged_out_leaves_nothing() -> None:
+    with tight(block_bits=3):
+        world = StoreWorld(MemoryEngine())
+        queue = world.queue(memory_bytes=4096)
+        world.put(queue, 100, persistent=False)
+        world.flush()
+        assert world.leftovers().keys() == {"paged"}
+        queue.close_queue("nobody wants it")
+        world.flush()
+    assert world.leftovers() == {}
+    assert any(kind == DELETE_RANGE for changes, _sync in world.worker.batches for kind, _key, _value in changes)
+
+
+def test_making_room_in_vain_looks_at_no_more_of_a_topic_than_somebody_lags(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A durable subscription holds a backlog beyond the quota, which may be any number of blocks."""
+    looked_count = 0
+    read = CursoredQueue.read
+
+    def counting(self: CursoredQueue, *args: int, **options: bool) -> object:
+        nonlocal looked_count
+        looked_count += 1
+        return read(self, *args, **options)
+
+    world = StoreWorld(MemoryEngine())
+    topic = Topic("/topic/a", QueuePolicy(memory_bytes=1 << 20, bytes_max=2 << 20), world.environment)
+    topic.add_reader(1)
+    listener = world.consumer(auto=True)
+    topic.subscribe(listener)
+    world.run()
+
+    def publish(times: int) -> None:
+        for _ in range(times):
+            world.put(topic, 50, wire_bytes=1000)
+            world.settle_down()
+
+    publish(100)
+    assert topic.elements.outside_count > 20
+    monkeypatch.setattr(CursoredQueue, "read", counting)
+    publish(20)
+    assert looked_count <= 3 * 20
+    assert len(listener.deliveries) == 120 * 50
+    assert listener.dropped_counts == [0] * len(listener.dropped_counts)
+
+
+def test_a_delayed_message_waits_until_a_topic_that_refuses_has_room() -> None:
+    """Policy `reject` has nobody to tell when the time has come."""
+    world = StoreWorld(MemoryEngine())
+    destinations = registry(world, QueuePolicy(count_max=2, full="reject"))
+    destination = destinations.get(parse("/topic/a"))
+    topic = destination.queue.partition(4)
+    slow = world.consumer(1)
+    topic.subscribe(slow)
+    delayed = destination.delay_queue(4)
+    for _ in range(2):
+        for delay_ms in (1000, 1001):
+            run = world.messages(1, head=Head(destination="/topic/a", delay_ms=delay_ms, persistent=True))
+            delayed.add(run, len(run[0].wire), None)
+        world.now_seconds += 2.0
+        world.settle_down()
+    assert (delayed.elements.live_count, topic.elements.live_count) == (2, 2)
+    world.flush()
+    for _ in range(20):
+        slow.settle()
+        world.flush(seconds=0.5)
+    assert slow.numbers == list(range(4))
+    assert (delayed.elements.live_count, topic.elements.live_count, topic.rejected_count) == (0, 0, 0)
+
+
+def test_spooled_transactions_keep_no_receipt_waiting() -> None:
+    """Their pieces come beside queues, and may fill batch after batch."""
+    world = StoreWorld(MemoryEngine())
+    queue = world.queue()
+    answers: list[str] = []
+    piece = bytes(5 << 20)
+    world.store.change([put(b"t1", piece)])
+    world.run()
+    world.put(queue)
+    queue.when_saved(0, answers.append)
+    world.store.change([put(b"t2", piece)])
+    world.write()
+    world.store.change([put(b"t3", piece)])
+    world.write()
+    assert answers == ["disk"]
+
+
+def test_dates_of_blocks_that_go_out_are_not_sought_one_block_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be a date for each message in memory."""
+    looked_count = 0
+    forget = ExpiryDates._forget_stale
+
+    def counting(self: ExpiryDates) -> None:
+        nonlocal looked_count
+        looked_count += len(self)
+        forget(self)
+
+    monkeypatch.setattr(ExpiryDates, "_forget_stale", counting)
+    world = StoreWorld(MemoryEngine())
+    queue = world.queue(memory_bytes=8 << 20)
+    for _ in range(30_000):
+        world.now_seconds += 0.001
+        world.put(queue, ttl_ms=100_000, wire_bytes=300)
+        if not queue.elements.next_sequence % 100:
+            world.settle_down()
+    assert queue.elements.outside_count > 10
+    assert looked_count < 4 * 30_000
+    assert queue._expiries is not None
+    inside_count = queue.elements.live_count - 1024 * queue.elements.outside_count
+    assert len(queue._expiries) < 4 * inside_count
+    world.flush(seconds=200)
+    assert (queue.elements.live_count, queue.expired_count) == (0, 30_000)
+
+
+# ---------------------------------------------------------------------- the end
+
+
+def test_what_a_worker_was_given_is_done_though_nobody_can_be_told_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    raised: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    core = DispatcherCore(time.monotonic)
+    engine = MemoryEngine()
+    worker = ThreadWorker(engine, core.submit)
+    core.close()
+    worker.write([put(b"a", b"1")], sync=False, done=lambda _error: None)
+    worker.write([put(b"b", b"2")], sync=False, done=lambda _error: None)
+    worker.close()
+    assert engine.contents() == [(b"a", b"1"), (b"b", b"2")]
+    assert raised == []
