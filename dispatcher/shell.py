@@ -125,11 +125,11 @@ class Dispatcher(DispatcherCore):
         ready.asleep = False  # what is asked for from here on wakes nobody
         try:
             work()
-            self._inline_seconds = now_seconds
             try:
                 self.run_turn()
             except Exception as error:  # noqa: BLE001 - raised by `run`
                 self._failure = error
+            self._inline_seconds = self._clock()
         finally:
             ready.asleep = True
             if self._closed or self._failure is not None or self.has_work():

@@ -65,8 +65,8 @@ class Outbound(FlowResource):
         self._write = write
         self._request_flush = request_flush
         self._stream_failed = stream_failed
-        self._parts: deque[bytes] = deque()
-        self._behind: deque[bytes | StreamedFrame] = _NOTHING_BEHIND
+        self._parts: deque[Piece] = deque()
+        self._behind: deque[Piece | StreamedFrame] = _NOTHING_BEHIND
         """From the first streamed frame on: what is appended behind it waits for it."""
         self._tail: deque[Any] = self._parts
         """Which of the two is appended to."""
@@ -124,7 +124,7 @@ class Outbound(FlowResource):
         self._ask_for_flush()
 
     def send_messages(
-        self, parts: Iterable[bytes], size_bytes: int, source: SourceController, mark: Mark | None
+        self, parts: Iterable[Piece], size_bytes: int, source: SourceController, mark: Mark | None
     ) -> None:
         """Append message frames (their bytes in order); may block `source`. `mark` runs when they are taken, or never
         will be (after `end` at once).
@@ -216,7 +216,7 @@ class Outbound(FlowResource):
         """What to write next: large parts as they are, small neighbours joined."""
         parts = self._parts
         pieces: list[Piece] = []
-        small: list[bytes] = []
+        small: list[Piece] = []
         size_bytes = 0
         while parts and size_bytes < WRITE_BYTES_MAX and len(pieces) < PIECES_MAX:
             part = parts.popleft()

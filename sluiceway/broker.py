@@ -41,18 +41,24 @@ from protocols.stomp.stored import HeadBlocks
 from protocols.streams import ByteStream, MemoryStream, memory_pair
 from queues import DestinationRegistry, Durable, parse
 from queues.environment import QueueEnvironment
+from queues.logs.table import LogTable
 from sluiceway.bodies import body_files, recover_bodies
 from sluiceway.config import Config
 from sluiceway.config import Listener as ListenerConfig
 from sluiceway.housing import House, OnProgress, engine_kind, open_house
+from sluiceway.journal import REQUEST_PREFIX, Logs, open_logs
+from sluiceway.journal import answer as answer_about_logs
 from sluiceway.rationing import RationedAnswers
 from sluiceway.report import stat_report
 from sluiceway.resuming import Resumption
 from sluiceway.tuning import tune_allocator, tune_garbage_collector
 from sluiceway.version import VERSION
+from store.bigarray import Files
 from store.engine import Engine, delete, put
+from store.journal import JournalDisk
 from store.keys import durable_key
 from store.large import BodyFiles
+from store.metadata import MemoryMetadata, MetadataManagers, StoredMetadata
 from store.spool import Spools
 from store.states import DurableRecord, encode_durable
 from store.storequeue import StoreQueue
@@ -81,11 +87,16 @@ class Broker:
         now_ms: Callable[[], int] = _now_ms,
         engine: Engine | None = None,
         large_folder: Path | None = None,
+        journal_folder: Path | None = None,
+        journal_files: Files | None = None,
+        boot: str | None = None,
         serving: bool = False,
         on_reading: OnProgress | None = None,
     ) -> None:
         """`engine`: a store that is open already, in place of the configured one; it is used inline, without threads,
-        and closed at the end. `large_folder`: where large bodies go, likewise. `serving`: this process is all broker,
+        and closed at the end. `large_folder`: where large bodies go, likewise. `journal_folder`,
+        `journal_files`, `boot`: where logs go, how their files are reached, and what names this run of the machine,
+        likewise. `serving`: this process is all broker,
         so that `store.engine = "auto"` means LevelDB. `on_reading`: told how far the reading of the store is.
         """
         self.config = config if config is not None else Config()
@@ -95,6 +106,12 @@ class Broker:
         self.spools: Spools | None = None
         self.bodies: BodyFiles | None = None
         self._large_folder = large_folder
+        self.logs: LogTable | None = None
+        self._logs: Logs | None = None
+        self._journal_folder = journal_folder
+        self._journal_files = journal_files
+        self._boot = boot
+        self._inline = engine is not None
         self._engine = engine
         self._serving = serving
         self._on_reading = on_reading
@@ -131,6 +148,13 @@ class Broker:
         self._nursery = await self._nursery_manager.__aenter__()
         await self._nursery.start(self.dispatcher.run)
         self.registry.start()
+        try:
+            await self._open_logs()
+        except BaseException as error:
+            for _settings, listening in bound:
+                listening.close()
+            await self.__aexit__(type(error), error, error.__traceback__)
+            raise
         await self._resume_transactions(bound)
         for settings, listening in bound:
             listener = Listener(
@@ -148,15 +172,16 @@ class Broker:
         """Open the store, and make the destinations that it has messages of."""
         config = self.config
         await self._open_store()
+        self._environment = QueueEnvironment(
+            manager=self.manager,
+            scheduling=self.dispatcher,
+            clock=self.clock,
+            now_ms=self.now_ms,
+            resume=self.dispatcher.executor(label="resuming sources"),
+            store=self.store,
+        )
         self.registry = DestinationRegistry(
-            QueueEnvironment(
-                manager=self.manager,
-                scheduling=self.dispatcher,
-                clock=self.clock,
-                now_ms=self.now_ms,
-                resume=self.dispatcher.executor(label="resuming sources"),
-                store=self.store,
-            ),
+            self._environment,
             config.policy_for,
             destinations_max=config.broker.destinations_max,
             durables_max=config.broker.durables_max,
@@ -169,6 +194,33 @@ class Broker:
             lambda: json.dumps(_finite(self.report(with_idle=False)), separators=(",", ":")).encode()
         )
         self._restore_destinations()
+
+    async def _open_logs(self) -> None:
+        """The logs of an earlier run are there before anybody connects. The dispatcher runs."""
+        house = self._house
+        directory = None if house is None else house.directory
+        inline = self._journal_files is not None or self._inline
+        managers: MetadataManagers
+        if self.store is None:
+            managers = MemoryMetadata(self.dispatcher.executor(label="metadata"))
+        else:
+            managers = StoredMetadata(self.store.worker, scheduling=self.dispatcher)
+        if inline:
+            disk = JournalDisk.inline(self.dispatcher.executor(label="logs"))
+        else:
+            disk = JournalDisk.threads(self.dispatcher.submit)
+        self._logs = await open_logs(
+            self.config.journal,
+            self._journal_folder if directory is None else directory.logs_path,
+            environment=self._environment,
+            managers=managers,
+            disk=disk,
+            policy_for=lambda name: self.config.policy_for(parse(name)),
+            files=self._journal_files,
+            boot=self._boot,
+            inline=inline,
+        )
+        self.logs = self._logs.table
 
     async def _open_store(self) -> None:
         kind = engine_kind(self.config, serving=self._serving)
@@ -234,7 +286,7 @@ class Broker:
         if self._house is None:
             return
         for name, priority, topic in list(self._house.recovered.queues):
-            self.registry.get(parse(name)).stored_queue(priority, topic=topic).open_stored()
+            self.registry.get(parse(name), is_stored=True).stored_queue(priority, topic=topic).open_stored()
         for durable_id, record in self._house.recovered.durables.items():
             durable = Durable(
                 durable_id,
@@ -265,6 +317,9 @@ class Broker:
 
     def abandon_store(self) -> None:
         """Close the files without saying that all is well: the next start takes it for a crash."""
+        if self._logs is not None:
+            self._logs.abandon()
+            self.logs = self._logs = None
         if self.bodies is not None:
             self.bodies.stop()
             self.bodies.join()
@@ -275,6 +330,13 @@ class Broker:
         if self._house is not None:
             self._house.abandon()
             self._house = None
+
+    async def _close_logs(self) -> None:
+        async with self._store_closing:
+            logs = self._logs
+            if logs is not None:
+                await logs.close(inline=self._inline)
+                self.logs = self._logs = None
 
     async def _close_store(self) -> None:
         """Write what is left, and what consumers have seen; all queues are idle."""
@@ -348,6 +410,7 @@ class Broker:
             )
             for connection in list(self.connections):
                 connection.session.close()  # what they hold goes back before the store is closed
+        await self._close_logs()
         await self._close_store()
         if self.bodies is not None:
             self.bodies.stop()
@@ -439,10 +502,13 @@ class Broker:
             raise LoginRefusedError(f"login {login!r} with this passcode is not let in")
         return login
 
-    def answer(self, destination: str, body: bytes) -> bytes:
-        if destination != "/sluiceway/stat":
+    def answer(self, destination: str, body: bytes, reply: Callable[[bytes], None]) -> None:
+        if destination == "/sluiceway/stat":
+            reply(self._stat_answers.get())
+        elif destination.startswith(REQUEST_PREFIX) and self.logs is not None:
+            answer_about_logs(self.logs, destination.removeprefix(REQUEST_PREFIX), body, reply)
+        else:
             raise KeyError(destination)
-        return self._stat_answers.get()
 
     def report(self, *, with_idle: bool = True) -> dict[str, Any]:
         """The state of the broker as plain data: flow map, destinations, connections, dispatcher. What `sluiceway stat`

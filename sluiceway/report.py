@@ -50,6 +50,7 @@ def stat_report(broker: Broker, *, uptime_seconds: float, with_idle: bool = True
         },
         "destinations": [destination_report(d) for d in broker.registry.destinations.values()],
         "durables": [durable_report(broker, durable) for durable in broker.registry.durables],
+        "logs": [] if broker.logs is None else [broker.logs.describe(log) for log in broker.logs],
         "connections": connection_reports(broker.connections, broker.clock()),
         "store": None if broker.store is None else broker.store.report(),
         "dispatcher": attrs.asdict(broker.dispatcher.statistics()),

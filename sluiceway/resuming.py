@@ -38,7 +38,7 @@ class Resumption:
     """What is left of transactions, on its way."""
 
     def __init__(self, spools: Spools, registry: DestinationRegistry, *, clock: Callable[[], float]) -> None:
-        """Nothing goes before `run`. Destinations that are missing are made. Raises DestinationLimitError."""
+        """Nothing goes before `run`. Destinations that are missing are made."""
         self._spools = spools
         self._registry = registry
         self._clock = clock
@@ -49,7 +49,7 @@ class Resumption:
             for target, spooled in spool.targets.items():
                 pieces.setdefault(target, []).extend((spool, place) for place in spooled.places)
         for target, places in pieces.items():
-            queue = queue_of(target, registry)
+            queue = queue_of(target, registry, is_stored=True)
             if queue is not None:
                 self._add_leg(places, queue)
                 continue

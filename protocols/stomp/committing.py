@@ -26,7 +26,15 @@ from protocols.stomp.spooled_commits import SpooledCommits
 from protocols.stomp.spooling import Spooler
 from protocols.stomp.spools import Spool
 from protocols.stomp.subscribing import Subscriptions
-from protocols.stomp.transactions import Commit, RoutedRun, Transaction, Transactions, settle_acks, undo_acks
+from protocols.stomp.transactions import (
+    Commit,
+    RoutedRun,
+    Transaction,
+    Transactions,
+    charge_of,
+    settle_acks,
+    undo_acks,
+)
 from queues import MESSAGE_OVERHEAD_BYTES, Message
 from queues.gate import Run
 
@@ -37,6 +45,7 @@ class Committer:
     __slots__ = (
         "_fail",
         "_hub",
+        "_limits",
         "_replies",
         "_sender",
         "_spooled",
@@ -64,6 +73,7 @@ class Committer:
         `changed`: look at `must_wait` again.
         """
         self._hub = hub
+        self._limits = limits
         self._transactions = transactions
         self._sender = sender
         self._subscriptions = subscriptions
@@ -129,16 +139,36 @@ class Committer:
 
     def send(self, run: SendRun) -> None:
         assert run.head.transaction is not None
+        if run.head.to_log:
+            self._sender.route(run)  # says why it can't be
         try:
             transaction = self._transactions.add_sends(run.head.transaction, run)
             if transaction.spool is not None or self._transactions.is_over:
                 self._spooler.relieve()
+                self._check_overfull(run)
         except ProtocolError as error:
             error.identify("SEND", {"destination": run.head.destination, "transaction": run.head.transaction})
             if run.receipts and error.receipt_id is None:
                 error.receipt_id = run.receipts[0]
             raise
         self._replies.receipts(run.receipts)
+
+    def _check_overfull(self, run: SendRun) -> None:
+        """While the disk is nearly full a connection that holds deliveries is read on, for its ACKs. Raises
+        ProtocolError if so much came without them that it may wait for itself for ever.
+        """
+        limits = self._limits
+        over_bytes = self._transactions.used_bytes - charge_of(run) - limits.transaction_bytes_max
+        if over_bytes <= limits.stash_overfull_bytes_max or not self._spooler.waits_for_room:
+            return
+        held_count = self._subscriptions.unsettled_count
+        if held_count:
+            raise ProtocolError(
+                "too-much-waits",
+                f"more than {limits.stash_overfull_bytes_max} bytes of transactions wait for the disk",
+                f"It is nearly full, or fails. The connection holds {held_count} unacknowledged messages, so it was "
+                "read on for ACKs. Acknowledge faster, or send transactions on a connection of their own.",
+            )
 
     def abort(self, frame: Frame) -> None:
         self._undo(self._transactions.end(frame.headers["transaction"]))
@@ -278,8 +308,7 @@ class Committer:
                 commit.barrier = None
                 self._sender.lanes.let_go(barrier)
                 self._wake()
-        if commit.receipt_id is not None:
-            self._replies.receipt_after(commit.receipt_id, shelves)
+        self._replies.committed(commit.receipt_id, [*shelves, *commit.transaction.group_shelves()])
         self._subscriptions.forget_settled()
 
     def _runs_of(self, sends: list[tuple[SendRun, SendHead]]) -> list[Run]:

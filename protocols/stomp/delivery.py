@@ -17,7 +17,7 @@ of the queue, which charges for it, and of the outbound buffer, which charges fo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from collections.abc import Sequence as SequenceOf
 from functools import partial
 from typing import Final
@@ -31,7 +31,7 @@ from protocols.stomp.escaping import Version
 from protocols.stomp.head import SendHead
 from protocols.stomp.hub import Hub
 from protocols.stomp.ledger import Ledger, Portion
-from queues import Attachment, DurableAttachment, Message, MessageQueue, Slice, Subscription, Topic, WildcardConsumer
+from queues import Attachment, DurableAttachment, Message, Slice, Subscription, Topic, WildcardConsumer
 from queues.large import LargeMessage
 
 ACK_AUTO: Final = "auto"
@@ -82,7 +82,7 @@ class StompSubscription(FlowResource):
         self.ack = ack
         self._totals = totals
         self.last_settled_seconds = hub.clock()
-        self.attachments: list[Attachment | WildcardConsumer | DurableAttachment] = []
+        self.attachments: list[Attachment | WildcardConsumer | DurableAttachment | Subscription] = []
         self.unsubscribed = False
         self._bodies = hub.bodies
         self._meets_large = False
@@ -265,7 +265,7 @@ class StompSubscription(FlowResource):
         """Under which ordinal this message is unsettled here, None if it is not (or ACKs do not name it so)."""
         return None if self.ledger is None else self.ledger.ordinal_of_number(number)
 
-    def unsettled_of(self, queues: set[MessageQueue]) -> int:
+    def unsettled_of(self, queues: Container[object]) -> int:
         """How many deliveries of these queues are not acknowledged. O(slices)."""
         return 0 if self.ledger is None else self.ledger.unsettled_of(queues)
 

@@ -21,7 +21,7 @@ Source: STOMP 1.2 "Frames", "SEND", "MESSAGE"; checklist b1-b3, b8-b13, b28; hea
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Final
 
 from protocols.stomp.errors import ProtocolError
@@ -191,6 +191,7 @@ class SendHead:
         "block",
         "body_offset",
         "content_length",
+        "content_type",
         "delay_ms",
         "destination",
         "expires_at_ms",
@@ -199,6 +200,7 @@ class SendHead:
         "persistent",
         "priority",
         "reply_to",
+        "to_log",
         "transaction",
         "ttl_ms",
         "version",
@@ -223,10 +225,14 @@ class SendHead:
         #: Where the body starts in a wire of this head.
         self.body_offset = len(block) + 2
         self.destination = destination
+        #: Logs take their batches whole, however large.
+        self.to_log: bool = destination.startswith("/log/")
         self.transaction: str | None = get("transaction")
         self.reply_to: str | None = get("reply-to")
         #: Octets of the body, -1 if it ends at the first NUL.
         self.content_length: int = whole_number(headers, "content-length", _MS_MAX, absent=-1)
+        #: What the body is; only logs look at it.
+        self.content_type: str | None = get("content-type")
         self.persistent: bool = False
         #: 0 to 9, 4 if not given.
         self.priority: int = 4
@@ -293,6 +299,10 @@ class SendHead:
             block = blocks[version] = _write_block(self.headers, version)
         return block
 
+    def lines_without(self, names: Container[str]) -> bytes:
+        """The header lines that are forwarded but for these, as 1.2 writes them."""
+        return _write_block({name: value for name, value in self.headers.items() if name not in names}, "1.2")
+
     def with_length(self, content_length: int, block: bytes) -> SendHead:
         """The same head for a body of another length; `block` is this block with the other number in it.
 
@@ -303,9 +313,11 @@ class SendHead:
         head.block = block
         head.body_offset = len(block) + 2
         head.destination = self.destination
+        head.to_log = self.to_log
         head.transaction = self.transaction
         head.reply_to = self.reply_to
         head.content_length = content_length
+        head.content_type = self.content_type
         head.persistent = self.persistent
         head.priority = self.priority
         head.expires_at_ms = self.expires_at_ms

@@ -11,6 +11,7 @@ from protocols.stomp.spools import Spools
 from protocols.stomp.staging import Bodies
 from queues import DestinationRegistry
 from queues.environment import Scheduling
+from queues.logs.table import LogTable
 from queues.storage import Store
 
 
@@ -36,6 +37,10 @@ class Hub(Protocol):
     @property
     def spools(self) -> Spools | None:
         """Where transactions go that are too large for memory; None: without a store they are refused."""
+
+    @property
+    def logs(self) -> LogTable | None:
+        """Destinations that remember; None: there is no place for them."""
 
     @property
     def left_behind(self) -> LeftBehind: ...
@@ -67,5 +72,7 @@ class Hub(Protocol):
     def authenticate(self, login: str | None, passcode: str | None) -> str | None:
         """The name of the user that these let in (None: anonymous). Raises LoginRefused."""
 
-    def answer(self, destination: str, body: bytes) -> bytes:
-        """The JSON reply to a request sent to `/sluiceway/…`. Raises KeyError for an unknown one."""
+    def answer(self, destination: str, body: bytes, reply: Callable[[bytes], None]) -> None:
+        """Answer a request that was sent to `/sluiceway/…`: `reply` gets the JSON, now or later. Raises KeyError for an
+        unknown one, with nothing done.
+        """

@@ -27,13 +27,13 @@ from protocols.stomp.head import SendHead
 from protocols.stomp.replies import Owed
 from protocols.stomp.temporary import LOCAL_PREFIXES
 from queues import MESSAGE_OVERHEAD_BYTES, Destination, Message, MessageQueue
+from queues.inlet import Inlet, Target
 
 ROUTES_MAX: Final = 1024
 LANES_MAX: Final = 1024
 LANES_KEPT: Final = 768
 """How many are left when there were too many: who sends to many destinations should not pay for it at each SEND."""
 PARKED_OVERHEAD_BYTES: Final = 128
-RECEIPT_OVERHEAD_BYTES: Final = 64
 
 
 @attrs.frozen
@@ -61,20 +61,32 @@ class Barrier:
     def waits_for(self) -> list[Lane]:
         """Lanes that hold it up: blocked, or with something parked before it. A deleted queue holds nobody up."""
         return [
-            lane for lane in self.lanes if not lane.queue.closed and (lane.source.blocked or lane.parked[0] is not self)
+            lane for lane in self.lanes if not lane.inlet.closed and (lane.source.blocked or lane.parked[0] is not self)
         ]
 
 
 class Lane:
     """One flow of the connection, to one queue."""
 
-    __slots__ = ("destination", "parked", "queue", "source")
+    __slots__ = ("inlet", "parked", "source", "target")
 
-    def __init__(self, destination: Destination, queue: MessageQueue, source: SourceController) -> None:
-        self.destination = destination
-        self.queue = queue
+    def __init__(self, target: Target, inlet: Inlet, source: SourceController) -> None:
+        self.target = target
+        self.inlet = inlet
         self.source = source
         self.parked: deque[ParkedRun | Barrier] = deque()
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue, where it can't be a log: transactions do not send to those."""
+        assert isinstance(self.inlet, MessageQueue)
+        return self.inlet
+
+    @property
+    def destination(self) -> Destination:
+        """Of that queue."""
+        assert isinstance(self.target, Destination)
+        return self.target
 
     @property
     def must_wait(self) -> bool:
@@ -94,7 +106,7 @@ class Route:
     @property
     def is_stale(self) -> bool:
         """A destination of it was deleted."""
-        return any(lane.queue.closed for _head, lane in self.targets)
+        return any(lane.inlet.closed for _head, lane in self.targets)
 
 
 class Lanes(FlowResource):
@@ -173,9 +185,9 @@ class Lanes(FlowResource):
     def stash_bytes(self) -> int:
         return self.stash.limiter.used_bytes
 
-    def blocked_queues(self) -> set[MessageQueue]:
-        """The queues that hold this connection back."""
-        return {lane.queue for lane in self._lanes.values() if lane.source.blocked}
+    def blocked_queues(self) -> set[Inlet]:
+        """What holds this connection back."""
+        return {lane.inlet for lane in self._lanes.values() if lane.source.blocked}
 
     def route(self, head: SendHead) -> Route | None:
         """The route made for this head before, unless it went stale."""
@@ -193,7 +205,7 @@ class Lanes(FlowResource):
         lane = self._plain.get((head.destination, head.priority))
         if lane is None or head.delay_ms or (head.reply_to is not None and head.reply_to.startswith(LOCAL_PREFIXES)):
             return None
-        if lane.queue.closed:
+        if lane.inlet.closed:
             self._forget_stale()
             return None
         return lane
@@ -211,17 +223,17 @@ class Lanes(FlowResource):
         self._routes.clear()
         self._plain.clear()
 
-    def lane(self, destination: Destination, queue: MessageQueue) -> Lane:
-        """The lane to this queue, made if need be."""
-        known = self._lanes.get(id(queue))
+    def lane(self, target: Target, inlet: Inlet) -> Lane:
+        """The lane to this queue or log, made if need be."""
+        known = self._lanes.get(id(inlet))
         if known is not None:
-            self._lanes.move_to_end(id(queue))
+            self._lanes.move_to_end(id(inlet))
             return known
         source = SourceController(
-            self, Flow(destination.name), on_resume=lambda _sink: self._lane_resumed(lane), clock=self._clock
+            self, Flow(target.name), on_resume=lambda _sink: self._lane_resumed(lane), clock=self._clock
         )
-        lane = self._lanes[id(queue)] = Lane(destination, queue, source)
-        destination.producers_count += 1
+        lane = self._lanes[id(inlet)] = Lane(target, inlet, source)
+        target.producers_count += 1
         return lane
 
     def _lane_resumed(self, lane: Lane) -> bool:
@@ -241,14 +253,14 @@ class Lanes(FlowResource):
 
     def _forget_stale(self) -> None:
         self._routes = {head: route for head, route in self._routes.items() if not route.is_stale}
-        self._plain = {name: lane for name, lane in self._plain.items() if not lane.queue.closed}
+        self._plain = {name: lane for name, lane in self._plain.items() if not lane.inlet.closed}
         for key, lane in list(self._lanes.items()):
-            if lane.queue.closed and not lane.parked:  # what is parked is still owed its receipts: `unpark` comes by
+            if lane.inlet.closed and not lane.parked:  # what is parked is still owed its receipts: `unpark` comes by
                 self._drop(key, lane)
 
     def _drop(self, key: int, lane: Lane) -> None:
         del self._lanes[key]
-        lane.destination.producers_count -= 1
+        lane.target.producers_count -= 1
         lane.source.close()
 
     # ------------------------------------------------------------------ the stash
@@ -265,7 +277,7 @@ class Lanes(FlowResource):
         """These SENDs wait until their lane can go on: behind all others, or at the place of COMMIT `before`."""
         charge_bytes = size_bytes + MESSAGE_OVERHEAD_BYTES * len(messages) + PARKED_OVERHEAD_BYTES
         if owed is not None:
-            charge_bytes += sum(map(len, owed.receipt_ids)) + RECEIPT_OVERHEAD_BYTES * len(owed.receipt_ids)
+            charge_bytes += owed.size_bytes
         run = ParkedRun(messages, size_bytes, owed, charge_bytes)
         if before is None:
             lane.parked.append(run)
@@ -311,7 +323,7 @@ class Lanes(FlowResource):
         ready = deque(lane for lane in self._lanes.values() if lane.parked)
         while ready:
             lane = ready.popleft()
-            if lane.source.blocked and not lane.queue.closed:
+            if lane.source.blocked and not lane.inlet.closed:
                 continue
             run = lane.parked[0]
             if isinstance(run, Barrier):

@@ -30,7 +30,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
 from typing import Final
 
-from queues import MessageQueue, Slice, Subscription
+from queues import Slice, Subscription
 
 _UNSETTLED: Final = 0
 _HELD: Final = 1
@@ -178,7 +178,7 @@ class Ledger:
         """The ordinal under which this message is unsettled or held, None if it is not. Needs `by_number`."""
         return None if self._by_number is None else self._by_number.get(number)
 
-    def unsettled_of(self, queues: set[MessageQueue]) -> int:
+    def unsettled_of(self, queues: Container[object]) -> int:
         """How many deliveries of these queues are unsettled or held. O(chunks)."""
         return sum([chunk.left_count for chunk in self._chunks if chunk.subscription.queue in queues])
 

@@ -358,10 +358,10 @@ class Parser:
         error.identify("SEND", head.headers if receipt is None else {**head.headers, "receipt": receipt})
         return error
 
-    def _send_too_large(self) -> ProtocolError:
-        return faults.send_too_large(self._send_bytes_max, "large_body_bytes_max" if self._stages else "body_bytes_max")
-
-    # -- SEND --------------------------------------------------------------------------------------------------------
+    def _send_too_large(self, *, collected: bool = False) -> ProtocolError:
+        if collected or not self._stages:
+            return faults.send_too_large(self._frame_bytes_max, "body_bytes_max")
+        return faults.send_too_large(self._send_bytes_max, "large_body_bytes_max")
 
     def _take_sends(self, buf: bytes, pos: int, head_end: int, body_start: int, events: list[Event]) -> int:
         """Take the SEND at `pos` and all that follow with the same head. Returns where the next frame starts, -1 if
@@ -377,7 +377,7 @@ class Parser:
                 if receipt is not None:
                     return self._take_one(buf, pos, body_start, cached[0], receipt, events)
             length = cached[0].content_length
-            if length > self._inline_bytes_max:
+            if length > self._inline_bytes_max and not cached[0].to_log:
                 return self._take_large(buf, body_start, cached[0], None, events)
             if length >= 0:
                 return self._take_counted(buf, pos, before, cached[0], cached[1], events)
@@ -422,8 +422,8 @@ class Parser:
         try:
             self._check_raw_head(raw)
             head, receipt = SendHead.parse(raw.partition(b"\n")[2], version, self._limits)
-            if head.content_length > self._send_bytes_max:
-                raise self._send_too_large()
+            if head.content_length > (self._frame_bytes_max if head.to_log else self._send_bytes_max):
+                raise self._send_too_large(collected=head.to_log)
         except ProtocolError as error:
             self._identify(error, seen)
             raise
@@ -562,7 +562,7 @@ class Parser:
     ) -> int:
         """Take one SEND whose head is of no use for others."""
         head_bytes = body_start - pos
-        if head.content_length > self._inline_bytes_max:
+        if head.content_length > self._inline_bytes_max and not head.to_log:
             return self._take_large(buf, body_start, head, receipt, events)
         if head.content_length >= 0:
             end = body_start + head.content_length

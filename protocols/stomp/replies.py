@@ -1,14 +1,20 @@
-"""RECEIPTs of one connection, in its version."""
+"""RECEIPTs of one connection, in its version.
+
+Many wait for the disk. While what they take is more than `outbound_bytes_max` the session reads nothing: so a disk that
+stands still does not make them many.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from protocols.outbound import Outbound
 from protocols.stomp.encoder import receipt, receipts
 from protocols.stomp.escaping import Version
-from queues.storage import Shelf
+from queues.logs.log import Log
+from queues.logs.outlets import GroupShelf
+from queues.storage import Confirms, Store
 
 MEMORY: Final = "memory"
 """What the RECEIPT of a SEND promises: the broker has it, a restart would lose it."""
@@ -16,6 +22,12 @@ DISK: Final = "disk"
 """It is on the disk, synced."""
 CONSUMED: Final = "consumed"
 """It was settled before it had to be written."""
+
+RECEIPT_OVERHEAD_BYTES: Final = 64
+"""What a receipt id takes beside its characters."""
+
+LATER_BYTES: Final = 512
+"""What it takes to answer one frame later."""
 
 DURABILITY: Final = {how: (("durability", how),) for how in (MEMORY, DISK, CONSUMED)}
 
@@ -32,39 +44,123 @@ class Owed:
         self.legs_count = legs_count
         self.durability = CONSUMED
 
+    @property
+    def size_bytes(self) -> int:
+        """What it takes. O(receipts)."""
+        return sum(map(len, self.receipt_ids)) + RECEIPT_OVERHEAD_BYTES * len(self.receipt_ids)
+
 
 class Replies:
     """Says to the client what is done. `version` is set when the connection has agreed on one."""
 
-    __slots__ = ("_outbound", "unconfirmed", "version")
+    __slots__ = (
+        "_idle",
+        "_outbound",
+        "_told_next",
+        "_told_now",
+        "owed_bytes",
+        "unconfirmed",
+        "unconfirmed_logs",
+        "version",
+    )
 
     def __init__(self, outbound: Outbound) -> None:
         self._outbound = outbound
+        self.owed_bytes = 0
+        """About what those take that wait for the disk."""
+        self._idle: Callable[[], None] | None = None
+        self._told_now: list[Callable[[], None]] = []
+        self._told_next: list[Callable[[], None]] = []
         self.version: Version = "1.0"
         self.unconfirmed = False
         """Something was stored or settled without a RECEIPT: DISCONNECT has to wait for it."""
+        self.unconfirmed_logs: set[Log | GroupShelf] = set()
+        """Likewise, in which logs and groups of them."""
+
+    @property
+    def is_confirmed(self) -> bool:
+        """All that was done for this connection so far is on disk, if it has to be."""
+        return not self.unconfirmed and not self.owed_bytes
+
+    def when_even(self, callback: Callable[[], None]) -> None:
+        """Call this when nothing waits for the disk any more: at once, or behind the last RECEIPT that does. One
+        callback at a time."""
+        if self.owed_bytes:
+            self._idle = callback
+        else:
+            callback()
+
+    def owe(self, size_bytes: int) -> None:
+        """Something of this size (at least 1) waits for the disk, until `paid`."""
+        self.owed_bytes += size_bytes
+
+    def paid(self, size_bytes: int) -> None:
+        """The disk has it, and who waited for that was told."""
+        self.owed_bytes -= size_bytes
+        if not self.owed_bytes and self._idle is not None:
+            idle, self._idle = self._idle, None
+            idle()
+
+    def later(self, receipt_id: str | None) -> Callable[[], None]:
+        """To be called once, when what was asked for is on disk: answers it (None: nobody asked)."""
+        size_bytes = LATER_BYTES + (0 if receipt_id is None else len(receipt_id))
+        self.owe(size_bytes)
+
+        def done() -> None:
+            self.receipt(receipt_id)
+            self.paid(size_bytes)
+
+        return done
 
     def receipt(self, receipt_id: str | None) -> None:
         """Answer a frame other than SEND that asked for a receipt (None: it did not)."""
         if receipt_id is not None:
             self._outbound.send_control(receipt(receipt_id, self.version))
 
-    def receipt_after(self, receipt_id: str, shelves: Iterable[Shelf]) -> None:
+    def receipt_after(self, receipt_id: str, shelves: Iterable[Confirms]) -> None:
         """Answer a frame when what it did to these is on disk. None of them: at once."""
         waiting = list(shelves)
         if not waiting:
             self.receipt(receipt_id)
             return
         left_count = len(waiting)
+        all_done = self.later(receipt_id)
 
         def one_done() -> None:
             nonlocal left_count
             left_count -= 1
             if not left_count:
-                self.receipt(receipt_id)
+                all_done()
 
         for shelf in waiting:
             shelf.when_settled(one_done)
+
+    def receipt_when_all_saved(self, receipt_id: str, store: Store) -> None:
+        """Answer a frame when all that this connection did is on disk. One question to the store at a time: it costs
+        as much as there are queues.
+        """
+        self._told_next.append(self.later(receipt_id))
+        if not self._told_now:
+            self._ask(store)
+
+    def _ask(self, store: Store) -> None:
+        self._told_now, self._told_next = self._told_next, []
+
+        def all_saved() -> None:
+            told, self._told_now = self._told_now, []
+            if self._told_next:
+                self._ask(store)
+            for done in told:
+                done()
+
+        store.when_all_saved(all_saved)
+
+    def committed(self, receipt_id: str | None, shelves: list[Confirms]) -> None:
+        """A COMMIT was carried out: what it did to these is to be on disk before anything says so."""
+        if receipt_id is not None:
+            self.receipt_after(receipt_id, shelves)
+        elif shelves:
+            self.unconfirmed = True
 
     def receipts(self, receipt_ids: list[str] | None, durability: str = MEMORY) -> None:
         """Answer SENDs that asked for receipts. After the end of the connection nobody is there to be answered: does
@@ -72,6 +168,21 @@ class Replies:
         """
         if receipt_ids:
             self._outbound.send_control(receipts(receipt_ids, self.version, DURABILITY[durability]))
+
+    def appended(self, receipt_ids: list[str], durability: str, indexes: Sequence[tuple[int, int]]) -> None:
+        """Answer SENDs to a log: each is told the index of its first record, and how many it has."""
+        self._outbound.send_control(
+            b"".join(
+                [
+                    receipt(
+                        receipt_id,
+                        self.version,
+                        (("index", str(index)), ("count", str(count)), ("durability", durability)),
+                    )
+                    for receipt_id, (index, count) in zip(receipt_ids, indexes, strict=True)
+                ]
+            )
+        )
 
     def leg_done(self, owed: Owed | None, durability: str = MEMORY) -> None:
         """One of the queues has taken them, or never will; so safe they are there."""

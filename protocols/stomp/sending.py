@@ -7,7 +7,8 @@ look at them one by one. A composite is one message per destination, each with i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from protocols.stomp.errors import ProtocolError
@@ -29,7 +30,12 @@ from queues import (
     QueueFullError,
     parse_composite,
 )
+from queues.inlet import Inlet
 from queues.large import LargeMessage
+from queues.logs.batches import BatchError, BatchTooLargeError
+from queues.logs.log import Log
+from queues.logs.table import LogError
+from queues.names import Kind
 
 ADMIN_PREFIX: Final = "/sluiceway/"
 
@@ -49,6 +55,7 @@ class Sender:
         "_limits",
         "_replies",
         "_temporary",
+        "closed",
         "lanes",
     )
 
@@ -60,7 +67,7 @@ class Sender:
         temporary: TemporaryDestinations,
         replies: Replies,
         *,
-        held_of: Callable[[set[MessageQueue]], int],
+        held_of: Callable[[set[Inlet]], int],
         fail: Callable[[ProtocolError], None],
     ) -> None:
         """`held_of`: how many unacknowledged deliveries of these queues the connection holds; `fail`: end it with this
@@ -78,6 +85,8 @@ class Sender:
         self._batch_bytes = 0
         self._batch_persistent = False
         self._batch_receipts: list[str] | None = None
+        self.closed = False
+        """Answers that come now reach nobody."""
 
     def route(self, run: SendRun) -> Route | None:
         """Where a run goes. None: it was dealt with here (a request to the broker, a temporary destination that is
@@ -186,7 +195,9 @@ class Sender:
 
     def _publish_leg(self, lane: Lane, messages: list[Message], size_bytes: int, owed: Owed | None) -> bool:
         """`publish`, and see to the receipt: at once, or when what must be on disk is there."""
-        queue = lane.queue
+        queue = lane.inlet
+        if isinstance(queue, Log):
+            return self._append(queue, lane, messages, size_bytes, owed)
         if owed is None or not (queue.keeps and messages[0].head.persistent):
             if not self.publish(lane, messages, size_bytes, owed):
                 return False
@@ -195,17 +206,52 @@ class Sender:
             else:
                 self._replies.leg_done(owed)
             return True
+        assert isinstance(queue, MessageQueue)
         first = queue.elements.next_sequence
         if not self.publish(lane, messages, size_bytes, owed):
             return False
-        queue.when_saved(first, lambda how: self._replies.leg_done(owed, how))
+        owed_bytes = owed.size_bytes
+        self._replies.owe(owed_bytes)
+        queue.when_saved(first, partial(self._saved, owed, owed_bytes))
         return True
+
+    def _append(self, log: Log, lane: Lane, messages: list[Message], size_bytes: int, owed: Owed | None) -> bool:
+        """To a log: the receipt tells the index, and leaves when the records are as safe as they are to be. Raises
+        ProtocolError for batches that are none.
+        """
+        try:
+            if not log.offer(messages, size_bytes, lane.source):
+                return False
+        except BatchError as wrong:
+            code = "MESSAGE_SIZE_TOO_LARGE" if isinstance(wrong, BatchTooLargeError) else "bad-batch"
+            error = ProtocolError(code, str(wrong), "Nothing of it was appended. See the reference of logs.")
+            headers = {"destination": messages[0].head.destination}
+            error.identify("SEND", {**headers, "receipt": owed.receipt_ids[0]} if owed is not None else headers)
+            raise error from None
+        if owed is None:
+            self._replies.unconfirmed_logs.add(log)
+            return True
+        owed_bytes = owed.size_bytes
+        self._replies.owe(owed_bytes)
+        log.when_durable(partial(self._appended, owed, owed_bytes))
+        return True
+
+    def _appended(self, owed: Owed, owed_bytes: int, how: str, indexes: Sequence[tuple[int, int]]) -> None:
+        if owed.legs_count == 1 and indexes:
+            self._replies.appended(owed.receipt_ids, how, indexes)
+        else:
+            self._replies.leg_done(owed, how)
+        self._replies.paid(owed_bytes)
+
+    def _saved(self, owed: Owed, owed_bytes: int, how: str) -> None:
+        self._replies.leg_done(owed, how)
+        self._replies.paid(owed_bytes)
 
     def publish(self, lane: Lane, messages: list[Message], size_bytes: int, owed: Owed | None) -> bool:
         """Put messages into their queue; False: it has no room now, and will resume the lane. Raises ProtocolError if
         the queue refuses them, about the one of the `owed` that it refused first.
         """
-        queue = lane.queue
+        queue = lane.inlet
         if queue.rejects and not queue.fits(len(messages), size_bytes):
             return self._publish_one_by_one(lane, messages, owed)
         return queue.offer(messages, size_bytes, lane.source)
@@ -213,20 +259,32 @@ class Sender:
     def _publish_one_by_one(self, lane: Lane, messages: list[Message], owed: Owed | None) -> bool:
         """The queue would refuse the run as a whole. What of it still fits goes in, as if the frames had come apart:
         the outcome must not depend on how the network cut them. Raises ProtocolError for the first that does not
-        fit."""
-        for place, message in enumerate(messages):
-            try:
-                lane.queue.offer([message], len(message.wire), lane.source)
-            except QueueFullError as refusal:
-                error = ProtocolError("queue-full", str(refusal), "The destination's full policy is reject.")
-                headers = {"destination": message.head.destination}
-                if owed is not None:
-                    if owed.legs_count == 1:
-                        self._replies.receipts(owed.receipt_ids[:place])
-                    headers["receipt"] = owed.receipt_ids[place]
-                error.identify("SEND", headers)
-                raise error from None
-        return True
+        fit. False: nothing went in, all has to wait."""
+        queue = lane.queue
+        count = size_bytes = 0
+        for message in messages:
+            if not queue.fits(count + 1, size_bytes + len(message.wire)):
+                break
+            count += 1
+            size_bytes += len(message.wire)
+        if count and not queue.offer(messages[:count], size_bytes, lane.source):
+            return False
+        message = messages[count]
+        try:
+            if not count:
+                return queue.offer([message], len(message.wire), lane.source)
+            queue.add([message], len(message.wire), lane.source)  # whether or not the others have shut its gate
+            raise AssertionError(f"{queue.name} has taken what does not fit")
+        except QueueFullError as refusal:
+            error = ProtocolError("queue-full", str(refusal), "The destination's full policy is reject.")
+            headers = {"destination": message.head.destination}
+            if owed is not None:
+                # Nothing can follow the ERROR, so of what is not on disk yet nothing is promised.
+                if owed.legs_count == 1 and not (queue.keeps and message.head.persistent):
+                    self._replies.receipts(owed.receipt_ids[:count])
+                headers["receipt"] = owed.receipt_ids[count]
+            error.identify("SEND", headers)
+            raise error from None
 
     def _make_route(self, run: SendRun) -> Route | None:
         """Find the queues of a head. None: the run was dealt with here (a request to the broker, a temporary
@@ -252,6 +310,10 @@ class Sender:
                     "bad-destination",
                     f"cannot SEND to the wildcard {address.canonical}: name one destination",
                 )
+            if address.kind is Kind.LOG:
+                log = self._log_for_send(address, head, run)
+                targets.append((forwarded, self.lanes.lane(log, log)))
+                continue
             destination = self._destination_for_send(address, head, run)
             if destination is None:
                 continue
@@ -263,6 +325,29 @@ class Sender:
         route = Route(tuple(targets), plain=len(targets) == 1 and targets[0][0] is head and not head.delay_ms)
         self.lanes.keep_route(head, route)
         return route
+
+    def _log_for_send(self, address: Address, head: SendHead, run: SendRun) -> Log:
+        logs = self._hub.logs
+        if logs is None:
+            raise self._send_error(head, run, "no-logs", "this broker keeps no logs: it has no data folder")
+        if isinstance(run, LargeRun):
+            raise self._send_error(
+                head,
+                run,
+                "MESSAGE_SIZE_TOO_LARGE",
+                f"{address.canonical} can't take this body: give its content-length, and see log_batch_bytes_max",
+            )
+        if head.transaction is not None:
+            raise self._send_error(
+                head,
+                run,
+                "not-supported",
+                f"SEND to {address.canonical} in a transaction: a batch is one by itself, all of it or nothing",
+            )
+        try:
+            return logs.get(address.canonical)
+        except LogError as error:
+            raise self._send_error(head, run, error.code, str(error)) from None
 
     def _destination_for_send(self, address: Address, head: SendHead, run: SendRun) -> Destination | None:
         registry = self._hub.registry
@@ -311,14 +396,17 @@ class Sender:
                     "too-many-requests",
                     f"answers to {reply_to} are not read: read them before you ask again",
                 )
+
+            def answered(body: bytes) -> None:
+                if destination is not None and not self.closed:
+                    self._reply(head, reply_to, destination, body, run)
+
             try:
-                body = self._hub.answer(head.destination, wire[head.body_offset : -1])
+                self._hub.answer(head.destination, wire[head.body_offset : -1], answered)
             except KeyError:
                 raise self._send_error(
                     head, run, "unknown-request", f"there is no request {head.destination}: try {ADMIN_PREFIX}stat"
                 ) from None
-            if destination is not None:
-                self._reply(head, reply_to, destination, body, run)
         self._replies.receipts(run.receipts)
 
     def _reply(self, head: SendHead, reply_to: str, destination: Destination, body: bytes, run: SendRun) -> None:
@@ -335,13 +423,18 @@ class Sender:
         message = Message(reply, reply.block + b"\n\n" + body + b"\0", self._hub.take_numbers(1))
         size_bytes = len(message.wire)
         lane = self.lanes.lane(destination, destination.queue.partition(reply.priority))
+        if destination.queue.closed:
+            return  # whoever asked has taken the place of the answer away
         if lane.must_wait or not self.publish(lane, [message], size_bytes, None):
-            self._check_overfull(head.destination, run.receipts, size_bytes)
+            error = self.overfull(size_bytes)
+            if error is not None:
+                self._fail(error)
+                return
             self.lanes.park(lane, [message], size_bytes, None)
 
     def publish_parked(self, lane: Lane, parked: ParkedRun) -> bool:
         """Send on what waited. False: it must wait on."""
-        if lane.queue.closed:
+        if lane.inlet.closed:
             self._hub.registry.unheard_count += len(parked.messages)
         else:
             try:

@@ -132,6 +132,7 @@ class Session:
             self._replies,
             self.totals,
             name=self.name,
+            fail=self.fail,
         )
         self._sender = Sender(
             hub,
@@ -189,6 +190,8 @@ class Session:
             lanes.waiting_for = ""  # nothing more can come but the end
         elif self.outbound.control_bytes > self.limits.receipts_pending_max * RECEIPT_BYTES:
             lanes.waiting_for = "the client to read its receipts"
+        elif self._replies.owed_bytes > self.limits.outbound_bytes_max:
+            lanes.waiting_for = "the disk, for its receipts"
         elif self._held_back is not None or (self._large is not None and self._large.must_wait):
             lanes.waiting_for = "the disk, for its large message"
         elif self._committer.must_wait and not (self._committer.waits_for_room and self._may_free_what_blocks()):
@@ -219,8 +222,8 @@ class Session:
 
     @property
     def reads_slowly(self) -> bool:
-        """The stash is full, and reading goes on only to find ACKs."""
-        return self.lanes.stash_is_full and not self._leaving
+        """The stash is full, or transactions wait for the disk, and reading goes on only to find ACKs."""
+        return (self.lanes.stash_is_full or self._committer.must_wait) and not self._leaving
 
     @property
     def unsettled_count(self) -> int:
@@ -419,6 +422,8 @@ class Session:
                 failed=self.fail,
                 changed=self._large_send_changed,
                 clock=self.hub.clock,
+                store=self.hub.store,
+                holds_deliveries=lambda: bool(self.unsettled_count),
             )
         self._large.take(event)
 
@@ -531,8 +536,28 @@ class Session:
             self._leave()
 
     def _leave(self) -> None:
-        """The RECEIPT says that all is done: what was persistent is on disk then, asked for or not."""
+        """The RECEIPT says that all is done: what was persistent is on disk then, asked for or not. It is the last one:
+        those that wait for the disk go before it."""
         self._leaving = False
+        if self._heart_beat is not None:
+            self._heart_beat.reading_paused()  # nothing has to come from the peer any more
+        self._replies.when_even(self._leave_confirmed)
+
+    def _leave_confirmed(self) -> None:
+        logs = self._replies.unconfirmed_logs if self._leaving_receipt is not None else ()
+        left_count = len(logs) + 1
+
+        def one_done() -> None:
+            nonlocal left_count
+            left_count -= 1
+            if not left_count:
+                self._leave_stored()
+
+        for log in tuple(logs):
+            log.when_settled(one_done)
+        one_done()
+
+    def _leave_stored(self) -> None:
         store = self.hub.store
         if store is not None and self._leaving_receipt is not None and self._replies.unconfirmed:
             store.when_all_saved(self._left)
@@ -562,7 +587,7 @@ class Session:
         if more:
             return True
         if not self._is_sending:
-            if self.closed and self.lanes.is_open and not self._committer.is_moving:
+            if self.closed and self.lanes.is_open:
                 self._end_drain()
             elif self._leaving:
                 self._leave()
@@ -571,8 +596,11 @@ class Session:
         return False
 
     def _end_drain(self) -> None:
+        """Nothing is left behind in memory. What is on the disk may wait much longer for its queues."""
         if self._left_behind_bytes:
             self.hub.left_behind.release(self._left_behind_bytes)
             self._left_behind_bytes = 0
-        self.lanes.close_lanes()
-        self._context.close()
+        self._sender.closed = True
+        if not self._committer.is_moving:
+            self.lanes.close_lanes()
+            self._context.close()

@@ -59,19 +59,20 @@ class SpooledCommits:
         }
         transaction.check_room(wanted)
         settle_acks(transaction)
+        if not spool.targets:
+            self._commit_acks(transaction, receipt_id)
+            return
         is_durable = False
+        answer = self._replies.later(receipt_id)
 
         def durable() -> None:
             nonlocal is_durable
             is_durable = True
-            self._replies.receipt(receipt_id)
             for target in gone:
                 self._drop(spool, target)
             self._wake()
+            answer()
 
-        if not spool.targets:
-            self._commit_acks(transaction, receipt_id)
-            return
         for target, lane in lanes.items():
             self._add_leg(spool, target, lane, instead_of, lambda: is_durable)
         spool.commit(transaction.shelves(), durable)
@@ -81,8 +82,7 @@ class SpooledCommits:
         shelves = transaction.shelves()
         if self._hub.store is not None:
             self._hub.store.bind(shelves)
-        if receipt_id is not None:
-            self._replies.receipt_after(receipt_id, shelves)
+        self._replies.committed(receipt_id, [*shelves, *transaction.group_shelves()])
 
     def move_on(self) -> None:
         """Something may have changed: see what may go. Ends the turns of lanes for which nothing can."""
@@ -142,15 +142,15 @@ class SpooledCommits:
         self._hub.registry.unheard_count += count
 
 
-def queue_of(target: Target, registry: DestinationRegistry) -> MessageQueue | None:
+def queue_of(target: Target, registry: DestinationRegistry, *, is_stored: bool = False) -> MessageQueue | None:
     """The queue of a target as it is now, made if need be. None: a temporary destination that is gone. Raises
-    DestinationLimitError.
+    DestinationLimitError, but not for what `is_stored`: committed by an earlier run.
     """
     name, priority, topic = target
     address = parse(name)
     if address.temporary_global and name not in registry.destinations:
         return None
-    return registry.get(address).stored_queue(priority, topic=topic)
+    return registry.get(address, is_stored=is_stored).stored_queue(priority, topic=topic)
 
 
 def _nothing() -> None:

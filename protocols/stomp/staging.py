@@ -4,7 +4,9 @@ The session hands over start, pieces and end as the machine tells of them. When 
 the way of all SENDs: routes, lanes, transactions, receipts. What came behind it on the connection waits until then, so
 order is kept, and a RECEIPT says that the file is there (synced, if the message is persistent).
 
-Two reasons not to read on: too much of what came waits for the disk, or a complete body is not in its file yet.
+Reasons not to read on: too much of what came waits for the disk, a complete body is not in its file yet, or the disk
+is nearly full. Then a body waits, persistent or not: the reserve is for consuming. But who holds deliveries itself gets
+an ERROR, for its ACKs may lie behind the body.
 
 The ports are here, with their user: `Bodies` keeps files, `BodyStaging` is one that is being written. store/large.py
 implements them.
@@ -23,6 +25,7 @@ from flow import Flow, FlowResource, SourceController
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.frames import LargeSendEnd, LargeSendPiece, LargeSendStart, SendRun
 from queues.large import BodyError, BodyReference
+from queues.storage import Store
 
 
 class BodyStaging(Protocol):
@@ -71,7 +74,18 @@ class LargeRun(SendRun):
 class LargeSends:
     """The large SENDs of one connection, one at a time."""
 
-    __slots__ = ("_arrived", "_bodies", "_changed", "_failed", "_source", "_staging", "_start", "is_committing")
+    __slots__ = (
+        "_arrived",
+        "_bodies",
+        "_changed",
+        "_failed",
+        "_holds_deliveries",
+        "_source",
+        "_staging",
+        "_start",
+        "_store",
+        "is_committing",
+    )
 
     def __init__(
         self,
@@ -82,9 +96,15 @@ class LargeSends:
         failed: Callable[[ProtocolError], None],
         changed: Callable[[], None],
         clock: Callable[[], float],
+        store: Store | None,
+        holds_deliveries: Callable[[], bool],
     ) -> None:
-        """`arrived`: publish this; `failed`: end the connection with this; `changed`: look at `must_wait` again."""
+        """`arrived`: publish this; `failed`: end the connection with this; `changed`: look at `must_wait` again.
+        `store` knows whether the disk has room; `holds_deliveries`: the connection has something to acknowledge.
+        """
         self._bodies = bodies
+        self._store = store
+        self._holds_deliveries = holds_deliveries
         self._arrived = arrived
         self._failed = failed
         self._changed = changed
@@ -111,9 +131,11 @@ class LargeSends:
         try:
             if isinstance(event, LargeSendPiece):
                 assert self._staging is not None, "a piece without a start"
+                self._wait_for_room()
                 self._staging.write(event.data)
             elif isinstance(event, LargeSendStart):
                 self._start = event
+                self._wait_for_room()
                 self._staging = self._bodies.begin(
                     event.head.content_length,
                     durable=event.head.persistent,
@@ -127,6 +149,15 @@ class LargeSends:
         except BodyError:
             # What is wrong with the disk is for the log, where the keeper of the files says it.
             raise self._cannot_store() from None
+
+    def _wait_for_room(self) -> None:
+        """If the disk is nearly full: what came is still taken, nothing more is read. Raises ProtocolError."""
+        store, source = self._store, self._source
+        if store is None or source.blocked or store.accepts(source):
+            return
+        if self._holds_deliveries():
+            raise self._cannot_store()
+        store.hold_back(source)
 
     def _committed(self, result: BodyReference | BodyError) -> None:
         start = self._start

@@ -12,7 +12,7 @@ Bounds: `subscriptions_max` known ones; `transaction_acks_max` deliveries of eac
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from itertools import accumulate
 from typing import Final, cast
 
@@ -25,6 +25,7 @@ from protocols.stomp.head import whole_number
 from protocols.stomp.hub import Hub
 from protocols.stomp.ledger import Portion
 from protocols.stomp.limits import StompLimits
+from protocols.stomp.logreading import LogSubscription, log_wishes
 from protocols.stomp.replies import Replies
 from protocols.stomp.sending import ADMIN_PREFIX
 from protocols.stomp.temporary import TemporaryDestinations
@@ -35,15 +36,20 @@ from queues import (
     DestinationNameError,
     DurableInUseError,
     DurableLimitError,
-    MessageQueue,
     parse_composite,
 )
-from queues.storage import Shelf
+from queues.logs.outlets import GroupShelf
+from queues.logs.table import PREFIX as LOG_PREFIX
+from queues.logs.table import LogError, check_name
+from queues.storage import Confirms
 
 _NOT_YET: Final = {
     "selector": "selectors",
 }
 
+
+LOG_TOKEN: Final = b"log."
+"""How the message-ids of records begin."""
 
 _AUTO_END: Final = 10**18
 """With ack `auto` no ordinals are given out: an ACK all the same may name any."""
@@ -64,6 +70,7 @@ class Subscriptions:
         "_totals",
         "_transactions",
         "client_id",
+        "fail",
         "live",
     )
 
@@ -78,8 +85,11 @@ class Subscriptions:
         totals: SessionTotals,
         *,
         name: str,
+        fail: Callable[[ProtocolError], None],
     ) -> None:
-        """`name`: the connection, for people."""
+        """`name`: the connection, for people; `fail`: end it with this error, found when no frame of it is being read.
+        """
+        self.fail = fail
         self.live: dict[str, StompSubscription] = {}
         self.client_id = ""
         """As CONNECT said; durable subscriptions belong to it."""
@@ -105,7 +115,7 @@ class Subscriptions:
             subscription.detach()
         self.live.clear()
 
-    def unsettled_of(self, queues: set[MessageQueue]) -> int:
+    def unsettled_of(self, queues: Container[object]) -> int:
         """How many deliveries of these queues the connection has not acknowledged. O(known subscriptions)."""
         return sum(s.unsettled_of(queues) for s in self._by_key.values())
 
@@ -152,6 +162,9 @@ class Subscriptions:
                 f"subscription {subscription_id if subscription_id is not None else name!r} is live already",
                 "Give each subscription of a connection its own id, and UNSUBSCRIBE before you reuse it.",
             )
+        if name.startswith(LOG_PREFIX):
+            self._subscribe_log(frame, name, subscription_id, table_key)
+            return
         browses = wants_to_browse(headers)
         try:
             addresses = self._addresses_to_subscribe(name)
@@ -178,6 +191,36 @@ class Subscriptions:
         except DestinationLimitError as error:
             raise ProtocolError("too-many-destinations", str(error)) from None
         self._replies.receipt(headers.get("receipt"))
+
+    def _subscribe_log(self, frame: Frame, name: str, subscription_id: str | None, table_key: str) -> None:
+        headers = frame.headers
+        logs = self._hub.logs
+        if logs is None:
+            raise ProtocolError("no-logs", "this broker keeps no logs", "Give it a data folder (data_dir of [broker]).")
+        wishes = log_wishes(headers)
+        try:
+            check_name(name)  # no composites, no wildcards
+            address = parse_composite(name)[0]
+            subscription = self._make_subscription(frame, address, subscription_id, LogSubscription)
+        except (DestinationNameError, LogError) as error:
+            raise ProtocolError("bad-destination", str(error)) from None
+        assert isinstance(subscription, LogSubscription)
+        answer = self._replies.later(headers.get("receipt"))
+
+        def done(error: Exception | None) -> None:
+            answer()
+            if error is not None:
+                self.fail(
+                    ProtocolError("group-not-stored", f"group {wishes.group!r} can't be stored: {error}", "Try again.")
+                )
+
+        try:
+            subscription.read(address, wishes, fail=self.fail, done=done)
+        except LogError as error:
+            subscription.close()
+            raise ProtocolError(error.code, str(error)) from None
+        self.live[table_key] = subscription
+        self._by_key[subscription.key] = subscription
 
     def _attach_durable(
         self, subscription: StompSubscription, addresses: list[Address], name: str, headers: dict[str, str]
@@ -206,7 +249,7 @@ class Subscriptions:
         if receipt_id is None or store is None:
             self._replies.receipt(receipt_id)
         else:
-            store.when_flushed([lambda: self._replies.receipt(receipt_id)])
+            store.when_flushed([self._replies.later(receipt_id)])
 
     def _remove_durable(self, name: str, receipt_id: str | None) -> None:
         """UNSUBSCRIBE that ends a durable subscription for good."""
@@ -305,8 +348,12 @@ class Subscriptions:
     def ack_run(self, run: AckRun) -> None:
         for subscription, ordinals in self._deliveries(run.tokens):
             portions = self._settle(subscription, ordinals, nack=run.nack)
-            if portions and portions[0].subscription.queue.shelf is not None:
-                self._replies.unconfirmed = True
+            for portion in portions:
+                shelf: object = portion.subscription.queue.shelf
+                if isinstance(shelf, GroupShelf):
+                    self._replies.unconfirmed_logs.add(shelf)
+                elif shelf is not None:
+                    self._replies.unconfirmed = True
 
     def ack_frame(self, frame: Frame) -> None:
         headers = frame.headers
@@ -326,9 +373,15 @@ class Subscriptions:
             else:
                 self._hold(subscription, ordinals, transaction, nack=frame.command == "NACK")
         receipt_id = headers.get("receipt")
-        if receipt_id is not None:
+        if receipt_id is None:
+            return
+        store = self._hub.store
+        if touched or transaction is not None or store is None or self._replies.is_confirmed:
             shelves = {portion.subscription.queue.shelf for portion in touched} - {None}
-            self._replies.receipt_after(receipt_id, cast("set[Shelf]", shelves))
+            self._replies.receipt_after(receipt_id, cast("set[Confirms]", shelves))
+        else:
+            # Settled before, by an ACK whose work may not be on disk: which one, nobody has kept.
+            self._replies.receipt_when_all_saved(receipt_id, store)
 
     def _settle(self, subscription: StompSubscription, ordinals: list[int], *, nack: bool) -> list[Portion]:
         """Returns what changed."""
@@ -412,7 +465,11 @@ class Subscriptions:
         wrong: bytes | None = None
         for subscription_id, message_id in tokens:
             digits = message_id[length:]
-            if not message_id.startswith(prefix) or not digits.isdigit() or len(digits) > 18:
+            if message_id.startswith(LOG_TOKEN):
+                digits = message_id.rpartition(b"-")[2]
+            elif not message_id.startswith(prefix):
+                digits = b""
+            if not digits.isdigit() or len(digits) > 18:
                 wrong = message_id
                 break
             number = int(digits)
@@ -453,16 +510,16 @@ class Subscriptions:
 def _durable_name(headers: Mapping[str, str]) -> str | None:
     """The name of the durable subscription that is meant, in either dialect; None: none is."""
     name = headers.get("activemq.subscriptionName")
-    if name is not None:
-        return name
-    if headers.get("durable") == "true":
+    if name is None:
+        if headers.get("durable") != "true":
+            return None
         name = headers.get("id")
-        if name is None:
-            raise ProtocolError(
-                "durable-without-name",
-                "a durable subscription has a name",
-                "Give an id with durable:true, or activemq.subscriptionName (and client-id in CONNECT).",
-            )
+    if not name:
+        raise ProtocolError(
+            "durable-without-name",
+            "a durable subscription has a name",
+            "Give an id with durable:true, or activemq.subscriptionName (and client-id in CONNECT).",
+        )
     return name
 
 

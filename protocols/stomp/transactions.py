@@ -27,7 +27,8 @@ from protocols.stomp.ledger import Portion
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.spools import Spool
 from queues import MESSAGE_OVERHEAD_BYTES, MessageQueue, Topic
-from queues.storage import Shelf
+from queues.logs.outlets import Group
+from queues.storage import Confirms, Shelf
 
 RUN_OVERHEAD_BYTES: Final = 256
 """What the interpreter needs for SENDs that share a head, beside their wires: the run, its lists, the head."""
@@ -54,7 +55,13 @@ class Transaction:
         """Where it is to be stored what it settles, and what it sends to these queues."""
         queues = {portion.subscription.queue: None for _subscription, portion, _nack in self.acks}
         queues.update(dict.fromkeys(queues_of_sends))
-        return [queue.shelf for queue in queues if queue.shelf is not None and not queue.closed]
+        stored = [queue for queue in queues if isinstance(queue, MessageQueue)]
+        return [queue.shelf for queue in stored if queue.shelf is not None and not queue.closed]
+
+    def group_shelves(self) -> list[Confirms]:
+        """Likewise, of groups of logs: they are kept apart from the store of queues."""
+        outlets: dict[object, None] = {portion.subscription.queue: None for _subscription, portion, _nack in self.acks}
+        return [outlet.shelf for outlet in outlets if isinstance(outlet, Group) and outlet.shelf is not None]
 
     def check_room(self, wanted: Mapping[MessageQueue, tuple[int, int]]) -> None:
         """Raises ProtocolError if one of these queues, of policy reject, has no room for so many messages of so many
@@ -193,7 +200,12 @@ class Transactions:
     @property
     def is_over(self) -> bool:
         """All together hold too much in memory."""
-        return self._account().limiter.used_bytes > self._limits.transaction_bytes_max
+        return self.used_bytes > self._limits.transaction_bytes_max
+
+    @property
+    def used_bytes(self) -> int:
+        """What all together hold in memory."""
+        return self._account().limiter.used_bytes
 
     @property
     def largest(self) -> Transaction:

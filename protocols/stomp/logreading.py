@@ -1,0 +1,267 @@
+"""SUBSCRIBE to a log: what its headers ask for, and how records and batches look on the wire.
+
+    group:NAME                   share the place that the broker keeps for this group
+    from: earliest | latest | next | INDEX | time:MS      where to begin (a group: only when it is made); next if absent
+    x-stream-offset: ...         the same in RabbitMQ's dialect
+    to:INDEX                     end before this index, with an empty MESSAGE that says range-end:true
+    on-gap: marker | error       of records that are gone an empty MESSAGE tells (gap:true), or the connection ends
+    batch:BYTES                  MESSAGEs whose body is a run of batches of about so many bytes
+    compression:gzip,snappy,zstd how batches may be compressed; others are expanded here
+
+A MESSAGE of one record says its `index` and `timestamp` (milliseconds); then come the headers of its SEND. Its
+message-id is that of the log and the index, the same each time it is read. A batch MESSAGE says `index`, `count` and a
+content-type of its own; an ACK of it settles all of its records. What is told of gaps and ends needs no ACK.
+
+Batches are handed to the kernel from the mapped file: nothing is copied here. Source: DESIGN section 8, anchors e5, e8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from protocols.outbound import Outbound, Piece
+from protocols.stomp.delivery import SessionTotals, StompSubscription
+from protocols.stomp.encoder import encode_frame
+from protocols.stomp.errors import ProtocolError
+from protocols.stomp.escaping import Version, escape_value
+from protocols.stomp.head import SendHead, whole_number
+from protocols.stomp.hub import Hub
+from queues import Address, Message, Slice, Subscription
+from queues.logs.batches import CONTENT_TYPE
+from queues.logs.codecs import Codec, CodecError, codec_named
+from queues.logs.outlets import Group
+from queues.logs.places import Place, PlaceError, PlaceKind, parse_index, parse_place, parse_stream_offset
+from queues.logs.reading import Record
+from queues.logs.runs import Run
+
+BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
+"""The largest batch MESSAGE that can be asked for; a single batch that is larger comes all the same."""
+BATCH_BYTES_MIN: Final = 1024
+_MISPLACED: Final = ("browser", "durable", "activemq.subscriptionName", "exclusive", "activemq.exclusive", "selector")
+
+
+@attrs.frozen
+class LogWishes:
+    """What a SUBSCRIBE to a log asks for."""
+
+    group: str | None
+    place: Place
+    stop: int | None
+    stops_at_gaps: bool
+    batch_bytes: int | None
+    codecs: frozenset[Codec]
+
+
+def log_wishes(headers: Mapping[str, str]) -> LogWishes:
+    """Read them. Raises ProtocolError."""
+    for name in _MISPLACED:
+        if headers.get(name, "false") != "false":
+            raise ProtocolError(
+                "not-for-logs",
+                f"{name} is not for logs",
+                "A log is read with group (the broker keeps the place) or from (you do); reading takes nothing away.",
+            )
+    group = headers.get("group")
+    try:
+        place = Place(PlaceKind.NEXT)
+        if "from" in headers:
+            place = parse_place(headers["from"])
+        elif "x-stream-offset" in headers:
+            place = parse_stream_offset(headers["x-stream-offset"])
+        stop = parse_index(headers["to"], "to") if "to" in headers else None
+        codecs = frozenset(codec_named(name.strip()) for name in headers.get("compression", "none").split(","))
+    except (PlaceError, CodecError) as error:
+        raise ProtocolError("bad-place", str(error)) from None
+    if group is not None and stop is not None:
+        raise ProtocolError(
+            "bad-place", "a group has no end", "Read a range (to) without group; its place is yours to keep."
+        )
+    on_gap = headers.get("on-gap", "marker")
+    if on_gap not in ("marker", "error"):
+        raise ProtocolError("bad-place", f"on-gap {on_gap[:40]!r} is not known", "Write on-gap:marker or on-gap:error.")
+    batch_bytes = None
+    if "batch" in headers:
+        batch_bytes = min(BATCH_BYTES_MAX, max(BATCH_BYTES_MIN, whole_number(headers, "batch", 1 << 40)))
+    return LogWishes(group, place, stop, on_gap == "error", batch_bytes, codecs | {Codec.NONE})
+
+
+class LogSubscription(StompSubscription):
+    """A reader of one log, under one subscription id of one connection."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        outbound: Outbound,
+        *,
+        key: int,
+        subscription_id: str | None,
+        label: str,
+        destination: str,
+        ack: str,
+        version: Version,
+        prefetch_count: int | None,
+        prefetch_bytes: int | None,
+        totals: SessionTotals,
+    ) -> None:
+        super().__init__(
+            hub,
+            outbound,
+            key=key,
+            subscription_id=subscription_id,
+            label=label,
+            destination=destination,
+            ack=ack,
+            version=version,
+            prefetch_count=prefetch_count,
+            prefetch_bytes=prefetch_bytes,
+            totals=totals,
+        )
+        self.batch_bytes: int | None = None
+        self.codecs: frozenset[Codec] = frozenset((Codec.NONE,))
+        self.stops_at_gaps = False
+        self._fail: Callable[[ProtocolError], None] | None = None
+        self.token = b""
+        """First part of the message-ids."""
+
+    def read(self, address: Address, wishes: LogWishes, *, fail: Callable[[ProtocolError], None], done: Any) -> None:
+        """Begin. `fail`: end the connection with this error; `done` is called (with None or an error) when it is on
+        disk that the group is there. Raises LogError.
+        """
+        logs = self._hub.logs
+        assert logs is not None, "asked for before"
+        self.batch_bytes = wishes.batch_bytes
+        self.codecs = wishes.codecs
+        self.stops_at_gaps = wishes.stops_at_gaps
+        self._fail = fail
+        log = logs.get(address.canonical)
+        token = self.token = b"log." + log.log_id.encode()
+        self._prefix = self._prefix.partition(b"message-id:")[0] + b"message-id:" + token + b"-"
+        self._acked_tail = b"%d\nmessage-id:" + token + b"-%d\n"
+        if wishes.group is not None:
+            _group, subscription = logs.join(log, wishes.group, self, wishes.place, done)
+        else:
+            _outlet, subscription = logs.read(log, self, wishes.place, wishes.stop, label=f"{log.name} for {self.name}")
+            done(None)
+        self.attachments.append(subscription)
+
+    def detach(self) -> None:
+        super().detach()
+        if self.ledger is not None:
+            # A place of its own has gone with it: nothing of that can be settled or given back.
+            self.ledger.forget(lambda subscription: not isinstance(subscription.queue, Group))
+
+    # ------------------------------------------------------------------ runs
+
+    def deliver_run(self, subscription: Subscription, run: Run, attempts: int) -> None:
+        """From the outlet: one MESSAGE for all of these."""
+        outbound = self._outbound
+        first, count = run.first_index, run.end_index - run.first_index
+        size_bytes = len(run.data)
+        self._totals.messages_out_count += 1
+        lines = b"index:%d\ncount:%d\n" % (first, count)
+        if attempts:
+            lines += b"redelivered:true\ndelivery-count:%d\n" % (attempts + 1)
+        ledger, window = self.ledger, self.window
+        sequences = (first,)
+        ordinal = 0
+        if ledger is not None:
+            stand_in = Message(_BATCHES, run.data, first)  # type: ignore[arg-type]
+            ordinal = ledger.add(subscription, Slice([stand_in], sequences, size_bytes))
+        own = self._prefix + b"%d\n" % first
+        if self._has_ack_header:
+            own = self._acked_prefix + self._acked_tail % (ordinal, first)
+        head = b"%bdestination:%b\n%bcontent-type:%b\ncontent-length:%d\n\n" % (
+            own,
+            escape_value(self.destination, self._version).encode(),
+            lines,
+            CONTENT_TYPE.encode(),
+            size_bytes,
+        )
+        parts: list[Piece] = [head, run.data, b"\0"]
+        start_bytes = outbound.appended_bytes
+        if ledger is None or window is None:
+
+            def settle(taken: bool) -> None:
+                if taken:
+                    subscription.settle(sequences, size_bytes)
+                else:
+                    subscription.give_back(sequences, attempted=outbound.taken_bytes > start_bytes)
+
+            outbound.send_messages(parts, len(head) + size_bytes + 1, subscription.source, settle)
+            return
+        window.charge(1, size_bytes, subscription.source)
+
+        def handed_over(taken: bool) -> None:
+            if taken or outbound.taken_bytes > start_bytes:
+                ledger.flushed_ordinal = max(ledger.flushed_ordinal, ordinal + 1)
+
+        outbound.send_messages(parts, len(head) + size_bytes + 1, subscription.source, handed_over)
+
+    # ------------------------------------------------------------------ what is told
+
+    def tell_gap(self, subscription: Subscription, start: int, end: int, reason: str) -> None:
+        """From the outlet."""
+        if self.stops_at_gaps and self._fail is not None:
+            self._fail(
+                ProtocolError(
+                    "INDEX_OUT_OF_BOUNDS",
+                    f"{self.destination} has no records from {start} to {end - 1} ({reason})",
+                    "SUBSCRIBE from a later index, or with on-gap:marker.",
+                )
+            )
+            return
+        self._tell(start, [("gap", "true"), ("gap-from", str(start)), ("gap-to", str(end)), ("gap-reason", reason)])
+
+    def tell_end(self, subscription: Subscription, index: int) -> None:
+        """From the outlet."""
+        self._tell(index, [("range-end", "true"), ("index", str(index))])
+
+    def tell_deleted(self, subscription: Subscription) -> None:
+        """From the outlet."""
+        self._tell(0, [("log-deleted", "true")])
+
+    def _tell(self, index: int, facts: list[tuple[str, str]]) -> None:
+        headers = [("message-id", f"{self.token.decode()}-{index}"), ("destination", self.destination), *facts]
+        if self.subscription_id is not None:
+            headers.insert(0, ("subscription", self.subscription_id))
+        self._outbound.send_control(encode_frame("MESSAGE", [*headers, ("content-length", "0")], version=self._version))
+
+    # ------------------------------------------------------------------ wire form
+
+    def _render_one_by_one(self, part: Slice, first_ordinal: int, dropped_count: int) -> list[bytes]:
+        parts: list[bytes] = []
+        attempts = part.attempts
+        for ordinal, (sequence, message) in enumerate(zip(part.sequences, part.messages, strict=True), first_ordinal):
+            parts.append(self._own_lines(ordinal, message))
+            if attempts and sequence in attempts:
+                parts.append(b"redelivered:true\ndelivery-count:%d\n" % (attempts[sequence] + 1))
+            head = message.head
+            assert isinstance(head, SendHead)
+            assert isinstance(message, Record)
+            if head.neutral or head.version == self._version:
+                parts.append(message.wire)
+            else:
+                start = message.lines_bytes
+                parts += [
+                    message.wire[:start],
+                    head.block_for(self._version),
+                    message.wire[start + len(head.block) :],
+                ]
+        return parts
+
+
+def is_log(address: Address) -> bool:
+    """Whether this names a log."""
+    return address.kind.value == "log"
+
+
+class _BatchesHead:
+    """For the ledger, which looks at messages."""
+
+    neutral = True
+
+
+_BATCHES: Any = _BatchesHead()

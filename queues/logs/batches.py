@@ -1,0 +1,317 @@
+"""Batches: records that are appended, stored, sent and read as one. The same bytes in a SEND, on the disk and in a
+MESSAGE, but for twenty bytes that the broker stamps.
+
+    offset  bytes  field (little-endian)
+         0      4  magic `SLB1`
+         4      4  total_bytes     of the batch, this header and the padding included; a multiple of 8
+         8      8  first_index     of its first record          } stamped by the broker,
+        16      8  timestamp_ms    since 1970, when appended    } 0 from a producer
+        24      4  stamp           CRC-32 of bytes 0 .. 24 and 28 .. 32, 0 from a producer
+        28      4  checksum        CRC-32 of bytes 32 .. total_bytes
+        32      4  count           of records; each has an index of its own, compressed or not
+        36      4  plain_bytes     of the body, expanded
+        40      1  codec           0 none, 1 gzip, 2 snappy (raw block), 3 zstd
+        41      1  flags           1: the body has keys
+        42      2  head_bytes      of the headers, without their padding
+        44      4  body_bytes      of the body as stored
+        48         head            STOMP 1.2 header lines (`name:value\n`, escaped) that all records share; zeros to 8
+                   body            compressed by the codec; zeros to 8
+
+    the body, expanded: offsets of the values (count + 1 numbers of 4 bytes, the first 0), the values; with keys the
+    offsets of the keys and the keys likewise. A key that is absent is empty.
+
+Offsets and values lie as Apache Arrow has them in a binary column: who reads columns need not touch the records.
+
+A compressed batch counts as its records do: record `i` of it is `first_index + i`. Whoever reads from the middle of a
+batch skips what lies before. Source: seed 001 ("Batch & Asynchronous Producing", "Compression"), DESIGN section 8.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import zlib
+from array import array
+from collections.abc import Iterator
+from collections.abc import Sequence as SequenceOf
+from itertools import accumulate
+from typing import Final, cast
+
+from queues.logs.codecs import Codec, CodecError, compress, expand
+
+MAGIC: Final = b"SLB1"
+HEADER: Final = struct.Struct("<4sIQQIIIIBBHI")
+HEADER_BYTES: Final = HEADER.size
+STAMP_OFFSET: Final = 8
+CHECKED_OFFSET: Final = 32
+STAMP: Final = struct.Struct("<QQI")
+FLAG_KEYS: Final = 1
+ALIGN_BYTES: Final = 8
+COUNT_MAX: Final = 1 << 20
+"""Records of one batch."""
+HEAD_BYTES_MAX: Final = (1 << 16) - 1
+BATCH_BYTES_MAX: Final = (1 << 31) - 1
+"""What the format can hold; brokers and arrays allow less."""
+CONTENT_TYPE: Final = "application/vnd.sluiceway.batch"
+"""Of a SEND or MESSAGE whose body is a run of batches."""
+
+_Fields = tuple[bytes, int, int, int, int, int, int, int, int, int, int, int]
+_PADDING: Final = bytes(ALIGN_BYTES)
+_NATIVE: Final = sys.byteorder == "little" and array("I").itemsize == 4
+
+
+class BatchError(ValueError):
+    """Bytes that are no batch, or not a whole one. The message says what is wrong, and where."""
+
+
+class BatchTooLargeError(BatchError):
+    """More than the one who is to take it takes."""
+
+
+def padded(length_bytes: int) -> int:
+    """Up to the next multiple of eight."""
+    return -(-length_bytes // ALIGN_BYTES) * ALIGN_BYTES
+
+
+def _column(values: SequenceOf[bytes | memoryview]) -> list[bytes | memoryview]:
+    """Offsets and values, as parts to be joined."""
+    offsets = list(accumulate(map(len, values), initial=0))
+    if offsets[-1] >= 1 << 32:
+        raise BatchError(f"{offsets[-1]} bytes of records in one batch: it can hold {BATCH_BYTES_MAX}")
+    return [struct.pack(f"<{len(offsets)}I", *offsets), *values]
+
+
+def encode(
+    values: SequenceOf[bytes | memoryview],
+    *,
+    head: bytes = b"",
+    keys: SequenceOf[bytes | memoryview] | None = None,
+    codec: Codec = Codec.NONE,
+) -> bytes:
+    """A batch of these records (at least one), not stamped yet. `keys`: one for each, empty where there is none.
+
+    Raises BatchError if it is more than a batch can hold.
+    """
+    count = len(values)
+    if not 0 < count <= COUNT_MAX:
+        raise BatchError(f"{count} records in one batch: between 1 and {COUNT_MAX} are possible")
+    if len(head) > HEAD_BYTES_MAX:
+        raise BatchError(f"{len(head)} bytes of headers in one batch: {HEAD_BYTES_MAX} are possible")
+    if keys is not None and len(keys) != count:
+        raise BatchError(f"{len(keys)} keys for {count} records")
+    parts = _column(values)
+    if keys is not None:
+        parts += _column(keys)
+    plain = b"".join(parts)
+    body = compress(codec, plain)
+    head_end = padded(len(head))
+    total_bytes = HEADER_BYTES + head_end + padded(len(body))
+    if total_bytes > BATCH_BYTES_MAX:
+        raise BatchError(f"a batch of {total_bytes} bytes: {BATCH_BYTES_MAX} are possible")
+    flags = FLAG_KEYS if keys is not None else 0
+    tail = HEADER.pack(MAGIC, total_bytes, 0, 0, 0, 0, count, len(plain), codec, flags, len(head), len(body))[32:]
+    rest = b"".join((tail, head, _PADDING[: head_end - len(head)], body, _PADDING[: padded(len(body)) - len(body)]))
+    return HEADER.pack(MAGIC, total_bytes, 0, 0, 0, zlib.crc32(rest), 0, 0, 0, 0, 0, 0)[:32] + rest
+
+
+def stamped(start: bytes | memoryview, first_index: int, timestamp_ms: int) -> bytes:
+    """The first 32 bytes of a batch, with these facts in it; `start`: what they were."""
+    lead = bytes(start[:STAMP_OFFSET]) + struct.pack("<QQ", first_index, timestamp_ms)
+    checksum = bytes(start[28:32])
+    return lead + struct.pack("<I", zlib.crc32(checksum, zlib.crc32(lead))) + checksum
+
+
+class Batch:
+    """One batch, read. Everything is a view of the bytes that it was made of; nothing is copied or expanded until it is
+    asked for.
+    """
+
+    __slots__ = (
+        "_body_bytes",
+        "_checksum",
+        "_head_bytes",
+        "_offsets",
+        "_plain",
+        "_stamp",
+        "codec_number",
+        "count",
+        "data",
+        "first_index",
+        "flags",
+        "plain_bytes",
+        "timestamp_ms",
+        "total_bytes",
+    )
+
+    def __init__(self, data: bytes | memoryview, offset: int = 0) -> None:
+        """The batch that begins at `offset`. Checks that its header makes sense and that all of it is there, but no
+        checksum: see `verify`. Raises BatchError.
+        """
+        view = memoryview(data)
+        if len(view) - offset < HEADER_BYTES:
+            raise BatchError(f"{len(view) - offset} bytes at offset {offset}: a batch has at least {HEADER_BYTES}")
+        (
+            magic,
+            self.total_bytes,
+            self.first_index,
+            self.timestamp_ms,
+            self._stamp,
+            self._checksum,
+            self.count,
+            self.plain_bytes,
+            self.codec_number,
+            self.flags,
+            self._head_bytes,
+            self._body_bytes,
+        ) = cast(_Fields, HEADER.unpack_from(view, offset))
+        if magic != MAGIC:
+            raise BatchError(f"no batch begins at offset {offset}: it would with {MAGIC!r}, here is {magic!r}")
+        whole_bytes = HEADER_BYTES + padded(self._head_bytes) + padded(self._body_bytes)
+        if self.total_bytes != whole_bytes:
+            raise BatchError(
+                f"the batch at offset {offset} says it has {self.total_bytes} bytes, its parts have {whole_bytes}"
+            )
+        if len(view) - offset < self.total_bytes:
+            raise BatchError(
+                f"the batch at offset {offset} has {self.total_bytes} bytes, only {len(view) - offset} are there"
+            )
+        if not self.count:
+            raise BatchError(f"the batch at offset {offset} has no records")
+        self.data = view[offset : offset + self.total_bytes]
+        self._plain: bytes | memoryview | None = None
+        self._offsets: SequenceOf[int] | None = None
+
+    @property
+    def codec(self) -> Codec:
+        """Raises BatchError for one that this version does not know."""
+        try:
+            return Codec(self.codec_number)
+        except ValueError:
+            raise BatchError(f"codec {self.codec_number} is not known") from None
+
+    @property
+    def has_keys(self) -> bool:
+        return bool(self.flags & FLAG_KEYS)
+
+    @property
+    def end_index(self) -> int:
+        """Behind its last record."""
+        return self.first_index + self.count
+
+    @property
+    def head(self) -> bytes:
+        """Header lines that all records share, in the form of STOMP 1.2."""
+        return bytes(self.data[HEADER_BYTES : HEADER_BYTES + self._head_bytes])
+
+    @property
+    def body(self) -> memoryview:
+        """As it is stored."""
+        start = HEADER_BYTES + padded(self._head_bytes)
+        return self.data[start : start + self._body_bytes]
+
+    def verify(self) -> None:
+        """Check what the producer wrote against its checksum. O(bytes). Raises BatchError."""
+        if zlib.crc32(self.data[CHECKED_OFFSET:]) != self._checksum:
+            raise BatchError(f"the checksum of a batch of {self.count} records is wrong: it was damaged on its way")
+
+    def is_stamped_right(self) -> bool:
+        """Whether index and time are those that the broker wrote."""
+        return zlib.crc32(self.data[28:32], zlib.crc32(self.data[:24])) == self._stamp
+
+    def plain(self) -> bytes | memoryview:
+        """The body, expanded; kept once it is. Look at `plain_bytes` first. Raises BatchError."""
+        if self._plain is None:
+            try:
+                self._plain = expand(self.codec, self.body, self.plain_bytes)
+            except CodecError as error:
+                raise BatchError(str(error)) from None
+        return self._plain
+
+    def offsets(self) -> SequenceOf[int]:
+        """Where in the expanded body each value begins, counted from the end of this table, and where the last ends:
+        count + 1 numbers. Raises BatchError if they are not in order or lead out of the body.
+        """
+        if self._offsets is None:
+            offsets, end = self._table(0)
+            if not self.has_keys and end != self.plain_bytes:
+                raise BatchError(f"{self.count} records fill {end} bytes of a body of {self.plain_bytes}")
+            self._offsets = offsets
+        return self._offsets
+
+    def _table(self, start: int) -> tuple[SequenceOf[int], int]:
+        """The offsets that begin at this byte of the body, and the byte behind the column."""
+        plain = self.plain()
+        length_bytes = 4 * (self.count + 1)
+        if start + length_bytes > len(plain):
+            raise BatchError(f"a body of {len(plain)} bytes has no room for {self.count} records")
+        view = memoryview(plain)[start : start + length_bytes]
+        offsets = array("I")
+        if _NATIVE:
+            offsets.frombytes(view)
+        else:
+            offsets = array("I", struct.unpack(f"<{self.count + 1}I", view))
+        ordered = offsets.tolist()
+        if ordered[0] != 0 or ordered != sorted(ordered):
+            raise BatchError("the offsets of a batch do not ascend from 0")
+        end = start + length_bytes + ordered[-1]
+        if end > len(plain):
+            raise BatchError(f"the records of a batch end at byte {end} of a body of {len(plain)}")
+        return offsets, end
+
+    def values(self, start: int = 0, stop: int | None = None) -> list[memoryview]:
+        """Records `start` .. `stop - 1` of this batch, as views. Raises BatchError."""
+        offsets = self.offsets()
+        return self._cut(memoryview(self.plain())[4 * (self.count + 1) :], offsets, start, stop)
+
+    def value(self, place: int) -> memoryview:
+        """One record. Raises BatchError, IndexError."""
+        if not 0 <= place < self.count:
+            raise IndexError(place)
+        return self.values(place, place + 1)[0]
+
+    def keys(self, start: int = 0, stop: int | None = None) -> list[memoryview] | None:
+        """The keys of records `start` .. `stop - 1`, empty where there is none; None if none has one. Raises
+        BatchError.
+        """
+        if not self.has_keys:
+            return None
+        begin = 4 * (self.count + 1) + self.offsets()[-1]
+        offsets, end = self._table(begin)
+        if end != self.plain_bytes:
+            raise BatchError(f"values and keys fill {end} bytes of a body of {self.plain_bytes}")
+        return self._cut(memoryview(self.plain())[begin + 4 * (self.count + 1) :], offsets, start, stop)
+
+    def check(self, *, plain_bytes_max: int) -> None:
+        """All that can be wrong with a batch from a producer, found before it is appended: checksum, codec, the size
+        when expanded, the table of records. A compressed one is expanded for it. Raises BatchError.
+        """
+        if self.flags & ~FLAG_KEYS:
+            raise BatchError(f"the flags {self.flags:#x} of a batch are not known")
+        if self.count > COUNT_MAX:
+            raise BatchError(f"{self.count} records in one batch: {COUNT_MAX} are possible")
+        if self.plain_bytes > plain_bytes_max:
+            raise BatchTooLargeError(
+                f"a batch expands to {self.plain_bytes} bytes, more than {plain_bytes_max}: send smaller ones"
+            )
+        self.verify()
+        if self.has_keys:
+            self.keys()
+        else:
+            self.offsets()
+
+    def _cut(self, base: memoryview, offsets: SequenceOf[int], start: int, stop: int | None) -> list[memoryview]:
+        stop = self.count if stop is None else stop
+        return [base[a:b] for a, b in zip(offsets[start:stop], offsets[start + 1 : stop + 1], strict=True)]
+
+    def __repr__(self) -> str:
+        return f"<Batch of {self.count} records from {self.first_index}, {self.total_bytes} bytes>"
+
+
+def split(data: bytes | memoryview) -> Iterator[Batch]:
+    """The batches of a run, in order; nothing may lie between or behind them. Raises BatchError."""
+    offset = 0
+    view = memoryview(data)
+    while offset < len(view):
+        batch = Batch(view, offset)
+        offset += batch.total_bytes
+        yield batch

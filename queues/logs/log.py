@@ -1,0 +1,464 @@
+"""One log: what is appended to it, on its way to the disk, and who is told.
+
+A sender `offer`s runs of messages. Consecutive messages of one header block become one batch; a message whose content
+type says so is a run of batches by itself, taken as it is. Batches wait (charged to a limiter) until the disk has taken
+those before them: one write is under way at a time, and what gathers meanwhile goes out in the next. Only what was
+written can be read, so readers see records in the order of their indexes; who waits for a receipt also waits for the
+next sync, which all of them share.
+
+When the disk is full or fails, batches stay here and are written again later; senders are held back by the limiter,
+readers go on.
+
+Invariants: a batch is appended once and whole, or its sender is told; receipts leave in the order of indexes.
+Bound: `memory_bytes`, and one run or transaction more.
+Not here: reading (`reading.py`, `outlets.py`); which logs there are (`table.py`).
+Source: DESIGN section 8; seed 001 "The Design of the Persistent Queue".
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Sequence as SequenceOf
+from typing import TYPE_CHECKING, Any, Final
+
+from flow import Flow, FlowController, FlowResource, SizeLimiter, SourceController
+from queues.environment import QueueEnvironment
+from queues.gate import Run
+from queues.logs.batches import CONTENT_TYPE, COUNT_MAX, Batch, BatchError, BatchTooLargeError, encode, split
+from queues.logs.ports import Disk, DiskError, Missing, Records
+from queues.logs.reading import Reading
+from queues.logs.warmth import Warmth
+from queues.message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message
+from queues.policy import QueuePolicy
+
+if TYPE_CHECKING:
+    from queues.logs.outlets import Outlet
+
+WRITE_BYTES_MAX: Final = 8 * 1024 * 1024
+"""About how much one write takes."""
+AGAIN_SECONDS: Final = 1.0
+"""After a write that failed."""
+STORED_HEADS_MAX: Final = 256
+_LENGTH_LINE: Final = re.compile(rb"^content-length:[0-9]+\n?", re.MULTILINE)
+
+OnDurable = Callable[[str, SequenceOf[tuple[int, int]]], None]
+"""Is told how safe they are (`disk`, `memory`), and for each SEND the index of its first record and their count."""
+
+NOT_STORED: Final = frozenset({"destination", "content-length", "receipt", "transaction", "persistent"})
+"""Headers of a SEND that say nothing about its record."""
+
+
+class _Piece:
+    """What one `offer` brought."""
+
+    __slots__ = ("batches", "charge_bytes", "counts", "end_index", "first_index", "size_bytes", "waiters")
+
+    def __init__(self, batches: list[bytes | memoryview], counts: list[int], charge_bytes: int) -> None:
+        self.batches = batches
+        self.counts = counts
+        """Records of each SEND."""
+        self.charge_bytes = charge_bytes
+        self.size_bytes = sum(map(len, batches))
+        self.waiters: list[OnDurable] = []
+        self.first_index = -1
+        self.end_index = -1
+
+
+class Log(FlowResource):
+    """One log destination, as senders see it. Made by `LogTable`."""
+
+    rejects = False
+    keeps = True
+    priority = PRIORITY_DEFAULT
+
+    def __init__(
+        self,
+        name: str,
+        records: Records,
+        disk: Disk,
+        policy: QueuePolicy,
+        environment: QueueEnvironment,
+        reading: Reading,
+        *,
+        log_id: str,
+        on_failing: Callable[[str, str], None],
+    ) -> None:
+        """`log_id`: part of the message-ids, the same for ever; `on_failing` is told what the disk said, and an empty
+        text when it works again.
+        """
+        super().__init__(name, "log", environment.manager)
+        self.records = records
+        self.policy = policy
+        self.log_id = log_id
+        self.reading = reading
+        self.environment = environment
+        self.closed = False
+        self.producers_count = 0
+        self.failing = ""
+        """What the disk said last, if it did not take what was to be written."""
+        self.appended_count = 0
+        self.appended_bytes = 0
+        self.warmth = Warmth(records)
+        self.gap_count = 0
+        """Gap markers that readers were sent."""
+        self._disk = disk
+        self._on_failing = on_failing
+        self._pending: deque[_Piece] = deque()
+        self._accepted: _Piece | None = None
+        self._checked: list[Batch] | None = None
+        self._written: deque[_Piece] = deque()
+        """Have waiters, and are not synced."""
+        self._writing = False
+        self._syncing = False
+        self._sync_due = False
+        self._timer: Any = None
+        self._sync_timer: Any = None
+        self._lines: dict[tuple[Any, bytes], bytes] = {}
+        self._last_head: Any = None
+        self._last_lines = b""
+        self._on_written: list[tuple[_Piece, Callable[[], None]]] = []
+        self._tail: dict[Outlet, None] = {}
+        self.outlets: dict[Outlet, None] = {}
+        self.controller: FlowController[Run] = FlowController(
+            self,
+            Flow(name),
+            SizeLimiter(policy.memory_bytes, clock=environment.clock),
+            accept=self._accept_run,
+            schedule=environment.resume,
+            clock=environment.clock,
+        )
+        self.context = environment.scheduling.register(self._dispatch, f"log {name}", PRIORITY_DEFAULT)
+        self.open()
+
+    # ------------------------------------------------------------------ in
+
+    def offer(self, messages: list[Message], wire_bytes: int, source: SourceController) -> bool:
+        """Take a run (of any headers), or refuse it (False) and block `source` until there is room. Raises BatchError
+        for a batch that is none, with nothing of the run taken.
+        """
+        charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
+        if self.controller.accepts(source):
+            self._check_batches(messages)
+        return self.controller.offer(Run(messages, charge_bytes), len(messages), charge_bytes, source)
+
+    def fits(self, count: int, wire_bytes: int) -> bool:
+        """Whether `offer` would take so much now."""
+        return self.controller.accepting
+
+    def must_wait(self, count: int, source: SourceController, *, persistent: bool) -> bool:
+        """Whether runs that belong together are held back; then `source` is blocked."""
+        if self.controller.accepts(source):
+            return False
+        self.controller.charge(0, 0, source)
+        return source.blocked
+
+    def take_together(self, runs: SequenceOf[Run], source: SourceController) -> None:
+        """Append all of these with nothing in between, over the limit if need be: a transaction. Its batches have been
+        checked (see `check`).
+        """
+        for run in runs:
+            self.controller.charge(len(run.messages), run.charge_bytes, source)
+        messages = [message for run in runs for message in run.messages]
+        self._accept_run(Run(messages, sum([run.charge_bytes for run in runs])))
+
+    def when_durable(self, callback: OnDurable) -> None:
+        """Tell this when what the last `offer` brought is as safe as the log's policy says."""
+        assert self._accepted is not None, "something was offered and taken just before"
+        self._accepted.waiters.append(callback)
+
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        """Tell this when all that was offered so far is safe."""
+        piece = self._accepted
+        if piece is None or (piece.end_index >= 0 and piece.end_index <= self.records.synced_index):
+            callback()
+        elif piece.end_index >= 0 and piece not in self._written:  # written, nobody has waited for it
+            piece.waiters.append(lambda _how, _indexes: callback())
+            self._written.append(piece)
+            self._ask_for_sync()
+        else:
+            piece.waiters.append(lambda _how, _indexes: callback())
+
+    def check(self, messages: SequenceOf[Message]) -> None:
+        """Raise BatchError if some of these say that they are batches and are not, or are too large."""
+        for message in messages:
+            self._size_checked(message)
+            if _is_batch(message.head):
+                for batch in split(message.wire[message.head.body_offset : -1]):  # type: ignore[attr-defined]
+                    self._check_batch(batch)
+
+    def _check_batches(self, messages: list[Message]) -> None:
+        self._checked = None
+        for message in messages:
+            self._size_checked(message)
+        if not any(_is_batch(message.head) for message in messages):
+            return
+        checked: list[Batch] = []
+        for message in messages:
+            if _is_batch(message.head):
+                body = memoryview(message.wire)[message.head.body_offset : -1]  # type: ignore[attr-defined]
+                if not body:
+                    raise BatchError("a SEND of batches without a body")
+                for batch in split(body):
+                    self._check_batch(batch)
+                    checked.append(batch)
+        self._checked = checked
+
+    def _size_checked(self, message: Message) -> None:
+        limit_bytes = self.policy.log_batch_bytes_max
+        if len(message.wire) > limit_bytes:
+            raise BatchTooLargeError(
+                f"{len(message.wire)} bytes in one SEND to {self.name}: it takes {limit_bytes} "
+                "(log_batch_bytes_max of the destination)"
+            )
+
+    def _check_batch(self, batch: Batch) -> None:
+        batch.check(plain_bytes_max=self.policy.log_expanded_bytes_max)
+
+    def _accept_run(self, run: Run) -> None:
+        """This is charged: make batches of it, and have them written."""
+        batches: list[bytes | memoryview] = []
+        counts: list[int] = []
+        given = iter(self._checked or ())
+        self._checked = None
+        values: list[bytes] = []
+        lines = b""
+        for message in run.messages:
+            head: Any = message.head
+            if _is_batch(head):
+                if values:
+                    batches.append(encode(values, head=lines))
+                    values = []
+                count = self._add_given(message.wire, head.body_offset, given, batches)
+                counts.append(count)
+                continue
+            its_lines = self._stored_lines(head)
+            if values and (its_lines != lines or len(values) >= COUNT_MAX):
+                batches.append(encode(values, head=lines))
+                values = []
+            lines = its_lines
+            values.append(message.wire[head.body_offset : -1])
+            counts.append(1)
+        if values:
+            batches.append(encode(values, head=lines))
+        piece = self._accepted = _Piece(batches, counts, run.charge_bytes)
+        self._pending.append(piece)
+        if not self._writing:
+            self.context.request_dispatch()
+
+    @staticmethod
+    def _add_given(wire: bytes, start: int, given: Iterator[Batch], batches: list[bytes | memoryview]) -> int:
+        """Add the batches of this SEND; returns how many records they have. `given`: those that were checked before."""
+        body = memoryview(wire)[start:-1]
+        place = count = 0
+        while place < len(body):
+            batch = next(given, None) or Batch(body, place)
+            place += batch.total_bytes
+            count += batch.count
+            batches.append(batch.data)
+        return count
+
+    def _stored_lines(self, head: Any) -> bytes:
+        """The header lines that are kept of a SEND, in the form of 1.2."""
+        if head is self._last_head:
+            return self._last_lines
+        key = head.version, _LENGTH_LINE.sub(b"", head.block)
+        lines = self._lines.get(key)
+        if lines is None:
+            if len(self._lines) >= STORED_HEADS_MAX:
+                self._lines.clear()
+            lines = self._lines[key] = head.lines_without(NOT_STORED)
+        self._last_head, self._last_lines = head, lines
+        return lines
+
+    # ------------------------------------------------------------------ to the disk
+
+    def _dispatch(self, _budget: int) -> bool:
+        if self._pending and not self._writing and self._timer is None:
+            self._write()
+        return False
+
+    def _write(self) -> None:
+        batches: list[bytes | memoryview] = []
+        size_bytes = pieces_count = 0
+        for piece in self._pending:
+            if pieces_count and size_bytes + piece.size_bytes > WRITE_BYTES_MAX:
+                break
+            pieces_count += 1
+            size_bytes += piece.size_bytes
+            batches += piece.batches
+        self._writing = True
+        records = self.records
+        self._disk.append(
+            lambda: records.append_batches(batches), lambda result: self._written_to_disk(pieces_count, result)
+        )
+
+    def _written_to_disk(self, pieces_count: int, result: int | DiskError) -> None:
+        self._writing = False
+        if isinstance(result, DiskError):
+            if self.failing != str(result):
+                self.failing = str(result)
+                self._on_failing(self.name, self.failing)
+            waiting, self._on_written = self._on_written, []
+            for _piece, callback in waiting:
+                callback()
+            self._timer = self.environment.scheduling.call_later(AGAIN_SECONDS, self._write_again)
+            return
+        if self.failing:
+            self.failing = ""
+            self._on_failing(self.name, "")
+        index = result
+        charge_bytes = charge_count = 0
+        must_sync = self.policy.log_sync == "receipt"
+        for _ in range(pieces_count):
+            piece = self._pending.popleft()
+            piece.first_index = index
+            index += sum(piece.counts)
+            piece.end_index = index
+            piece.batches = []
+            self.warmth.written(piece.first_index, piece.size_bytes)
+            charge_bytes += piece.charge_bytes
+            charge_count += len(piece.counts)
+            self.appended_bytes += piece.size_bytes
+            if self._on_written and self._on_written[0][0] is piece:
+                self._on_written.pop(0)[1]()
+            if piece.waiters:
+                if must_sync:
+                    self._written.append(piece)
+                else:
+                    self._tell(piece, "memory")
+        self.appended_count += index - result
+        if self._pending and not self.closed:
+            self._write()  # before anybody goes on: the disk is what is slow
+        if self._written:
+            self._ask_for_sync()
+        elif self.policy.log_sync != "none" and self._sync_timer is None:
+            self._sync_timer = self.environment.scheduling.call_later(self.policy.log_sync_seconds, self._interval_over)
+        tail = self._tail
+        if tail:
+            self._tail = {}
+            for outlet in tail:
+                outlet.context.request_dispatch()
+        self.controller.release(charge_count, charge_bytes)
+
+    def _write_again(self) -> None:
+        self._timer = None
+        self.context.request_dispatch()
+
+    def _interval_over(self) -> None:
+        self._sync_timer = None
+        if not self.closed:
+            self._ask_for_sync()
+
+    def _ask_for_sync(self) -> None:
+        if self._syncing:
+            self._sync_due = True
+            return
+        self._syncing = True
+        self._sync_due = False
+        self._disk.sync(self.records.flush, self._synced)
+
+    def _synced(self, result: int | DiskError) -> None:
+        self._syncing = False
+        if isinstance(result, DiskError):
+            if self.failing != str(result):
+                self.failing = str(result)
+                self._on_failing(self.name, self.failing)
+            if self._sync_timer is None and not self.closed:
+                self._sync_timer = self.environment.scheduling.call_later(AGAIN_SECONDS, self._interval_over)
+            return
+        if self.failing and not self._timer:
+            self.failing = ""
+            self._on_failing(self.name, "")
+        while self._written and self._written[0].end_index <= result:
+            self._tell(self._written.popleft(), "disk")
+        if self._sync_due or self._written:
+            self._ask_for_sync()
+
+    def _tell(self, piece: _Piece, how: str) -> None:
+        indexes: list[tuple[int, int]] = []
+        index = piece.first_index
+        for count in piece.counts:
+            indexes.append((index, count))
+            index += count
+        waiters, piece.waiters = piece.waiters, []
+        for callback in waiters:
+            callback(how, indexes)
+
+    # ------------------------------------------------------------------ out
+
+    def await_tail(self, outlet: Outlet) -> None:
+        """Dispatch this outlet when there is more to read."""
+        self._tail[outlet] = None
+
+    def read_ahead(self, start: int, stop: int, done: Callable[[object], None]) -> None:
+        """Have these read into the page cache."""
+        records = self.records
+        self._disk.read(lambda: records.warm(start, stop), done)
+
+    def gap_at(self, index: int) -> Missing | None:
+        """What is missing there; None: nothing."""
+        gaps = self.records.gaps
+        if not gaps:
+            return None
+        place = bisect_right(gaps, index, key=_first_of) - 1
+        return gaps[place] if place >= 0 and index < gaps[place].to_index else None
+
+    def end_before_gap(self, start: int, stop: int) -> int:
+        """Up to where from `start` on nothing is missing, `stop` at most."""
+        gaps = self.records.gaps
+        if not gaps:
+            return stop
+        place = bisect_right(gaps, start, key=_first_of)
+        return min(stop, gaps[place].from_index) if place < len(gaps) else stop
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing of it is on its way to the disk, and nobody uses it."""
+        return not (self._pending or self._writing or self._written or self._syncing or self.outlets)
+
+    def when_written(self, callback: Callable[[], None]) -> None:
+        """Call this when all that was offered so far is in its file; at once if it is, or if the disk does not work."""
+        if self.failing or not self._pending:
+            callback()
+        else:
+            self._on_written.append((self._pending[-1], callback))
+
+    @property
+    def pending_count(self) -> int:
+        """SENDs that are not written."""
+        return sum([len(piece.counts) for piece in self._pending])
+
+    def close(self) -> None:
+        """No more comes in or goes out: the broker stops, or the log is deleted. What waits for the disk is given up:
+        nobody was told that it is safe.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        for timer in (self._timer, self._sync_timer):
+            if timer is not None:
+                timer.cancel()
+        for outlet in list(self.outlets):
+            outlet.close()
+        self.context.close()
+        self._pending.clear()
+        self._written.clear()
+        self.controller.close()
+        super().close()
+
+    def facts(self) -> Mapping[str, object]:
+        facts: dict[str, object] = {"first": self.records.first_index, "next": self.records.next_index}
+        if self.failing:
+            facts["the disk says"] = self.failing
+        return facts
+
+
+def _first_of(gap: Missing) -> int:
+    return gap.from_index
+
+
+def _is_batch(head: Any) -> bool:
+    return bool(head.content_type == CONTENT_TYPE)

@@ -1,0 +1,563 @@
+"""Readers of a log: a group, whose place the broker keeps and whose consumers share it, or one consumer with a place of
+its own.
+
+To a consumer's subscription an outlet is what a queue is: it hands slices over while there is credit, and takes back
+what is settled or given up. A consumer that takes batches gets *runs* instead: whole batches as they lie in the file;
+one run is one delivery, under the index of its first record.
+
+What was given back comes again before anything later, to whoever of the group has credit. Of a group it is known what
+is settled beyond its front, as ranges; the front is the lowest unsettled index. Of a single reader nothing is kept:
+acknowledging gives credit only.
+
+What is not there any more (retention, a power cut, damage) is told by a gap marker; a group counts it as settled.
+
+Flow: consumers block an outlet's source for each of them, nobody else; an outlet at the end waits for the log. What is
+not in the page cache is read ahead by a thread, see `warmth.py`.
+Bound: the credit of the consumers (what is out), and one range for each hole in what is settled.
+Source: seed 001 "Logical View" (fan-out queue), DESIGN section 8, anchors e5, e6, e8.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as SequenceOf
+from typing import Any, Final, Protocol
+
+import attrs
+
+from flow import FlowResource
+from queues.logs.codecs import Codec
+from queues.logs.log import Log
+from queues.logs.ports import DiskError, GroupKeeper, GroupState
+from queues.logs.ranges import RangeSet
+from queues.logs.reading import Unreadable
+from queues.logs.runs import Run, cut_run
+from queues.message import PRIORITY_DEFAULT, Message
+from queues.subscription import Consumer, Subscription
+
+SHARE_COUNT: Final = 256
+"""Messages that one consumer of several gets before the next one has its turn."""
+SINGLE_COUNT: Final = 1024
+SAVE_SECONDS: Final = 1.0
+"""How long the place of a group may be behind on disk when nobody waits for it."""
+RUN_COST: Final = 64
+"""Of a dispatch's budget, for one run."""
+FRONT_ONLY_MAX: Final = 4096
+"""Ranges beyond the front that are kept on disk: if there are more holes, some records come again after a crash."""
+
+
+class LogConsumer(Consumer, Protocol):
+    """A consumer that knows logs."""
+
+    @property
+    def batch_bytes(self) -> int | None:
+        """Deliver runs of about this size; None: messages."""
+
+    @property
+    def codecs(self) -> frozenset[Codec]:
+        """How batches may be compressed that this consumer gets."""
+
+    @property
+    def stops_at_gaps(self) -> bool:
+        """A gap ends it, with an error."""
+
+    def deliver_run(self, subscription: Subscription, run: Run, attempts: int) -> None:
+        """Take these; `attempts`: how often they were handed over before. Settled and given back by the run's first
+        index.
+        """
+
+    def tell_gap(self, subscription: Subscription, start: int, end: int, reason: str) -> None:
+        """Nothing is there from `start` to before `end`."""
+
+    def tell_end(self, subscription: Subscription, index: int) -> None:
+        """That was all, up to before `index`."""
+
+    def tell_deleted(self, subscription: Subscription) -> None:
+        """The log was deleted."""
+
+
+@attrs.define
+class _Again:
+    """What was given back."""
+
+    start: int
+    end: int
+    attempts: int
+
+
+class _Elements:
+    """For whoever looks a message up by its sequence."""
+
+    __slots__ = ("_outlet",)
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+
+    def get(self, sequence: int) -> Message | None:
+        log = self._outlet.log
+        if not log.records.first_index <= sequence < log.records.next_index or log.gap_at(sequence) is not None:
+            return None
+        try:
+            return log.reading.part(log, sequence, sequence + 1, 1, 1).messages[0]
+        except Unreadable:
+            return None
+
+
+class Outlet(FlowResource):
+    """One reader: a group or a single consumer."""
+
+    shelf: GroupShelf | None = None
+
+    def __init__(
+        self, log: Log, label: str, position: int, *, stop: int | None = None, kind: str = "log reader"
+    ) -> None:
+        """`position`: what to hand over next; `stop`: where it ends."""
+        super().__init__(label, kind, log.environment.manager)
+        self.log = log
+        self.priority = PRIORITY_DEFAULT
+        self.position = position
+        self.stop = stop
+        self.closed = False
+        self.elements = _Elements(self)
+        self.subscriptions: deque[Subscription] = deque()
+        self.delivered_count = 0
+        self.gap_count = 0
+        self._again: list[_Again] = []
+        """Sorted."""
+        self._attempts: dict[int, int] = {}
+        """Of what is out and was out before: by its index, or that of its run."""
+        self._runs: dict[int, int] = {}
+        """Runs that are out: from the first index to behind the last."""
+        self._told_end = False
+        self.context = log.environment.scheduling.register(self._dispatch, label, PRIORITY_DEFAULT)
+        self.open()
+        log.outlets[self] = None
+
+    # ------------------------------------------------------------------ consumers
+
+    def subscribe(self, consumer: LogConsumer) -> Subscription:
+        """Deliver to this one, too."""
+        subscription = Subscription(
+            self,  # type: ignore[arg-type]
+            consumer,
+            exclusive=False,
+            clock=self.log.environment.clock,
+            on_resume=lambda _subscription: self._resumed(),
+        )
+        self.subscriptions.append(subscription)
+        self.context.request_dispatch()
+        return subscription
+
+    def unsubscribed(self, subscription: Subscription) -> None:
+        """From `Subscription.close`."""
+        if subscription in self.subscriptions:
+            self.subscriptions.remove(subscription)
+        self._left()
+
+    def _left(self) -> None:
+        """A consumer has left. A single reader ends with it."""
+        if not self.subscriptions:
+            self.close()
+
+    def close(self) -> None:
+        """Hand nothing over any more."""
+        if self.closed:
+            return
+        self.closed = True
+        self.context.close()
+        self.log.outlets.pop(self, None)
+        for subscription in list(self.subscriptions):
+            subscription.close()
+        self.subscriptions.clear()
+        super().close()
+
+    def end_deleted(self) -> None:
+        """The log goes: tell the consumers, and close."""
+        for subscription in list(self.subscriptions):
+            consumer: Any = subscription.consumer
+            consumer.tell_deleted(subscription)
+            consumer.cancelled(subscription, f"{self.log.name} was deleted")
+        self.close()
+
+    # ------------------------------------------------------------------ what comes back
+
+    def settled(self, subscription: Subscription, sequences: SequenceOf[int], wire_bytes: int) -> None:
+        """From `Subscription.settle`."""
+        attempts = self._attempts
+        runs = self._runs
+        if runs:
+            for sequence in sequences:
+                attempts.pop(sequence, None)
+                self._settle(sequence, runs.pop(sequence, sequence + 1))
+        else:
+            if attempts:
+                for sequence in sequences:
+                    attempts.pop(sequence, None)
+            for start, end in _stretches(sequences):
+                self._settle(start, end)
+
+    def _settle(self, start: int, end: int) -> None:
+        """Hook: these are done. A single reader forgets them."""
+
+    def given_back(
+        self,
+        subscription: Subscription,
+        sequences: SequenceOf[int],
+        *,
+        attempted: bool,
+        charged: SequenceOf[int] | None = None,
+    ) -> None:
+        """From `Subscription.give_back`."""
+        if self.closed:
+            return
+        again = self._again
+        for sequence in sequences:
+            attempts = self._attempts.pop(sequence, 0) + attempted
+            end = self._runs.pop(sequence, sequence + 1)
+            if not self._is_wanted(sequence, end):
+                continue
+            last = again[-1] if again else None
+            if last is not None and last.end == sequence and last.attempts == attempts:
+                last.end = end
+            else:
+                again.append(_Again(sequence, end, attempts))
+        again.sort(key=_start_of)
+        self.context.request_dispatch()
+
+    def _is_wanted(self, start: int, end: int) -> bool:
+        """Hook: what was given back is to come again."""
+        return True
+
+    # ------------------------------------------------------------------ dispatch
+
+    def _resumed(self) -> bool:
+        self.context.request_dispatch()
+        return True
+
+    def _dispatch(self, budget: int) -> bool:
+        subscriptions = self.subscriptions
+        share = SINGLE_COUNT if len(subscriptions) == 1 else SHARE_COUNT
+        more = False
+        idle_count = 0
+        while idle_count < len(subscriptions) and not self.closed:
+            if budget <= 0:
+                more = True
+                break
+            subscription = subscriptions[0]
+            served = 0 if subscription.source.blocked else self._serve(subscription, min(share, budget))
+            if served:
+                idle_count = 0
+                budget -= served
+            else:
+                idle_count += 1
+            subscriptions.rotate(-1)
+        for subscription in tuple(subscriptions):
+            subscription.source.end_turn()
+        return more and not self.closed
+
+    def _serve(self, subscription: Subscription, count_max: int) -> int:
+        """Hand something over; returns its cost, 0 if there was no credit or nothing to be had."""
+        consumer: Any = subscription.consumer
+        if not self._has_more():
+            return 0
+        room_count, room_bytes = consumer.room(subscription)
+        if room_count <= 0 or room_bytes <= 0:
+            consumer.wait(subscription)
+            return 0
+        if self._pass_over(subscription):
+            return 1
+        again = self._again[0] if self._again else None
+        start, end = (again.start, again.end) if again is not None else (self.position, self._end())
+        if not self._is_warm(start):
+            return 0
+        attempts = 0 if again is None else again.attempts
+        try:
+            if consumer.batch_bytes is not None:
+                return self._hand_run(subscription, start, end, min(room_bytes, consumer.batch_bytes), attempts)
+            part = self.log.reading.part(self.log, start, end, min(count_max, room_count), room_bytes)
+        except Unreadable as error:
+            self._gap(subscription, error.first_index, min(error.end_index, end), "damaged")
+            return 1
+        self._moved(part.end)
+        if attempts:
+            self._attempts.update(dict.fromkeys(part.sequences, attempts))
+            part = part.tried(attempts)
+        subscription.unsettled_count += len(part)
+        self._count(subscription, len(part))
+        consumer.deliver(subscription, part, dropped_count=0)
+        return len(part)
+
+    def _hand_run(self, subscription: Subscription, start: int, end: int, bytes_max: int, attempts: int) -> int:
+        consumer: Any = subscription.consumer
+        run = cut_run(self.log, start, end, bytes_max, consumer.codecs)
+        self._moved(run.end_index)
+        self._runs[start] = run.end_index
+        if attempts:
+            self._attempts[start] = attempts
+        subscription.unsettled_count += 1
+        self._count(subscription, run.end_index - start)
+        consumer.deliver_run(subscription, run, attempts)
+        return RUN_COST
+
+    def _count(self, subscription: Subscription, count: int) -> None:
+        subscription.delivered_count += count
+        self.delivered_count += count
+
+    def _moved(self, end: int) -> None:
+        """All before `end` of what comes next is handed over."""
+        if not self._again:
+            self.position = end
+            return
+        first = self._again[0]
+        if end >= first.end:
+            del self._again[0]
+        else:
+            first.start = end
+
+    def _end(self) -> int:
+        end = self.log.records.next_index
+        return end if self.stop is None else min(end, self.stop)
+
+    def _has_more(self) -> bool:
+        """Something is to be handed over, or told. If not, it will be dispatched when there is."""
+        if self._again:
+            return True
+        if self.stop is not None and self.position >= self.stop:
+            self._tell_end()
+            return False
+        if self.position >= self.log.records.next_index:
+            self.log.await_tail(self)
+            return False
+        return True
+
+    def _tell_end(self) -> None:
+        if not self._told_end:
+            self._told_end = True
+            for subscription in tuple(self.subscriptions):
+                consumer: Any = subscription.consumer
+                consumer.tell_end(subscription, self.stop)
+
+    def _pass_over(self, subscription: Subscription) -> bool:
+        """Tell of what is next and is not there."""
+        start = self._again[0].start if self._again else self.position
+        first = self.log.records.first_index
+        if start < first:
+            self._gap(subscription, start, first if self.stop is None else min(first, self.stop), "retention")
+            return True
+        gap = self.log.gap_at(start)
+        if gap is not None:
+            end = gap.to_index if self.stop is None else min(gap.to_index, self.stop)
+            self._gap(subscription, start, end, gap.reason)
+            return True
+        return False
+
+    def _gap(self, subscription: Subscription, start: int, end: int, reason: str) -> None:
+        again = self._again
+        while again and again[0].start < end:
+            if again[0].end <= end:
+                del again[0]
+            else:
+                again[0].start = end
+        if self.position < end:
+            self.position = end
+        self._settle(start, end)
+        self.gap_count += 1
+        self.log.gap_count += 1
+        consumer: Any = subscription.consumer
+        consumer.tell_gap(subscription, start, end, reason)
+
+    def _is_warm(self, index: int) -> bool:
+        """False: it is being read from the disk, and a dispatch follows."""
+        log = self.log
+        warmth = log.warmth
+        ahead = warmth.stretch(index)
+        if ahead is not None:
+            start, stop = ahead
+            warmth.asked[start] = stop
+
+            def warmed(_result: object) -> None:
+                warmth.asked.pop(start, None)
+                warmth.warmed(start, stop)  # also if it failed: whoever reads it finds out
+                if not self.closed:
+                    self.context.request_dispatch()
+                for other in tuple(log.outlets):
+                    if start <= other.position < stop:
+                        other.context.request_dispatch()
+
+            log.read_ahead(start, stop, warmed)
+        if warmth.covers(index):
+            return True
+        return not any(start <= index < stop for start, stop in warmth.asked.items())
+
+    # ------------------------------------------------------------------ for people
+
+    @property
+    def unsettled_count(self) -> int:
+        """Deliveries that are out."""
+        return sum([subscription.unsettled_count for subscription in self.subscriptions])
+
+    @property
+    def front(self) -> int:
+        """The lowest index that is not done."""
+        return min(self.position, self._again[0].start) if self._again else self.position
+
+    def facts(self) -> Mapping[str, object]:
+        return {"at": self.front, "behind": max(0, self.log.records.next_index - self.front)}
+
+
+class GroupShelf:
+    """Says when what a group has settled is on disk."""
+
+    __slots__ = ("_group",)
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        """Call this when all that was settled so far would survive a crash."""
+        self._group.save_for(callback)
+
+
+class Group(Outlet):
+    """A fan-out group: its place outlives its consumers and the broker."""
+
+    def __init__(self, log: Log, group: str, state: GroupState, keeper: GroupKeeper) -> None:
+        self.group = group
+        self._keeper = keeper
+        self._front = state.front
+        self._settled = RangeSet(state.settled)
+        self._dirty = False
+        self._saving = False
+        self._save_timer: Any = None
+        self._waiters: list[Callable[[], None]] = []
+        self.failing = ""
+        super().__init__(log, f"{log.name} group {group}", state.front, kind="log group")
+        self.shelf = GroupShelf(self)
+        # What was settled beyond the front does not come again, what may have been seen comes marked.
+        end = max(state.handed_to, state.settled[-1][1] if state.settled else 0)
+        self._again = [
+            _Again(start, stop, 1 if stop <= state.handed_to else 0)
+            for start, stop in self._settled.holes(state.front, end)
+        ]
+        self.position = max(state.front, end)
+
+    def _left(self) -> None:
+        """It stays."""
+
+    @property
+    def front(self) -> int:
+        return self._front
+
+    def _settle(self, start: int, end: int) -> None:
+        if end <= self._front:
+            return  # it was moved meanwhile
+        settled = self._settled
+        settled.add(max(start, self._front), end)
+        if start <= self._front:
+            self._front = settled.first_gap(self._front)
+            settled.drop_below(self._front)
+        self._changed()
+
+    def _is_wanted(self, start: int, end: int) -> bool:
+        # Neither, if the group was moved meanwhile: forward (it is done), or back (it comes in any case).
+        return self._front < end <= self.position
+
+    def seek(self, index: int) -> None:
+        """Go on from here: what is out and comes back from before counts for nothing. Consumers keep what they have."""
+        self._front = self.position = index
+        self._settled = RangeSet()
+        self._again.clear()
+        self._attempts.clear()
+        self._changed()
+        self.context.request_dispatch()
+
+    @property
+    def lag_count(self) -> int:
+        """Records that are not settled."""
+        end = self.log.records.next_index
+        return max(0, end - self._front) - self._settled.number_count
+
+    # ------------------------------------------------------------------ its place on disk
+
+    def state(self) -> GroupState:
+        """How far it is."""
+        settled = tuple(self._settled)
+        return GroupState(self._front, settled[:FRONT_ONLY_MAX], self.position)
+
+    def _changed(self) -> None:
+        self._dirty = True
+        if self._save_timer is None and not self._saving and not self.closed:
+            self._save_timer = self.log.environment.scheduling.call_later(SAVE_SECONDS, self._save_time)
+
+    def _save_time(self) -> None:
+        self._save_timer = None
+        if self._dirty and not self._saving:
+            self._save(durable=False)
+
+    def save_for(self, callback: Callable[[], None]) -> None:
+        """Save at once, and call this then."""
+        self._waiters.append(callback)
+        if not self._saving:
+            self._save(durable=True)
+
+    def _save(self, *, durable: bool) -> None:
+        self._saving = True
+        self._dirty = False
+        waiters, self._waiters = self._waiters, []
+        self._keeper.update(
+            self.log.name,
+            self.group,
+            self.state(),
+            lambda error: self._saved(error, waiters),
+            durable=durable,
+        )
+
+    def _saved(self, error: Exception | None, waiters: list[Callable[[], None]]) -> None:
+        self._saving = False
+        if error is not None:
+            self.failing = str(error)
+            self._waiters[:0] = waiters
+            self._changed()
+            return
+        self.failing = ""
+        for callback in waiters:
+            callback()
+        if self._waiters:
+            self._save(durable=True)
+        elif self._dirty:
+            self._changed()
+
+    def close(self) -> None:
+        if self._save_timer is not None:
+            self._save_timer.cancel()
+            self._save_timer = None
+        super().close()
+
+    def facts(self) -> Mapping[str, object]:
+        facts = dict(super().facts()) | {"consumers": len(self.subscriptions)}
+        if self.failing:
+            facts["its place is not saved"] = self.failing
+        return facts
+
+
+def _start_of(again: _Again) -> int:
+    return again.start
+
+
+def _stretches(sequences: SequenceOf[int]) -> list[tuple[int, int]]:
+    """Runs of consecutive numbers; given ascending."""
+    if isinstance(sequences, range) or sequences[-1] - sequences[0] == len(sequences) - 1:
+        return [(sequences[0], sequences[-1] + 1)]
+    found: list[tuple[int, int]] = []
+    start = end = sequences[0]
+    for sequence in sequences:
+        if sequence != end:
+            found.append((start, end))
+            start = sequence
+        end = sequence + 1
+    found.append((start, end))
+    return found
+
+
+__all__ = ["DiskError", "Group", "GroupShelf", "LogConsumer", "Outlet"]

@@ -1,0 +1,113 @@
+"""What logs need of those who keep their records, and of those who keep the places of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import attrs
+
+from queues.logs.batches import Batch
+
+T = TypeVar("T")
+
+
+class Missing(Protocol):
+    """Indexes that were given out and are not there (any more)."""
+
+    @property
+    def from_index(self) -> int: ...
+    @property
+    def to_index(self) -> int:
+        """Behind the last."""
+
+    @property
+    def reason(self) -> str:
+        """`lost` (in a power cut), `damaged`."""
+
+
+class Part(Protocol):
+    """A run of whole batches, as they lie in the file."""
+
+    @property
+    def data(self) -> memoryview: ...
+    @property
+    def first_index(self) -> int: ...
+    @property
+    def end_index(self) -> int: ...
+
+
+class Records(Protocol):
+    """An append-only array of records. `store.bigarray.BigArray` fits. What is here does not block (but for a page that
+    must come from the disk, see `Disk.warm`); what does is asked of `Disk`.
+    """
+
+    @property
+    def first_index(self) -> int: ...
+    @property
+    def next_index(self) -> int:
+        """Behind the last that can be read."""
+
+    @property
+    def synced_index(self) -> int: ...
+    @property
+    def last_timestamp_ms(self) -> int: ...
+    @property
+    def back_file_size_bytes(self) -> int: ...
+    @property
+    def gaps(self) -> Sequence[Missing]: ...
+    def batch_of(self, index: int, *, verify: bool = False) -> Batch: ...
+    def cut(self, start: int, stop: int, bytes_max: int) -> Part: ...
+    def find_closest_index(self, timestamp_ms: int) -> int: ...
+    def append_batches(self, batches: Sequence[bytes | bytearray | memoryview]) -> int: ...
+    def flush(self) -> int: ...
+    def warm(self, start: int, stop: int) -> None: ...
+    def remove_before(self, timestamp_ms: int) -> int: ...
+    def limit_back_file_size(self, size_bytes: int) -> int: ...
+    def remove_to(self, index: int) -> int: ...
+    def close(self) -> None: ...
+
+
+class DiskError(Exception):
+    """The disk did not do what was asked; the message says why. It may be asked again."""
+
+
+class Disk(Protocol):
+    """Does what blocks with records, elsewhere. Each `done` is called on the loop with what came of it."""
+
+    def append(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None:
+        """In the order given; for all that changes records."""
+
+    def sync(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None: ...
+
+    def read(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None: ...
+
+
+@attrs.frozen
+class GroupState:
+    """How far a group is, as it is kept."""
+
+    front: int
+    """All below it are settled."""
+    settled: tuple[tuple[int, int], ...] = ()
+    """Beyond the front, each from its first to behind its last."""
+    handed_to: int = 0
+    """Up to here records may have been in consumers' hands."""
+
+
+class GroupKeeper(Protocol):
+    """Keeps the places of groups over a restart. Each `done` is called on the loop, with None or what went wrong."""
+
+    def create(self, log: str, group: str, state: GroupState, done: Callable[[Exception | None], None]) -> None: ...
+
+    def update(
+        self, log: str, group: str, state: GroupState, done: Callable[[Exception | None], None], *, durable: bool
+    ) -> None: ...
+
+    def delete(self, log: str, group: str, done: Callable[[Exception | None], None]) -> None: ...
+
+
+class HeadCodec(Protocol):
+    """Header blocks to envelopes: `protocols.stomp.stored.HeadBlocks` fits."""
+
+    def restore(self, dialect: int, block: bytes) -> Any: ...

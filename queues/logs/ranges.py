@@ -1,0 +1,76 @@
+"""Sets of whole numbers as few ranges: what of a log is settled, beyond the front."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+
+
+class RangeSet:
+    """Disjoint ranges that do not touch, ascending. Adding costs O(log n), and O(n) of a fast copy where it is in the
+    middle; n is the number of holes.
+    """
+
+    __slots__ = ("_ends", "_starts")
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        """`ranges`: each from its first to behind its last."""
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        for start, end in ranges:
+            self.add(start, end)
+
+    def add(self, start: int, end: int) -> None:
+        """All from `start` to `end - 1` are in it from now on."""
+        if start >= end:
+            return
+        starts, ends = self._starts, self._ends
+        low = bisect_left(ends, start)  # the first that touches or comes later
+        high = bisect_right(starts, end)  # behind the last that touches
+        if low < high:
+            start, end = min(start, starts[low]), max(end, ends[high - 1])
+        starts[low:high] = [start]
+        ends[low:high] = [end]
+
+    def first_gap(self, start: int) -> int:
+        """The lowest number from `start` on that is not in it."""
+        place = bisect_right(self._starts, start) - 1
+        return max(start, self._ends[place]) if place >= 0 else start
+
+    def drop_below(self, floor: int) -> None:
+        """Forget what is below this."""
+        place = bisect_right(self._ends, floor)
+        del self._starts[:place], self._ends[:place]
+        if self._starts and self._starts[0] < floor:
+            self._starts[0] = floor
+
+    def holes(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """What of this range is not in it."""
+        place = bisect_right(self._ends, start)
+        while start < end:
+            if place >= len(self._starts) or self._starts[place] >= end:
+                yield start, end
+                return
+            if self._starts[place] > start:
+                yield start, self._starts[place]
+            start = self._ends[place]
+            place += 1
+
+    def __contains__(self, number: int) -> bool:
+        place = bisect_right(self._starts, number) - 1
+        return place >= 0 and number < self._ends[place]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(zip(self._starts, self._ends, strict=True))
+
+    def __len__(self) -> int:
+        """Ranges, not numbers."""
+        return len(self._starts)
+
+    @property
+    def number_count(self) -> int:
+        """How many numbers are in it. O(ranges)."""
+        return sum(self._ends) - sum(self._starts)
+
+    def __repr__(self) -> str:
+        return f"<RangeSet {list(self)}>"

@@ -1,0 +1,424 @@
+"""All logs of a broker: by name, with their groups, their retention, and what can be asked of them.
+
+Logs are made when somebody sends or subscribes to them, and stay until they are deleted. Opening one touches the disk
+(a few milliseconds); the logs of an earlier run are opened before anybody connects.
+
+Bound: `logs_max`, and `groups_max` for each.
+Source: seed 001 "The Queue Interface", "Luxun Thrift IDL" (the names of errors); DESIGN section 8.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Protocol
+
+import attrs
+
+from queues.environment import QueueEnvironment
+from queues.logs.log import Log
+from queues.logs.outlets import Group, LogConsumer, Outlet
+from queues.logs.places import Place, PlaceKind
+from queues.logs.ports import Disk, DiskError, GroupKeeper, GroupState, Records
+from queues.logs.reading import Reading
+from queues.policy import QueuePolicy
+from queues.subscription import Subscription
+
+PREFIX: Final = "/log/"
+NAME_LENGTH_MAX: Final = 200
+GROUP_LENGTH_MAX: Final = 200
+_NAME: Final = re.compile(r"[^\x00-\x20\x7f,:\\*>./]+(?:[./][^\x00-\x20\x7f,:\\*>./]+)*")
+RETENTION_SECONDS: Final = 5.0
+"""Between two looks at what is too old or too much."""
+
+
+class LogError(Exception):
+    """Something that can't be done with a log; `code` as the seed names it."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+TOPIC_NOT_EXIST: Final = "TOPIC_NOT_EXIST"
+INDEX_OUT_OF_BOUNDS: Final = "INDEX_OUT_OF_BOUNDS"
+INVALID_TOPIC: Final = "INVALID_TOPIC"
+TOPIC_IS_EMPTY: Final = "TOPIC_IS_EMPTY"
+AUTHENTICATION_FAILURE: Final = "AUTHENTICATION_FAILURE"
+GROUP_NOT_EXIST: Final = "GROUP_NOT_EXIST"
+GROUP_IN_USE: Final = "GROUP_IN_USE"
+INTERNAL_ERROR: Final = "INTERNAL_ERROR"
+
+
+@attrs.frozen
+class Opened:
+    """A log's records, open."""
+
+    records: Records
+    log_id: str
+
+
+class Cabinet(Protocol):
+    """Where the folders of logs are."""
+
+    def names(self) -> list[str]:
+        """Of the logs that there are. Blocks."""
+
+    def open(self, name: str) -> Opened:
+        """Open a log, or make it. Blocks. Raises DiskError."""
+
+    def remove(self, name: str) -> None:
+        """Delete the files of a log that is closed. Blocks. Raises DiskError."""
+
+    def free_bytes(self) -> int | None:
+        """Of the disk; None: nobody knows. Blocks."""
+
+
+class LogTable:
+    """The logs of one broker."""
+
+    def __init__(
+        self,
+        cabinet: Cabinet,
+        disk: Disk,
+        keeper: GroupKeeper,
+        reading: Reading,
+        environment: QueueEnvironment,
+        policy_for: Callable[[str], QueuePolicy],
+        *,
+        logs_max: int,
+        delete_passcode: str,
+        warn: Callable[..., object],
+    ) -> None:
+        """`delete_passcode`: who knows it may delete logs; empty: nobody may. `warn`: an event and its facts."""
+        self._cabinet = cabinet
+        self._disk = disk
+        self._keeper = keeper
+        self._reading = reading
+        self._environment = environment
+        self._policy_for = policy_for
+        self._logs_max = logs_max
+        self._delete_passcode = delete_passcode
+        self._warn = warn
+        self.logs: dict[str, Log] = {}
+        self.groups: dict[str, dict[str, Group]] = {}
+        self._deleting: set[str] = set()
+        self._timer: Any = None
+        self._trimming: set[str] = set()
+
+    def __iter__(self) -> Iterator[Log]:
+        return iter(self.logs.values())
+
+    def start(self, groups: dict[str, dict[str, GroupState]]) -> None:
+        """Open what an earlier run left. Blocks. `groups`: by log and name, where they were."""
+        for name in self._cabinet.names():
+            try:
+                self._open(name)
+            except (DiskError, LogError) as error:
+                self._warn("a log can't be opened", log=name, error=str(error))
+        for name, states in groups.items():
+            log = self.logs.get(name)
+            if log is None:
+                continue
+            for group, state in states.items():
+                self._restore(log, group, state)
+        self._timer = self._environment.scheduling.call_later(RETENTION_SECONDS, self._look)
+
+    def _restore(self, log: Log, group: str, state: GroupState) -> None:
+        end = log.records.next_index
+        front = min(state.front, end)  # after a power cut the place may be ahead of what is there
+        settled = tuple((start, min(stop, end)) for start, stop in state.settled if start < end)
+        state = GroupState(front, settled, min(max(state.handed_to, front), end))
+        self.groups.setdefault(log.name, {})[group] = Group(log, group, state, self._keeper)
+
+    # ------------------------------------------------------------------ logs
+
+    def get(self, name: str) -> Log:
+        """The log of this name (`/log/…`), made if need be. Raises LogError."""
+        log = self.logs.get(name)
+        if log is not None:
+            return log
+        check_name(name)
+        if name in self._deleting:
+            raise LogError(TOPIC_NOT_EXIST, f"{name} is being deleted: try again in a moment")
+        if len(self.logs) >= self._logs_max:
+            raise LogError(
+                INVALID_TOPIC, f"there are {self._logs_max} logs already (logs_max of [journal]): {name} can't be made"
+            )
+        try:
+            return self._open(name)
+        except DiskError as error:
+            raise LogError(INTERNAL_ERROR, f"{name} can't be opened: {error}") from None
+
+    def existing(self, name: str) -> Log:
+        """The log of this name, with or without `/log/`. Raises LogError if there is none."""
+        full = name if name.startswith(PREFIX) else PREFIX + name
+        log = self.logs.get(full)
+        if log is None:
+            check_name(full)
+            raise LogError(TOPIC_NOT_EXIST, f"there is no log {full}")
+        return log
+
+    def _open(self, name: str) -> Log:
+        opened = self._cabinet.open(name)
+        log = Log(
+            name,
+            opened.records,
+            self._disk,
+            self._policy_for(name),
+            self._environment,
+            self._reading,
+            log_id=opened.log_id,
+            on_failing=self._failing,
+        )
+        self.logs[name] = log
+        return log
+
+    def _failing(self, name: str, what: str) -> None:
+        if what:
+            self._warn("a log can't be written: its senders wait", log=name, error=what)
+        else:
+            self._warn("the log can be written again", log=name)
+
+    # ------------------------------------------------------------------ readers
+
+    def read(
+        self, log: Log, consumer: LogConsumer, place: Place, stop: int | None, *, label: str
+    ) -> tuple[Outlet, Subscription]:
+        """A reader with a place of its own. Raises LogError if that is not there to be read."""
+        start = self.index_of(log, place, refuse_gaps=consumer.stops_at_gaps)
+        if stop is not None and stop < start:
+            raise LogError(INDEX_OUT_OF_BOUNDS, f"to {stop} lies before the beginning, which is index {start}")
+        outlet = Outlet(log, label, start, stop=stop)
+        return outlet, outlet.subscribe(consumer)
+
+    def join(
+        self, log: Log, name: str, consumer: LogConsumer, place: Place, created: Callable[[Exception | None], None]
+    ) -> tuple[Group, Subscription]:
+        """A consumer of a group, which is made if need be, to begin at `place`. `created` is called when the group is
+        on disk. Raises LogError.
+        """
+        groups = self.groups.setdefault(log.name, {})
+        group = groups.get(name)
+        if group is None:
+            if not name or len(name) > GROUP_LENGTH_MAX or re.search(r"[\x00-\x1f]", name):
+                raise LogError(
+                    GROUP_NOT_EXIST, f"{name[:40]!r} can't be the name of a group: 1 to {GROUP_LENGTH_MAX} characters"
+                )
+            if len(groups) >= log.policy.log_groups_max:
+                raise LogError(
+                    GROUP_NOT_EXIST,
+                    f"{log.name} has {log.policy.log_groups_max} groups already: {name!r} can't be made",
+                )
+            state = GroupState(self.index_of(log, place, refuse_gaps=consumer.stops_at_gaps))
+            group = groups[name] = Group(log, name, state, self._keeper)
+            self._keeper.create(log.name, name, state, created)
+        else:
+            created(None)
+        return group, group.subscribe(consumer)
+
+    def index_of(self, log: Log, place: Place, *, refuse_gaps: bool = False) -> int:
+        """The index of a place. Raises LogError for one beyond the end (with `refuse_gaps`, also for one that is not
+        there any more).
+        """
+        records = log.records
+        if place.kind is PlaceKind.EARLIEST:
+            return records.first_index
+        if place.kind is PlaceKind.LATEST:
+            return max(records.first_index, records.next_index - 1)
+        if place.kind is PlaceKind.NEXT:
+            return records.next_index
+        if place.kind is PlaceKind.TIME:
+            return records.find_closest_index(place.number)
+        if place.number > records.next_index:
+            raise LogError(
+                INDEX_OUT_OF_BOUNDS,
+                f"{log.name} ends before index {records.next_index}: {place.number} is not there yet",
+            )
+        if refuse_gaps and (place.number < records.first_index or log.gap_at(place.number) is not None):
+            raise LogError(
+                INDEX_OUT_OF_BOUNDS,
+                f"{log.name} begins with index {records.first_index}: {place.number} is not there any more",
+            )
+        return place.number
+
+    # ------------------------------------------------------------------ what can be asked
+
+    def describe(self, log: Log) -> dict[str, Any]:
+        """One log as plain data."""
+        records = log.records
+        first, end = records.first_index, records.next_index
+        first_ms = records.batch_of(first).timestamp_ms if first < end and log.gap_at(first) is None else None
+        return {
+            "log": log.name,
+            "first": first,
+            "next": end,
+            "size": end - first,
+            "bytes": records.back_file_size_bytes,
+            "first_timestamp_ms": first_ms,
+            "last_timestamp_ms": records.last_timestamp_ms if end > first else None,
+            "synced": records.synced_index,
+            "waiting": log.pending_count,
+            "readers": len(log.outlets) - len(self.groups.get(log.name, {})),
+            "gaps": log.gap_count,
+            "failing": log.failing,
+            "groups": self.describe_groups(log),
+        }
+
+    def describe_groups(self, log: Log) -> list[dict[str, Any]]:
+        """The groups of a log as plain data, with how far they are behind."""
+        records = log.records
+        size = records.next_index - records.first_index
+        now_ms = self._environment.now_ms()
+        found = []
+        for name, group in sorted(self.groups.get(log.name, {}).items()):
+            lag = group.lag_count
+            behind_seconds = 0.0
+            front = max(group.front, records.first_index)
+            if lag and front < records.next_index and log.gap_at(front) is None:
+                behind_seconds = max(0, now_ms - records.batch_of(front).timestamp_ms) / 1000
+            found.append(
+                {
+                    "group": name,
+                    "front": group.front,
+                    "lag": lag,
+                    "lag_bytes": records.back_file_size_bytes * lag // size if size else 0,
+                    "lag_seconds": behind_seconds,
+                    "consumers": len(group.subscriptions),
+                    "unsettled": group.unsettled_count,
+                    "gaps": group.gap_count,
+                }
+            )
+        return found
+
+    def group(self, log: Log, name: str) -> Group:
+        """Raises LogError if there is none."""
+        group = self.groups.get(log.name, {}).get(name)
+        if group is None:
+            raise LogError(GROUP_NOT_EXIST, f"{log.name} has no group {name[:80]!r}")
+        return group
+
+    def closest(self, log: Log, timestamp_ms: int) -> tuple[int, int]:
+        """The first record that is not older than this, or else the last one; with its time. Raises LogError."""
+        records = log.records
+        if records.first_index >= records.next_index:
+            raise LogError(TOPIC_IS_EMPTY, f"{log.name} is empty")
+        index = min(records.find_closest_index(timestamp_ms), records.next_index - 1)
+        if log.gap_at(index) is not None:
+            return index, timestamp_ms
+        return index, records.batch_of(index).timestamp_ms
+
+    def seek(self, log: Log, name: str, place: Place) -> int:
+        """Move a group; returns its front. Raises LogError."""
+        group = self.group(log, name)
+        group.seek(self.index_of(log, place))
+        return group.front
+
+    def delete_group(self, log: Log, name: str, done: Callable[[Exception | None], None]) -> None:
+        """Forget a group that has no consumers. Raises LogError."""
+        group = self.group(log, name)
+        if group.subscriptions:
+            raise LogError(
+                GROUP_IN_USE, f"group {name!r} of {log.name} has {len(group.subscriptions)} consumers: end them first"
+            )
+        group.close()
+        del self.groups[log.name][name]
+        self._keeper.delete(log.name, name, done)
+
+    def truncate(self, log: Log, before: Place | int, done: Callable[[int | DiskError], None]) -> None:
+        """Remove what is older than a place, or more than so many bytes; whole files at a time where it is by bytes or
+        by time. `done` gets the first index that is left. Raises LogError.
+        """
+        records = log.records
+        if isinstance(before, int):
+            self._trim(log, lambda: records.limit_back_file_size(before), done)
+        elif before.kind is PlaceKind.TIME:
+            self._trim(log, lambda: records.remove_before(before.number), done)
+        else:
+            index = self.index_of(log, before)
+            self._trim(log, lambda: records.remove_to(index), done)
+
+    def delete(self, log: Log, passcode: str, done: Callable[[DiskError | None], None]) -> None:
+        """Remove a log with all it holds. Raises LogError without permission."""
+        if not self._delete_passcode:
+            raise LogError(
+                AUTHENTICATION_FAILURE, "logs can't be deleted: the broker has no delete_passcode in [journal]"
+            )
+        if not hmac.compare_digest(self._delete_passcode.encode(), passcode.encode()):
+            raise LogError(AUTHENTICATION_FAILURE, f"this is not the passcode: {log.name} stays")
+        name, records = log.name, log.records
+        for outlet in list(log.outlets):
+            outlet.end_deleted()
+        for group in self.groups.pop(name, {}):
+            self._keeper.delete(name, group, lambda _error: None)
+        del self.logs[name]
+        self._deleting.add(name)
+        log.close()
+        self._reading.forget(log)
+
+        def remove() -> None:
+            records.close()
+            self._cabinet.remove(name)
+
+        def removed(result: DiskError | None) -> None:
+            self._deleting.discard(name)
+            done(result)
+
+        # Behind what is being written and synced.
+        self._disk.sync(lambda: None, lambda _result: self._disk.append(remove, removed))
+
+    # ------------------------------------------------------------------ retention
+
+    def _look(self) -> None:
+        now_ms = self._environment.now_ms()
+        for log in self.logs.values():
+            policy, records = log.policy, log.records
+            if policy.log_retention_seconds is not None:
+                before_ms = now_ms - int(policy.log_retention_seconds * 1000)
+                if records.first_index < records.next_index and log.name not in self._trimming:
+                    self._trim(log, lambda records=records, ms=before_ms: records.remove_before(ms), _nobody)  # type: ignore[misc]
+            limit_bytes = policy.log_retention_bytes
+            if limit_bytes is not None and records.back_file_size_bytes > limit_bytes:
+                self._trim(log, lambda records=records, size=limit_bytes: records.limit_back_file_size(size), _nobody)  # type: ignore[misc]
+        self._timer = self._environment.scheduling.call_later(RETENTION_SECONDS, self._look)
+
+    def _trim(self, log: Log, work: Callable[[], int], done: Callable[[int | DiskError], None]) -> None:
+        self._trimming.add(log.name)
+
+        def trimmed(result: int | DiskError) -> None:
+            self._trimming.discard(log.name)
+            if isinstance(result, DiskError):
+                self._warn("a log can't be pruned", log=log.name, error=str(result))
+            else:
+                for outlet in tuple(log.outlets):
+                    outlet.context.request_dispatch()
+            done(result)
+
+        self._disk.append(work, trimmed)
+
+    def close(self) -> list[tuple[str, str, GroupState]]:
+        """The broker stops: close all logs; returns where the groups are. The records are still open."""
+        if self._timer is not None:
+            self._timer.cancel()
+        states = [
+            (name, group.group, group.state()) for name, groups in self.groups.items() for group in groups.values()
+        ]
+        for log in self.logs.values():
+            log.close()
+        return states
+
+
+def check_name(name: str) -> None:
+    """Raise LogError unless a log can be called so."""
+    short = name.removeprefix(PREFIX)
+    if not name.startswith(PREFIX) or len(short) > NAME_LENGTH_MAX or _NAME.fullmatch(short) is None:
+        raise LogError(
+            INVALID_TOPIC,
+            f"{name[:80]!r} can't be a log: write /log/NAME, up to {NAME_LENGTH_MAX} characters in levels that are "
+            "parted by . or /, without blanks and any of , : * > \\",
+        )
+
+
+def _nobody(_result: object) -> None:
+    """Nobody asked."""

@@ -1,0 +1,65 @@
+"""Producers and consumers of logs, for programs with threads; on stomp.py.
+
+    with Producer("127.0.0.1:61613", log="orders") as producer:
+        producer.send("42 ducks")
+
+    with Consumer("127.0.0.1:61613", group="billing", from_="earliest") as consumer:
+        for record in consumer.stream("orders"):
+            print(record.index, record.value)
+
+A client does not load the broker: neither trio nor the store. docs/clients.md tells what is promised.
+
+    producer    -> outbox (one for each broker) -> link     packs: batches in the making, handles
+    consumer    <- inbox (one for each log) <- reader (one for each log and broker) <- link     records, streams
+    requests    questions about logs
+    link        stomp.py behind a small face; the only one that knows it
+"""
+
+from __future__ import annotations
+
+from sluiceway.client.backoff import Backoff
+from sluiceway.client.consumer import Consumer, ConsumerStatistics, Stream
+from sluiceway.client.errors import (
+    BufferFullError,
+    CannotConnectError,
+    ClientError,
+    ClosedError,
+    ConnectionLostError,
+    DamagedError,
+    Gap,
+    GapError,
+    LogDeletedError,
+    RefusedError,
+    RequestError,
+)
+from sluiceway.client.packs import Sent
+from sluiceway.client.partitioning import by_hash
+from sluiceway.client.producer import Producer, ProducerStatistics
+from sluiceway.client.records import Record
+from sluiceway.client.requests import GroupInfo, LogClient, LogInfo
+
+__all__ = [
+    "Backoff",
+    "BufferFullError",
+    "CannotConnectError",
+    "ClientError",
+    "ClosedError",
+    "ConnectionLostError",
+    "Consumer",
+    "ConsumerStatistics",
+    "DamagedError",
+    "Gap",
+    "GapError",
+    "GroupInfo",
+    "LogClient",
+    "LogDeletedError",
+    "LogInfo",
+    "Producer",
+    "ProducerStatistics",
+    "Record",
+    "RefusedError",
+    "RequestError",
+    "Sent",
+    "Stream",
+    "by_hash",
+]

@@ -1,0 +1,308 @@
+"""`Consumer`: reads logs, at one broker or several, as streams of records.
+
+Source: seed 001, "The Design of the Consumer".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Final, Generic, Literal, TypeVar, overload
+
+import attrs
+
+from queues.logs.codecs import codec_named
+from sluiceway.client.address import parse_all
+from sluiceway.client.backoff import Backoff
+from sluiceway.client.errors import ClosedError, Gap
+from sluiceway.client.inbox import Inbox
+from sluiceway.client.reader import Reader, ReadingOptions
+from sluiceway.client.records import Record
+
+T = TypeVar("T")
+
+_STARTS: Final = ("earliest", "latest", "next")
+_POLL_SECONDS: Final = 0.01
+
+
+@attrs.frozen
+class ConsumerStatistics:
+    """What a consumer has done so far, and what waits in it."""
+
+    records_count: int
+    """Given to programs."""
+    gaps_count: int
+    """Gaps that streams came across."""
+    reconnects_count: int
+    held_bytes: int
+    """Of records that wait for a stream."""
+
+
+class Stream(Generic[T]):
+    """Records of one log, as they come. For one thread; several streams of a log share what comes, a MESSAGE at a time.
+
+    An iterator: it waits for records, and ends when the range has ended or the consumer is closed. It raises
+    what its readers met (RefusedError, CannotConnectError, GapError, LogDeletedError, DamagedError), behind the records
+    that came before. A loop that was left can be gone on with.
+    """
+
+    def __init__(
+        self, log: str, inbox: Inbox, decoder: Callable[[bytes], T] | None, auto_ack: bool, gap: Callable[[Gap], None]
+    ) -> None:
+        """Made by `Consumer.streams`."""
+        self.log = log
+        self.records_count = 0
+        """Given to the program."""
+        self._inbox = inbox
+        self._decoder = decoder
+        self._auto_ack = auto_ack
+        self._gap = gap
+        self._left: Iterator[Record[T]] = iter(())
+        self._in_hand: list[Record[T]] = []
+        self._records = self._iterate()
+
+    def __iter__(self) -> Iterator[Record[T]]:
+        return self._records
+
+    def __next__(self) -> Record[T]:
+        return next(self._records)
+
+    def poll(self, timeout_seconds: float | None = None) -> list[Record[T]]:
+        """The records that came in one MESSAGE (or what is left of one), as soon as there are some; the quickest way.
+        An empty list after that time, or at the end: see `ended`. Asking acknowledges those before, as `next` does.
+        """
+        left = list(self._left)
+        return left or self._take(timeout_seconds)
+
+    @property
+    def ended(self) -> bool:
+        """Whether no record will come any more."""
+        return self._inbox.ended
+
+    @property
+    def idle(self) -> bool:
+        """Whether the program has asked beyond all that it was given."""
+        return not self._in_hand
+
+    def ack(self, record: Record[T]) -> None:
+        """Acknowledge a record, in a group with `auto_ack=False`. Its MESSAGE is settled when all its records are; so
+        records of an unfinished one come again, acknowledged or not. Any order; again does nothing.
+        """
+        if self._auto_ack:
+            raise ValueError("this consumer acknowledges by itself; for explicit ones give it auto_ack=False")
+        delivery = record.delivery
+        if delivery is None:
+            raise ValueError(f"record {record.index} of log {record.log} did not come from a consumer")
+        settled = delivery.settled
+        if record.index in settled:
+            return
+        settled.add(record.index)
+        if len(settled) == delivery.count:
+            delivery.reader.acknowledge(delivery)
+
+    def _iterate(self) -> Iterator[Record[T]]:
+        while True:
+            yield from self._left
+            if not self._take(None):
+                return
+            self._left = iter(self._in_hand)
+
+    def _take(self, timeout_seconds: float | None) -> list[Record[T]]:
+        """The next records, in `_in_hand`; those before are done with."""
+        done, self._in_hand = self._in_hand, []
+        if done and self._auto_ack:
+            delivery = done[0].delivery
+            assert delivery is not None
+            delivery.reader.acknowledge(delivery)
+        while True:
+            item = self._inbox.take(timeout_seconds)
+            if item is None:
+                return []
+            if isinstance(item, Gap):
+                self._gap(item)
+                continue
+            self._in_hand = item.records(self._decoder)
+            self.records_count += len(self._in_hand)
+            return self._in_hand
+
+
+class Consumer:
+    """Reads logs. A context manager that ends with `close`.
+
+    In a group each record goes to one of its consumers, and the broker keeps the place: a record that was not
+    acknowledged comes again (at least once). Without a group each consumer gets all records, and keeps the place
+    itself: also over lost connections, but not over its own end.
+    """
+
+    def __init__(
+        self,
+        brokers: str | Iterable[str],
+        *,
+        group: str | None = None,
+        from_: int | str | None = None,
+        to: int | None = None,
+        auto_ack: bool = True,
+        on_gap: Literal["report", "error"] = "report",
+        gap_callback: Callable[[Gap], None] | None = None,
+        batch_bytes: int = 256 * 1024,
+        buffer_bytes: int = 8 * 1024 * 1024,
+        compression: Iterable[str] = ("gzip", "snappy", "zstd"),
+        give_up_seconds: float = 60.0,
+        login: str | None = None,
+        passcode: str | None = None,
+        backoff: Callable[[], Backoff] = Backoff,
+    ) -> None:
+        """Nothing is connected before `streams`.
+
+        :param brokers: HOST:PORT or stomp://LOGIN:PASSCODE@HOST:PORT, one or several; each is read.
+        :param group: the group to belong to.
+        :param from_: where to begin: `earliest`, `latest` (the last record there is), `next` (what is appended from now
+            on, the default), an index, or `time:MS`. In a group it counts only when the group is new.
+        :param to: the index to end before.
+        :param auto_ack: in a group, acknowledge records when the next ones are asked for; otherwise by `Stream.ack`.
+        :param on_gap: what to do about records that are gone: `report` counts them and goes on, `error` raises GapError
+            in the streams.
+        :param gap_callback: called with each gap that is reported, in the thread of the stream.
+        :param batch_bytes: how much the broker puts into one MESSAGE, about.
+        :param buffer_bytes: how much waits in memory, for each log; then the broker waits.
+        :param compression: codecs in which batches may come as they are; others are expanded by the broker.
+        :param give_up_seconds: without a connection for so long, the streams raise CannotConnectError.
+        :param login: where an address names none; `passcode` likewise.
+        :param backoff: makes the waits between attempts to connect.
+        :raises ValueError: for what can't be.
+        """
+        self._addresses = parse_all(brokers, login, passcode)
+        self.brokers = tuple(map(str, self._addresses))
+        """HOST:PORT of each, in the order given."""
+        if not auto_ack and group is None:
+            raise ValueError("auto_ack=False without a group: there is nobody to acknowledge to; give a group")
+        if to is not None and group is not None:
+            raise ValueError("a range (to) and a group exclude each other: the broker moves a group, nobody its end")
+        if on_gap not in ("report", "error"):
+            raise ValueError(f"on_gap {on_gap!r} is not known: use 'report' or 'error'")
+        if buffer_bytes < 1 or batch_bytes < 1:
+            raise ValueError("batch_bytes and buffer_bytes must be at least 1")
+        self._options = ReadingOptions(
+            group=group,
+            start=_start(from_),
+            end=to,
+            batch_bytes=min(batch_bytes, buffer_bytes),
+            buffer_bytes=buffer_bytes,
+            compression=",".join(codec_named(name).label for name in compression if name != "none"),
+            gap_is_error=on_gap == "error",
+            give_up_seconds=give_up_seconds,
+        )
+        self._auto_ack = auto_ack
+        self._gap_callback = gap_callback
+        self._gaps_count = 0
+        self._backoff = backoff
+        self._closed = False
+        self._readers: list[Reader] = []
+        self._inboxes: dict[str, Inbox] = {}
+        self._streams: list[Stream[Any]] = []
+
+    @overload
+    def streams(self, counts: Mapping[str, int]) -> dict[str, list[Stream[bytes]]]: ...
+
+    @overload
+    def streams(self, counts: Mapping[str, int], decoder: Callable[[bytes], T]) -> dict[str, list[Stream[T]]]: ...
+
+    def streams(
+        self, counts: Mapping[str, int], decoder: Callable[[bytes], Any] | None = None
+    ) -> dict[str, list[Stream[Any]]]:
+        """Begin to read logs: for each name, so many streams that share what comes.
+
+        :param decoder: from the bytes of a record to its value; default the bytes themselves. What it raises, the
+            stream raises.
+        :raises ValueError: for a log that is read already, or less than one stream.
+        :raises ClosedError: the consumer is closed.
+        """
+        if self._closed:
+            raise ClosedError("the consumer is closed: make a new one")
+        names = {name: name.removeprefix("/log/") for name in counts}
+        for name, log in names.items():
+            if counts[name] < 1:
+                raise ValueError(f"{counts[name]} streams for log {log}: at least one is needed")
+            if log in self._inboxes or list(names.values()).count(log) > 1:
+                raise ValueError(f"log {log} is read already: ask for all its streams at once")
+        made: dict[str, list[Stream[Any]]] = {}
+        for name, log in names.items():
+            inbox = self._inboxes[log] = Inbox(self._options.buffer_bytes, len(self._addresses))
+            made[name] = [Stream(log, inbox, decoder, self._auto_ack, self._gap) for _ in range(counts[name])]
+            self._streams += made[name]
+            readers = [Reader(address, log, self._options, inbox, self._backoff) for address in self._addresses]
+            self._readers += readers
+            for reader in readers:
+                reader.start()
+        return made
+
+    @overload
+    def stream(self, log: str) -> Stream[bytes]: ...
+
+    @overload
+    def stream(self, log: str, decoder: Callable[[bytes], T]) -> Stream[T]: ...
+
+    def stream(self, log: str, decoder: Callable[[bytes], Any] | None = None) -> Stream[Any]:
+        """One stream of one log; as `streams`."""
+        made: dict[str, list[Stream[Any]]] = self.streams({log: 1}, decoder) if decoder else self.streams({log: 1})
+        return made[log][0]
+
+    def close(self, drain_seconds: float = 0.0) -> None:
+        """Stop reading, and end the connections and the streams. Again: does nothing.
+
+        :param drain_seconds: how long to wait until the streams, in other threads, have taken all that waits in memory,
+            and are done with it. Then, and without it at once, the rest goes back to its group; without a group it is
+            dropped: the last `Record.index` says where to go on.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        for inbox in self._inboxes.values():
+            inbox.close(keep=drain_seconds > 0)
+        deadline = time.monotonic() + drain_seconds
+        while time.monotonic() < deadline and not self._drained():
+            time.sleep(_POLL_SECONDS)
+        for inbox in self._inboxes.values():
+            inbox.close(keep=False)
+        for reader in self._readers:
+            reader.stop()
+
+    def statistics(self) -> ConsumerStatistics:
+        """What it has done so far."""
+        return ConsumerStatistics(
+            records_count=sum(stream.records_count for stream in self._streams),
+            gaps_count=self._gaps_count,
+            reconnects_count=sum(reader.reconnects_count for reader in self._readers),
+            held_bytes=sum(inbox.held_bytes for inbox in self._inboxes.values()),
+        )
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _drained(self) -> bool:
+        return all(inbox.ended for inbox in self._inboxes.values()) and all(stream.idle for stream in self._streams)
+
+    def _gap(self, gap: Gap) -> None:
+        self._gaps_count += 1
+        if self._gap_callback is not None:
+            self._gap_callback(gap)
+
+
+def _start(from_: int | str | None) -> str:
+    """As the header `from` wants it. Raises ValueError."""
+    if from_ is None:
+        return "next"
+    if isinstance(from_, int):
+        if from_ < 0:
+            raise ValueError(f"from_ is {from_}: indexes count from 0")
+        return str(from_)
+    time_ms = from_.removeprefix("time:")
+    if from_ in _STARTS or (time_ms != from_ and time_ms.isdecimal()):
+        return from_
+    raise ValueError(f"from_ {from_!r} is not known: use {', '.join(_STARTS)}, an index or 'time:MS'")

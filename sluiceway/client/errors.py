@@ -1,0 +1,74 @@
+"""What can go wrong between a program and its brokers, by what one can do about it.
+
+Waiting that took too long is Python's own `TimeoutError`; a wrong argument is a `ValueError`.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+
+class ClientError(Exception):
+    """Something went wrong between us and a broker; the message says what, where, and what to do."""
+
+
+class CannotConnectError(ClientError):
+    """Nobody answers at the address, or not in STOMP. Trying again may help."""
+
+
+class ConnectionLostError(ClientError):
+    """The connection ended before we were done. Trying again may help."""
+
+
+class RefusedError(ClientError):
+    """The broker answered with an ERROR. The same again would be refused again."""
+
+
+class RequestError(ClientError):
+    """A request about a log can't be fulfilled."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        """Such as TOPIC_NOT_EXIST or INDEX_OUT_OF_BOUNDS; docs/clients.md lists them."""
+
+
+class BufferFullError(ClientError):
+    """`send` would have had to wait for room longer than it may. Nothing of the record was kept."""
+
+
+class ClosedError(ClientError):
+    """The producer or consumer is closed, or was closed before this could be done."""
+
+
+class DamagedError(ClientError):
+    """What the broker sent is no batch of records, or its checksum is wrong."""
+
+
+class LogDeletedError(ClientError):
+    """The log that was read is no more."""
+
+
+@attrs.frozen
+class Gap:
+    """Records that a reader can't have any more."""
+
+    log: str
+    broker: str
+    first: int
+    """Index of the first record that is missing."""
+    end: int
+    """Index behind the last one that is missing."""
+    reason: str
+    """`retention` (too old, or the log too large), `lost` (in a power cut) or `damaged`."""
+
+
+class GapError(ClientError):
+    """Records are missing, and the consumer was told that this is an error."""
+
+    def __init__(self, gap: Gap) -> None:
+        super().__init__(
+            f"records {gap.first} to {gap.end - 1} of log {gap.log} at {gap.broker} are gone ({gap.reason}); "
+            f"to go on without them, read from {gap.end}, or with on_gap='report'"
+        )
+        self.gap = gap

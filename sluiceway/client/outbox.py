@@ -1,0 +1,415 @@
+"""What waits for one broker, and the thread that sends it.
+
+Records go into an open pack. It is closed when it has enough records or bytes, when it has been open for long enough,
+or when somebody flushes. The thread sends closed packs as batches, some of them ahead of their receipts (the window).
+When the connection is lost, all that have no receipt wait again, in order, and are sent again over the next one: so a
+record may come twice into the log, but none is lost. A pack that the broker refuses by name is not sent again. Without
+a broker for too long all that waits fails; what is put later is tried anew.
+
+One lock for all; it is taken once per record by who sends single ones, and once per pack by the thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Mapping
+from itertools import accumulate, count
+
+import attrs
+
+from queues.logs.batches import CONTENT_TYPE, BatchError
+from queues.logs.codecs import Codec
+from sluiceway.client.address import Address
+from sluiceway.client.backoff import Backoff
+from sluiceway.client.errors import (
+    BufferFullError,
+    CannotConnectError,
+    ClientError,
+    ClosedError,
+    ConnectionLostError,
+    RefusedError,
+)
+from sluiceway.client.link import Link
+from sluiceway.client.packs import Pack
+
+_log = logging.getLogger("sluiceway.client")
+
+
+@attrs.frozen
+class SendingOptions:
+    """How an outbox sends; `Producer` explains them."""
+
+    destination: str
+    head: bytes
+    codec: Codec
+    batch_count: int
+    batch_bytes: int
+    linger_seconds: float
+    buffer_bytes: int
+    window_count: int
+    give_up_seconds: float
+
+
+@attrs.define(slots=True)
+class Tally:
+    """What an outbox has done."""
+
+    records_count: int = 0
+    """Receipted."""
+    batches_count: int = 0
+    """Receipted."""
+    resent_count: int = 0
+    """Batches that had to be sent again."""
+    failed_count: int = 0
+    """Records whose batch failed."""
+
+
+class Outbox:
+    """Of one broker and one log. An owner of links."""
+
+    def __init__(self, address: Address, options: SendingOptions, backoff: Backoff) -> None:
+        self.address = address
+        self.tally = Tally()
+        self.held_bytes = 0
+        """Of records whose fate is not known."""
+        self._options = options
+        self._backoff = backoff
+        lock = threading.Lock()
+        self._work = threading.Condition(lock)
+        """For the thread: a pack is due, room in the window, a connection lost, the end."""
+        self._room = threading.Condition(lock)
+        """For who waits until something is settled."""
+        self._numbers = count()
+        self._open: Pack | None = None
+        self._waiting: deque[Pack] = deque()
+        self._under_way: dict[str, Pack] = {}
+        """By the receipt that was asked for, in order."""
+        self._failed: list[Pack] = []
+        self._flushing = 0
+        self._closing = False
+        self._halt = threading.Event()
+        self._link: Link | None = None
+        self._fruitless = False
+        """The last connection has not brought a receipt."""
+        self._lost_at: float | None = None
+        """Since when we have had neither connection nor receipt, with something to send."""
+        self._last_error: ClientError | None = None
+        self._thread: threading.Thread | None = None
+
+    # ------------------------------------------------------------------ who sends
+
+    def put(self, value: bytes, key: bytes | None, timeout_seconds: float | None) -> tuple[Pack, int]:
+        """One record. May wait for room. Raises BufferFullError, ClosedError, or what befell records before it."""
+        size_bytes = len(value) + (len(key) if key is not None else 0)
+        with self._work:
+            self._check(size_bytes, timeout_seconds)
+            pack = self._open
+            if pack is None:
+                pack = self._begin()
+            place = len(pack.values)
+            if key is None and pack.keys is None:
+                pack.values.append(value)
+                pack.size_bytes += size_bytes
+            else:
+                pack.add([value], key, size_bytes)
+            self.held_bytes += size_bytes
+            if place + 1 >= self._options.batch_count or pack.size_bytes >= self._options.batch_bytes:
+                self._end_open()
+            return pack, place
+
+    def put_many(self, values: list[bytes], key: bytes | None, timeout_seconds: float | None) -> tuple[list[Pack], int]:
+        """Records in order: the packs that they are in, and the place of the first. Raises as `put`; then those that
+        had room already are sent nevertheless.
+        """
+        key_size_bytes = len(key) if key is not None else 0
+        sums = list(accumulate((len(value) + key_size_bytes for value in values), initial=0))
+        packs: list[Pack] = []
+        first_place = 0
+        at = 0
+        options = self._options
+        while at < len(values):
+            with self._work:
+                self._check(sums[at + 1] - sums[at], timeout_seconds)
+                pack = self._open
+                if pack is None:
+                    pack = self._begin()
+                here = len(pack.values)
+                room_bytes = min(options.batch_bytes - pack.size_bytes, max(options.buffer_bytes - self.held_bytes, 0))
+                # As many as fit, and one more if none does.
+                stop = max(bisect_right(sums, sums[at] + room_bytes) - 1, at + 1)
+                stop = min(stop, at + options.batch_count - here)
+                size_bytes = sums[stop] - sums[at]
+                pack.add(values[at:stop], key, size_bytes)
+                self.held_bytes += size_bytes
+                if not packs:
+                    first_place = here
+                packs.append(pack)
+                full = here + stop - at >= options.batch_count or stop < len(values)
+                if full or pack.size_bytes >= options.batch_bytes:
+                    self._end_open()
+            at = stop
+        return packs, first_place
+
+    def flush(self, timeout_seconds: float | None) -> None:
+        """Wait until the fate of all that was put before is known. Raises TimeoutError."""
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        with self._work:
+            last = next(self._numbers)  # whatever has a smaller one was before us
+            self._flushing += 1
+            self._work.notify()
+            try:
+                while (number := self._oldest()) is not None and number < last:
+                    if not self._room.wait(None if deadline is None else max(0.0, deadline - time.monotonic())):
+                        raise TimeoutError(
+                            f"{self.held_bytes} bytes of records for {self.address} have no receipt after "
+                            f"{timeout_seconds:g} s"
+                            + (f"; the last trouble was: {self._last_error}" if self._last_error else "")
+                        )
+            finally:
+                self._flushing -= 1
+
+    def close(self, timeout_seconds: float | None) -> None:
+        """Flush, and end the connection. Raises TimeoutError; then what was left has failed with ClosedError."""
+        with self._work:
+            self._closing = True
+            self._work.notify()
+        clean = False
+        try:
+            self.flush(timeout_seconds)
+            clean = True
+        finally:
+            self._halt.set()
+            with self._work:
+                link, self._link = self._link, None
+                self._work.notify()
+                self._room.notify_all()
+            if link is not None and clean:
+                link.close()
+            elif link is not None:
+                link.cut()  # the thread may be inside a send that would keep a DISCONNECT waiting
+            if self._thread is not None and clean:
+                self._thread.join()
+            self._fail_all(ClosedError(f"the producer was closed before {self.address} had everything"))
+
+    def take_failure(self) -> ClientError | None:
+        """An error that nobody has seen yet, which is then seen."""
+        with self._work:
+            failed, self._failed = self._failed, []
+        errors = [pack.error for pack in failed if not pack.reported]
+        return errors[0] if errors else None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it is worth to ask `take_failure`."""
+        return bool(self._failed)
+
+    # ------------------------------------------------------------------ under the lock
+
+    def _check(self, size_bytes: int, timeout_seconds: float | None) -> None:
+        limit_bytes = self._options.buffer_bytes
+        if self.held_bytes and self.held_bytes + size_bytes > limit_bytes:
+            self._wait_for_room(size_bytes, timeout_seconds)
+        if self._closing:
+            raise ClosedError("the producer is closed: make a new one")
+
+    def _wait_for_room(self, size_bytes: int, timeout_seconds: float | None) -> None:
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        if self._open is not None:
+            self._end_open()  # it can't grow, so why wait for it
+        while self.held_bytes and self.held_bytes + size_bytes > self._options.buffer_bytes and not self._closing:
+            if not self._room.wait(None if deadline is None else max(0.0, deadline - time.monotonic())):
+                raise BufferFullError(
+                    f"{self.held_bytes} bytes wait for {self.address}, of {self._options.buffer_bytes} that may: "
+                    "the broker is slower than we are, or away"
+                    + (f"; the last trouble was: {self._last_error}" if self._last_error else "")
+                )
+
+    def _begin(self) -> Pack:
+        pack = self._open = Pack(next(self._numbers), time.monotonic())
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=f"sluiceway-send-{self.address}", daemon=True)
+            self._thread.start()
+        self._work.notify()
+        return pack
+
+    def _end_open(self) -> None:
+        pack, self._open = self._open, None
+        assert pack is not None
+        pack.count = len(pack.values)
+        self._waiting.append(pack)
+        self._work.notify()
+
+    def _oldest(self) -> int | None:
+        for pack in self._under_way.values():
+            return pack.number
+        if self._waiting:
+            return self._waiting[0].number
+        return None if self._open is None else self._open.number
+
+    def _due(self) -> Pack | None:
+        """Wait for the next pack that may be sent; None at the end."""
+        options = self._options
+        while not self._halt.is_set():
+            wait_seconds: float | None = None
+            if self._open is not None:
+                left_seconds = self._open.opened_at + options.linger_seconds - time.monotonic()
+                if left_seconds <= 0 or self._flushing or self._closing:
+                    self._end_open()
+                else:
+                    wait_seconds = left_seconds
+            if self._waiting and len(self._under_way) < options.window_count:
+                return self._waiting[0]
+            self._work.wait(wait_seconds)
+        return None
+
+    # ------------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        receipts = count(1)
+        while True:
+            with self._work:
+                pack = self._due()
+                link = self._link
+            if pack is None:
+                return
+            try:
+                body = pack.encode(self._options.codec, self._options.head)
+            except BatchError as error:
+                with self._work:
+                    self._waiting.popleft()
+                self._settle(pack, -1, ClientError(f"{pack.count} records can't be sent as one batch: {error}"))
+                continue
+            if link is None and (link := self._connect()) is None:
+                continue
+            receipt = str(next(receipts))
+            with self._work:
+                if link is not self._link or not self._waiting or self._waiting[0] is not pack:
+                    continue  # lost, or closed, in this instant
+                self._waiting.popleft()
+                self._under_way[receipt] = pack
+            try:
+                link.send(self._options.destination, body, {"content-type": CONTENT_TYPE, "receipt": receipt})
+            except ConnectionLostError as error:
+                self.lost(link, error)
+
+    def _connect(self) -> Link | None:
+        """A connection, as long as it takes. None if it took too long, or the end has come; then what waited has
+        failed.
+        """
+        if self._fruitless:
+            # A broker that closes each time is not to be asked as quickly as we can.
+            self._halt.wait(self._backoff.next_seconds())
+        while not self._halt.is_set():
+            link = Link(self.address, self)
+            try:
+                link.open()
+            except RefusedError as error:
+                self._fail_all(error)
+                return None
+            except CannotConnectError as error:
+                now = time.monotonic()
+                if self._lost_at is None:
+                    self._lost_at = now
+                self._last_error = error
+                if now - self._lost_at >= self._options.give_up_seconds:
+                    self._lost_at = None
+                    self._fail_all(
+                        CannotConnectError(
+                            f"given up after {self._options.give_up_seconds:g} s without receipt: {error}"
+                        )
+                    )
+                    return None
+                _log.info("%s; trying again", error)
+                self._halt.wait(self._backoff.next_seconds())
+                continue
+            with self._work:
+                self._fruitless = True
+                if not self._halt.is_set() and not link.ended:
+                    self._link = link
+                    return link
+            link.cut()
+        return None
+
+    def _fail_all(self, error: ClientError) -> None:
+        with self._work:
+            if self._open is not None:
+                self._end_open()
+            packs = [*self._under_way.values(), *self._waiting]
+            self._under_way.clear()
+            self._waiting.clear()
+        for pack in packs:
+            self._settle(pack, -1, error)
+
+    def _settle(self, pack: Pack, first_index: int, error: ClientError | None) -> None:
+        size_bytes = pack.size_bytes
+        # First the handle, then the room: who waits in `flush` finds all results there.
+        pack.settle(first_index, error)
+        with self._work:
+            self.held_bytes -= size_bytes
+            if error is None:
+                self.tally.batches_count += 1
+                self.tally.records_count += pack.count
+            else:
+                self.tally.failed_count += pack.count
+                self._failed.append(pack)
+            self._work.notify()
+            self._room.notify_all()
+
+    # ------------------------------------------------------------------ the link's threads
+
+    def message(self, link: Link, headers: Mapping[str, str], body: bytes) -> None:
+        """Of the link; nothing is subscribed here."""
+
+    def receipt(self, link: Link, receipt_id: str, headers: Mapping[str, str]) -> None:
+        """Of the link."""
+        with self._work:
+            pack = self._under_way.pop(receipt_id, None) if link is self._link else None
+            self._lost_at = None
+            self._fruitless = False
+        if pack is None:
+            return
+        self._backoff.succeeded()
+        try:
+            first_index = int(headers["index"])
+        except (KeyError, ValueError):
+            error = ClientError(
+                f"{self.address} took a batch, but did not say at which index: is {self._options.destination} a log?"
+            )
+            self._settle(pack, -1, error)
+        else:
+            self._settle(pack, first_index, None)
+
+    def refused(self, link: Link, receipt_id: str | None, error: RefusedError) -> None:
+        """Of the link."""
+        self._last_error = error
+        with self._work:
+            pack = self._under_way.pop(receipt_id or "", None) if link is self._link else None
+        if pack is not None:
+            self._settle(pack, -1, error)
+
+    def lost(self, link: Link, error: ClientError) -> None:
+        """Of the link, and of the thread when it meets the loss first."""
+        with self._work:
+            if link is not self._link:
+                return
+            self._link = None
+            self._last_error = error
+            again = list(self._under_way.values())
+            self._under_way.clear()
+            self._waiting.extendleft(reversed(again))
+            self.tally.resent_count += len(again)
+            now = time.monotonic()
+            if self._waiting and self._lost_at is None:
+                self._lost_at = now
+            gave_up = self._lost_at is not None and now - self._lost_at >= self._options.give_up_seconds
+            self._work.notify()
+        if gave_up:
+            self._lost_at = None
+            self._fail_all(error)
+        elif again:
+            _log.warning("%s; %d batches without receipt are sent again", error, len(again))
+        link.cut()

@@ -1,0 +1,152 @@
+"""Packs: records that are sent as one batch, and the handles by which their senders hear of them.
+
+A pack is open while records are added, then waits, is on its way, and is settled: with the index that the broker gave
+its first record, or with an error. A handle is only a pack and a place in it, so a record costs neither an event nor
+a lock of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from queues.logs.batches import encode
+from queues.logs.codecs import Codec
+from sluiceway.client.errors import ClientError
+
+_log = logging.getLogger("sluiceway.client")
+
+
+class Pack:
+    """Some records, in order. The outbox that made it guards everything but what `settle` and `wait` touch."""
+
+    __slots__ = (
+        "_callbacks",
+        "_guard",
+        "_settled",
+        "count",
+        "encoded",
+        "error",
+        "first_index",
+        "keys",
+        "number",
+        "opened_at",
+        "reported",
+        "size_bytes",
+        "values",
+    )
+
+    def __init__(self, number: int, opened_at: float) -> None:
+        self.number = number
+        self.opened_at = opened_at
+        self.values: list[bytes] = []
+        self.keys: list[bytes] | None = None
+        self.size_bytes = 0
+        self.count = 0
+        """Of records, known when it is not open any more."""
+        self.encoded: bytes | None = None
+        self.first_index = -1
+        self.error: ClientError | None = None
+        self.reported = False
+        """Whether somebody has seen the error, or has a callback that will."""
+        self._callbacks: list[Callable[[], None]] = []
+        self._settled = threading.Event()
+        self._guard = threading.Lock()
+
+    def add(self, values: list[bytes], key: bytes | None, size_bytes: int) -> int:
+        """Append records; returns the place of the first."""
+        place = len(self.values)
+        if key is not None and self.keys is None:
+            self.keys = [b""] * place
+        self.values += values
+        if self.keys is not None:
+            self.keys += [key or b""] * len(values)
+        self.size_bytes += size_bytes
+        return place
+
+    def encode(self, codec: Codec, head: bytes) -> bytes:
+        """The batch; made once, and the records dropped. Raises BatchError."""
+        if self.encoded is None:
+            self.encoded = encode(self.values, head=head, keys=self.keys, codec=codec)
+            self.values = []
+            self.keys = None
+        return self.encoded
+
+    @property
+    def settled(self) -> bool:
+        """Whether its fate is known."""
+        return self._settled.is_set()
+
+    def wait(self, timeout_seconds: float | None) -> bool:
+        """Wait until its fate is known; False if that took too long."""
+        return self._settled.wait(timeout_seconds)
+
+    def settle(self, first_index: int, error: ClientError | None) -> None:
+        """Tell everybody. Not under the lock of the outbox: callbacks are called here."""
+        with self._guard:
+            self.first_index = first_index
+            self.error = error
+            self.encoded = None
+            self.values = []
+            self.keys = None
+            self._settled.set()
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            _call(callback)
+
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
+        """Call it then, in the thread that settles, or now if it is settled."""
+        with self._guard:
+            self.reported = True
+            if not self._settled.is_set():
+                self._callbacks.append(callback)
+                return
+        _call(callback)
+
+
+def _call(callback: Callable[[], None]) -> None:
+    try:
+        callback()
+    except Exception:  # noqa: BLE001 - somebody else's function; it must not end our thread, and nobody waits for it
+        _log.exception("a callback of a sent record failed")
+
+
+class Sent:
+    """What becomes of records that were given to a producer: one of them, or those of one `send_many`."""
+
+    __slots__ = ("_pack", "_place", "_rest")
+
+    def __init__(self, pack: Pack, place: int, rest: tuple[Pack, ...] = ()) -> None:
+        self._pack = pack
+        self._place = place
+        self._rest = rest
+
+    @property
+    def done(self) -> bool:
+        """Whether their fate is known: `result` would not wait."""
+        return self._pack.settled and all(pack.settled for pack in self._rest)
+
+    def result(self, timeout_seconds: float | None = None) -> int:
+        """The index of the (first) record, as soon as the broker has said that all are on its disk.
+
+        Raises TimeoutError, and a ClientError if they could not be sent: then nobody knows how many of them are in the
+        log. What was raised here is not raised again by `send`, `flush` and `close`.
+        """
+        for pack in (self._pack, *self._rest):
+            if not pack.wait(timeout_seconds):
+                raise TimeoutError(f"no receipt for the record within {timeout_seconds:g} s; it may come yet")
+        for pack in (self._pack, *self._rest):
+            if pack.error is not None:
+                pack.reported = True
+                raise pack.error
+        return self._pack.first_index + self._place
+
+    def add_callback(self, callback: Callable[[Sent], None]) -> None:
+        """Call it with this handle when `result` is there: in the thread of the connection, where it must not block;
+        at once if it is there already. Errors are then for the callback alone.
+        """
+        last = self._rest[-1] if self._rest else self._pack
+        for pack in (self._pack, *self._rest):
+            pack.reported = True
+        last.call_when_settled(lambda: callback(self))

@@ -1,0 +1,295 @@
+"""`Producer`: sends records to a log, at one broker or spread over several.
+
+Source: seed 001, "The Design of the Producer".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final, Generic, Literal, TypeVar, cast, overload
+
+import attrs
+
+from protocols.stomp.encoder import encode_frame
+from queues.logs.batches import COUNT_MAX
+from queues.logs.codecs import codec_named
+from sluiceway.client.address import parse_all
+from sluiceway.client.backoff import Backoff
+from sluiceway.client.errors import ClientError
+from sluiceway.client.outbox import Outbox, SendingOptions
+from sluiceway.client.packs import Sent
+from sluiceway.client.partitioning import Partitioner, key_bytes, partitioner_named
+
+R = TypeVar("R", Sent, int)
+"""What `send` returns: a handle, or in the mode `sync` the index."""
+
+Compression = Literal["none", "gzip", "snappy", "zstd"]
+_NOT_HEADERS: Final = frozenset({"destination", "content-length", "content-type", "receipt", "transaction"})
+
+
+def bytes_of(value: Any) -> bytes:
+    """The default encoder: bytes as they are, text in UTF-8. Raises TypeError for anything else."""
+    if type(value) is bytes:
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise TypeError(f"a record is bytes or str, not {type(value).__name__}: give the producer an encoder for it")
+
+
+@attrs.frozen
+class ProducerStatistics:
+    """What a producer has done so far, at all its brokers."""
+
+    records_count: int
+    """Records that are in the log: receipted."""
+    batches_count: int
+    """Batches that they were sent in."""
+    resent_count: int
+    """Batches that were sent again after a connection was lost."""
+    failed_count: int
+    """Records that could not be sent."""
+    held_bytes: int
+    """Of records that wait for their receipt."""
+
+
+class Producer(Generic[R]):
+    """Sends records. For any number of threads; a context manager that ends with `close`.
+
+    At least once: what has no receipt when a connection is lost is sent again, so a record may come into the log twice.
+    Records for one broker keep the order of the calls, also then.
+    """
+
+    @overload
+    def __init__(
+        self: Producer[Sent],
+        brokers: str | Iterable[str],
+        log: str,
+        *,
+        mode: Literal["async"] = "async",
+        encoder: Callable[[Any], bytes] = bytes_of,
+        partitioner: Literal["random", "hash"] | Partitioner = "random",
+        compression: Compression = "none",
+        headers: Mapping[str, str] | None = None,
+        batch_count: int = ...,
+        batch_bytes: int = ...,
+        linger_seconds: float = ...,
+        buffer_bytes: int = ...,
+        window_count: int = ...,
+        give_up_seconds: float = ...,
+        login: str | None = None,
+        passcode: str | None = None,
+        backoff: Callable[[], Backoff] = Backoff,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Producer[int],
+        brokers: str | Iterable[str],
+        log: str,
+        *,
+        mode: Literal["sync"],
+        encoder: Callable[[Any], bytes] = bytes_of,
+        partitioner: Literal["random", "hash"] | Partitioner = "random",
+        compression: Compression = "none",
+        headers: Mapping[str, str] | None = None,
+        batch_count: int = ...,
+        batch_bytes: int = ...,
+        linger_seconds: float = ...,
+        buffer_bytes: int = ...,
+        window_count: int = ...,
+        give_up_seconds: float = ...,
+        login: str | None = None,
+        passcode: str | None = None,
+        backoff: Callable[[], Backoff] = Backoff,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        brokers: str | Iterable[str],
+        log: str,
+        *,
+        mode: str = "async",
+        encoder: Callable[[Any], bytes] = bytes_of,
+        partitioner: Literal["random", "hash"] | Partitioner = "random",
+        compression: Compression = "none",
+        headers: Mapping[str, str] | None = None,
+        batch_count: int = 10_000,
+        batch_bytes: int = 512 * 1024,
+        linger_seconds: float = 0.01,
+        buffer_bytes: int = 32 * 1024 * 1024,
+        window_count: int = 8,
+        give_up_seconds: float = 60.0,
+        login: str | None = None,
+        passcode: str | None = None,
+        backoff: Callable[[], Backoff] = Backoff,
+    ) -> None:
+        """Nothing is connected before the first record.
+
+        :param brokers: HOST:PORT or stomp://LOGIN:PASSCODE@HOST:PORT, one or several.
+        :param log: the log's name, with or without `/log/`.
+        :param mode: `async`: `send` returns a handle at once. `sync`: it returns the index when the broker has the
+            record on its disk; records of several threads still share batches.
+        :param encoder: from what `send` is given to bytes; default for bytes and str.
+        :param partitioner: which broker gets a record: `random`, `hash` of the key, or a function (key, brokers) ->
+            place among them.
+        :param compression: of batches. CPU of producers and consumers against network and disk.
+        :param headers: of every record.
+        :param batch_count: a batch is sent when it has so many records,
+        :param batch_bytes: or so many bytes,
+        :param linger_seconds: or when its first record has waited so long. More is larger batches and later records; in
+            the mode `sync` nothing lingers.
+        :param buffer_bytes: of records without receipt, for each broker. Then `send` waits.
+        :param window_count: batches that may be under way without receipt, for each broker.
+        :param give_up_seconds: without a broker for so long, what waits fails. A broker that is there and slow is
+            waited for.
+        :param login: where an address names none; `passcode` likewise.
+        :param backoff: makes the waits between attempts to connect.
+        :raises ValueError: for what can't be.
+        """
+        if mode not in ("async", "sync"):
+            raise ValueError(f"mode {mode!r} is not known: use 'async' or 'sync'")
+        for name, value in (
+            ("batch_count", batch_count),
+            ("batch_bytes", batch_bytes),
+            ("buffer_bytes", buffer_bytes),
+            ("window_count", window_count),
+        ):
+            if value < 1:
+                raise ValueError(f"{name} is {value}: it must be at least 1")
+        if batch_count > COUNT_MAX:
+            raise ValueError(f"batch_count is {batch_count}: a batch holds at most {COUNT_MAX} records")
+        addresses = parse_all(brokers, login, passcode)
+        self.log = log.removeprefix("/log/")
+        self.brokers = tuple(map(str, addresses))
+        """HOST:PORT of each, in the order given."""
+        self._sync = mode == "sync"
+        self._encoder = encoder
+        self._partitioner = partitioner_named(partitioner)
+        options = SendingOptions(
+            destination=f"/log/{self.log}",
+            head=_head(headers or {}),
+            codec=codec_named(compression),
+            batch_count=batch_count,
+            batch_bytes=batch_bytes,
+            linger_seconds=0.0 if self._sync else linger_seconds,
+            buffer_bytes=buffer_bytes,
+            window_count=window_count,
+            give_up_seconds=give_up_seconds,
+        )
+        self._outboxes = tuple(Outbox(address, options, backoff()) for address in addresses)
+        self._only = self._outboxes[0] if len(self._outboxes) == 1 else None
+
+    def send(self, value: Any, *, key: bytes | str | None = None, timeout_seconds: float | None = None) -> R:
+        """Send one record.
+
+        :param key: stored with it, and given to the partitioner.
+        :param timeout_seconds: how long to wait for room in the buffer (and in the mode `sync` for the receipt);
+            without it, as long as it takes.
+        :returns: a handle, or in the mode `sync` the record's index.
+        :raises BufferFullError: no room within that time; the record was not kept.
+        :raises TimeoutError: in the mode `sync`, no receipt within that time; it may come yet.
+        :raises ClientError: the record (`sync`) or one before it, of which nobody has heard, could not be sent. In the
+            latter case this one was not kept.
+        """
+        outbox = self._only or self._outbox(key)
+        if outbox.has_failed:
+            self._raise_failure()
+        stored_key = None if key is None else key_bytes(key)
+        pack, place = outbox.put(self._encoder(value), stored_key, timeout_seconds)
+        sent = Sent(pack, place)
+        return cast(R, sent.result(timeout_seconds) if self._sync else sent)
+
+    def send_many(
+        self, values: Iterable[Any], *, key: bytes | str | None = None, timeout_seconds: float | None = None
+    ) -> R:
+        """Send records to one broker, in order; much cheaper than one by one. `key` is the key of all of them.
+
+        Returns and raises as `send`, for all of them together: the handle gives the index of the first. They may lie
+        in several batches, with records of others between. After BufferFullError some of them are sent nevertheless.
+        ValueError if there are none.
+        """
+        encoded = [self._encoder(value) for value in values]
+        if not encoded:
+            raise ValueError("send_many without a record: there is nothing to send")
+        outbox = self._only or self._outbox(key)
+        if outbox.has_failed:
+            self._raise_failure()
+        packs, place = outbox.put_many(encoded, None if key is None else key_bytes(key), timeout_seconds)
+        sent = Sent(packs[0], place, tuple(packs[1:]))
+        return cast(R, sent.result(timeout_seconds) if self._sync else sent)
+
+    def flush(self, timeout_seconds: float | None = None) -> None:
+        """Send what waits, and wait until the fate of all records is known.
+
+        Raises TimeoutError, and the error of a record of which nobody has heard.
+        """
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        for outbox in self._outboxes:
+            outbox.flush(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        self._raise_failure()
+
+    def close(self, timeout_seconds: float | None = None) -> None:
+        """Flush, and end the connections; `send` raises ClosedError from now on. Again: does nothing.
+
+        Raises as `flush`. After TimeoutError the records that were left have failed with ClosedError, though some may
+        have come into the log.
+        """
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        late: TimeoutError | None = None
+        for outbox in self._outboxes:
+            try:
+                outbox.close(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            except TimeoutError as error:
+                late = late or error
+        if late is not None:
+            raise late
+        self._raise_failure()
+
+    def statistics(self) -> ProducerStatistics:
+        """What it has done so far."""
+        tallies = [outbox.tally for outbox in self._outboxes]
+        return ProducerStatistics(
+            records_count=sum(tally.records_count for tally in tallies),
+            batches_count=sum(tally.batches_count for tally in tallies),
+            resent_count=sum(tally.resent_count for tally in tallies),
+            failed_count=sum(tally.failed_count for tally in tallies),
+            held_bytes=sum(outbox.held_bytes for outbox in self._outboxes),
+        )
+
+    def __enter__(self) -> Producer[R]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close()
+        except (ClientError, TimeoutError) as failure:
+            error.add_note(f"moreover, closing the producer failed: {failure}")
+
+    def _outbox(self, key: bytes | str | None) -> Outbox:
+        place = self._partitioner(key, self.brokers)
+        if not 0 <= place < len(self._outboxes):
+            raise ValueError(f"the partitioner chose broker {place} of {len(self._outboxes)}: they count from 0")
+        return self._outboxes[place]
+
+    def _raise_failure(self) -> None:
+        failures = [failure for outbox in self._outboxes if (failure := outbox.take_failure()) is not None]
+        if failures:
+            raise failures[0]
+
+
+def _head(headers: Mapping[str, str]) -> bytes:
+    """As header lines of STOMP 1.2. Raises ValueError."""
+    for name in headers:
+        if not name or name in _NOT_HEADERS:
+            raise ValueError(f"header {name!r} can't be one of a record: choose another name")
+    frame = encode_frame("SEND", headers.items(), version="1.2")
+    return frame[len(b"SEND\n") : frame.index(b"\n\n") + 1] if headers else b""

@@ -1,0 +1,134 @@
+"""Records as programs get them, and how a MESSAGE becomes a list of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+
+import attrs
+
+from protocols.stomp.errors import ProtocolError
+from protocols.stomp.escaping import unescape
+from queues.logs.batches import CONTENT_TYPE, BatchError, split
+from sluiceway.client.errors import DamagedError
+
+if TYPE_CHECKING:
+    from sluiceway.client.link import Link
+    from sluiceway.client.reader import Reader
+
+T = TypeVar("T")
+
+_OF_THE_MESSAGE: Final = frozenset(
+    {
+        "destination", "subscription", "message-id", "ack", "content-length", "index", "timestamp", "count",
+        "redelivered", "delivery-count",
+    }
+)  # fmt: skip
+"""Headers that a MESSAGE has, not its record."""
+
+
+@attrs.define(slots=True)
+class Record(Generic[T]):
+    """One record of a log."""
+
+    log: str
+    index: int
+    timestamp_ms: int
+    """Since 1970, when the broker appended it."""
+    key: bytes | None
+    value: T
+    headers: Mapping[str, str]
+    """Of the record; records of one batch share the mapping, so don't change it."""
+    broker: str
+    """HOST:PORT. Records of several brokers may have the same index."""
+    delivery: Delivery | None = attrs.field(default=None, repr=False, eq=False)
+    """What it came with; for `Stream.ack`."""
+
+
+@attrs.define(slots=True, eq=False)
+class Delivery:
+    """What came in one MESSAGE: a run of records, acknowledged together."""
+
+    reader: Reader
+    link: Link
+    token: str | None
+    """Its `ack` header."""
+    first: int
+    count: int
+    headers: Mapping[str, str]
+    body: bytes
+    settled: set[int] = attrs.field(factory=set)
+    """Indexes that were acknowledged one by one."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What it counts in a buffer."""
+        return len(self.body) + 256
+
+    def records(self, decoder: Callable[[bytes], T] | None) -> list[Record[T]]:
+        """Its records, decoded. Raises DamagedError, and what the decoder raises."""
+        if self.headers.get("content-type") == CONTENT_TYPE:
+            return self._of_batches(decoder)
+        own = {name: value for name, value in self.headers.items() if name not in _OF_THE_MESSAGE}
+        return [
+            Record(
+                log=self.reader.log,
+                index=self.first,
+                timestamp_ms=int(self.headers.get("timestamp", 0)),
+                key=None,
+                value=cast(T, self.body) if decoder is None else decoder(self.body),
+                headers=own,
+                broker=self.reader.broker,
+                delivery=self,
+            )
+        ]
+
+    def _of_batches(self, decoder: Callable[[bytes], T] | None) -> list[Record[T]]:
+        records: list[Record[T]] = []
+        log, broker, end = self.reader.log, self.reader.broker, self.first + self.count
+        try:
+            for batch in split(self.body):
+                batch.verify()
+                # A reader that begins in the middle of a batch gets all of it.
+                start = max(0, self.first - batch.first_index)
+                stop = min(batch.count, end - batch.first_index)
+                if start >= stop:
+                    continue
+                values: list[Any] = [bytes(value) for value in batch.values(start, stop)]
+                if decoder is not None:
+                    values = list(map(decoder, values))
+                stored_keys = batch.keys(start, stop)
+                head = headers_of(batch.head)
+                time_ms = batch.timestamp_ms
+                index = batch.first_index + start
+                if stored_keys is None:
+                    records += [
+                        Record(log, place, time_ms, None, value, head, broker, self)
+                        for place, value in enumerate(values, index)
+                    ]
+                else:
+                    records += [
+                        Record(log, place, time_ms, bytes(key) or None, value, head, broker, self)
+                        for place, (key, value) in enumerate(zip(stored_keys, values, strict=True), index)
+                    ]
+        except BatchError as error:
+            raise DamagedError(f"records from {self.first} of log {log} at {broker} are damaged: {error}") from error
+        if len(records) != self.count:
+            raise DamagedError(
+                f"{broker} announced {self.count} records from {self.first} of log {log}, and sent {len(records)}"
+            )
+        return records
+
+
+@lru_cache(maxsize=256)
+def headers_of(head: bytes) -> Mapping[str, str]:
+    """The header lines of a batch. Of repeated ones the first counts. Raises BatchError."""
+    headers: dict[str, str] = {}
+    try:
+        for line in head.decode().splitlines():
+            name, _colon, value = line.partition(":")
+            headers.setdefault(unescape(name, "1.2"), unescape(value, "1.2"))
+    except (ProtocolError, UnicodeDecodeError) as error:
+        raise BatchError(f"its headers can't be read: {error}") from None
+    return headers

@@ -1,0 +1,227 @@
+"""`LogClient`: questions about logs, and orders to them, one at a time over a connection of its own."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final
+
+import attrs
+
+from sluiceway.client.address import Address
+from sluiceway.client.errors import ClientError, ConnectionLostError, RefusedError, RequestError
+from sluiceway.client.link import Link
+
+REPLIES: Final = "/temp-queue/log-replies"
+
+
+@attrs.frozen
+class GroupInfo:
+    """A group that reads a log."""
+
+    group: str
+    front: int
+    """Index of the first record that it has not settled."""
+    lag: int
+    """Records behind the front."""
+    lag_bytes: int | None
+    lag_seconds: float | None
+    """Age of the record at the front."""
+    consumers: int
+    unsettled: int
+    """Records that were delivered and not acknowledged."""
+
+    @classmethod
+    def of(cls, reply: Mapping[str, Any]) -> GroupInfo:
+        """From the broker's words."""
+        return cls(
+            group=reply["group"],
+            front=reply["front"],
+            lag=reply["lag"],
+            lag_bytes=reply.get("lag_bytes"),
+            lag_seconds=reply.get("lag_seconds"),
+            consumers=reply.get("consumers", 0),
+            unsettled=reply.get("unsettled", 0),
+        )
+
+
+@attrs.frozen
+class LogInfo:
+    """A log."""
+
+    log: str
+    first: int
+    """Index of the oldest record that is there."""
+    next: int
+    """Index of the record that will be appended next."""
+    size: int
+    """Records."""
+    bytes: int
+    """On the disk."""
+    first_timestamp_ms: int | None
+    last_timestamp_ms: int | None
+    groups: tuple[str, ...]
+
+    @classmethod
+    def of(cls, reply: Mapping[str, Any]) -> LogInfo:
+        """From the broker's words."""
+        groups = reply.get("groups", ())
+        return cls(
+            log=reply["log"],
+            first=reply["first"],
+            next=reply["next"],
+            size=reply["size"],
+            bytes=reply["bytes"],
+            first_timestamp_ms=reply.get("first_timestamp_ms"),
+            last_timestamp_ms=reply.get("last_timestamp_ms"),
+            groups=tuple(group["group"] if isinstance(group, Mapping) else group for group in groups),
+        )
+
+
+class LogClient:
+    """Asks one broker. Connects with the first request, and again after a connection was lost. For any number of
+    threads, which wait for each other; a context manager.
+
+    All methods raise RequestError with the broker's code, ConnectionLostError or CannotConnectError, RefusedError, and
+    TimeoutError.
+    """
+
+    def __init__(
+        self,
+        broker: str | Address,
+        *,
+        login: str | None = None,
+        passcode: str | None = None,
+        timeout_seconds: float = 30.0,
+    ) -> None:
+        """`timeout_seconds`: for each answer."""
+        self.address = broker if isinstance(broker, Address) else Address.parse(broker, login=login, passcode=passcode)
+        self._timeout_seconds = timeout_seconds
+        self._link: Link | None = None
+        self._turn = threading.Lock()
+        self._number = 0
+        self._replies: queue.SimpleQueue[tuple[Link, str, bytes | ClientError]] = queue.SimpleQueue()
+
+    def list_logs(self) -> list[LogInfo]:
+        """All logs of the broker."""
+        return [LogInfo.of(reply) for reply in self.request("list")["logs"]]
+
+    def describe(self, log: str) -> LogInfo:
+        """One log."""
+        return LogInfo.of(self.request("describe", log=log))
+
+    def size(self, log: str, *, group: str | None = None) -> int:
+        """How many records there are; with a group, how many it has before it."""
+        return int(self.request("size", log=log, group=group)["size"])
+
+    def closest_index(self, log: str, timestamp_ms: int) -> int:
+        """The index of the first record that was appended at this time or later (ms since 1970); that of the next
+        record if there is none.
+        """
+        return int(self.request("closest", log=log, timestamp_ms=timestamp_ms)["index"])
+
+    def groups(self, log: str) -> list[GroupInfo]:
+        """The groups of a log, and how far they are."""
+        return [GroupInfo.of(reply) for reply in self.request("groups", log=log)["groups"]]
+
+    def seek(self, log: str, group: str, to: int | str) -> int:
+        """Move a group: to an index, `earliest`, `latest`, `next` or `time:MS`. Returns its new front."""
+        return int(self.request("seek", log=log, group=group, to=to)["front"])
+
+    def delete_group(self, log: str, group: str) -> None:
+        """Forget a group; it must not have consumers."""
+        self.request("delete-group", log=log, group=group)
+
+    def truncate(self, log: str, before: int | str) -> int:
+        """Remove the oldest records: those before an index or `time:MS`, or until `size:BYTES` are left, as far as
+        whole files can go. Returns the index of the first that is there.
+        """
+        return int(self.request("truncate", log=log, before=before)["first"])
+
+    def delete(self, log: str, passcode: str) -> None:
+        """Delete a log and all its records. `passcode`: the one that the broker's configuration names for it."""
+        self.request("delete", log=log, passcode=passcode)
+
+    def request(self, name: str, **arguments: Any) -> dict[str, Any]:
+        """Any request; arguments that are None are left out. Returns the reply."""
+        body = json.dumps({key: value for key, value in arguments.items() if value is not None}).encode()
+        with self._turn:
+            link = self._connected()
+            self._number += 1
+            correlation = str(self._number)
+            try:
+                link.send(
+                    f"/sluiceway/log/{name}",
+                    body,
+                    {"reply-to": REPLIES, "correlation-id": correlation, "content-type": "application/json"},
+                )
+                reply = self._reply(link, correlation, name)
+            except (ConnectionLostError, RefusedError, TimeoutError):
+                self._link = None
+                link.cut()
+                raise
+        if not reply.get("ok"):
+            raise RequestError(str(reply.get("error", "INTERNAL_ERROR")), str(reply.get("message", "")))
+        return reply
+
+    def close(self) -> None:
+        """End the connection. A later request makes a new one."""
+        with self._turn:
+            link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+    def __enter__(self) -> LogClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _connected(self) -> Link:
+        link = self._link
+        if link is None or link.ended:
+            link = Link(self.address, self)
+            link.open()
+            link.subscribe(REPLIES, "1", ack="auto", headers={})
+            self._link = link
+        return link
+
+    def _reply(self, link: Link, correlation: str, name: str) -> dict[str, Any]:
+        deadline = time.monotonic() + self._timeout_seconds
+        while True:
+            try:
+                source, answered, body = self._replies.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise TimeoutError(
+                    f"{self.address} did not answer {name} within {self._timeout_seconds:g} s: is it Sluiceway?"
+                ) from None
+            if source is not link:
+                continue
+            if isinstance(body, ClientError):
+                raise body
+            if answered == correlation:
+                reply = json.loads(body)
+                if not isinstance(reply, dict):
+                    raise ClientError(f"{self.address} answered {name} with something that is no reply")
+                return reply
+
+    def message(self, link: Link, headers: Mapping[str, str], body: bytes) -> None:
+        """Of the link."""
+        self._replies.put((link, headers.get("correlation-id", ""), body))
+
+    def receipt(self, link: Link, receipt_id: str, headers: Mapping[str, str]) -> None:
+        """Of the link; none is asked for."""
+
+    def refused(self, link: Link, receipt_id: str | None, error: RefusedError) -> None:
+        """Of the link."""
+        self._replies.put((link, "", error))
+
+    def lost(self, link: Link, error: ClientError) -> None:
+        """Of the link."""
+        self._replies.put((link, "", error))

@@ -1,0 +1,329 @@
+"""The logs of a broker: opened with it, closed with it; where groups are kept; requests about logs.
+
+Groups are subscriptions of the metadata managers (topic: the log, subscriber: the group), behind the broker's own
+store; without one they are in memory, as is all else. The broker is the only one who writes them, so it does not
+compare versions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import trio
+
+from protocols.log import get_logger
+from protocols.stomp.stored import HeadBlocks
+from queues.environment import QueueEnvironment
+from queues.logs.log import Log
+from queues.logs.places import PlaceError, parse_place
+from queues.logs.ports import DiskError, GroupState
+from queues.logs.reading import Reading
+from queues.logs.table import GROUP_NOT_EXIST, INTERNAL_ERROR, PREFIX, LogError, LogTable
+from queues.policy import QueuePolicy
+from store.bigarray import Files
+from store.journal import Journal, JournalConfig, JournalDisk
+from store.metadata import (
+    MetadataError,
+    MetadataManagers,
+    SubscriptionData,
+    SubscriptionPreferences,
+    SubscriptionState,
+    Version,
+    Versioned,
+)
+
+REQUEST_PREFIX: Final = "/sluiceway/log/"
+INVALID_REQUEST: Final = "INVALID_REQUEST"
+SETTLED_MAX: Final = 4096
+CLOSING_SECONDS: Final = 5.0
+"""How long a disk may take for what is left, of each log."""
+
+log = get_logger("sluiceway.journal")
+
+Done = Callable[[Exception | None], None]
+
+
+def _error_of(result: object) -> Exception | None:
+    return result if isinstance(result, Exception) else None
+
+
+class GroupRecords:
+    """Keeps groups with the metadata managers. Satisfies `queues.logs.ports.GroupKeeper`."""
+
+    def __init__(self, managers: MetadataManagers, now_ms: Callable[[], int]) -> None:
+        self._subscriptions = managers.subscriptions
+        self._now_ms = now_ms
+
+    def create(self, log: str, group: str, state: GroupState, done: Done) -> None:
+        preferences = SubscriptionPreferences({"kind": "log group", "created_ms": str(self._now_ms())})
+        data = SubscriptionData(preferences, _record(state))
+        self._subscriptions.create(log, group, data, lambda result: done(_error_of(result)))
+
+    def update(self, log: str, group: str, state: GroupState, done: Done, *, durable: bool) -> None:
+        self._subscriptions.update_state(
+            log, group, _record(state), Version.ANY, lambda result: done(_error_of(result)), durable=durable
+        )
+
+    def delete(self, log: str, group: str, done: Done) -> None:
+        self._subscriptions.delete(log, group, Version.ANY, lambda result: done(_error_of(result)))
+
+
+def _record(state: GroupState) -> SubscriptionState:
+    return SubscriptionState(state.front, state.settled[:SETTLED_MAX])
+
+
+async def groups_of(managers: MetadataManagers, names: list[str]) -> dict[str, dict[str, GroupState]]:
+    """Where the groups of these logs are. Raises MetadataError."""
+    found: dict[str, dict[str, GroupState]] = {}
+    for name in names:
+        answered = trio.Event()
+        results: list[Mapping[str, Versioned[SubscriptionData]] | MetadataError] = []
+
+        def read(
+            result: Mapping[str, Versioned[SubscriptionData]] | MetadataError,
+            results: list[Any] = results,
+            answered: trio.Event = answered,
+        ) -> None:
+            results.append(result)
+            answered.set()
+
+        managers.subscriptions.read_subscriptions(name, read)
+        await answered.wait()
+        result = results[0]
+        if isinstance(result, MetadataError):
+            raise result
+        found[name] = {
+            group: GroupState(versioned.value.state.front, versioned.value.state.settled)
+            for group, versioned in result.items()
+        }
+    return found
+
+
+@attrs.define
+class Logs:
+    """The logs of one broker, open."""
+
+    table: LogTable
+    journal: Journal
+    disk: JournalDisk
+    managers: MetadataManagers
+
+    async def close(self, *, inline: bool) -> None:
+        """Write what was appended, note where groups are, close the files. Before the store is closed."""
+        table = self.table
+        for each in table:
+            written = trio.Event()
+            with trio.move_on_after(CLOSING_SECONDS):
+                each.when_written(written.set)
+                await written.wait()
+        states = table.close()
+        left_count = len(states) + 1
+        saved = trio.Event()
+
+        def one_saved(error: Exception | None) -> None:
+            nonlocal left_count
+            left_count -= 1
+            if error is not None:
+                log.error("the place of a group is not saved: some of it will come again", error=str(error))
+            if not left_count:
+                saved.set()
+
+        keeper = GroupRecords(self.managers, lambda: 0)
+        for name, group, state in states:
+            keeper.update(name, group, state, one_saved, durable=False)
+        self.managers.flush(one_saved)
+        with trio.move_on_after(CLOSING_SECONDS):
+            await saved.wait()
+        self.managers.close()
+        faults = self._close_files() if inline else await trio.to_thread.run_sync(self._close_files)
+        for fault in faults:
+            log.error("a log was not closed in order", error=fault)
+
+    def _close_files(self) -> list[str]:
+        self.disk.close()
+        return self.journal.close()
+
+    def abandon(self) -> None:
+        """Close the files as they are. A second call does nothing."""
+        self.disk.close()
+        self.journal.close()
+
+
+async def open_logs(
+    config: JournalConfig,
+    folder: Path | None,
+    *,
+    environment: QueueEnvironment,
+    managers: MetadataManagers,
+    disk: JournalDisk,
+    policy_for: Callable[[str], QueuePolicy],
+    files: Files | None = None,
+    boot: str | None = None,
+    inline: bool,
+) -> Logs:
+    """Open what an earlier run left. `folder`: None for a temporary one. `inline`: no threads. Raises DiskError and
+    MetadataError.
+    """
+    journal = Journal(folder, config, now_ms=environment.now_ms, boot=boot, files=files)
+    table = LogTable(
+        journal,
+        disk,
+        GroupRecords(managers, environment.now_ms),
+        Reading(config.cache_bytes_max, HeadBlocks(), manager=environment.manager, clock=environment.clock),
+        environment,
+        policy_for,
+        logs_max=config.logs_max,
+        delete_passcode=config.delete_passcode,
+        warn=log.warning,
+    )
+    names = [] if folder is None else journal.names()
+    groups = await groups_of(managers, names) if names else {}
+    if inline:
+        table.start(groups)
+    else:
+        await trio.to_thread.run_sync(table.start, groups)
+    for name, report in journal.reports().items():
+        if report is not None and getattr(report, "needs_telling", False):
+            log.warning("a log was not closed in order", log=name, found=str(report))
+    return Logs(table, journal, disk, managers)
+
+
+# ---------------------------------------------------------------------- requests
+
+
+class _BadRequestError(Exception):
+    pass
+
+
+def _text(request: Mapping[str, Any], name: str) -> str:
+    value = request.get(name)
+    if not isinstance(value, str) or not value:
+        raise _BadRequestError(f'the request needs "{name}", a text')
+    return value
+
+
+def _number(request: Mapping[str, Any], name: str) -> int:
+    value = request.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise _BadRequestError(f'the request needs "{name}", a whole number of 0 or more')
+    return value
+
+
+def _done(reply: Callable[..., None], **facts: Any) -> Callable[[object], None]:
+    def done(result: object) -> None:
+        if isinstance(result, Exception):
+            reply(LogError(INTERNAL_ERROR, str(result)))
+        else:
+            reply(facts)
+
+    return done
+
+
+def answer(table: LogTable, request_name: str, body: bytes, reply: Callable[[bytes], None]) -> None:
+    """Answer `/sluiceway/log/REQUEST`. Raises KeyError for one that there is not."""
+    handler = _HANDLERS[request_name]
+
+    def send(result: Mapping[str, Any] | LogError) -> None:
+        if isinstance(result, LogError):
+            facts: Mapping[str, Any] = {"ok": False, "error": result.code, "message": str(result)}
+        else:
+            facts = {"ok": True, **result}
+        reply(json.dumps(facts, separators=(",", ":")).encode())
+
+    try:
+        try:
+            request = json.loads(body) if body.strip() else {}
+        except ValueError as error:
+            raise _BadRequestError(f"the body is no JSON: {error}") from None
+        if not isinstance(request, dict):
+            raise _BadRequestError("the body must be a JSON object")
+        handler(table, request, send)
+    except (_BadRequestError, PlaceError) as error:
+        send(LogError(INVALID_REQUEST, str(error)))
+    except LogError as error:
+        send(error)
+
+
+Send = Callable[[Mapping[str, Any] | LogError], None]
+
+
+def _named(table: LogTable, request: Mapping[str, Any]) -> Log:
+    return table.existing(_text(request, "log"))
+
+
+def _list(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
+    send({"logs": [table.describe(each) for each in sorted(table, key=lambda each: each.name)]})
+
+
+def _describe(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
+    send(table.describe(_named(table, request)))
+
+
+def _size(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
+    named = _named(table, request)
+    if request.get("group") is not None:
+        send({"size": table.group(named, _text(request, "group")).lag_count})
+    else:
+        send({"size": named.records.next_index - named.records.first_index})
+
+
+def _closest(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
+    index, timestamp_ms = table.closest(_named(table, request), _number(request, "timestamp_ms"))
+    send({"index": index, "timestamp_ms": timestamp_ms})
+
+
+def _groups(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
+    send({"groups": table.describe_groups(_named(table, request))})
+
+
+def _seek(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
+    to = request.get("to")
+    place = parse_place(str(to) if isinstance(to, int) and not isinstance(to, bool) else _text(request, "to"))
+    named, group = _named(table, request), _text(request, "group")
+    front = table.seek(named, group, place)
+    table.group(named, group).save_for(lambda: send({"front": front}))
+
+
+def _delete_group(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
+    table.delete_group(_named(table, request), _text(request, "group"), _done(send))
+
+
+def _truncate(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
+    before = request.get("before")
+    text = str(before) if isinstance(before, int) and not isinstance(before, bool) else _text(request, "before")
+
+    def truncated(result: int | DiskError) -> None:
+        send(LogError(INTERNAL_ERROR, str(result)) if isinstance(result, DiskError) else {"first": result})
+
+    if text.startswith("size:"):
+        digits = text[5:]
+        if not digits.isdigit():
+            raise _BadRequestError(f"{text[:40]!r}: write size:BYTES")
+        table.truncate(_named(table, request), int(digits), truncated)
+    else:
+        table.truncate(_named(table, request), parse_place(text), truncated)
+
+
+def _delete(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
+    passcode = request.get("passcode", "")
+    table.delete(_named(table, request), passcode if isinstance(passcode, str) else "", _done(send))
+
+
+_HANDLERS: Final[dict[str, Callable[[LogTable, Mapping[str, Any], Send], None]]] = {
+    "list": _list,
+    "describe": _describe,
+    "size": _size,
+    "closest": _closest,
+    "groups": _groups,
+    "seek": _seek,
+    "delete-group": _delete_group,
+    "truncate": _truncate,
+    "delete": _delete,
+}
+
+REQUESTS: Final = tuple(_HANDLERS)
+__all__ = ["GROUP_NOT_EXIST", "PREFIX", "REQUESTS", "REQUEST_PREFIX", "GroupRecords", "Logs", "answer", "open_logs"]
