@@ -73,7 +73,7 @@ class GroupRecords:
 
 
 def _record(state: GroupState) -> SubscriptionState:
-    return SubscriptionState(state.front, state.settled[:SETTLED_MAX])
+    return SubscriptionState(state.front, state.settled[:SETTLED_MAX], max(0, state.handed_to))
 
 
 async def groups_of(managers: MetadataManagers, names: list[str]) -> dict[str, dict[str, GroupState]]:
@@ -97,8 +97,9 @@ async def groups_of(managers: MetadataManagers, names: list[str]) -> dict[str, d
         if isinstance(result, MetadataError):
             raise result
         found[name] = {
-            group: GroupState(versioned.value.state.front, versioned.value.state.settled)
+            group: GroupState(state.front, state.settled, state.handed_to)
             for group, versioned in result.items()
+            for state in (versioned.value.state,)
         }
     return found
 

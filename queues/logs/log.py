@@ -140,6 +140,10 @@ class Log(FlowResource):
         for a batch that is none, with nothing of the run taken.
         """
         charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
+        store = self.environment.store
+        if store is not None and not store.accepts(source):  # the disk is nearly full
+            store.hold_back(source)
+            return False
         if self.controller.accepts(source):
             self._check_batches(messages)
         return self.controller.offer(Run(messages, charge_bytes), len(messages), charge_bytes, source)

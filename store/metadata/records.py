@@ -193,6 +193,8 @@ class SubscriptionState:
     """The lowest index that is not settled."""
     settled: tuple[tuple[int, int], ...] = attrs.field(default=(), converter=_settled)
     """Beyond the front: first index and end (the one after the last) of each range."""
+    handed_to: int = attrs.field(default=0, validator=_u64)
+    """Below it, what is not settled may have been seen by a consumer."""
 
     def __attrs_post_init__(self) -> None:
         if len(self.settled) > SETTLED_COUNT_MAX:
@@ -287,9 +289,8 @@ def encode_subscription_state(state: SubscriptionState, version: int) -> bytes:
     """
     settled = state.settled
     head = _STATE.pack(STATE_LAYOUT, version, state.front, len(settled))
-    if not settled:
-        return head
     column = array("Q", [border for pair in settled for border in pair])
+    column.append(state.handed_to)
     if _BIG_ENDIAN:
         column.byteswap()
     return head + column.tobytes()
@@ -299,15 +300,16 @@ def decode_subscription_state(value: bytes) -> tuple[SubscriptionState, int]:
     """State, and the version of the subscription."""
     what = "state of a subscription"
     version, front, count = _unpacked(_STATE, value, what, STATE_LAYOUT)
-    end = _STATE.size + 16 * count
+    end = _STATE.size + 16 * count + 8
     if end > len(value):
         raise MetadataFormatError(f"{what}: it has {len(value)} bytes, {end} are needed for {count} ranges")
     column = array("Q", value[_STATE.size : end])
     if _BIG_ENDIAN:
         column.byteswap()
     borders = column.tolist()
+    handed_to = borders.pop()
     settled = tuple(zip(borders[::2], borders[1::2], strict=True))
-    return _made(what, lambda: SubscriptionState(front, settled)), version
+    return _made(what, lambda: SubscriptionState(front, settled, handed_to)), version
 
 
 def _unpacked(layout: Struct, value: bytes, what: str, layout_number: int) -> tuple[int, ...]:

@@ -27,6 +27,7 @@ from queues.logs.batches import CONTENT_TYPE, Batch, encode, split, stamped
 
 TIMESTAMP_MS = 1_700_000_000_000
 """Of the first record; each batch is one millisecond later."""
+CUT = b"<cut the connection here>"
 
 
 @attrs.define
@@ -38,6 +39,7 @@ class FakeLog:
     first: int = 0
     next: int = 0
     groups: dict[str, FakeGroup] = attrs.field(factory=dict)
+    deleted: bool = False
 
     def append(self, batch: Batch) -> int:
         """Stamp it and keep it; returns its first index."""
@@ -81,6 +83,7 @@ class Faults:
     refuse_without_receipt: bool = False
     """The ERROR does not say which one it means."""
     refuse_connect: str | None = None
+    refuse_subscribe: str | None = None
     silent: bool = False
     """Takes connections and says nothing."""
 
@@ -233,11 +236,11 @@ class _Session:
                     self._broker.changed.wait_for(lambda: self._ended or self.out or self._ending or self._pump())
                     if self._ended:
                         return
-                    data = b"".join(self.out)
+                    out = list(self.out)
                     self.out.clear()
-                    ending = self._ending
-                self._stream.sendall(data)
-                if ending or data.endswith(b"CUT"):
+                    ending = self._ending or CUT in out
+                self._stream.sendall(b"".join(out[: out.index(CUT)] if CUT in out else out))
+                if ending:
                     self.cut()
         except OSError:
             self.cut()
@@ -249,12 +252,16 @@ class _Session:
             if message is not None:
                 self._broker.messages_count += 1
                 if self._broker.messages_count in self._broker.faults.cut_at_messages:
-                    message = message[: len(message) // 2] + b"CUT"
+                    self.out += [message[: len(message) // 2], CUT]
+                    return True
                 self.out.append(message)
         return bool(self.out)
 
     def _next_message(self, reading: _Reading) -> bytes | None:
         log, group = reading.log, reading.group
+        if log.deleted:
+            reading.over = True
+            return self._message(reading, {"log-deleted": "true"}, b"")
         if group is not None:
             if sum(size for _first, _end, size in reading.unsettled.values()) >= reading.credit_bytes:
                 return None
@@ -355,13 +362,19 @@ class _Session:
                 self.out.append(self._machine.fail(error))
                 self._ending = True
                 return
-        first = [log.append(batch) for batch in batches][0]
+        first = log.next
+        for batch in batches:
+            log.append(batch)
         self._broker.appends_count += 1
         if self._broker.appends_count in faults.cut_at_appends:
-            self.out.append(b"CUT")
+            self.out.append(CUT)
             return
         if asked is not None:
-            extra = (("index", str(first)), ("count", str(sum(batch.count for batch in batches))), ("durability", "disk"))
+            extra = (
+                ("index", str(first)),
+                ("count", str(sum(batch.count for batch in batches))),
+                ("durability", "disk"),
+            )
             (self.held_receipts if faults.hold_receipts else self.out).append(receipt(asked, "1.2", extra))
 
     def _request(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -377,6 +390,12 @@ class _Session:
     def _frame(self, frame: Frame) -> None:
         headers = frame.headers
         if frame.command == "SUBSCRIBE" and headers["destination"].startswith("/log/"):
+            if self._broker.faults.refuse_subscribe is not None:
+                error = ProtocolError("log-refused", self._broker.faults.refuse_subscribe, "It said so.")
+                error.receipt_id = headers.get("receipt")
+                self.out.append(self._machine.fail(error))
+                self._ending = True
+                return
             self._broker.subscribes.append(headers)
             self._readings.append(self._subscribe(headers))
         elif frame.command == "SUBSCRIBE":

@@ -116,7 +116,7 @@ def page_ranges_reads(_key: bytes, value: bytes) -> tuple[Any, ...]:
 
 def subscription_reads(_key: bytes, value: bytes) -> tuple[Any, ...]:
     state, version = records.decode_subscription_state(value)
-    return state.front, list(state.settled), version
+    return state.front, list(state.settled), state.handed_to, version
 
 
 Reads = Callable[[bytes, bytes], Any]
@@ -199,7 +199,7 @@ RECORDS: Final[dict[str, tuple[Callable[[bytes], bytes], Reads, Again]]] = {
     "subscription": (
         lambda key: keys.subscription_key(keys.SUBSCRIPTION, *keys.parse_subscription_key(key)),
         subscription_reads,
-        lambda _key, reads: records.encode_subscription_state(records.SubscriptionState(*reads[:2]), reads[2]),
+        lambda _key, reads: records.encode_subscription_state(records.SubscriptionState(*reads[:3]), reads[3]),
     ),
 }
 
