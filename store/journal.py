@@ -24,7 +24,7 @@ import attrs
 
 from queues.logs.ports import DiskError
 from queues.logs.table import PREFIX, LogError, Opened, check_name
-from store.bigarray import ArrayError, ArrayOptions, BigArray, Files
+from store.bigarray import ArrayError, ArrayOptions, BigArray, Files, RecoveryReport
 from store.bodythread import BodyThread, InlineRunner, Job, Runner
 
 T = TypeVar("T")
@@ -170,7 +170,7 @@ class Journal:
         except OSError:
             return None
 
-    def reports(self) -> dict[str, Any]:
+    def reports(self) -> dict[str, RecoveryReport]:
         """What opening found, by log."""
         return {name: array.report for name, array in self._arrays.items()}
 

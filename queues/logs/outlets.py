@@ -277,8 +277,11 @@ class Outlet(FlowResource):
                 return self._hand_run(subscription, start, end, min(room_bytes, consumer.batch_bytes), attempts)
             part = self.log.reading.part(self.log, start, end, min(count_max, room_count), room_bytes)
         except Unreadable as error:
-            self._gap(subscription, error.first_index, min(error.end_index, end), "damaged")
+            self._gap(subscription, start, max(start + 1, min(error.end_index, end)), "damaged")
             return 1
+        except IndexError:  # retention has come by since we looked
+            self.context.request_dispatch()
+            return 0
         self._moved(part.end)
         if attempts:
             self._attempts.update(dict.fromkeys(part.sequences, attempts))

@@ -12,6 +12,23 @@ from queues.logs.batches import Batch
 T = TypeVar("T")
 
 
+class MissingRecordsError(Exception):
+    """Nothing can be read there: lost, or damaged. What says so knows from where to where."""
+
+    @property
+    def from_index(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def to_index(self) -> int:
+        """Behind the last."""
+        raise NotImplementedError
+
+    @property
+    def reason(self) -> str:
+        raise NotImplementedError
+
+
 class Missing(Protocol):
     """Indexes that were given out and are not there (any more)."""
 
@@ -56,8 +73,12 @@ class Records(Protocol):
     def back_file_size_bytes(self) -> int: ...
     @property
     def gaps(self) -> Sequence[Missing]: ...
-    def batch_of(self, index: int, *, verify: bool = False) -> Batch: ...
-    def cut(self, start: int, stop: int, bytes_max: int) -> Part: ...
+    def batch_of(self, index: int, *, verify: bool = False) -> Batch:
+        """Raises MissingRecordsError; IndexError, if it was removed meanwhile."""
+
+    def cut(self, start: int, stop: int, bytes_max: int) -> Part:
+        """Raises as `batch_of`."""
+
     def find_closest_index(self, timestamp_ms: int) -> int: ...
     def append_batches(self, batches: Sequence[bytes | bytearray | memoryview]) -> int: ...
     def flush(self) -> int: ...

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter
 from queues.logs.batches import Batch, BatchError
-from queues.logs.ports import HeadCodec
+from queues.logs.ports import HeadCodec, MissingRecordsError
 from queues.message import MESSAGE_OVERHEAD_BYTES, Envelope, Message
 from queues.slices import Slice, fit
 
@@ -95,7 +95,10 @@ class Reading(FlowResource):
     def batch(self, log: Log, index: int) -> Batch:
         """The batch that holds this record, checked. Raises Unreadable."""
         records = log.records
-        batch = records.batch_of(index)
+        try:
+            batch = records.batch_of(index)
+        except MissingRecordsError as gone:
+            raise Unreadable(max(index, gone.from_index), gone.to_index, str(gone)) from None
         key = log.log_id, batch.first_index
         known = self._batches.get(key)
         if known is not None:

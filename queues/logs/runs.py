@@ -12,6 +12,8 @@ import attrs
 
 from queues.logs.batches import Batch, encode, stamped
 from queues.logs.codecs import Codec
+from queues.logs.ports import MissingRecordsError
+from queues.logs.reading import Unreadable
 
 if TYPE_CHECKING:
     from queues.logs.log import Log
@@ -29,7 +31,10 @@ class Run:
 def cut_run(log: Log, start: int, stop: int, bytes_max: int, codecs: frozenset[Codec]) -> Run:
     """From `start` on: at least one batch (or what of it lies before `stop`). Raises Unreadable."""
     stop = log.end_before_gap(start, stop)
-    batch = log.records.batch_of(start)
+    try:
+        batch = log.records.batch_of(start)
+    except MissingRecordsError as gone:
+        raise Unreadable(start, gone.to_index, str(gone)) from None
     if batch.first_index < start or batch.end_index > stop or not _takes(batch, codecs):
         batch = log.reading.batch(log, start)
         end = min(batch.end_index, stop)

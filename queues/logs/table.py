@@ -20,7 +20,7 @@ from queues.environment import QueueEnvironment
 from queues.logs.log import Log
 from queues.logs.outlets import Group, LogConsumer, Outlet
 from queues.logs.places import Place, PlaceKind
-from queues.logs.ports import Disk, DiskError, GroupKeeper, GroupState, Records
+from queues.logs.ports import Disk, DiskError, GroupKeeper, GroupState, MissingRecordsError, Records
 from queues.logs.reading import Reading
 from queues.policy import QueuePolicy
 from queues.subscription import Subscription
@@ -95,7 +95,7 @@ class LogTable:
         self._cabinet = cabinet
         self._disk = disk
         self._keeper = keeper
-        self._reading = reading
+        self.reading = reading
         self._environment = environment
         self._policy_for = policy_for
         self._logs_max = logs_max
@@ -168,7 +168,7 @@ class LogTable:
             self._disk,
             self._policy_for(name),
             self._environment,
-            self._reading,
+            self.reading,
             log_id=opened.log_id,
             on_failing=self._failing,
         )
@@ -249,7 +249,7 @@ class LogTable:
         """One log as plain data."""
         records = log.records
         first, end = records.first_index, records.next_index
-        first_ms = records.batch_of(first).timestamp_ms if first < end and log.gap_at(first) is None else None
+        first_ms = _timestamp_ms(records, first) if first < end else None
         return {
             "log": log.name,
             "first": first,
@@ -276,8 +276,9 @@ class LogTable:
             lag = group.lag_count
             behind_seconds = 0.0
             front = max(group.front, records.first_index)
-            if lag and front < records.next_index and log.gap_at(front) is None:
-                behind_seconds = max(0, now_ms - records.batch_of(front).timestamp_ms) / 1000
+            front_ms = _timestamp_ms(records, front) if lag and front < records.next_index else None
+            if front_ms is not None:
+                behind_seconds = max(0, now_ms - front_ms) / 1000
             found.append(
                 {
                     "group": name,
@@ -305,9 +306,8 @@ class LogTable:
         if records.first_index >= records.next_index:
             raise LogError(TOPIC_IS_EMPTY, f"{log.name} is empty")
         index = min(records.find_closest_index(timestamp_ms), records.next_index - 1)
-        if log.gap_at(index) is not None:
-            return index, timestamp_ms
-        return index, records.batch_of(index).timestamp_ms
+        found_ms = _timestamp_ms(records, index)
+        return index, timestamp_ms if found_ms is None else found_ms
 
     def seek(self, log: Log, name: str, place: Place) -> int:
         """Move a group; returns its front. Raises LogError."""
@@ -355,7 +355,7 @@ class LogTable:
         del self.logs[name]
         self._deleting.add(name)
         log.close()
-        self._reading.forget(log)
+        self.reading.forget(log)
 
         def remove() -> None:
             records.close()
@@ -418,6 +418,14 @@ def check_name(name: str) -> None:
             f"{name[:80]!r} can't be a log: write /log/NAME, up to {NAME_LENGTH_MAX} characters in levels that are "
             "parted by . or /, without blanks and any of , : * > \\",
         )
+
+
+def _timestamp_ms(records: Records, index: int) -> int | None:
+    """When this record was appended; None if it is not there."""
+    try:
+        return records.batch_of(index).timestamp_ms
+    except (MissingRecordsError, IndexError):
+        return None
 
 
 def _nobody(_result: object) -> None:

@@ -71,7 +71,7 @@ class LogInfo:
         """From the broker's words."""
         groups = reply.get("groups", ())
         return cls(
-            log=reply["log"],
+            log=reply["log"].removeprefix("/log/"),
             first=reply["first"],
             next=reply["next"],
             size=reply["size"],

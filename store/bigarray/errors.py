@@ -9,6 +9,8 @@ from typing import Final, Literal
 
 import attrs
 
+from queues.logs.ports import MissingRecordsError
+
 Reason = Literal["lost", "damaged"]
 LOST: Final = "lost"
 DAMAGED: Final = "damaged"
@@ -53,7 +55,7 @@ class BatchTooLargeError(ArrayError):
     """A batch does not fit into a data page."""
 
 
-class GapError(ArrayError):
+class GapError(ArrayError, MissingRecordsError):
     """There is nothing to read at this index; `gap` says from where to where, and why."""
 
     def __init__(self, gap: Gap, why: str) -> None:

@@ -54,6 +54,20 @@ class RecoveryReport:
     removed_files: tuple[str, ...] = ()
     """Page files that retention or a crash left behind."""
 
+    @property
+    def needs_telling(self) -> bool:
+        """Something is missing that was not known to be."""
+        return bool(self.new_gaps or self.why)
+
+    def __str__(self) -> str:
+        gaps = ", ".join(f"{gap.from_index} to {gap.to_index - 1} ({gap.reason})" for gap in self.new_gaps)
+        said = [f"no records at {gaps}"] if gaps else []
+        if self.power_cut:
+            said.append("the machine was not shut down in order")
+        if self.why:
+            said.append(self.why)
+        return "; ".join(said) or "nothing is missing"
+
 
 def create(files: Files, folder: Path, options: ArrayOptions) -> None:
     """An empty array, on the disk. Raises OSError."""

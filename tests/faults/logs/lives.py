@@ -1,0 +1,145 @@
+"""Several lives of one broker with logs, on one folder: whole brokers in virtual time, their files and their store as
+crashes and power cuts leave them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import attrs
+import trio
+
+from protocols.stomp.limits import StompLimits
+from sluiceway.broker import Broker
+from sluiceway.config import Config, DestinationPolicy, Listener
+from store.bigarray.faulty import FaultyFiles
+from store.faulty import FaultyEngine
+from store.journal import JournalConfig
+from tests.scenarios.client import Client, Delivery
+from tests.scenarios.stage import Stage, wall_clock_ms
+
+SMALL: Final = JournalConfig(data_page_bytes=4096, index_page_count=64, mapped_pages_max=3)
+"""Pages of a few batches, so that a handful of records fills several."""
+
+
+class LogStage(Stage):
+    """A broker with logs, and its clients."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__()
+        self.broker = broker
+
+    async def ask(self, client: Client, request: str, **facts: Any) -> dict[str, Any]:
+        """A request about logs, and its reply."""
+        await client.subscribe("/temp-queue/answers", id="answers")
+        await client.send(f"/sluiceway/log/{request}", json.dumps(facts), reply_to="/temp-queue/answers")
+        reply = await client.next_message()
+        await client.unsubscribe("answers")
+        return dict(json.loads(reply.body))
+
+
+@attrs.define
+class LogLives:
+    """What is between lives: the folder of logs, with its `files`, and the store, with the places of groups."""
+
+    folder: Path
+    journal: JournalConfig = SMALL
+    policies: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
+    files: FaultyFiles = attrs.field(init=False)
+    engine: FaultyEngine = attrs.field(init=False)
+    boot: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.files = FaultyFiles(Random(0), self.folder / "vault")
+        self.engine = FaultyEngine(Random(0))
+
+    def config(self) -> Config:
+        return Config(
+            journal=self.journal,
+            listeners=(Listener(address="127.0.0.1:0", limits=StompLimits()),),
+            destinations=tuple(DestinationPolicy(match, settings) for match, settings in self.policies.items()),
+        )
+
+    def folder_of(self, log: str) -> Path:
+        """Where the files of a log are."""
+        return self.folder / "logs" / log.removeprefix("/log/")
+
+    @asynccontextmanager
+    async def life(self, *, end: str = "in order") -> AsyncIterator[LogStage]:
+        """A broker on what the one before left. `end`: "in order", "crash" (the process dies), "power cut"."""
+        broker = Broker(
+            self.config(),
+            now_ms=wall_clock_ms,
+            engine=self.engine,
+            journal_folder=self.folder / "logs",
+            journal_files=self.files,
+            boot=f"boot {self.boot}",
+        )
+        await broker.__aenter__()
+        try:
+            yield LogStage(broker)
+            if end == "in order":
+                await broker.stop()
+                self.engine = self.engine.crash()  # the same content, open again
+            else:
+                self.die(power_cut=end == "power cut")
+        finally:
+            if end != "in order":
+                broker.abandon_store()
+            await broker.__aexit__(None, None, None)
+
+    def die(self, *, power_cut: bool) -> None:
+        """All at once; whoever still writes gets errors."""
+        if power_cut:
+            self.engine = self.engine.power_cut()
+            self.files.power_cut()
+            self.boot += 1
+        else:
+            self.engine = self.engine.crash()
+            self.files.kill()
+
+
+def index_of(delivery: Delivery) -> int:
+    return int(delivery.headers["index"])
+
+
+async def everything(stage: Stage, log: str, **headers: str) -> list[Delivery]:
+    """All that a reader from the earliest index on gets, gap markers too."""
+    reader = await stage.connect()
+    await reader.subscribe(log, **{"from": "earliest", **headers})
+    found = await reader.drain()
+    reader.stream.close()
+    await trio.sleep(0)
+    return found
+
+
+def told(deliveries: Iterable[Delivery]) -> list[tuple[int, int, str]]:
+    """The gaps among these."""
+    return [
+        (int(each.headers["gap-from"]), int(each.headers["gap-to"]), each.headers["gap-reason"])
+        for each in deliveries
+        if "gap" in each.headers
+    ]
+
+
+def records(deliveries: Iterable[Delivery]) -> dict[int, bytes]:
+    """The records among these, by index."""
+    return {index_of(each): each.body for each in deliveries if "gap" not in each.headers}
+
+
+def receipted(client: Client) -> dict[str, tuple[int, int, str]]:
+    """What the RECEIPTs of SENDs to logs said: index, count, durability."""
+    return {
+        frame.headers["receipt-id"]: (
+            int(frame.headers["index"]),
+            int(frame.headers["count"]),
+            frame.headers["durability"],
+        )
+        for frame in client.received
+        if frame.command == "RECEIPT" and "index" in frame.headers
+    }
