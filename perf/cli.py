@@ -15,6 +15,7 @@ from rich.table import Table
 from perf import tables
 from perf.comparing import Comparison
 from perf.idling import raise_descriptor_limit
+from perf.logscenarios import LOG_CATALOGUE, LogScenario, choose_logs, is_log_scenario
 from perf.peers import STARTABLE, Peer, UnknownPeerError, peer_named
 from perf.peers.port import PeerError
 from perf.results import Results, load, merge, save
@@ -85,7 +86,7 @@ def main() -> None:
 def list_scenarios() -> None:
     """Show the scenarios and what each is judged by."""
     table = Table("scenario", "what it does", "target", box=None, pad_edge=False)
-    for scenario in CATALOGUE:
+    for scenario in (*CATALOGUE, *LOG_CATALOGUE):
         wanted = "; ".join(tables.target_text(target) for target in scenario.targets)
         table.add_row(scenario.name, scenario.summary, wanted)
     Console().print(table)
@@ -116,8 +117,8 @@ def run(
 ) -> None:
     """Run scenarios against one broker (or a few) and print what was measured.
 
-    SCENARIO is a name from `list`, or `all`, or `targets` for those with a target, or `persistence` for those that need
-    a disk. Exit status 1: a run was faulty.
+    SCENARIO is a name from `list`, or `all`, or `targets` for those with a target, `persistence` for those that need a
+    disk, or `logs`. Exit status 1: a run was faulty.
     """
     effort = _effort(seconds, flood_seconds, backlog_count, pin)
     results = _measure(_scenarios(scenarios), _peers(peers), runs, effort, pin, out)
@@ -134,7 +135,7 @@ def run(
     "--scenarios",
     default="targets",
     show_default=True,
-    help="Names from `list` with commas between, `all`, `targets` or `persistence`.",
+    help="Names from `list` with commas between, `all`, `targets`, `persistence` or `logs`.",
 )
 @click.option("--runs", default=3, show_default=True, type=click.IntRange(1))
 @_with_effort
@@ -187,9 +188,10 @@ def report(files: tuple[Path, ...], folder: Path) -> None:
         click.echo(f"wrote {written}")
 
 
-def _scenarios(names: tuple[str, ...]) -> list[Scenario]:
+def _scenarios(names: tuple[str, ...]) -> list[Scenario | LogScenario]:
+    of_logs = [name for name in names if is_log_scenario(name)]
     try:
-        return choose(names)
+        return [*choose([name for name in names if name not in of_logs]), *choose_logs(of_logs)]
     except UnknownScenarioError as error:
         raise click.BadParameter(str(error)) from error
 
@@ -202,7 +204,7 @@ def _peers(names: tuple[str, ...]) -> list[Peer]:
 
 
 def _measure(
-    scenarios: list[Scenario], peers: list[Peer], runs: int, effort: Effort, pin: bool, out: Path | None
+    scenarios: list[Scenario | LogScenario], peers: list[Peer], runs: int, effort: Effort, pin: bool, out: Path | None
 ) -> Results:
     """Install and measure with a progress bar, saving after each scenario."""
     # A kill must end the brokers like Ctrl-C does: as an exception, so that every `finally` runs. Ctrl-C itself is

@@ -17,6 +17,8 @@ from contextlib import ExitStack
 from attrs import evolve, frozen
 
 from perf.figures import FIGURES
+from perf.logrunner import LogRun
+from perf.logscenarios import LogScenario
 from perf.peers import REFERENCES, Peer
 from perf.peers.port import PeerError
 from perf.results import Measurement, Results, describe_machine
@@ -61,7 +63,7 @@ class Comparison:
         }
         return Results(self._machine, dict(self._versions), settings, tuple(self._measurements))
 
-    def measure(self, scenario: Scenario) -> None:
+    def measure(self, scenario: Scenario | LogScenario) -> None:
         """Run one scenario against all peers. A peer that fails gets a measurement with a fault, and the others go
         on."""
         if scenario.fresh_broker:
@@ -70,7 +72,7 @@ class Comparison:
                     try:
                         with started(peer, self._broker_cores, scenario.settings) as one:
                             self._versions[peer.name] = peer.version()
-                            if not scenario.idle_count:
+                            if isinstance(scenario, Scenario) and not scenario.idle_count:
                                 self._rehearse(evolve(scenario, disturbance=None, backlog=None), one)
                             self._run(scenario, one, number)
                     except PeerError as error:
@@ -97,21 +99,27 @@ class Comparison:
         shift = (number - 1) % len(self._peers)
         return self._peers[shift:] + self._peers[:shift]
 
-    def _rehearse(self, scenario: Scenario, one: Started) -> None:
+    def _rehearse(self, scenario: Scenario | LogScenario, one: Started) -> None:
         """A run that does not count."""
         if self._effort.message_count is not None:
             return
         self._tell(f"{scenario.name}: {one.peer.name} warms up")
         rehearsal = evolve(self._effort, seconds=min(_REHEARSAL_SECONDS, self._effort.seconds))
-        Run(scenario, one, 0, rehearsal).measure()
+        _run_of(scenario, one, 0, rehearsal).measure()
 
-    def _run(self, scenario: Scenario, one: Started, number: int) -> None:
+    def _run(self, scenario: Scenario | LogScenario, one: Started, number: int) -> None:
         self._tell(f"{scenario.name}: {one.peer.name}, run {number} of {self._runs}")
-        measured = Run(scenario, one, number, self._effort).measure()
+        measured = _run_of(scenario, one, number, self._effort).measure()
         self._measurements.append(measured)
 
-    def _failed(self, scenario: Scenario, peer: Peer, number: int, error: PeerError) -> None:
+    def _failed(self, scenario: Scenario | LogScenario, peer: Peer, number: int, error: PeerError) -> None:
         self._measurements.append(Measurement(scenario.name, peer.name, number, faults=(str(error),)))
+
+
+def _run_of(scenario: Scenario | LogScenario, one: Started, number: int, effort: Effort) -> Run | LogRun:
+    if isinstance(scenario, LogScenario):
+        return LogRun(scenario, one, number, effort)
+    return Run(scenario, one, number, effort)
 
 
 @frozen(slots=True)
@@ -124,7 +132,7 @@ class Verdict:
     reason: str
 
 
-def judge(results: Results, scenario: Scenario, target: Target, subject: str = "sluiceway") -> Verdict:
+def judge(results: Results, scenario: Scenario | LogScenario, target: Target, subject: str = "sluiceway") -> Verdict:
     """Hold one target of one scenario against the medians of the results."""
     own = results.medians(scenario.name, subject)
     if any(run.faults for run in results.runs(scenario.name, subject)):

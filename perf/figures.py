@@ -86,6 +86,20 @@ FIGURES: dict[str, Figure] = {
             "idle_cpu_seconds", "seconds", "lower", "CPU time of the broker in the window in which nothing was sent"
         ),
         Figure("connects_per_second", "per_second", "higher", "connections opened and CONNECTED a second"),
+        Figure("log_bytes_per_second", "bytes_per_second", "higher", "bytes of records (without headers) a second"),
+        Figure(
+            "wire_bytes_per_second", "bytes_per_second", "higher", "bytes that readers got from the socket a second"
+        ),
+        Figure("raw_bytes_per_second", "bytes_per_second", "neither", "raw copy over loopback, same run"),
+        Figure("raw_ratio", "ratio", "higher", "bytes that readers got / raw copy over loopback, same run"),
+        Figure("log_bytes", "bytes", "neither", "bytes of records in the log"),
+        Figure("one_group_seconds", "seconds", "lower", "time until one group had read the log"),
+        Figure("ten_groups_seconds", "seconds", "lower", "time until ten groups at once had read the log"),
+        Figure("groups_time_ratio", "ratio", "lower", "time of ten groups / time of one"),
+        Figure("groups_cpu_ratio", "ratio", "lower", "CPU time of the broker for ten groups / for one"),
+        Figure("past_bytes_per_second", "bytes_per_second", "higher", "bytes a second to the reader of the past"),
+        Figure("past_disk_bytes", "bytes", "neither", "bytes that the disk was read for meanwhile"),
+        Figure("anon_growth_bytes", "bytes", "lower", "growth of resident memory that is no mapped file"),
     )
 }
 
@@ -104,7 +118,7 @@ def show(name: str, value: float) -> str:
     if unit == "per_second":
         return f"{value:,.0f}/s"
     if unit == "bytes_per_second":
-        return f"{value / 1024:,.1f} KiB/s"
+        return f"{value / 1024:,.1f} KiB/s" if abs(value) < 1e7 else f"{value / 1e6:,.0f} MB/s"
     if unit == "bytes":
         return f"{value / 1024:,.1f} KiB" if abs(value) < 1024 * 1024 else f"{value / 1024 / 1024:,.0f} MiB"
     if unit == "us":

@@ -58,9 +58,7 @@ class _Reader:
         self._next = plan.start if plan.stop else None
         group = f"group:{plan.group}-{self._round}\n" if plan.group else ""
         headers = plan.headers
-        request = (
-            f"SUBSCRIBE\nid:r{self._round}\ndestination:{plan.destination}\nack:{plan.ack}\n{group}{headers}\n\0"
-        )
+        request = f"SUBSCRIBE\nid:r{self._round}\ndestination:{plan.destination}\nack:{plan.ack}\n{group}{headers}\n\0"
         self.link.send_soon(request.encode())
         self.subscribed = True
 

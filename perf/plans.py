@@ -6,10 +6,14 @@ Slots are places on the `perf.board`. Times are seconds, sizes bytes.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Union
 
 from attrs import frozen
 
 from perf.scenarios import Ack
+
+if TYPE_CHECKING:
+    from perf.logplans import LogPlan
 
 
 @frozen(slots=True)
@@ -111,7 +115,7 @@ class RequesterPlan:
     done_slot: int
 
 
-Plan = ProducerPlan | ConsumerPlan | ReplierPlan | RequesterPlan
+Plan = Union[ProducerPlan, ConsumerPlan, ReplierPlan, RequesterPlan, "LogPlan"]
 
 
 @frozen(slots=True)

@@ -11,7 +11,7 @@ from perf import tables
 from perf.figures import FIGURES
 from perf.peers import REFERENCES
 from perf.results import Results
-from perf.scenarios import BY_NAME
+from perf.tables import BY_NAME
 
 matplotlib.use("svg")
 matplotlib.rcParams["svg.hashsalt"] = "sluiceway"  # the same results make the same file

@@ -7,10 +7,14 @@ from rich.table import Table
 
 from perf.comparing import Verdict, better_of, judge, ratio
 from perf.figures import FIGURES, show
+from perf.logscenarios import LOGS_BY_NAME, LogScenario
 from perf.peers import REFERENCES
 from perf.results import Results
-from perf.scenarios import BY_NAME, Scenario, Target
+from perf.scenarios import BY_NAME as TRAFFIC_BY_NAME
+from perf.scenarios import Scenario, Target
 
+BY_NAME: dict[str, Scenario | LogScenario] = {**TRAFFIC_BY_NAME, **LOGS_BY_NAME}
+"""All scenarios, of logs and of the rest."""
 SUBJECT = "sluiceway"
 DISTURBED_CORES = 0.25
 """Other processes may use that much of a processor (the kernel's share of socket work lands there too) unremarked."""
@@ -45,8 +49,10 @@ _BACKLOG = (
 _IDLE = ("idle_held_ratio", "idle_bytes_per_connection", "connects_per_second", "idle_cpu_seconds", "rss_peak_bytes")
 
 
-def figures_of(scenario: Scenario) -> tuple[str, ...]:
+def figures_of(scenario: Scenario | LogScenario) -> tuple[str, ...]:
     """Return the figures worth a column in a table of this scenario."""
+    if isinstance(scenario, LogScenario):
+        return scenario.columns
     if scenario.idle_count:
         return _IDLE
     if scenario.backlog is not None:
@@ -63,8 +69,10 @@ def figures_of(scenario: Scenario) -> tuple[str, ...]:
     return (*figures, "cancelled_ratio") if scenario.persistent else figures
 
 
-def headline(scenario: Scenario) -> str:
+def headline(scenario: Scenario | LogScenario) -> str:
     """Return the figure that a scenario is about."""
+    if isinstance(scenario, LogScenario):
+        return scenario.targets[0].figure if scenario.targets else scenario.columns[0]
     if scenario.idle_count:
         return "idle_bytes_per_connection"
     if scenario.backlog is not None:
@@ -143,7 +151,7 @@ def print_runs(console: Console, results: Results) -> None:
                 console.print(f"  {peer}: {fault}", style="red", markup=False)
 
 
-def judged(results: Results) -> list[tuple[Scenario, Verdict]]:
+def judged(results: Results) -> list[tuple[Scenario | LogScenario, Verdict]]:
     """Return the verdict on every target of every scenario that was measured."""
     scenarios = [BY_NAME[name] for name in results.scenarios()]
     return [

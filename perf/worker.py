@@ -16,8 +16,12 @@ import time
 from perf.board import Board
 from perf.consuming import Consumers
 from perf.links import BrokerFaultError
+from perf.logappending import Appender
+from perf.logplans import AppendPlan, RawCopyPlan, ReadPlan
+from perf.logreading import LogReaders
 from perf.plans import Assignment, ConsumerPlan, ProducerPlan, ReplierPlan
 from perf.producing import Producers
+from perf.rawcopy import RawCopy
 from perf.round_trips import Replier, Requester
 
 
@@ -33,13 +37,19 @@ def main() -> None:
     board = Board(assignment.board)
     plan = assignment.plan
     try:
-        work: Producers | Consumers | Replier | Requester
+        work: Producers | Consumers | Replier | Requester | Appender | LogReaders | RawCopy
         if isinstance(plan, ProducerPlan):
             work = Producers(plan, board, must_end)
         elif isinstance(plan, ConsumerPlan):
             work = Consumers(plan, board, must_end)
         elif isinstance(plan, ReplierPlan):
             work = Replier(plan, board, must_end)
+        elif isinstance(plan, AppendPlan):
+            work = Appender(plan, board, must_end)
+        elif isinstance(plan, ReadPlan):
+            work = LogReaders(plan, board, must_end)
+        elif isinstance(plan, RawCopyPlan):
+            work = RawCopy(plan, board, must_end)
         else:
             work = Requester(plan, board, must_end)
         print("ready", flush=True)

@@ -103,10 +103,6 @@ def _parse(text: str) -> Address:
             return _checked(Address(text, kind, local, remote, wildcard))
         if text == prefix[:-1]:
             raise DestinationNameError(f"the destination {text!r} has no name: write {prefix}NAME")
-    if text.startswith("/log/"):
-        raise DestinationNameError(
-            f"the destination {text!r} is a log; this version has no logs yet: use /queue/ or /topic/"
-        )
     canonical = text if text.startswith("/") else f"/queue/{text}"
     return _checked(Address(canonical, Kind.QUEUE, wildcard=_is_wildcard(text)))
 

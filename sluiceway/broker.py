@@ -19,7 +19,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -43,11 +43,11 @@ from queues import DestinationRegistry, Durable, parse
 from queues.environment import QueueEnvironment
 from queues.logs.table import LogTable
 from sluiceway.bodies import body_files, recover_bodies
+from sluiceway.claims import Claims
 from sluiceway.config import Config
 from sluiceway.config import Listener as ListenerConfig
 from sluiceway.housing import House, OnProgress, engine_kind, open_house
-from sluiceway.journal import REQUEST_PREFIX, Logs, open_logs
-from sluiceway.journal import answer as answer_about_logs
+from sluiceway.journal import Handler, Logs, answer, handlers, open_logs
 from sluiceway.rationing import RationedAnswers
 from sluiceway.report import stat_report
 from sluiceway.resuming import Resumption
@@ -108,6 +108,8 @@ class Broker:
         self._large_folder = large_folder
         self.logs: LogTable | None = None
         self._logs: Logs | None = None
+        self._claims: Claims | None = None
+        self._handlers: Mapping[str, Handler] = {}
         self._journal_folder = journal_folder
         self._journal_files = journal_files
         self._boot = boot
@@ -221,6 +223,12 @@ class Broker:
             inline=inline,
         )
         self.logs = self._logs.table
+        self._claims = Claims(self.logs, self.registry, managers, disk, self._environment)
+        await self._claims.restore()
+        self._handlers = {
+            **{f"log/{name}": handler for name, handler in handlers(self.logs).items()},
+            **self._claims.handlers,
+        }
 
     async def _open_store(self) -> None:
         kind = engine_kind(self.config, serving=self._serving)
@@ -335,6 +343,9 @@ class Broker:
         async with self._store_closing:
             logs = self._logs
             if logs is not None:
+                if self._claims is not None:
+                    self._claims.close()
+                    self._claims = None
                 await logs.close(inline=self._inline)
                 self.logs = self._logs = None
 
@@ -505,10 +516,8 @@ class Broker:
     def answer(self, destination: str, body: bytes, reply: Callable[[bytes], None]) -> None:
         if destination == "/sluiceway/stat":
             reply(self._stat_answers.get())
-        elif destination.startswith(REQUEST_PREFIX) and self.logs is not None:
-            answer_about_logs(self.logs, destination.removeprefix(REQUEST_PREFIX), body, reply)
         else:
-            raise KeyError(destination)
+            answer(self._handlers[destination.removeprefix("/sluiceway/")], body, reply)
 
     def report(self, *, with_idle: bool = True) -> dict[str, Any]:
         """The state of the broker as plain data: flow map, destinations, connections, dispatcher. What `sluiceway stat`

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,10 +20,10 @@ from protocols.log import get_logger
 from protocols.stomp.stored import HeadBlocks
 from queues.environment import QueueEnvironment
 from queues.logs.log import Log
-from queues.logs.places import PlaceError, parse_place
+from queues.logs.places import PlaceError, parse_index, parse_place
 from queues.logs.ports import DiskError, GroupState
 from queues.logs.reading import Reading
-from queues.logs.table import GROUP_NOT_EXIST, INTERNAL_ERROR, PREFIX, LogError, LogTable
+from queues.logs.table import INTERNAL_ERROR, LogError, LogTable
 from queues.policy import QueuePolicy
 from store.bigarray import Files
 from store.journal import Journal, JournalConfig, JournalDisk
@@ -39,6 +40,7 @@ from store.metadata import (
 REQUEST_PREFIX: Final = "/sluiceway/log/"
 INVALID_REQUEST: Final = "INVALID_REQUEST"
 SETTLED_MAX: Final = 4096
+GROUP_KIND: Final = "log group"
 CLOSING_SECONDS: Final = 5.0
 """How long a disk may take for what is left, of each log."""
 
@@ -59,7 +61,7 @@ class GroupRecords:
         self._now_ms = now_ms
 
     def create(self, log: str, group: str, state: GroupState, done: Done) -> None:
-        preferences = SubscriptionPreferences({"kind": "log group", "created_ms": str(self._now_ms())})
+        preferences = SubscriptionPreferences({"kind": GROUP_KIND, "created_ms": str(self._now_ms())})
         data = SubscriptionData(preferences, _record(state))
         self._subscriptions.create(log, group, data, lambda result: done(_error_of(result)))
 
@@ -76,29 +78,31 @@ def _record(state: GroupState) -> SubscriptionState:
     return SubscriptionState(state.front, state.settled[:SETTLED_MAX], max(0, state.handed_to))
 
 
+async def read_all(managers: MetadataManagers, topic: str) -> Mapping[str, Versioned[SubscriptionData]]:
+    """All subscriptions of a topic. Raises MetadataError."""
+    answered = trio.Event()
+    results: list[Mapping[str, Versioned[SubscriptionData]] | MetadataError] = []
+
+    def read(result: Mapping[str, Versioned[SubscriptionData]] | MetadataError) -> None:
+        results.append(result)
+        answered.set()
+
+    managers.subscriptions.read_subscriptions(topic, read)
+    await answered.wait()
+    result = results[0]
+    if isinstance(result, MetadataError):
+        raise result
+    return result
+
+
 async def groups_of(managers: MetadataManagers, names: list[str]) -> dict[str, dict[str, GroupState]]:
     """Where the groups of these logs are. Raises MetadataError."""
     found: dict[str, dict[str, GroupState]] = {}
     for name in names:
-        answered = trio.Event()
-        results: list[Mapping[str, Versioned[SubscriptionData]] | MetadataError] = []
-
-        def read(
-            result: Mapping[str, Versioned[SubscriptionData]] | MetadataError,
-            results: list[Any] = results,
-            answered: trio.Event = answered,
-        ) -> None:
-            results.append(result)
-            answered.set()
-
-        managers.subscriptions.read_subscriptions(name, read)
-        await answered.wait()
-        result = results[0]
-        if isinstance(result, MetadataError):
-            raise result
         found[name] = {
             group: GroupState(state.front, state.settled, state.handed_to)
-            for group, versioned in result.items()
+            for group, versioned in (await read_all(managers, name)).items()
+            if versioned.value.preferences.values.get("kind") == GROUP_KIND
             for state in (versioned.value.state,)
         }
     return found
@@ -196,21 +200,21 @@ async def open_logs(
 # ---------------------------------------------------------------------- requests
 
 
-class _BadRequestError(Exception):
-    pass
+class BadRequestError(Exception):
+    """A request that makes no sense; the message says why."""
 
 
-def _text(request: Mapping[str, Any], name: str) -> str:
+def text_of(request: Mapping[str, Any], name: str) -> str:
     value = request.get(name)
     if not isinstance(value, str) or not value:
-        raise _BadRequestError(f'the request needs "{name}", a text')
+        raise BadRequestError(f'the request needs "{name}", a text')
     return value
 
 
-def _number(request: Mapping[str, Any], name: str) -> int:
+def number_of(request: Mapping[str, Any], name: str) -> int:
     value = request.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise _BadRequestError(f'the request needs "{name}", a whole number of 0 or more')
+        raise BadRequestError(f'the request needs "{name}", a whole number of 0 or more')
     return value
 
 
@@ -224,9 +228,12 @@ def _done(reply: Callable[..., None], **facts: Any) -> Callable[[object], None]:
     return done
 
 
-def answer(table: LogTable, request_name: str, body: bytes, reply: Callable[[bytes], None]) -> None:
-    """Answer `/sluiceway/log/REQUEST`. Raises KeyError for one that there is not."""
-    handler = _HANDLERS[request_name]
+Send = Callable[[Mapping[str, Any] | LogError], None]
+Handler = Callable[[Mapping[str, Any], Send], None]
+
+
+def answer(handler: Handler, body: bytes, reply: Callable[[bytes], None]) -> None:
+    """Let this handler answer a request; what it raises is an answer, too."""
 
     def send(result: Mapping[str, Any] | LogError) -> None:
         if isinstance(result, LogError):
@@ -238,22 +245,19 @@ def answer(table: LogTable, request_name: str, body: bytes, reply: Callable[[byt
     try:
         try:
             request = json.loads(body) if body.strip() else {}
-        except ValueError as error:
-            raise _BadRequestError(f"the body is no JSON: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise BadRequestError(f"the body is no JSON: {error}") from None
         if not isinstance(request, dict):
-            raise _BadRequestError("the body must be a JSON object")
-        handler(table, request, send)
-    except (_BadRequestError, PlaceError) as error:
+            raise BadRequestError("the body must be a JSON object")
+        handler(request, send)
+    except (BadRequestError, PlaceError) as error:
         send(LogError(INVALID_REQUEST, str(error)))
     except LogError as error:
         send(error)
 
 
-Send = Callable[[Mapping[str, Any] | LogError], None]
-
-
 def _named(table: LogTable, request: Mapping[str, Any]) -> Log:
-    return table.existing(_text(request, "log"))
+    return table.existing(text_of(request, "log"))
 
 
 def _list(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
@@ -267,13 +271,13 @@ def _describe(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
 def _size(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
     named = _named(table, request)
     if request.get("group") is not None:
-        send({"size": table.group(named, _text(request, "group")).lag_count})
+        send({"size": table.group(named, text_of(request, "group")).lag_count})
     else:
         send({"size": named.records.next_index - named.records.first_index})
 
 
 def _closest(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
-    index, timestamp_ms = table.closest(_named(table, request), _number(request, "timestamp_ms"))
+    index, timestamp_ms = table.closest(_named(table, request), number_of(request, "timestamp_ms"))
     send({"index": index, "timestamp_ms": timestamp_ms})
 
 
@@ -283,28 +287,25 @@ def _groups(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
 
 def _seek(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
     to = request.get("to")
-    place = parse_place(str(to) if isinstance(to, int) and not isinstance(to, bool) else _text(request, "to"))
-    named, group = _named(table, request), _text(request, "group")
+    place = parse_place(str(to) if isinstance(to, int) and not isinstance(to, bool) else text_of(request, "to"))
+    named, group = _named(table, request), text_of(request, "group")
     front = table.seek(named, group, place)
     table.group(named, group).save_for(lambda: send({"front": front}))
 
 
 def _delete_group(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
-    table.delete_group(_named(table, request), _text(request, "group"), _done(send))
+    table.delete_group(_named(table, request), text_of(request, "group"), _done(send))
 
 
 def _truncate(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
     before = request.get("before")
-    text = str(before) if isinstance(before, int) and not isinstance(before, bool) else _text(request, "before")
+    text = str(before) if isinstance(before, int) and not isinstance(before, bool) else text_of(request, "before")
 
     def truncated(result: int | DiskError) -> None:
         send(LogError(INTERNAL_ERROR, str(result)) if isinstance(result, DiskError) else {"first": result})
 
     if text.startswith("size:"):
-        digits = text[5:]
-        if not digits.isdigit():
-            raise _BadRequestError(f"{text[:40]!r}: write size:BYTES")
-        table.truncate(_named(table, request), int(digits), truncated)
+        table.truncate(_named(table, request), parse_index(text[5:], "size in bytes"), truncated)
     else:
         table.truncate(_named(table, request), parse_place(text), truncated)
 
@@ -314,7 +315,7 @@ def _delete(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
     table.delete(_named(table, request), passcode if isinstance(passcode, str) else "", _done(send))
 
 
-_HANDLERS: Final[dict[str, Callable[[LogTable, Mapping[str, Any], Send], None]]] = {
+_ABOUT_LOGS: Final[dict[str, Callable[[LogTable, Mapping[str, Any], Send], None]]] = {
     "list": _list,
     "describe": _describe,
     "size": _size,
@@ -326,5 +327,9 @@ _HANDLERS: Final[dict[str, Callable[[LogTable, Mapping[str, Any], Send], None]]]
     "delete": _delete,
 }
 
-REQUESTS: Final = tuple(_HANDLERS)
-__all__ = ["GROUP_NOT_EXIST", "PREFIX", "REQUESTS", "REQUEST_PREFIX", "GroupRecords", "Logs", "answer", "open_logs"]
+REQUESTS: Final = tuple(_ABOUT_LOGS)
+
+
+def handlers(table: LogTable) -> dict[str, Handler]:
+    """Those of requests about logs, by what follows REQUEST_PREFIX."""
+    return {name: partial(handler, table) for name, handler in _ABOUT_LOGS.items()}

@@ -16,6 +16,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote
@@ -23,13 +24,16 @@ from urllib.parse import quote, unquote
 import attrs
 
 from queues.logs.ports import DiskError
-from queues.logs.table import PREFIX, LogError, Opened, check_name
-from store.bigarray import ArrayError, ArrayOptions, BigArray, Files, RecoveryReport
+from queues.logs.table import INVALID_TOPIC, PREFIX, LogError, Opened, check_name
+from store.bigarray import ArrayError, ArrayOptions, BigArray, Files, RealFiles, RecoveryReport
 from store.bodythread import BodyThread, InlineRunner, Job, Runner
 
 T = TypeVar("T")
 MIB: Final = 1024 * 1024
 _ID_FILE: Final = "id"
+FOLDER_NAME_BYTES_MAX: Final = 255
+"""Of a file system."""
+_ID_LENGTH_MAX: Final = 64
 
 
 def _at_least_one(_instance: object, attribute: attrs.Attribute[Any], value: int) -> None:
@@ -121,16 +125,18 @@ class Journal:
         """Of the logs that there are. Raises DiskError."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            found = [PREFIX + unquote(entry.name) for entry in os.scandir(self.folder) if entry.is_dir()]
+            entries = [entry.name for entry in os.scandir(self.folder) if entry.is_dir()]
         except OSError as error:
             raise DiskError(f"the folder of logs {self.folder} can't be read: {error}") from error
         names = []
-        for name in sorted(found):
+        for entry in sorted(entries):
+            name = PREFIX + unquote(entry)
             try:
                 check_name(name)
             except LogError:
                 continue  # something else that lies there
-            names.append(name)
+            if self.folder_of(name).name == entry:
+                names.append(name)
         return names
 
     def folder_of(self, name: str) -> Path:
@@ -138,7 +144,7 @@ class Journal:
         return self.folder / quote(name.removeprefix(PREFIX), safe="").replace(".", "%2E")
 
     def open(self, name: str) -> Opened:
-        """Open a log, or make it. Raises DiskError."""
+        """Open a log, or make it. Raises DiskError; LogError for a name that can't be that of a folder."""
         config = self._config
         options = ArrayOptions(
             data_page_bytes=config.data_page_bytes,
@@ -146,13 +152,24 @@ class Journal:
             mapped_pages_max=config.mapped_pages_max,
         )
         folder = self.folder_of(name)
+        if len(folder.name) > FOLDER_NAME_BYTES_MAX:
+            raise LogError(
+                INVALID_TOPIC,
+                f"{name[:80]!r}... is too long for the name of a folder: what is not a letter or a digit of ASCII "
+                "counts three times and more",
+            )
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             array = BigArray.open(folder, options, files=self._files, now_ms=self._now_ms, boot_id=self._boot)
-            self._arrays[name] = array
-            log_id = _id_in(folder)
         except (ArrayError, OSError) as error:
             raise DiskError(str(error)) from error
+        try:
+            log_id = _id_in(folder)
+        except OSError as error:
+            with suppress(ArrayError):  # the disk does not work: the first error says so
+                array.close()
+            raise DiskError(f"the id of {name} can't be kept: {error}") from error
+        self._arrays[name] = array
         return Opened(array, log_id)
 
     def remove(self, name: str) -> None:
@@ -195,12 +212,18 @@ def _id_in(folder: Path) -> str:
     """The id of a log, made if it has none."""
     path = folder / _ID_FILE
     try:
-        text = path.read_text().strip()
+        text = path.read_bytes().decode("ascii", "replace").strip()
     except FileNotFoundError:
         text = ""
-    if not text.isalnum():
+    if not (text.isascii() and text.isalnum() and len(text) <= _ID_LENGTH_MAX):
         text = secrets.token_hex(6)
-        path.write_text(text + "\n")
+        new = folder / f"{_ID_FILE}.new"
+        with new.open("w", encoding="ascii") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)  # message-ids are made of it: it is there whole, or made anew before anybody has seen one
+        RealFiles().sync_folder(folder)
     return text
 
 

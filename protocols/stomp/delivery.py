@@ -91,7 +91,8 @@ class StompSubscription(FlowResource):
         self._outbound = outbound
         self._version = version
         prefix = message_prefix(subscription_id, version)
-        token = hub.message_token
+        token = self.token = hub.message_token
+        """First part of the message-ids."""
         self._prefix = prefix + b"message-id:" + token + b"-"
         self._acked_prefix = prefix + b"ack:%d-" % key
         self._acked_tail = b"%d\nmessage-id:" + token.replace(b"%", b"%%") + b"-%d\n"

@@ -123,8 +123,6 @@ class LogSubscription(StompSubscription):
         self.codecs: frozenset[Codec] = frozenset((Codec.NONE,))
         self.stops_at_gaps = False
         self._fail: Callable[[ProtocolError], None] | None = None
-        self.token = b""
-        """First part of the message-ids."""
 
     def read(self, address: Address, wishes: LogWishes, *, fail: Callable[[ProtocolError], None], done: Any) -> None:
         """Begin. `fail`: end the connection with this error; `done` is called (with None or an error) when it is on

@@ -32,8 +32,7 @@ from queues import (
 )
 from queues.inlet import Inlet
 from queues.large import LargeMessage
-from queues.logs.batches import BatchError, BatchTooLargeError
-from queues.logs.log import Log
+from queues.logs.log import Log, RefusedSendError
 from queues.logs.table import LogError
 from queues.names import Kind
 
@@ -150,10 +149,22 @@ class Sender:
         if waiting_bytes:
             self._check_overfull(run.head.destination, run.receipts, waiting_bytes)
         owed = None if run.receipts is None else Owed(run.receipts, len(targets))
-        for forwarded, lane in targets:
-            messages, size_bytes = self.messages(run, forwarded)
+        prepared = [(lane, *self.messages(run, forwarded)) for forwarded, lane in targets]
+        if len(prepared) > 1:
+            # All of it is refused before any of it is published.
+            for lane, messages, _size_bytes in prepared:
+                if isinstance(lane.inlet, Log):
+                    self._check_for_log(lane.inlet, messages, owed)
+        for lane, messages, size_bytes in prepared:
             if lane.must_wait or not self._publish_leg(lane, messages, size_bytes, owed):
                 self.lanes.park(lane, messages, size_bytes, owed)
+
+    @staticmethod
+    def _check_for_log(log: Log, messages: list[Message], owed: Owed | None) -> None:
+        try:
+            log.check(messages)
+        except RefusedSendError as refusal:
+            raise _refused_by_log(refusal, messages, owed) from None
 
     def messages(self, run: SendRun, forwarded: SendHead) -> tuple[list[Message], int]:
         """The messages of a run as they go to a queue, and the bytes of their wires."""
@@ -222,12 +233,12 @@ class Sender:
         try:
             if not log.offer(messages, size_bytes, lane.source):
                 return False
-        except BatchError as wrong:
-            code = "MESSAGE_SIZE_TOO_LARGE" if isinstance(wrong, BatchTooLargeError) else "bad-batch"
-            error = ProtocolError(code, str(wrong), "Nothing of it was appended. See the reference of logs.")
-            headers = {"destination": messages[0].head.destination}
-            error.identify("SEND", {**headers, "receipt": owed.receipt_ids[0]} if owed is not None else headers)
-            raise error from None
+        except RefusedSendError as refusal:
+            place = refusal.place
+            if place:  # the outcome must not depend on how the network cut the frames
+                good = messages[:place]
+                log.offer(good, sum([len(message.wire) for message in good]), lane.source)
+            raise _refused_by_log(refusal, messages, owed) from None
         if owed is None:
             self._replies.unconfirmed_logs.add(log)
             return True
@@ -383,6 +394,8 @@ class Sender:
             address = parse_composite(reply_to)[0]
             if address.wildcard:
                 raise DestinationNameError(f"cannot reply to the wildcard {reply_to}: name one destination")
+            if address.kind is Kind.LOG:
+                raise DestinationNameError(f"cannot reply to the log {reply_to}: name a queue or a topic")
         except DestinationNameError as error:
             raise self._send_error(head, run, "bad-reply-to", str(error)) from None
         except DestinationLimitError as error:
@@ -444,3 +457,13 @@ class Sender:
                 return True
         self._replies.leg_done(parked.owed)
         return True
+
+
+def _refused_by_log(refusal: RefusedSendError, messages: list[Message], owed: Owed | None) -> ProtocolError:
+    """The ERROR about the one of these that a log can't take."""
+    place = refusal.place
+    code = "MESSAGE_SIZE_TOO_LARGE" if refusal.too_large else "bad-batch"
+    error = ProtocolError(code, str(refusal), "Nothing of it was appended. See the reference of logs.")
+    headers = {"destination": messages[place].head.destination}
+    error.identify("SEND", headers if owed is None else {**headers, "receipt": owed.receipt_ids[place]})
+    return error

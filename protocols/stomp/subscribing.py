@@ -41,6 +41,7 @@ from queues import (
 from queues.logs.outlets import GroupShelf
 from queues.logs.table import PREFIX as LOG_PREFIX
 from queues.logs.table import LogError, check_name
+from queues.names import Kind
 from queues.storage import Confirms
 
 _NOT_YET: Final = {
@@ -278,6 +279,8 @@ class Subscriptions:
                     f"{address.canonical} is a temporary destination of another connection: only its owner can "
                     f"subscribe"
                 )
+            if address.kind is Kind.LOG:
+                raise DestinationNameError(f"{address.canonical} is a log: SUBSCRIBE to it by itself")
             if address.canonical.startswith(ADMIN_PREFIX):
                 raise DestinationNameError(f"{address.canonical} takes requests only: SEND to it with a reply-to")
             addresses.append(self._temporary.to_global(address))
@@ -458,28 +461,23 @@ class Subscriptions:
     def _deliveries_by_message(
         self, tokens: list[tuple[bytes | None, bytes]]
     ) -> Iterator[tuple[StompSubscription, list[int]]]:
-        prefix = self._hub.message_token + b"-"
-        length = len(prefix)
+        own_token = self._hub.message_token
         current: StompSubscription | None = None
         ordinals: list[int] = []
         wrong: bytes | None = None
         for subscription_id, message_id in tokens:
-            digits = message_id[length:]
-            if message_id.startswith(LOG_TOKEN):
-                digits = message_id.rpartition(b"-")[2]
-            elif not message_id.startswith(prefix):
-                digits = b""
-            if not digits.isdigit() or len(digits) > 18:
+            token, _dash, digits = message_id.rpartition(b"-")
+            if not digits.isdigit() or len(digits) > 18 or not (token == own_token or token.startswith(LOG_TOKEN)):
                 wrong = message_id
                 break
             number = int(digits)
-            found = self._find(subscription_id, number)
+            found = self._find(subscription_id, token, number)
             if ordinals and found is not None and (found[0] is not current or found[1] <= ordinals[-1]):
                 assert current is not None
                 # What is collected takes effect first: it may settle the very delivery that was found.
                 yield current, ordinals
                 ordinals = []
-                found = self._find(subscription_id, number)
+                found = self._find(subscription_id, token, number)
             if found is not None:
                 current, ordinal = found
                 ordinals.append(ordinal)
@@ -489,18 +487,21 @@ class Subscriptions:
         if wrong is not None:
             raise _unknown_ack(wrong)
 
-    def _find(self, subscription_id: bytes | None, number: int) -> tuple[StompSubscription, int] | None:
+    def _find(
+        self, subscription_id: bytes | None, token: bytes, number: int
+    ) -> tuple[StompSubscription, int] | None:
         """Where this message is unsettled: in the live subscription of this id, else in an earlier one; without an id
-        (1.0) in the oldest that was sent it. O(1), but O(known subscriptions) where the live one does not have it.
+        (1.0) in the oldest that was sent it. `token`: the log's, or that of all queues, which number apart. O(1), but
+        O(known subscriptions) where the live one does not have it.
         """
         name = None if subscription_id is None else subscription_id.decode()
         if name is not None:
             live = self.live.get(name)
-            ordinal = None if live is None else live.ordinal_of_number(number)
+            ordinal = None if live is None or live.token != token else live.ordinal_of_number(number)
             if live is not None and ordinal is not None:
                 return live, ordinal
         for subscription in self._by_key.values():
-            if name is None or subscription.subscription_id == name:
+            if subscription.token == token and (name is None or subscription.subscription_id == name):
                 ordinal = subscription.ordinal_of_number(number)
                 if ordinal is not None:
                     return subscription, ordinal

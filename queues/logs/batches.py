@@ -104,14 +104,29 @@ def encode(
         parts += _column(keys)
     plain = b"".join(parts)
     body = compress(codec, plain)
-    head_end = padded(len(head))
-    total_bytes = HEADER_BYTES + head_end + padded(len(body))
+    return _assembled(head, body, count, len(plain), codec, FLAG_KEYS if keys is not None else 0)
+
+
+def _assembled(
+    head: bytes, body: bytes | memoryview, count: int, plain_bytes: int, codec_number: int, flags: int
+) -> bytes:
+    head_end, body_end = padded(len(head)), padded(len(body))
+    total_bytes = HEADER_BYTES + head_end + body_end
     if total_bytes > BATCH_BYTES_MAX:
         raise BatchError(f"a batch of {total_bytes} bytes: {BATCH_BYTES_MAX} are possible")
-    flags = FLAG_KEYS if keys is not None else 0
-    tail = HEADER.pack(MAGIC, total_bytes, 0, 0, 0, 0, count, len(plain), codec, flags, len(head), len(body))[32:]
-    rest = b"".join((tail, head, _PADDING[: head_end - len(head)], body, _PADDING[: padded(len(body)) - len(body)]))
-    return HEADER.pack(MAGIC, total_bytes, 0, 0, 0, zlib.crc32(rest), 0, 0, 0, 0, 0, 0)[:32] + rest
+    if len(head) > HEAD_BYTES_MAX:
+        raise BatchError(f"{len(head)} bytes of headers in one batch: {HEAD_BYTES_MAX} are possible")
+    tail = HEADER.pack(MAGIC, total_bytes, 0, 0, 0, 0, count, plain_bytes, codec_number, flags, len(head), len(body))[
+        CHECKED_OFFSET:
+    ]
+    rest = b"".join((tail, head, _PADDING[: head_end - len(head)], body, _PADDING[: body_end - len(body)]))
+    start = HEADER.pack(MAGIC, total_bytes, 0, 0, 0, zlib.crc32(rest), 0, 0, 0, 0, 0, 0)[:CHECKED_OFFSET]
+    return start + rest
+
+
+def reheaded(batch: Batch, head: bytes) -> bytes:
+    """The same records under other header lines, not stamped yet; nothing is expanded. Raises BatchError."""
+    return _assembled(head, batch.body, batch.count, batch.plain_bytes, batch.codec_number, batch.flags)
 
 
 def stamped(start: bytes | memoryview, first_index: int, timestamp_ms: int) -> bytes:
@@ -226,6 +241,10 @@ class Batch:
             except CodecError as error:
                 raise BatchError(str(error)) from None
         return self._plain
+
+    def forget(self) -> None:
+        """What was expanded: it is expanded again when somebody asks."""
+        self._plain = self._offsets = None
 
     def offsets(self) -> SequenceOf[int]:
         """Where in the expanded body each value begins, counted from the end of this table, and where the last ends:

@@ -22,12 +22,22 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from flow import Flow, FlowController, FlowResource, SizeLimiter, SourceController
 from queues.environment import QueueEnvironment
 from queues.gate import Run
-from queues.logs.batches import CONTENT_TYPE, COUNT_MAX, Batch, BatchError, BatchTooLargeError, encode, split
+from queues.logs.batches import (
+    CONTENT_TYPE,
+    COUNT_MAX,
+    HEAD_BYTES_MAX,
+    Batch,
+    BatchError,
+    BatchTooLargeError,
+    encode,
+    split,
+)
 from queues.logs.ports import Disk, DiskError, Missing, Records
 from queues.logs.reading import Reading
 from queues.logs.warmth import Warmth
@@ -42,6 +52,8 @@ WRITE_BYTES_MAX: Final = 8 * 1024 * 1024
 AGAIN_SECONDS: Final = 1.0
 """After a write that failed."""
 STORED_HEADS_MAX: Final = 256
+RECORD_OVERHEAD_BYTES: Final = 80
+"""What a batch of one record has beside its headers and its value, at most."""
 _LENGTH_LINE: Final = re.compile(rb"^content-length:[0-9]+\n?", re.MULTILINE)
 
 OnDurable = Callable[[str, SequenceOf[tuple[int, int]]], None]
@@ -49,6 +61,15 @@ OnDurable = Callable[[str, SequenceOf[tuple[int, int]]], None]
 
 NOT_STORED: Final = frozenset({"destination", "content-length", "receipt", "transaction", "persistent"})
 """Headers of a SEND that say nothing about its record."""
+
+
+class RefusedSendError(BatchError):
+    """One SEND of a run can't be appended; `place`: which. Those before it could."""
+
+    def __init__(self, place: int, why: BatchError) -> None:
+        super().__init__(str(why))
+        self.place = place
+        self.too_large = isinstance(why, BatchTooLargeError)
 
 
 class _Piece:
@@ -116,6 +137,8 @@ class Log(FlowResource):
         self._sync_due = False
         self._timer: Any = None
         self._sync_timer: Any = None
+        self._good_head = b""
+        """Of the batch that was checked last."""
         self._lines: dict[tuple[Any, bytes], bytes] = {}
         self._last_head: Any = None
         self._last_lines = b""
@@ -136,8 +159,8 @@ class Log(FlowResource):
     # ------------------------------------------------------------------ in
 
     def offer(self, messages: list[Message], wire_bytes: int, source: SourceController) -> bool:
-        """Take a run (of any headers), or refuse it (False) and block `source` until there is room. Raises BatchError
-        for a batch that is none, with nothing of the run taken.
+        """Take a run (of any headers), or refuse it (False) and block `source` until there is room. Raises
+        RefusedSendError for a batch that is none, or is too large, with nothing of the run taken.
         """
         charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
         store = self.environment.store
@@ -168,6 +191,22 @@ class Log(FlowResource):
         messages = [message for run in runs for message in run.messages]
         self._accept_run(Run(messages, sum([run.charge_bytes for run in runs])))
 
+    def append(self, batches: list[bytes | memoryview], record_count: int) -> None:
+        """Append these, which are whole and checked, with nothing in between. They are not charged: their bytes lie
+        elsewhere, in mapped files.
+        """
+        self._take_piece(_Piece(batches, [record_count], 0))
+
+    def take_plain(self, messages: SequenceOf[Message], wire_bytes: int) -> None:
+        """Append these as records, over the limit if need be, whatever their headers say that their bodies are."""
+        charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
+        self.controller.charge(len(messages), charge_bytes, None)
+        batches: list[bytes | memoryview] = []
+        for lines, group in groupby(messages, key=lambda message: self._stored_lines(message.head)):
+            values = [message.wire[message.head.body_offset : -1] for message in group]  # type: ignore[attr-defined]
+            self._encode(values, lines, batches)
+        self._take_piece(_Piece(batches, [1] * len(messages), charge_bytes))
+
     def when_durable(self, callback: OnDurable) -> None:
         """Tell this when what the last `offer` brought is as safe as the log's policy says."""
         assert self._accepted is not None, "something was offered and taken just before"
@@ -186,40 +225,66 @@ class Log(FlowResource):
             piece.waiters.append(lambda _how, _indexes: callback())
 
     def check(self, messages: SequenceOf[Message]) -> None:
-        """Raise BatchError if some of these say that they are batches and are not, or are too large."""
-        for message in messages:
-            self._size_checked(message)
-            if _is_batch(message.head):
-                for batch in split(message.wire[message.head.body_offset : -1]):  # type: ignore[attr-defined]
-                    self._check_batch(batch)
-
-    def _check_batches(self, messages: list[Message]) -> None:
+        """Raise RefusedSendError if some of these say that they are batches and are not, or are too large."""
+        self._check_batches(messages)
         self._checked = None
-        for message in messages:
-            self._size_checked(message)
-        if not any(_is_batch(message.head) for message in messages):
-            return
+
+    def _check_batches(self, messages: SequenceOf[Message]) -> None:
+        self._checked = None
         checked: list[Batch] = []
-        for message in messages:
-            if _is_batch(message.head):
-                body = memoryview(message.wire)[message.head.body_offset : -1]  # type: ignore[attr-defined]
-                if not body:
-                    raise BatchError("a SEND of batches without a body")
-                for batch in split(body):
-                    self._check_batch(batch)
-                    checked.append(batch)
+        for place, message in enumerate(messages):
+            try:
+                self._size_checked(message)
+                if _is_batch(message.head):
+                    self._check_run(memoryview(message.wire)[message.head.body_offset : -1], checked)  # type: ignore[attr-defined]
+            except BatchError as error:
+                raise RefusedSendError(place, error) from None
         self._checked = checked
 
     def _size_checked(self, message: Message) -> None:
-        limit_bytes = self.policy.log_batch_bytes_max
+        limit_bytes, what = self.policy.log_batch_bytes_max, "log_batch_bytes_max of the destination"
         if len(message.wire) > limit_bytes:
             raise BatchTooLargeError(
-                f"{len(message.wire)} bytes in one SEND to {self.name}: it takes {limit_bytes} "
-                "(log_batch_bytes_max of the destination)"
+                f"{len(message.wire)} bytes in one SEND to {self.name}: it takes {limit_bytes} ({what})"
             )
+        if _is_batch(message.head):
+            return
+        lines_bytes = len(self._stored_lines(message.head))
+        if lines_bytes > HEAD_BYTES_MAX:
+            raise BatchTooLargeError(
+                f"{lines_bytes} bytes of headers for {self.name}: a record has {HEAD_BYTES_MAX} at most"
+            )
+        if len(message.wire) + lines_bytes + RECORD_OVERHEAD_BYTES > self.records.batch_bytes_max:
+            self._refuse_for_file(len(message.wire))
 
-    def _check_batch(self, batch: Batch) -> None:
-        batch.check(plain_bytes_max=self.policy.log_expanded_bytes_max)
+    def _refuse_for_file(self, size_bytes: int) -> None:
+        raise BatchTooLargeError(
+            f"{size_bytes} bytes do not fit into a file of {self.name}, which has {self.records.batch_bytes_max} "
+            "(data_page_bytes of [journal], when the log was made)"
+        )
+
+    def _check_run(self, body: memoryview, checked: list[Batch]) -> None:
+        """The batches of one SEND. What they expand to is limited together, so that many bombs cost what one does."""
+        if not body:
+            raise BatchError("a SEND of batches without a body")
+        expanded_bytes_max = left_bytes = self.policy.log_expanded_bytes_max
+        for batch in split(body):
+            if batch.total_bytes > self.records.batch_bytes_max:
+                self._refuse_for_file(batch.total_bytes)
+            if batch.codec_number:
+                left_bytes -= batch.plain_bytes
+                if left_bytes < 0:
+                    raise BatchTooLargeError(
+                        f"the batches of one SEND expand to more than {expanded_bytes_max} bytes "
+                        "(log_expanded_bytes_max of the destination): send fewer of them, or smaller ones"
+                    )
+            batch.check(plain_bytes_max=max(expanded_bytes_max, len(body)))
+            batch.forget()
+            head = batch.head
+            if head != self._good_head:
+                self.reading.head_of(self.name, head)
+                self._good_head = head
+            checked.append(batch)
 
     def _accept_run(self, run: Run) -> None:
         """This is charged: make batches of it, and have them written."""
@@ -233,21 +298,38 @@ class Log(FlowResource):
             head: Any = message.head
             if _is_batch(head):
                 if values:
-                    batches.append(encode(values, head=lines))
+                    self._encode(values, lines, batches)
                     values = []
                 count = self._add_given(message.wire, head.body_offset, given, batches)
                 counts.append(count)
                 continue
             its_lines = self._stored_lines(head)
-            if values and (its_lines != lines or len(values) >= COUNT_MAX):
-                batches.append(encode(values, head=lines))
+            if values and its_lines != lines:
+                self._encode(values, lines, batches)
                 values = []
             lines = its_lines
             values.append(message.wire[head.body_offset : -1])
             counts.append(1)
         if values:
+            self._encode(values, lines, batches)
+        self._take_piece(_Piece(batches, counts, run.charge_bytes))
+
+    def _encode(self, values: list[bytes], lines: bytes, batches: list[bytes | memoryview]) -> None:
+        """Add these records, as batches that fit into a file."""
+        room_bytes = self.records.batch_bytes_max - len(lines) - RECORD_OVERHEAD_BYTES
+        if len(values) <= COUNT_MAX and sum(map(len, values)) + 4 * len(values) <= room_bytes:
             batches.append(encode(values, head=lines))
-        piece = self._accepted = _Piece(batches, counts, run.charge_bytes)
+            return
+        start = size_bytes = 0
+        for place, value in enumerate(values):
+            size_bytes += len(value) + 4
+            if place > start and (size_bytes > room_bytes or place - start >= COUNT_MAX):
+                batches.append(encode(values[start:place], head=lines))
+                start, size_bytes = place, len(value) + 4
+        batches.append(encode(values[start:], head=lines))
+
+    def _take_piece(self, piece: _Piece) -> None:
+        self._accepted = piece
         self._pending.append(piece)
         if not self._writing:
             self.context.request_dispatch()
@@ -324,7 +406,7 @@ class Log(FlowResource):
             piece.batches = []
             self.warmth.written(piece.first_index, piece.size_bytes)
             charge_bytes += piece.charge_bytes
-            charge_count += len(piece.counts)
+            charge_count += len(piece.counts) if piece.charge_bytes else 0
             self.appended_bytes += piece.size_bytes
             if self._on_written and self._on_written[0][0] is piece:
                 self._on_written.pop(0)[1]()

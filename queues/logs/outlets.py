@@ -100,7 +100,7 @@ class _Elements:
             return None
         try:
             return log.reading.part(log, sequence, sequence + 1, 1, 1).messages[0]
-        except Unreadable:
+        except (Unreadable, IndexError):
             return None
 
 

@@ -72,6 +72,10 @@ class Records(Protocol):
     @property
     def back_file_size_bytes(self) -> int: ...
     @property
+    def batch_bytes_max(self) -> int:
+        """The largest batch that can be appended."""
+
+    @property
     def gaps(self) -> Sequence[Missing]: ...
     def batch_of(self, index: int, *, verify: bool = False) -> Batch:
         """Raises MissingRecordsError; IndexError, if it was removed meanwhile."""
@@ -79,7 +83,9 @@ class Records(Protocol):
     def cut(self, start: int, stop: int, bytes_max: int) -> Part:
         """Raises as `batch_of`."""
 
-    def find_closest_index(self, timestamp_ms: int) -> int: ...
+    def find_closest_index(self, timestamp_ms: int) -> int:
+        """Raises MissingRecordsError if damage is in the way."""
+
     def append_batches(self, batches: Sequence[bytes | bytearray | memoryview]) -> int: ...
     def flush(self) -> int: ...
     def warm(self, start: int, stop: int) -> None: ...

@@ -115,6 +115,19 @@ class Reading(FlowResource):
         self._take(size_bytes)
         return batch
 
+    def head_of(self, name: str, lines: bytes) -> Envelope:
+        """The head of records of this log that share these header lines. Raises BatchError for lines that can't stand
+        in a MESSAGE.
+        """
+        lines = lines.removesuffix(b"\n")
+        if b"\0" in lines or b"\r" in lines:
+            raise BatchError("the headers of a batch hold a NUL or a CR: write CR as \\r")
+        block = b"destination:" + name.encode()
+        try:
+            return self._heads.restore(DIALECT_12, block + b"\n" + lines if lines else block)  # type: ignore[no-any-return]
+        except ValueError as error:
+            raise BatchError(f"the headers of a batch are no STOMP 1.2: {error}") from None
+
     def forget(self, log: Log) -> None:
         """That log is gone, or is another one under the same name."""
         for key in [key for key in self._chunks if key[0] == log.log_id]:
@@ -157,43 +170,47 @@ class Reading(FlowResource):
                 break
             try:
                 batch = self.batch(log, index)
-            except Unreadable:
+                place = index - batch.first_index
+                more_count = min(stop - index, batch.count - place)
+                average_bytes = batch.plain_bytes // batch.count + 1
+                more_count = max(1, min(more_count, (CHUNK_BYTES - wire_bytes) // average_bytes + 1))
+                made = self._messages(log, batch, place, place + more_count)
+            except (Unreadable, IndexError):
                 if messages:
                     break  # it is told when somebody comes there
                 raise
-            place = index - batch.first_index
-            more_count = min(stop - index, batch.count - place)
-            average_bytes = batch.plain_bytes // batch.count + 1
-            more_count = max(1, min(more_count, (CHUNK_BYTES - wire_bytes) // average_bytes + 1))
-            made = self._messages(log, batch, place, place + more_count)
             messages += made
             wire_bytes += sum([len(message.wire) for message in made])
             index += len(made)
         return _Chunk(start, messages, wire_bytes)
 
     def _messages(self, log: Log, batch: Batch, start: int, stop: int) -> list[Message]:
-        block = b"destination:" + log.name.encode()
-        if batch.head:
-            block += b"\n" + batch.head
         try:
-            head = self._heads.restore(DIALECT_12, block)
-        except ValueError as error:
+            head = self.head_of(log.name, batch.head)
+        except BatchError as error:
             raise Unreadable(batch.first_index + start, batch.end_index, str(error)) from None
+        # What the broker says comes first, the length too: of headers with one name the first counts.
+        block: bytes = head.block  # type: ignore[attr-defined]
         lines = b"index:%d\ntimestamp:" + str(batch.timestamp_ms).encode()
-        template = lines + b"\n" + block.replace(b"%", b"%%") + b"\ncontent-length:%d\n\n%b\0"
+        template = lines + b"\ncontent-length:%d\n" + block.replace(b"%", b"%%") + b"\n\n%b\0"
         values = batch.values(start, stop)
         keys = batch.keys(start, stop)
         first = batch.first_index + start
         if keys is None:
-            lines_bytes = len(lines) - 2
+            lines_bytes = len(lines) - 2 + len(b"\ncontent-length:\n")
             return [
-                Record(head, template % (index, len(value), value), index, lines_bytes + _digits(index) + 1)
+                Record(
+                    head,
+                    template % (index, (length := len(value)), value),
+                    index,
+                    lines_bytes + _digits(index) + _digits(length),
+                )
                 for index, value in enumerate(values, first)
             ]
         made: list[Message] = []
         for index, (value, key) in enumerate(zip(values, keys, strict=True), first):
-            own = lines % index + b"\n" + _key_line(bytes(key))
-            wire = own + block + b"\ncontent-length:%d\n\n" % len(value) + value + b"\0"
+            own = lines % index + b"\ncontent-length:%d\n" % len(value) + _key_line(bytes(key))
+            wire = own + block + b"\n\n" + value + b"\0"
             made.append(Record(head, wire, index, len(own)))
         return made
 

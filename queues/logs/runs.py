@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from queues.logs.batches import Batch, encode, stamped
+from queues.logs.batches import Batch, BatchError, encode, stamped
 from queues.logs.codecs import Codec
 from queues.logs.ports import MissingRecordsError
 from queues.logs.reading import Unreadable
@@ -48,7 +48,10 @@ def cut_run(log: Log, start: int, stop: int, bytes_max: int, codecs: frozenset[C
     offset = 0
     end = start
     while offset < len(part.data):
-        batch = Batch(part.data, offset)
+        try:
+            batch = Batch(part.data, offset)
+        except BatchError:
+            break  # damaged: it is told when somebody comes there
         if not _takes(batch, codecs):
             break
         offset += batch.total_bytes

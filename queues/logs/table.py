@@ -66,7 +66,7 @@ class Cabinet(Protocol):
         """Of the logs that there are. Blocks."""
 
     def open(self, name: str) -> Opened:
-        """Open a log, or make it. Blocks. Raises DiskError."""
+        """Open a log, or make it. Blocks. Raises DiskError, and LogError for a name that can't be kept."""
 
     def remove(self, name: str) -> None:
         """Delete the files of a log that is closed. Blocks. Raises DiskError."""
@@ -230,7 +230,7 @@ class LogTable:
         if place.kind is PlaceKind.NEXT:
             return records.next_index
         if place.kind is PlaceKind.TIME:
-            return records.find_closest_index(place.number)
+            return _closest(log, place.number)
         if place.number > records.next_index:
             raise LogError(
                 INDEX_OUT_OF_BOUNDS,
@@ -305,7 +305,7 @@ class LogTable:
         records = log.records
         if records.first_index >= records.next_index:
             raise LogError(TOPIC_IS_EMPTY, f"{log.name} is empty")
-        index = min(records.find_closest_index(timestamp_ms), records.next_index - 1)
+        index = min(_closest(log, timestamp_ms), records.next_index - 1)
         found_ms = _timestamp_ms(records, index)
         return index, timestamp_ms if found_ms is None else found_ms
 
@@ -339,6 +339,10 @@ class LogTable:
             index = self.index_of(log, before)
             self._trim(log, lambda: records.remove_to(index), done)
 
+    def prune(self, log: Log, index: int) -> None:
+        """Remove what lies below this, some time soon."""
+        self._trim(log, lambda: log.records.remove_to(index), _nobody)
+
     def delete(self, log: Log, passcode: str, done: Callable[[DiskError | None], None]) -> None:
         """Remove a log with all it holds. Raises LogError without permission."""
         if not self._delete_passcode:
@@ -347,6 +351,10 @@ class LogTable:
             )
         if not hmac.compare_digest(self._delete_passcode.encode(), passcode.encode()):
             raise LogError(AUTHENTICATION_FAILURE, f"this is not the passcode: {log.name} stays")
+        self.remove(log, done)
+
+    def remove(self, log: Log, done: Callable[[DiskError | None], None]) -> None:
+        """The same without asking."""
         name, records = log.name, log.records
         for outlet in list(log.outlets):
             outlet.end_deleted()
@@ -426,6 +434,14 @@ def _timestamp_ms(records: Records, index: int) -> int | None:
         return records.batch_of(index).timestamp_ms
     except (MissingRecordsError, IndexError):
         return None
+
+
+def _closest(log: Log, timestamp_ms: int) -> int:
+    """Raises LogError if damage hides it."""
+    try:
+        return log.records.find_closest_index(timestamp_ms)
+    except MissingRecordsError as error:
+        raise LogError(INTERNAL_ERROR, f"{log.name} can't be searched by time: {error}") from None
 
 
 def _nobody(_result: object) -> None:

@@ -1,9 +1,11 @@
-"""The command line: `sluiceway serve | send | receive | browse | stat | store | config | version`.
+"""The command line: `sluiceway serve | send | receive | browse | log | stat | store | config | version`.
 
     exits      exit codes, and how a command ends with one
     serve      a broker in the foreground
     client     stomp.py behind a small blocking face; maps its exceptions
     messages   send, receive and browse
+    log        logs: list, describe, groups, seek, truncate, delete; log_tail reads, log_append writes, log_view draws,
+               log_asking has what they share
     stat       asks a running broker for its flow map
     stat_view  draws the answer
     store      looks after a data folder: check, repair, export, import, compact
@@ -18,6 +20,7 @@ from __future__ import annotations
 import click
 
 from sluiceway.cli.exits import EXIT_CODES_HELP
+from sluiceway.cli.log import log
 from sluiceway.cli.messages import browse, receive, send
 from sluiceway.cli.serve import serve
 from sluiceway.cli.settings import config, version
@@ -45,5 +48,5 @@ def main() -> None:
     """
 
 
-for _command in (serve, send, receive, browse, stat, store, config, version):
+for _command in (serve, send, receive, browse, log, stat, store, config, version):
     main.add_command(_command)

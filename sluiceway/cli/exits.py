@@ -13,8 +13,9 @@ class Exit(IntEnum):
 
     OK = 0
     INCOMPLETE = 1
-    """receive: fewer messages came than --count asked for. browse: the end did not come. All: interrupted (click's own
-    code for Ctrl-C), where that is not the usual end.
+    """receive, log tail: fewer came than --count asked for. browse: the end did not come. log tail: the log was
+    deleted, or records are gone (--on-gap error). All: interrupted (click's own code for Ctrl-C), where that is not the
+    usual end.
     """
     USAGE = 2
     """A wrong argument or configuration (click's own code for it)."""
@@ -23,7 +24,7 @@ class Exit(IntEnum):
     CONNECT = 4
     """The broker can't be reached, or the connection was lost."""
     REFUSED = 5
-    """The broker answered with an ERROR."""
+    """The broker answered with an ERROR, or that it can't do what a `log` command asks."""
     STORE = 6
     """serve, store: the data folder can't be used."""
     FAULTY = 7

@@ -21,22 +21,31 @@ RECEIPTS_PENDING_MAX: Final = 100
 """Enough to hide the round trip; far below the broker's default limit of 1,000."""
 
 
+def login_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options that say which broker, and as whom: `url`, `login`, `passcode`."""
+    for option in (
+        click.option(
+            "--passcode",
+            envvar="SLUICEWAY_PASSCODE",
+            help="Passcode. Better from SLUICEWAY_PASSCODE: other users can see the arguments of a process.",
+        ),
+        click.option("--login", help="Login name; goes over the one in the URL."),
+        click.option(
+            "--url",
+            envvar="SLUICEWAY_URL",
+            default="stomp://127.0.0.1:61613",
+            show_default=True,
+            help="The broker: stomp://[LOGIN:PASSCODE@]HOST[:PORT]. Also from SLUICEWAY_URL.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def broker_options(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the options that say which broker, and hands the command a `Target` as `target`."""
 
-    @click.option(
-        "--url",
-        envvar="SLUICEWAY_URL",
-        default="stomp://127.0.0.1:61613",
-        show_default=True,
-        help="The broker: stomp://[LOGIN:PASSCODE@]HOST[:PORT]. Also from SLUICEWAY_URL.",
-    )
-    @click.option("--login", help="Login name; goes over the one in the URL.")
-    @click.option(
-        "--passcode",
-        envvar="SLUICEWAY_PASSCODE",
-        help="Passcode. Better from SLUICEWAY_PASSCODE: other users can see the arguments of a process.",
-    )
+    @login_options
     @click.option("--host", "virtual_host", help="Virtual host to ask for [default: the host of the URL].")
     @wraps(command)
     def with_target(
@@ -68,7 +77,7 @@ def _headers(_context: click.Context, _parameter: click.Parameter, values: tuple
     return headers
 
 
-_header_option = click.option(
+header_option = click.option(
     "-H",
     "--header",
     "headers",
@@ -83,7 +92,7 @@ _header_option = click.option(
 @click.argument("destination")
 @click.argument("body", required=False)
 @click.option("--file", type=click.File("rb"), help="Take the body from this file.")
-@_header_option
+@header_option
 @click.option("--count", type=click.IntRange(min=1), default=1, help="Send the message so many times [default: 1].")
 @click.option("--persistent", is_flag=True, help="Ask the broker to keep it over a restart (persistent:true).")
 @click.option(
@@ -171,7 +180,7 @@ _format_option = click.option(
 )
 @_show_headers_option
 @_format_option
-@_header_option
+@header_option
 @broker_options
 def receive(
     target: Target,
@@ -233,7 +242,7 @@ def receive(
 )
 @_show_headers_option
 @_format_option
-@_header_option
+@header_option
 @broker_options
 def browse(
     target: Target,

@@ -26,7 +26,21 @@ _CLIENTS: Final = {
 }
 """Kinds of bottlenecks that are a client's doing, and what it does."""
 
-_ALWAYS: Final = frozenset({"name", "peer", "depth_count", "subscriptions_count", "producers_count", "backlog_count"})
+_ALWAYS: Final = frozenset(
+    {
+        "name",
+        "peer",
+        "depth_count",
+        "subscriptions_count",
+        "producers_count",
+        "backlog_count",
+        "log",
+        "size",
+        "first",
+        "next",
+    }
+    | {"group", "front", "lag", "consumers"}
+)
 
 
 def render(report: Mapping[str, Any], console: Console, *, rows_max: int | None = 20) -> None:
@@ -35,11 +49,18 @@ def render(report: Mapping[str, Any], console: Console, *, rows_max: int | None 
     _bottleneck(report, console)
     _chains(report, console, None if rows_max is None else CHAINS_MAX)
     _remedy(report, console)
-    _table(
+    draw_table(
         console, "Destinations", _DESTINATIONS, _rows(report, "destinations", ("depth_count", "added_count")), rows_max
     )
-    _table(console, "Durable subscriptions", _DURABLES, _rows(report, "durables", ("backlog_count",)), rows_max)
-    _table(
+    logs = _rows(report, "logs", ("waiting", "bytes"))
+    draw_table(console, "Logs", LOGS, logs, rows_max)
+    groups: list[Mapping[str, Any]] = [
+        {**row, "log": log.get("log")} for log in logs for row in _rows(log, "groups", ())
+    ]
+    groups.sort(key=_lag_of)
+    draw_table(console, "Groups of logs", (_LOG, *GROUPS), groups, rows_max)
+    draw_table(console, "Durable subscriptions", _DURABLES, _rows(report, "durables", ("backlog_count",)), rows_max)
+    draw_table(
         console, "Connections", _CONNECTIONS, _rows(report, "connections", ("blocked_seconds", "in_bytes")), rows_max
     )
     _store(report, console)
@@ -181,6 +202,32 @@ _DESTINATIONS: Final[Sequence[Column]] = (
     ("rejected_count", "rejected", _count),
     ("oldest_age_seconds", "oldest", _age),
 )
+_LOG: Final[Column] = ("log", "log", str)
+LOGS: Final[Sequence[Column]] = (
+    _LOG,
+    ("size", "records", _count),
+    ("bytes", "size", _size),
+    ("first", "first", _count),
+    ("next", "next", _count),
+    ("oldest", "oldest", str),
+    ("newest", "newest", str),
+    ("groups_count", "groups", _count),
+    ("readers", "readers", _count),
+    ("waiting", "waiting", _count),
+    ("gaps", "gaps told", _count),
+    ("failing", "failing", str),
+)
+"""Of logs, as their requests describe them."""
+GROUPS: Final[Sequence[Column]] = (
+    ("group", "group", str),
+    ("front", "front", _count),
+    ("lag", "behind", _count),
+    ("lag_bytes", "size", _size),
+    ("lag_seconds", "age", _age),
+    ("consumers", "consumers", _count),
+    ("unsettled", "unsettled", _count),
+    ("gaps", "gaps told", _count),
+)
 _DURABLES: Final[Sequence[Column]] = (
     ("name", "durable subscription", str),
     ("client_id", "client", str),
@@ -204,7 +251,7 @@ _CONNECTIONS: Final[Sequence[Column]] = (
 )
 
 
-def _table(
+def draw_table(
     console: Console, title: str, columns: Sequence[Column], rows: list[Mapping[str, Any]], rows_max: int | None
 ) -> None:
     """A table of the columns that say something: one that is empty or zero in every row is left out."""
@@ -233,6 +280,19 @@ def _rows(report: Mapping[str, Any], key: str, busiest: Sequence[str]) -> list[M
         return tuple(-row[name] if _is_number(row.get(name)) else 0.0 for name in busiest)
 
     return sorted((row for row in _list(report, key) if isinstance(row, Mapping)), key=rank)
+
+
+def _groups(logs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Of all logs, those that are furthest behind first."""
+    found: list[Mapping[str, Any]] = [
+        {**row, "log": log.get("log")} for log in logs for row in _rows(log, "groups", ())
+    ]
+    return sorted(found, key=_lag_of)
+
+
+def _lag_of(group: Mapping[str, Any]) -> float:
+    lag: Any = group.get("lag")
+    return -lag if _is_number(lag) else 0.0
 
 
 def _list(report: Mapping[str, Any], key: str) -> list[Any]:

@@ -304,6 +304,11 @@ class BigArray:
         return self._reading.slot.last_timestamp_ms
 
     @property
+    def batch_bytes_max(self) -> int:
+        """The largest batch that can be appended: a data page."""
+        return self.options.data_page_bytes
+
+    @property
     def gaps(self) -> Sequence[Gap]:
         """Known ones, in order. Damage to the bytes of a batch is found when it is read: see GapError."""
         return self._reading.gaps.all

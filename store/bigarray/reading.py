@@ -120,7 +120,16 @@ class Reading:
 
     def first_at(self, position: int, start: int, stop: int) -> int:
         """The first index whose batch lies at this position or behind. Raises PageShortError."""
-        return self.first_where(lambda index: self.position(index) >= position, start, stop)
+        return self.first_where(lambda index: self._written(index)[0] >= position, start, stop)
+
+    def _written(self, index: int) -> tuple[int, int]:
+        """An item to search by: one of zeros would lead a search, and retention after it, past records that are well.
+        Raises PageShortError.
+        """
+        item = self.item(index)
+        if not item[1]:
+            raise PageShortError(f"the index item of record {index} was never written")
+        return item
 
     def alike(self, index: int) -> tuple[int, int]:
         """The range of indexes around this one that have the same item: a batch, when all is well."""
@@ -174,13 +183,19 @@ class Reading:
             if (
                 not batch.first_index <= index < end_index <= next_index
                 or batch.timestamp_ms != time & TIME_MASK
-                or self.position(end_index - 1) != position
-                or (end_index < next_index and self.position(end_index) == position)
+                or not self._leads_to(end_index - 1, position)
+                or (end_index < next_index and self._leads_to(end_index, position, in_gap=False))
             ):
                 raise BatchError(f"the batch does not fit to the index of record {index}")
         except (PageShortError, BatchError) as error:
             raise self.damaged(index, str(error)) from None
         return batch, position, time & TIME_MASK
+
+    def _leads_to(self, index: int, position: int, *, in_gap: bool = True) -> bool:
+        """Whether its item has this position; gaps may have no items. Raises PageShortError."""
+        if self.gaps.all and self.gaps.at(index) is not None:
+            return in_gap
+        return self.position(index) == position
 
     def batch_at(self, position: int) -> Batch:
         """What lies at this position, its stamp checked. Raises PageShortError, BatchError."""
@@ -294,7 +309,7 @@ class Reading:
         slot = self.slot
         try:
             return self.first_where(
-                lambda index: self.item(index)[1] & TIME_MASK >= timestamp_ms, slot.first_index, slot.next_index
+                lambda index: self._written(index)[1] & TIME_MASK >= timestamp_ms, slot.first_index, slot.next_index
             )
         except PageShortError as error:
             raise self.damaged(slot.first_index, str(error)) from None

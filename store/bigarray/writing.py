@@ -93,6 +93,8 @@ class Writing:
             raise ArrayReadOnlyError(f"{self._folder} is closed")
         if len(batches) == 1 and self._append_one(batches[0]):
             return self.slot.next_index - _U32(batches[0], 32)[0]  # type: ignore[no-any-return]
+        if len(self._dirty) > self._options.dirty_pages_max:
+            self.flush()  # first: if that fails, nothing is appended
         slot = self.slot
         first_index = index = slot.next_index
         time = timestamp_ms = max(self._now_ms(), slot.last_timestamp_ms, 1)
@@ -150,8 +152,6 @@ class Writing:
             self._leftover = False
         except OSError as error:
             raise from_os(error, self._folder, "appending") from error
-        if len(self._dirty) > self._options.dirty_pages_max:
-            self.flush()
         return first_index
 
     def _append_one(self, batch: Bytes) -> bool:

@@ -47,7 +47,6 @@ def test_a_name_is_understood(text: str, expected: Address) -> None:
         ("/topic", "has no name: write /topic/NAME"),
         ("/queue/a\nb", "control characters"),
         ("/queue/\x00", "control characters"),
-        ("/log/a", "this version has no logs yet"),
         ("/queue/>.a", "must be the last level"),
         ("a.>/b", "must be the last level"),
         ("/temp-queue/*", "wildcards are not for temporary destinations"),

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
+from random import Random
 from typing import Any
 
 import attrs
@@ -16,6 +16,7 @@ from queues.logs.codecs import Codec
 from sluiceway.broker import Broker
 from store.bigarray import Files
 from store.engine import Engine
+from store.faulty import FaultyEngine
 from store.journal import JournalConfig
 from store.memory import MemoryEngine
 from tests.scenarios.client import Client, Delivery
@@ -103,24 +104,21 @@ class LogLives:
 
     def __init__(self, folder: Path, policies: Mapping[str, Mapping[str, Any]] | None = None, **options: Any) -> None:
         self.folder = folder
-        self.engine = MemoryEngine()
+        self.engine = FaultyEngine(Random(0))
         self._policies = policies
         self._options = options
-        self._lives_count = 0
 
     @asynccontextmanager
     async def life(self, *, end: str = "in order") -> AsyncIterator[LogStage]:
         """`end`: "in order" or "crash": nothing is said to the files."""
-        self._lives_count += 1
         stage = LogStage(self._policies, engine=self.engine, folder=self.folder, **self._options)
         engine = self.engine
         broker = await stage.broker.__aenter__()
         try:
             yield stage
-            self.engine = MemoryEngine()
             if end == "in order":
                 await broker.stop()
-            self.engine._content.update(engine._content)  # type: ignore[attr-defined]
+            self.engine = engine.crash()  # the same content, open again
         finally:
             if end != "in order":
                 broker.abandon_store()

@@ -4,8 +4,9 @@ crashes and power cuts leave them.
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -25,6 +26,53 @@ from tests.scenarios.stage import Stage, wall_clock_ms
 
 SMALL: Final = JournalConfig(data_page_bytes=4096, index_page_count=64, mapped_pages_max=3)
 """Pages of a few batches, so that a handful of records fills several."""
+
+
+class MortalFiles:
+    """FaultyFiles of one life: when that is over they take nothing any more, and forgive who closes them. May end it
+    at its n-th operation.
+    """
+
+    def __init__(self, files: FaultyFiles) -> None:
+        self.files = files
+        self.dead = False
+        self.operations_left: int | None = None
+        """How many changes it has left; None: no end."""
+        self.dies_before = True
+        self.die: Callable[[], None] = lambda: None
+
+    def __getattr__(self, name: str) -> Any:
+        does = getattr(self.files, name)
+        if name == "close":
+            return lambda file: None if self.dead else does(file)
+        return self._counted(does) if name in _CHANGES else self._alive(does)
+
+    def _alive(self, does: Callable[..., Any]) -> Callable[..., Any]:
+        def do(*arguments: Any, **options: Any) -> Any:
+            if self.dead:
+                raise OSError(errno.EIO, "this life is over")
+            return does(*arguments, **options)
+
+        return do
+
+    def _counted(self, does: Callable[..., Any]) -> Callable[..., Any]:
+        alive = self._alive(does)
+
+        def do(*arguments: Any, **options: Any) -> Any:
+            if self.operations_left is not None:
+                self.operations_left -= 1
+            last = self.operations_left == 0
+            if last and self.dies_before:
+                self.die()
+            result = alive(*arguments, **options)
+            if last and not self.dies_before:
+                self.die()
+            return result
+
+        return do
+
+
+_CHANGES: Final = frozenset({"pwritev", "truncate", "allocate", "sync", "sync_folder", "remove", "rename"})
 
 
 class LogStage(Stage):
@@ -72,12 +120,13 @@ class LogLives:
     @asynccontextmanager
     async def life(self, *, end: str = "in order") -> AsyncIterator[LogStage]:
         """A broker on what the one before left. `end`: "in order", "crash" (the process dies), "power cut"."""
+        mortal = MortalFiles(self.files)
         broker = Broker(
             self.config(),
             now_ms=wall_clock_ms,
             engine=self.engine,
             journal_folder=self.folder / "logs",
-            journal_files=self.files,
+            journal_files=mortal,  # type: ignore[arg-type]
             boot=f"boot {self.boot}",
         )
         await broker.__aenter__()
@@ -87,11 +136,13 @@ class LogLives:
                 await broker.stop()
                 self.engine = self.engine.crash()  # the same content, open again
             else:
+                mortal.dead = True
                 self.die(power_cut=end == "power cut")
-        finally:
-            if end != "in order":
                 broker.abandon_store()
-            await broker.__aexit__(None, None, None)
+        except BaseException as error:
+            await broker.__aexit__(type(error), error, error.__traceback__)
+            raise
+        await broker.__aexit__(None, None, None)
 
     def die(self, *, power_cut: bool) -> None:
         """All at once; whoever still writes gets errors."""

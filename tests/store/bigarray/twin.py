@@ -81,7 +81,7 @@ class Twin:
             del self.records[index]
             self.lost_count += 1
         if kept < self.next:
-            assert kept in self.ends, f"a part of an append was kept, up to {kept}"
+            assert kept in self.ends or kept == self.first, f"a part of an append was kept, up to {kept}"
         self.ends.add(self.array.next_index)
         self.next = self.synced = self.array.next_index
         assert self.array.synced_index == self.next

@@ -1,0 +1,265 @@
+"""Claims and staged commits: kept with the metadata managers, asked for by requests.
+
+    /sluiceway/claim/state    {"queue", "group"}                           where the group is
+    /sluiceway/claim/claim    {"queue", "group", "claim", "max", "max_bytes"?, "grace_seconds"?}
+    /sluiceway/claim/ack      {"queue", "group", "claim"}                  done with all claims up to this
+    /sluiceway/claim/touch    {"queue", "group"}                           the group is alive
+    /sluiceway/claim/release  {"queue", "group"}                           its claims read as nothing, and come again
+    /sluiceway/sink/state     {"query"}                                    the last batch that was published
+    /sluiceway/sink/commit    {"query", "batch", "parts": [{"stage", "to"}, ...]}
+    /sluiceway/sink/drop      {"stages": [...]}
+
+Answers are as those about logs. A group is a subscription of its claim log, a query one of SINK_TOPIC.
+Source: issue 5 items 3 and 4.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from protocols.log import get_logger
+from queues import DestinationNameError, DestinationRegistry, Kind, parse
+from queues.environment import QueueEnvironment
+from queues.logs.claims import CLAIM_BYTES_MAX, Attached, Claim, ClaimGroup, ClaimState
+from queues.logs.log import Log
+from queues.logs.stages import Sinks, SinkState, StagedPart
+from queues.logs.table import INVALID_TOPIC, LogError, LogTable
+from sluiceway.journal import BadRequestError, Handler, Send, number_of, read_all, text_of
+from store.journal import JournalDisk
+from store.metadata import (
+    MetadataManagers,
+    NoSubscriptionStateError,
+    SubscriptionData,
+    SubscriptionPreferences,
+    Version,
+)
+
+CLAIM_LOG_PREFIX: Final = "/log/sluiceway.claims."
+SINK_TOPIC: Final = "/sluiceway/sinks"
+CLAIMS_SUBSCRIBER: Final = "claims"
+GRACE_SECONDS: Final = 600.0
+"""How long claims outlive the last sign of their group, if it asks for nothing else."""
+GROUPS_MAX: Final = 1000
+FORGOTTEN_SECONDS: Final = 3600.0
+"""Between two looks for stages that nobody wants."""
+
+log = get_logger("sluiceway.claims")
+
+Done = Callable[[Exception | None], None]
+
+
+class _Records:
+    """Preferences of one subscription, written as a whole: made when they are not there."""
+
+    def __init__(self, managers: MetadataManagers) -> None:
+        self._subscriptions = managers.subscriptions
+
+    def put(self, topic: str, subscriber: str, values: Mapping[str, str], done: Done) -> None:
+        preferences = SubscriptionPreferences(values)
+
+        def updated(result: object) -> None:
+            if isinstance(result, NoSubscriptionStateError):
+                self._subscriptions.create(topic, subscriber, SubscriptionData(preferences), made)
+            else:
+                done(result if isinstance(result, Exception) else None)
+
+        def made(result: object) -> None:
+            done(result if isinstance(result, Exception) else None)
+
+        self._subscriptions.update_preferences(topic, subscriber, preferences, Version.ANY, updated)
+
+
+class ClaimRecords(_Records):
+    """Satisfies `queues.logs.claims.ClaimKeeper`."""
+
+    def save(self, log: str, state: ClaimState, done: Done) -> None:
+        claims = [[claim.number, claim.start, claim.end, int(claim.released)] for claim in state.claims]
+        values = {
+            "queue": state.queue,
+            "group": state.group,
+            "next": str(state.next_number),
+            "taken_to": str(state.taken_to),
+            "claims": json.dumps(claims, separators=(",", ":")),
+            "again": json.dumps(state.again, separators=(",", ":")),
+        }
+        self.put(log, CLAIMS_SUBSCRIBER, values, done)
+
+
+def claim_state_of(values: Mapping[str, str]) -> ClaimState:
+    """What `ClaimRecords` wrote. Raises ValueError, KeyError."""
+    return ClaimState(
+        values["queue"],
+        values["group"],
+        int(values["next"]),
+        int(values["taken_to"]),
+        tuple(
+            Claim(number, start, end, bool(released)) for number, start, end, released in json.loads(values["claims"])
+        ),
+        tuple((start, end) for start, end in json.loads(values["again"])),
+    )
+
+
+class SinkRecords(_Records):
+    """Satisfies `queues.logs.stages.SinkKeeper`."""
+
+    def save(self, state: SinkState, done: Done) -> None:
+        parts = [[part.stage, part.target, part.from_index] for part in state.parts]
+        values = {
+            "batch": str(state.batch),
+            "intended": str(state.intended),
+            "parts": json.dumps(parts, separators=(",", ":")),
+        }
+        self.put(SINK_TOPIC, state.query, values, done)
+
+
+def sink_state_of(query: str, values: Mapping[str, str]) -> SinkState:
+    """What `SinkRecords` wrote. Raises ValueError, KeyError."""
+    parts = tuple(StagedPart(stage, target, index) for stage, target, index in json.loads(values["parts"]))
+    return SinkState(query, int(values["batch"]), int(values["intended"]), parts)
+
+
+class Claims:
+    """All claim groups and sinks of a broker, and the requests about them."""
+
+    def __init__(
+        self,
+        table: LogTable,
+        registry: DestinationRegistry,
+        managers: MetadataManagers,
+        disk: JournalDisk,
+        environment: QueueEnvironment,
+    ) -> None:
+        self._table = table
+        self._registry = registry
+        self._managers = managers
+        self._environment = environment
+        self._keeper = ClaimRecords(managers)
+        self.groups: dict[str, ClaimGroup] = {}
+        self.sinks = Sinks(table, SinkRecords(managers), disk.read, warn=log.warning)
+        self._timer: Any = None
+        self.handlers: Mapping[str, Handler] = {
+            "claim/state": self._state,
+            "claim/claim": self._claim,
+            "claim/ack": self._ack,
+            "claim/touch": self._touch,
+            "claim/release": self._release,
+            "sink/state": self._sink_state,
+            "sink/commit": self._commit,
+            "sink/drop": self._drop,
+        }
+
+    async def restore(self) -> None:
+        """Read what an earlier run left; commits that were begun are carried on. Raises MetadataError."""
+        for name in [name for name in self._table.logs if name.startswith(CLAIM_LOG_PREFIX)]:
+            for found in (await read_all(self._managers, name)).values():
+                try:
+                    self._make(self._table.logs[name], claim_state_of(found.value.preferences.values))
+                except (ValueError, KeyError) as error:
+                    log.error("the claims of a group can't be read: it begins anew", log=name, error=str(error))
+        states = []
+        for query, found in (await read_all(self._managers, SINK_TOPIC)).items():
+            try:
+                states.append(sink_state_of(query, found.value.preferences.values))
+            except (ValueError, KeyError) as error:
+                log.error("what a query has published can't be read", query=query, error=str(error))
+        self.sinks.restore(states)
+        self._timer = self._environment.scheduling.call_later(FORGOTTEN_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self.sinks.drop_forgotten(self._environment.now_ms())
+        self._timer = self._environment.scheduling.call_later(FORGOTTEN_SECONDS, self._look)
+
+    def close(self) -> None:
+        """The broker stops."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for group in self.groups.values():
+            group.close()
+        self.groups.clear()
+
+    # ------------------------------------------------------------------ groups
+
+    def _make(self, claim_log: Log, state: ClaimState, grace_seconds: float = GRACE_SECONDS) -> ClaimGroup:
+        address = parse(state.queue)
+
+        def attach(group: ClaimGroup) -> Attached:
+            return self._registry.attach(address, group)
+
+        group = self.groups[claim_log.name] = ClaimGroup(
+            claim_log,
+            state,
+            self._keeper,
+            self._environment,
+            attach,
+            lambda log, index: self._table.prune(log, index),
+            grace_seconds=grace_seconds,
+        )
+        return group
+
+    def _group(self, request: Mapping[str, Any]) -> ClaimGroup:
+        queue, name = text_of(request, "queue"), text_of(request, "group")
+        try:
+            address = parse(queue)
+        except DestinationNameError as error:
+            raise LogError(INVALID_TOPIC, str(error)) from None
+        if address.kind is not Kind.QUEUE or address.wildcard or address.temporary_local or "," in queue:
+            raise LogError(INVALID_TOPIC, f"{queue[:80]!r} is no queue: claims are for one queue by its full name")
+        key = hashlib.sha256(f"{address.canonical}\0{name}".encode()).hexdigest()[:24]
+        claim_log = self._table.get(CLAIM_LOG_PREFIX + key)
+        group = self.groups.get(claim_log.name)
+        if group is None:
+            if len(self.groups) >= GROUPS_MAX:
+                raise LogError(INVALID_TOPIC, f"there are {GROUPS_MAX} claim groups already")
+            group = self._make(claim_log, ClaimState(address.canonical, name))
+        return group
+
+    def _state(self, request: Mapping[str, Any], send: Send) -> None:
+        group = self._group(request)
+        group.touch()
+        send(group.describe())
+
+    def _claim(self, request: Mapping[str, Any], send: Send) -> None:
+        group = self._group(request)
+        if "grace_seconds" in request:
+            group.grace_seconds = max(1.0, float(number_of(request, "grace_seconds")))
+        bytes_max = number_of(request, "max_bytes") if "max_bytes" in request else CLAIM_BYTES_MAX
+        count_max = number_of(request, "max")
+        if not count_max or not bytes_max:
+            raise BadRequestError('"max" and "max_bytes" must be above 0')
+        group.claim(number_of(request, "claim"), count_max, bytes_max, lambda answer: send(_with_log(answer, group)))
+
+    def _ack(self, request: Mapping[str, Any], send: Send) -> None:
+        self._group(request).ack(number_of(request, "claim"), send)
+
+    def _touch(self, request: Mapping[str, Any], send: Send) -> None:
+        self._group(request).touch()
+        send({})
+
+    def _release(self, request: Mapping[str, Any], send: Send) -> None:
+        self._group(request).release(send)
+
+    # ------------------------------------------------------------------ sinks
+
+    def _sink_state(self, request: Mapping[str, Any], send: Send) -> None:
+        send(self.sinks.describe(text_of(request, "query")))
+
+    def _commit(self, request: Mapping[str, Any], send: Send) -> None:
+        given = request.get("parts")
+        if not isinstance(given, list) or not all(isinstance(part, dict) for part in given):
+            raise BadRequestError('the request needs "parts", a list of objects')
+        parts = [StagedPart(text_of(part, "stage"), text_of(part, "to")) for part in given]
+        self.sinks.commit(text_of(request, "query"), number_of(request, "batch"), parts, send)
+
+    def _drop(self, request: Mapping[str, Any], send: Send) -> None:
+        stages = request.get("stages")
+        if not isinstance(stages, list) or not all(isinstance(stage, str) for stage in stages):
+            raise BadRequestError('the request needs "stages", a list of names')
+        self.sinks.drop(stages)
+        send({})
+
+
+def _with_log(answer: Mapping[str, Any] | LogError, group: ClaimGroup) -> Mapping[str, Any] | LogError:
+    return answer if isinstance(answer, LogError) else {**answer, "log": group.log.name}

@@ -1,0 +1,281 @@
+"""`sluiceway log`: what logs a broker has, where their groups are, and orders about them.
+
+Requests over STOMP (docs/log-wire.md), so the broker runs, here or elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from flow.words import count_in_words, size_in_words
+from sluiceway.cli.log_append import append
+from sluiceway.cli.log_asking import (
+    WORK_SECONDS,
+    Place,
+    asking,
+    json_option,
+    log_argument,
+    log_options,
+    place_option,
+    size_option,
+)
+from sluiceway.cli.log_tail import tail
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sluiceway.client.address import Address
+
+PIPED_WIDTH: Final = 160
+"""Characters."""
+_DELETE_PASSCODE: Final = "SLUICEWAY_DELETE_PASSCODE"
+
+
+@click.group()
+def log() -> None:
+    """Logs: records that stay when they are read, each with an index.
+
+    LOG is the name of a log, with or without /log/. PLACE is a place in it:
+
+    \b
+      earliest, latest     the first record that is there, the last one
+      next                 behind the last one: what comes from now on
+      1200                 the record with this index
+      -10                  the tenth record from the end
+      time:2026-11-21T20:15, time:1795292100000, ago:15min
+                           the first record that was appended then or later
+
+    \b
+    Examples:
+      date | sluiceway log append clock
+      sluiceway log tail clock --follow
+      sluiceway log list
+      sluiceway log groups clock
+      sluiceway log seek clock billing --to earliest
+    """
+
+
+# -- looking -----------------------------------------------------------------------------------------------------------
+
+
+@log.command("list")
+@json_option
+@log_options
+def list_(address: Address, as_json: bool) -> None:
+    """Show the logs of a broker.
+
+    \b
+    Examples:
+      sluiceway log list
+      sluiceway log list --json | jq '.logs[] | select(.failing != "")'
+    """
+    from sluiceway.cli.log_view import draw_logs
+
+    with asking(address) as client:
+        reply = client.request("list")
+    if as_json:
+        _print_json(reply)
+    elif not reply["logs"]:
+        click.echo("there are no logs: `sluiceway log append NAME` makes one")
+    else:
+        draw_logs(reply["logs"], _console())
+
+
+@log.command()
+@log_argument
+@json_option
+@log_options
+def describe(address: Address, log: str, as_json: bool) -> None:
+    """Show one log: its indexes, its size, its age and its groups.
+
+    \b
+    Examples:
+      sluiceway log describe orders
+      sluiceway log describe orders --json | jq .next
+    """
+    from sluiceway.cli.log_view import draw_groups, draw_log
+
+    with asking(address) as client:
+        reply = client.request("describe", log=log)
+    if as_json:
+        _print_json(reply)
+        return
+    console = _console()
+    draw_log(reply, console)
+    draw_groups(reply["groups"], console)
+
+
+@log.command()
+@log_argument
+@json_option
+@log_options
+def groups(address: Address, log: str, as_json: bool) -> None:
+    """Show the groups that read LOG, and how far each is behind.
+
+    \b
+    Examples:
+      sluiceway log groups orders
+      sluiceway log groups orders --json | jq '.groups[] | select(.lag_seconds > 60) | .group'
+    """
+    from sluiceway.cli.log_view import draw_groups
+
+    with asking(address) as client:
+        reply = client.request("groups", log=log)
+    if as_json:
+        _print_json(reply)
+    elif not reply["groups"]:
+        click.echo(f"no group reads /log/{log}: a SUBSCRIBE with the header group makes one")
+    else:
+        draw_groups(reply["groups"], _console())
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+
+@log.command()
+@log_argument
+@click.argument("group")
+@click.option("--to", "place", callback=place_option, required=True, metavar="PLACE", help="Where the group goes on.")
+@json_option
+@log_options
+def seek(address: Address, log: str, group: str, place: Place, as_json: bool) -> None:
+    """Move GROUP of LOG: back to get records again, or forward to skip some.
+
+    Its consumers may stay. What they hold already they keep; acknowledging what lies outside of what is to be read now
+    does nothing.
+
+    \b
+    Examples:
+      sluiceway log seek orders billing --to earliest
+      sluiceway log seek orders billing --to ago:1h
+      sluiceway log seek orders billing --to next
+    """
+    with asking(address) as client:
+        to = place.in_log(client.request("describe", log=log) if place.wire is None else {})
+        reply = client.request("seek", log=log, group=group, to=int(to) if to.isdecimal() else to)
+    if as_json:
+        _print_json(reply)
+    else:
+        click.echo(f"group {group} of /log/{log} goes on at index {reply['front']}")
+
+
+@log.command("delete-group")
+@log_argument
+@click.argument("group")
+@log_options
+def delete_group(address: Address, log: str, group: str) -> None:
+    """Forget GROUP of LOG, and its place. It must not have consumers. The records stay.
+
+    \b
+    Example:
+      sluiceway log delete-group orders billing
+    """
+    with asking(address) as client:
+        client.request("delete-group", log=log, group=group)
+    click.echo(f"group {group} of /log/{log} is forgotten")
+
+
+# -- records -----------------------------------------------------------------------------------------------------------
+
+
+@log.command()
+@log_argument
+@click.option("--before", "place", callback=place_option, metavar="PLACE", help="Remove the records before this place.")
+@click.option(
+    "--size",
+    "size_bytes",
+    callback=size_option,
+    metavar="SIZE",
+    help="Remove the oldest files until this is left, such as 2GiB.",
+)
+@json_option
+@log_options
+def truncate(address: Address, log: str, place: Place | None, size_bytes: int | None, as_json: bool) -> None:
+    """Remove the oldest records of LOG.
+
+    Before an index it is exact. By time and by size whole files go (`data_page_bytes` of [journal], 128 MiB), never
+    the one that is being written, so more may stay. Who would have read what is removed is told of a gap.
+
+    \b
+    Examples:
+      sluiceway log truncate orders --before 120000
+      sluiceway log truncate orders --before ago:7d
+      sluiceway log truncate orders --size 2GiB
+    """
+    if (place is None) is (size_bytes is None):
+        raise click.UsageError("give --before or --size: one says what goes, the other what stays")
+    with asking(address, timeout_seconds=WORK_SECONDS) as client:
+        before: str | int
+        if place is None:
+            before = f"size:{size_bytes}"
+        else:
+            before = place.in_log(client.request("describe", log=log) if place.wire is None else {})
+        reply = client.request("truncate", log=log, before=before)
+    if as_json:
+        _print_json(reply)
+    else:
+        click.echo(f"/log/{log} begins with index {reply['first']}")
+
+
+@log.command()
+@log_argument
+@click.option("--yes", is_flag=True, help="Don't ask whether it is meant.")
+@click.option(
+    "--delete-passcode",
+    envvar=_DELETE_PASSCODE,
+    help=f"What the broker's configuration says as `delete_passcode` of [journal]. Better from {_DELETE_PASSCODE}, or "
+    "typed when it is asked for: other users can see the arguments of a process.",
+)
+@log_options
+def delete(address: Address, log: str, yes: bool, delete_passcode: str | None) -> None:
+    """Delete LOG with all its records and groups.
+
+    Who reads it is told, and its subscription is over. A broker without `delete_passcode` lets nobody do it.
+
+    \b
+    Examples:
+      sluiceway log delete orders
+      SLUICEWAY_DELETE_PASSCODE=... sluiceway log delete orders --yes
+    """
+    with asking(address, timeout_seconds=WORK_SECONDS) as client:
+        if not yes:
+            _confirm(client.request("describe", log=log))
+        if delete_passcode is None:
+            if not _can_ask():
+                raise click.UsageError(f"deleting needs the broker's passcode for it: set {_DELETE_PASSCODE}")
+            delete_passcode = click.prompt("Passcode for deleting logs", hide_input=True)
+        client.request("delete", log=log, passcode=delete_passcode)
+    click.echo(f"/log/{log} is deleted")
+
+
+def _confirm(described: Mapping[str, Any]) -> None:
+    if not _can_ask():
+        raise click.UsageError("nobody is there to be asked whether it is meant: say --yes")
+    groups_count = len(described["groups"])
+    with_groups = f" and {count_in_words(groups_count, 'group')}" if groups_count else ""
+    what = f"{described['log']} with {count_in_words(described['size'], 'record')}{with_groups}"
+    click.confirm(f"Delete {what}, {size_in_words(described['bytes'])}, for good?", abort=True)
+
+
+def _can_ask() -> bool:
+    return sys.stdin.isatty()
+
+
+def _print_json(reply: Mapping[str, Any]) -> None:
+    click.echo(json.dumps({name: value for name, value in reply.items() if name != "ok"}, ensure_ascii=False))
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # What is piped into a pager or a file has no width to keep to.
+    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
+
+
+log.add_command(append)
+log.add_command(tail)

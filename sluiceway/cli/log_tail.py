@@ -1,0 +1,353 @@
+"""`sluiceway log tail`: prints records.
+
+Without a group on `sluiceway.client.Consumer`, in batches, and on over a lost connection. With a group each record is a
+MESSAGE of its own, acknowledged when it is printed, so that `--count 10` takes ten and no more; `--batch` gives that up
+for speed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final
+
+import click
+
+from flow.words import count_in_words
+from sluiceway.cli.exits import Exit, fail
+from sluiceway.cli.log_asking import Place, asking, log_argument, log_options, place_option, size_option
+
+if TYPE_CHECKING:
+    from sluiceway.cli.client import Event
+    from sluiceway.client import Gap, Record
+    from sluiceway.client.address import Address
+
+LAST_COUNT: Final = 10
+"""Without --from, as of `tail`."""
+PREFETCH_COUNT: Final = 1000
+_BATCH_BYTES: Final = 256 * 1024
+_OF_THE_MESSAGE: Final = frozenset(
+    {"destination", "subscription", "message-id", "ack", "content-length", "index", "timestamp", "redelivered",
+     "delivery-count"}
+)  # fmt: skip
+
+Records = list["Record[bytes]"]
+
+
+@click.command()
+@log_argument
+@click.option("-f", "--follow", is_flag=True, help="Don't stop at the end: wait for more until Ctrl-C.")
+@click.option(
+    "--from",
+    "start",
+    callback=place_option,
+    metavar="PLACE",
+    help="Where to begin: earliest, latest, next, INDEX, -N, time:2026-11-21T20:15, time:MS, ago:15min  [default: -10; "
+    "with --group next, and only if the group is new].",
+)
+@click.option("--to", "end", type=click.IntRange(min=0), metavar="INDEX", help="End before this index.")
+@click.option("--count", type=click.IntRange(min=1), help="End after so many records.")
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="End when nothing came for so long.",
+)
+@click.option(
+    "--group",
+    help="Read as a consumer of this group: the broker keeps its place, each record goes to one of its consumers, and "
+    "counts as done when it is printed. Waits for more, as --follow does.",
+)
+@click.option(
+    "--batch",
+    "batch_bytes",
+    callback=size_option,
+    metavar="SIZE",
+    help="Ask for so many bytes of records at once  [default: 256KiB; with --group one record at a time].",
+)
+@click.option("-l", "--long", "as_long", is_flag=True, help="Print index, time and key in front of each record.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON object for each record; a value that is not UTF-8 as value_base64.",
+)
+@click.option("--raw", is_flag=True, help="Print the bytes of the records, and nothing between them.")
+@click.option("-o", "--output", type=click.File("wb", lazy=False), help="Print into this file.")
+@click.option(
+    "--on-gap",
+    type=click.Choice(["tell", "error"]),
+    default="tell",
+    show_default=True,
+    help="What to do where records are gone: say so on standard error and go on, or end with 1.",
+)
+@log_options
+def tail(
+    address: Address,
+    log: str,
+    follow: bool,
+    start: Place | None,
+    end: int | None,
+    count: int | None,
+    timeout_seconds: float | None,
+    group: str | None,
+    batch_bytes: int | None,
+    as_long: bool,
+    as_json: bool,
+    raw: bool,
+    output: BinaryIO | None,
+    on_gap: str,
+) -> None:
+    """Print records of LOG, by default the last ten: one line for each.
+
+    Reading takes nothing away. The same range of indexes gives the same bytes each time, as long as it is kept.
+
+    \b
+    Examples:
+      sluiceway log tail orders
+      sluiceway log tail orders --follow --from next
+      sluiceway log tail orders --from ago:1h --long
+      sluiceway log tail orders --from 1000 --to 2000 --json | jq .value
+      sluiceway log tail orders --from earliest --raw --output orders.bin
+      sluiceway log tail orders --group billing --count 100
+    """
+    if sum([as_long, as_json, raw]) > 1:
+        raise click.UsageError("--long, --json and --raw exclude each other")
+    if group is not None and end is not None:
+        raise click.UsageError("a group has no end: give --to without --group, or --count")
+    if group is not None and batch_bytes is not None and count is not None:
+        raise click.UsageError("a group acknowledges whole batches: give --count without --batch")
+    with asking(address) as client:
+        described = client.request("describe", log=log)
+    if start is None:
+        start = Place("next") if group is not None else Place(None, LAST_COUNT)
+    begin = start.in_log(described)
+    if begin.isdecimal() and int(begin) > described["next"]:
+        fail(Exit.REFUSED, f"index {begin} lies beyond /log/{log}, whose next index is {described['next']}")
+    if group is None and not follow:
+        end = described["next"] if end is None else min(end, described["next"])
+    printer = _Printer(sys.stdout.buffer if output is None else output, as_long=as_long, as_json=as_json, raw=raw)
+    if on_gap == "error":
+        printer.gap_is_error = True
+    if group is not None and batch_bytes is None:
+        records = _grouped(address, log, group, begin, count, timeout_seconds, printer)
+    else:
+        records = _read(address, log, group, begin, end, batch_bytes or _BATCH_BYTES, timeout_seconds, printer)
+    first = described["first"] if begin == "earliest" else int(begin) if begin.isdecimal() else None
+    total = end - first if count is None and group is None and end is not None and first is not None else count
+    endless = count is None and (follow or group is not None) and end is None
+    _print_all(records, printer, count, total=total, endless=endless, timeout_seconds=timeout_seconds)
+
+
+def _print_all(
+    records: Iterator[Records],
+    printer: _Printer,
+    count: int | None,
+    *,
+    total: int | None,
+    endless: bool,
+    timeout_seconds: float | None,
+) -> None:
+    from sluiceway.cli.progress import shown
+
+    printed, interrupted = 0, False
+    try:
+        with shown("reading", "records") as tell:
+            for some in records:
+                if count is not None:
+                    some = some[: count - printed]
+                printer.records(some)
+                printed += len(some)
+                if tell is not None and not sys.stdout.isatty():
+                    tell(printed, total)
+                if printed == count:
+                    break
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        records.close()  # type: ignore[attr-defined]  # generators, both
+    if endless and interrupted:
+        click.echo(f"{count_in_words(printed, 'record')} read", err=True)
+    elif interrupted:
+        fail(Exit.INCOMPLETE, f"interrupted after {count_in_words(printed, 'record')}")
+    elif count is not None and printed < count:
+        then = "that was the end" if timeout_seconds is None else f"the end, or none for {timeout_seconds:g} s"
+        fail(Exit.INCOMPLETE, f"{printed} of {count} records came, then {then}")
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def _read(
+    address: Address,
+    log: str,
+    group: str | None,
+    begin: str,
+    end: int | None,
+    batch_bytes: int,
+    timeout_seconds: float | None,
+    printer: _Printer,
+) -> Iterator[Records]:
+    """In batches. Asking for the next records acknowledges those before."""
+    from sluiceway.client import Consumer
+
+    if group is None and begin.isdecimal() and end is not None and int(begin) >= end:
+        return
+    with Consumer(
+        str(address),
+        group=group,
+        from_=int(begin) if begin.isdecimal() else begin,
+        to=end,
+        on_gap="error" if printer.gap_is_error else "report",
+        gap_callback=printer.gap,
+        batch_bytes=batch_bytes,
+        login=address.login,
+        passcode=address.passcode,
+    ) as consumer:
+        stream = consumer.stream(log)
+        while records := stream.poll(timeout_seconds):
+            yield records
+
+
+def _grouped(
+    address: Address,
+    log: str,
+    group: str,
+    begin: str,
+    count: int | None,
+    timeout_seconds: float | None,
+    printer: _Printer,
+) -> Iterator[Records]:
+    """One by one; going on acknowledges the one before."""
+    from sluiceway.cli.client import Client, ClientError, Refused, Target
+
+    target = Target(address.host, address.port, address.login, address.passcode)
+    # No more than we will take: the rest stays free for other consumers.
+    prefetch = PREFETCH_COUNT if count is None else min(count, PREFETCH_COUNT)
+    headers = {"group": group, "from": begin, "prefetch-count": str(prefetch)}
+    if printer.gap_is_error:
+        headers["on-gap"] = "error"
+    taken_count = 0
+    interrupted = False
+    try:
+        with Client(target) as client:
+            client.subscribe(f"/log/{log}", ack="client-individual", headers=headers)
+            try:
+                while (message := client.next_message(timeout_seconds)) is not None:
+                    if _is_told(message.headers, log, str(address), printer):
+                        continue
+                    taken_count += 1
+                    try:
+                        yield [_record(message, log, str(address))]
+                    except GeneratorExit:
+                        # No more are wanted. Was this one printed, or was that interrupted?
+                        if printer.records_count == taken_count:
+                            client.acknowledge(message)
+                        return
+                    client.acknowledge(message)
+            except KeyboardInterrupt:
+                interrupted = True  # not out of here: the acknowledgements are to arrive
+        if interrupted:
+            raise KeyboardInterrupt
+    except Refused as error:
+        fail(Exit.REFUSED, str(error))
+    except ClientError as error:
+        fail(Exit.CONNECT, str(error))
+
+
+def _is_told(headers: Mapping[str, str], log: str, broker: str, printer: _Printer) -> bool:
+    """Whether it is no record, but something that is told about the log."""
+    from sluiceway.client import Gap, LogDeletedError
+
+    if headers.get("log-deleted") == "true":
+        raise LogDeletedError(f"log {log} at {broker} was deleted")
+    if headers.get("gap") != "true":
+        return False
+    printer.gap(Gap(log, broker, int(headers["gap-from"]), int(headers["gap-to"]), headers["gap-reason"]))
+    return True
+
+
+def _record(message: Event, log: str, broker: str) -> Record[bytes]:
+    from sluiceway.client import Record
+
+    headers = message.headers
+    return Record(
+        log=log,
+        index=int(headers["index"]),
+        timestamp_ms=int(headers.get("timestamp", 0)),
+        key=base64.b64decode(headers["key-base64"]) if "key-base64" in headers else None,
+        value=message.body,
+        headers={name: value for name, value in headers.items() if name not in _OF_THE_MESSAGE},
+        broker=broker,
+    )
+
+
+# -- printing ----------------------------------------------------------------------------------------------------------
+
+
+class _Printer:
+    """Records and gaps, in one of four forms."""
+
+    def __init__(self, out: IO[bytes], *, as_long: bool, as_json: bool, raw: bool) -> None:
+        self._out = out
+        self._as_json = as_json
+        self._form: Callable[[Record[bytes]], bytes] | None = _json_line if as_json else _long_line if as_long else None
+        self._end = b"" if raw else b"\n"
+        self.gap_is_error = False
+        self.records_count = 0
+        """Printed."""
+
+    def records(self, records: Records) -> None:
+        """Print them, and have them out: what is acknowledged must not be lost in a buffer."""
+        form, end = self._form, self._end
+        if form is None:
+            parts = [record.value for record in records]
+        else:
+            parts = [form(record) for record in records]
+        self._out.write(end.join([*parts, b""]))
+        self._out.flush()
+        self.records_count += len(records)
+
+    def gap(self, gap: Gap) -> None:
+        """Say that records are gone."""
+        if self._as_json:
+            facts = {"gap_from": gap.first, "gap_to": gap.end, "gap_reason": gap.reason}
+            self._out.write(json.dumps(facts).encode() + b"\n")
+        what = f"record {gap.first} is" if gap.end == gap.first + 1 else f"records {gap.first} to {gap.end - 1} are"
+        click.echo(f"sluiceway: {what} gone ({gap.reason})", err=True)
+
+
+def _key_of(record: Record[bytes]) -> bytes | None:
+    """Of a batch, or as a header says."""
+    header = record.headers.get("key")
+    return record.key if record.key is not None or header is None else header.encode()
+
+
+def _json_line(record: Record[bytes]) -> bytes:
+    shown: dict[str, Any] = {"index": record.index, "timestamp_ms": record.timestamp_ms}
+    key = _key_of(record)
+    if key is not None:
+        _put(shown, "key", key)
+    headers = {name: value for name, value in record.headers.items() if name not in ("key", "key-base64")}
+    if headers:
+        shown["headers"] = headers
+    _put(shown, "value", record.value)
+    return json.dumps(shown, ensure_ascii=False).encode()
+
+
+def _put(shown: dict[str, Any], name: str, value: bytes) -> None:
+    try:
+        shown[name] = value.decode("utf-8")
+    except UnicodeDecodeError:
+        shown[f"{name}_base64"] = base64.b64encode(value).decode("ascii")
+
+
+def _long_line(record: Record[bytes]) -> bytes:
+    from sluiceway.cli.log_view import time_in_words
+
+    key = _key_of(record)
+    said = f"{record.index}  {time_in_words(record.timestamp_ms) or '-'}  "
+    return said.encode() + (b"" if key is None else key + b"  ") + record.value

@@ -1,0 +1,68 @@
+"""Draws what a broker says about its logs. Any key may be missing, as in `stat_view`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from flow.words import count_in_words, size_in_words
+from sluiceway.cli.stat_view import GROUPS, LOGS, draw_table
+
+
+def draw_logs(logs: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """A table of them."""
+    draw_table(console, "Logs", LOGS, [log_row(log) for log in logs], None)
+
+
+def draw_groups(groups: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """A table of the groups of one log, if there are some."""
+    draw_table(console, "Groups", GROUPS, list(groups), None)
+
+
+def log_row(log: Mapping[str, Any]) -> dict[str, Any]:
+    """With the groups counted, and times as people read them."""
+    return {
+        **log,
+        "groups_count": len(log.get("groups") or ()),
+        "oldest": time_in_words(log.get("first_timestamp_ms")),
+        "newest": time_in_words(log.get("last_timestamp_ms")),
+    }
+
+
+def draw_log(log: Mapping[str, Any], console: Console) -> None:
+    """What is said of one."""
+    lines = [("records", f"{log['size']:,}, {size_in_words(log['bytes'])} on the disk")]
+    lines.append(("first", f"index {log['first']}, appended {time_in_words(log.get('first_timestamp_ms')) or '-'}"))
+    lines.append(("next", f"index {log['next']}, the last one appended {_last_time(log)}"))
+    if log.get("synced", log["next"]) < log["next"]:
+        lines.append(("synced", f"up to index {log['synced']}: a power cut now would cost what is behind it"))
+    if log.get("waiting"):
+        lines.append(("waiting", f"{count_in_words(log['waiting'], 'SEND')} for the disk"))
+    if log.get("readers"):
+        lines.append(("readers", f"{log['readers']:,}, and those of groups"))
+    if log.get("gaps"):
+        lines.append(("gaps", f"readers were told of {count_in_words(log['gaps'], 'gap')} since the broker started"))
+    if log.get("failing"):
+        lines.append(("failing", f"the disk says: {log['failing']}; senders wait"))
+    console.print(f"[bold]{escape(str(log['log']))}[/]", highlight=False)
+    for name, said in lines:
+        console.print(f"  {name:<8} {escape(said)}", highlight=False, soft_wrap=True)
+
+
+def _last_time(log: Mapping[str, Any]) -> str:
+    return time_in_words(log.get("last_timestamp_ms")) or "-"
+
+
+def time_in_words(timestamp_ms: Any) -> str | None:
+    """`2026-11-21 20:15:04Z`; None for what is no time."""
+    if not isinstance(timestamp_ms, int):
+        return None
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+    return f"{moment:%Y-%m-%d %H:%M:%S}Z"
