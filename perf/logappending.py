@@ -18,9 +18,9 @@ from perf import frames
 from perf.board import LOAD, MODE, QUIT, Board
 from perf.cutting import FrameCutter
 from perf.links import BrokerFaultError, Link, patient_link
+from perf.logbatches import CONTENT_TYPE, batch_of
 from perf.logplans import AppendPlan
 from perf.plans import WorkerReport
-from queues.logs.batches import CONTENT_TYPE, encode
 
 _PLAIN_BLOCK_COUNT = 1000
 _PIECES_MAX = 64
@@ -55,7 +55,7 @@ class Appender:
         self._poll = select.poll()
         self._poll.register(self._link.sock, select.POLLIN | select.POLLOUT)
         if plan.batch_count:
-            self._body = memoryview(encode(values_of(plan.body_bytes, plan.batch_count)) + b"\0")
+            self._body = memoryview(batch_of(values_of(plan.body_bytes, plan.batch_count)) + b"\0")
             self._head = (
                 f"SEND\ndestination:{plan.destination}\ncontent-type:{CONTENT_TYPE}\n"
                 f"content-length:{len(self._body) - 1}\n"

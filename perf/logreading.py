@@ -18,9 +18,9 @@ from perf import frames
 from perf.board import LOAD, MODE, QUIT, Board
 from perf.cutting import FrameCutter
 from perf.links import BrokerFaultError, Link, patient_link
+from perf.logbatches import WrongBatchError, checked
 from perf.logplans import ReaderPlan, ReadPlan
 from perf.plans import Endpoint, WorkerReport
-from queues.logs.batches import BatchError, split
 
 READ_BYTES = 512 * 1024
 _BATCH_READ_BYTES = 1024 * 1024
@@ -197,13 +197,12 @@ class _Reader:
         found = index
         try:
             if body[-1]:
-                raise BatchError("no NUL ends the frame")
-            for batch in split(bytes(body[:-1])):
-                batch.verify()
-                if batch.first_index != found or not batch.is_stamped_right():
-                    raise BatchError(f"a batch says index {batch.first_index}, {found} was expected")
-                found = batch.end_index
-        except BatchError as error:
+                raise WrongBatchError("no NUL ends the frame")
+            for first, records in checked(memoryview(body)[:-1]):
+                if first != found:
+                    raise WrongBatchError(f"a batch says index {first}, {found} was expected")
+                found += records
+        except WrongBatchError as error:
             self.fault(f"the body of index {index}: {error}")
             return
         if found != index + count:

@@ -38,6 +38,8 @@ _FILL_PER_SECOND = 20_000
 """A broker slower than that does not fill a log in the lifetime of a worker."""
 _STREAM_HEADERS = "x-queue-type:stream\ndurable:true\nauto-delete:false\n"
 _numbers = count()
+_filled: dict[tuple[int, str], int] = {}
+"""How long the logs of a broker are that can't be asked: by its port and their names."""
 
 
 class _Shift:
@@ -203,11 +205,11 @@ class LogRun:
         destination = self._destination(name)
         step = self._scenario.batch_count or 1000
         wanted = -(-wanted // step) * step
-        there = 0 if self._rabbit else self._length(name)
-        if self._rabbit:
-            there = self._declare(name)
+        there = _filled.get((self._broker.endpoint.port, name), 0) if self._rabbit else self._length(name)
         if there >= wanted:
             return there
+        if self._rabbit:
+            self._declare(name)
         with self._shift(60 + wanted / _FILL_PER_SECOND) as shift:
             plan = AppendPlan(
                 self._broker.endpoint, destination, body_bytes, self._scenario.batch_count, 16,
@@ -222,10 +224,11 @@ class LogRun:
             came = self._watch.wait_for_count(lambda: board[plan.confirmed_slot], missing, silence_seconds)
             if came < missing:
                 raise BrokerFaultError(f"filling {destination}: {came} of {missing} records were confirmed")
+        _filled[self._broker.endpoint.port, name] = wanted
         return wanted
 
-    def _declare(self, name: str) -> int:
-        """Make the stream of RabbitMQ; returns 0, as its name is a new one each time."""
+    def _declare(self, name: str) -> None:
+        """Make the stream of RabbitMQ."""
         link = Link(self._broker.endpoint)
         try:
             headers = f"{_STREAM_HEADERS}x-queue-name:{name}\nprefetch-count:1\n"
@@ -235,7 +238,6 @@ class LogRun:
             link.expect(b"RECEIPT")
         finally:
             link.close()
-        return 0
 
     def _window(
         self, shift: _Shift, counted: tuple[int, ...], bytes_slots: tuple[int, ...], *, until: Callable[[], bool] | None
@@ -249,7 +251,7 @@ class LogRun:
         if until is None:
             self._watch.let_pass(effort.seconds)
         else:
-            self._watch.wait(until, effort.seconds, _STEP_SECONDS)
+            self._watch.wait(until, effort.silence_seconds if self._tiny else effort.seconds, _STEP_SECONDS)
         time_to, count_to = time.monotonic(), board.total(counted)
         cpu_to, generator_to = self._broker.tree.cpu_seconds(), tree.cpu_seconds()
         bytes_to, (used_to, spare_to) = board.total(bytes_slots), machine_cpu_seconds()
@@ -304,6 +306,8 @@ class LogRun:
                 self._await(lambda: self._length(name) >= sent(), "the log did not become as long as what was sent")
                 if (length := self._length(name)) != sent():
                     self._faults.append(f"the log has {length} records, {sent()} were sent")
+        if scenario.beside_raw:
+            self._raw_disk()
 
     def _log_to_read(self) -> tuple[str, int]:
         scenario = self._scenario
@@ -311,7 +315,7 @@ class LogRun:
         wanted = 2 * step if self._tiny else scenario.fill_count
         name = f"perf-{scenario.body_bytes}b"
         if self._rabbit or scenario.stream:
-            name = f"perf-{scenario.name}-{os.getpid()}-{next(_numbers)}"
+            name = f"perf-{scenario.name}-{os.getpid()}"
         self._fill(name, wanted, scenario.body_bytes)
         return name, -(-wanted // step) * step
 
@@ -363,6 +367,19 @@ class LogRun:
         self._figures["raw_bytes_per_second"] = raw
         if raw:
             self._figures["raw_ratio"] = self._figures["wire_bytes_per_second"] / raw
+
+    def _raw_disk(self) -> None:
+        """What the disk can do: a file that grows, synced every 8 MiB, as the broker's do."""
+        block = os.urandom(8 * MIB)
+        seconds = 0.2 if self._tiny else min(3.0, self._effort.seconds)
+        with self._broker.scratch_file() as file:
+            written_bytes, from_seconds = 0, time.monotonic()
+            while time.monotonic() - from_seconds < seconds:
+                written_bytes += os.pwrite(file, block, written_bytes)
+                os.fsync(file)
+            raw = written_bytes / (time.monotonic() - from_seconds)
+        self._figures["raw_bytes_per_second"] = raw
+        self._figures["raw_ratio"] = self._figures["log_bytes_per_second"] / raw
 
     def _groups(self) -> None:
         """All of the log to one group, and all of it to ten."""
@@ -431,7 +448,12 @@ class LogRun:
             shift.crew.hire(appender)
             board[QUOTA] = (effort.message_count and 2 * BATCH_COUNT) or UNLIMITED
             self._watch.let_pass(effort.warm_up_seconds)
-            alone = self._window(shift, (tail.delivered_slot,), (tail.bytes_slot,), until=None)
+            alone = self._window(
+                shift,
+                (tail.delivered_slot,),
+                (tail.bytes_slot,),
+                until=(lambda: board[tail.delivered_slot] >= 2 * BATCH_COUNT) if self._tiny else None,
+            )
             if effort.message_count:
                 board[QUOTA] = 4 * BATCH_COUNT
             read_from_bytes = self._disk_read_bytes()
@@ -441,7 +463,7 @@ class LogRun:
                 shift,
                 (tail.delivered_slot,),
                 (tail.bytes_slot,),
-                until=None if self._tiny else lambda: board[past.delivered_slot] >= past_count,
+                until=lambda: board[past.delivered_slot] >= past_count,
             )
             seconds = time.monotonic() - from_seconds
             self._figures |= {

@@ -18,9 +18,11 @@ from perf.scenarios import KIB, MIB, Ack, Target
 Kind = Literal["append", "read", "groups", "past", "memory"]
 
 BATCH_COUNT = 500
+_CACHED = "[journal]\npage_cache_bytes_max = 268435456\n"
 GIB = 1024 * MIB
 
 _APPEND = ("rate_per_second", "log_bytes_per_second", "broker_cpu_us", "generator_cpu_us", "rss_peak_bytes")
+_APPEND_RAW = (*_APPEND[:2], "raw_bytes_per_second", "raw_ratio", *_APPEND[2:])
 _READ = ("rate_per_second", "log_bytes_per_second", "broker_cpu_us", "generator_cpu_us", "rss_peak_bytes")
 _RAW = ("log_bytes_per_second", "raw_bytes_per_second", "raw_ratio", *_READ[2:])
 _GROUPS = ("one_group_seconds", "ten_groups_seconds", "groups_time_ratio", "groups_cpu_ratio", "rate_per_second")
@@ -56,7 +58,8 @@ class LogScenario:
     prefetch_count: int = 0
     """Asked for; 0: the broker's default."""
     beside_raw: bool = False
-    """A raw copy over loopback is measured in the same run."""
+    """In the same run, what a program can do that does nothing else: a copy over loopback (read), or writing and
+    syncing (append)."""
     rate_per_second: float = 0.0
     """Of the appender; 0: as fast as it is taken."""
     stream: bool = False
@@ -74,16 +77,24 @@ def _at_least(figure: str, value: float) -> tuple[Target, ...]:
 LOG_CATALOGUE: tuple[LogScenario, ...] = (
     LogScenario(
         "log-append-100b-x500",
-        "100-byte records, batches of 500, a receipt for each, 16 under way, one connection",
+        "100-byte records, batches of 500, a receipt for each, 64 under way, one connection",
+        "append",
+        100,
+        _APPEND,
+        window_count=64,
+        targets=_at_least("rate_per_second", 1_000_000),
+    ),
+    LogScenario(
+        "log-append-100b-x500-w16",
+        "the same with 16 under way",
         "append",
         100,
         _APPEND,
         window_count=16,
-        targets=_at_least("rate_per_second", 1_000_000),
     ),
     LogScenario(
         "log-append-100b-x500-unconfirmed",
-        "the same without receipts",
+        "100-byte records, batches of 500, no receipts, one connection",
         "append",
         100,
         _APPEND,
@@ -91,19 +102,33 @@ LOG_CATALOGUE: tuple[LogScenario, ...] = (
     ),
     LogScenario(
         "log-append-1k-x500",
-        "1-KiB records, batches of 500, a receipt for each, 16 under way, one connection",
+        "1-KiB records, batches of 500, a receipt for each, 64 under way, one connection; beside it what a program "
+        "that only writes and syncs can do",
         "append",
         KIB,
-        _APPEND,
-        window_count=16,
+        _APPEND_RAW,
+        window_count=64,
+        beside_raw=True,
         targets=_at_least("rate_per_second", 300_000),
     ),
     LogScenario(
-        "log-append-1k-x500-unconfirmed",
+        "log-append-1k-x500-cached",
+        "the same with page_cache_bytes_max of 256 MiB: what is older is not left in the page cache",
+        "append",
+        KIB,
+        _APPEND_RAW,
+        window_count=64,
+        beside_raw=True,
+        settings=_CACHED,
+        targets=_at_least("rate_per_second", 300_000),
+    ),
+    LogScenario(
+        "log-append-1k-x500-cached-unconfirmed",
         "the same without receipts",
         "append",
         KIB,
         _APPEND,
+        settings=_CACHED,
         targets=_at_least("rate_per_second", 300_000),
     ),
     LogScenario(
@@ -163,11 +188,11 @@ LOG_CATALOGUE: tuple[LogScenario, ...] = (
     LogScenario(
         "log-tail-beside-past",
         "100,000 records of 100 bytes a second are appended and read as MESSAGEs, then the same beside a reader of "
-        "4 GB that are not in the page cache, in batches of 1 MiB",
+        "2 GB that are not in the page cache, in batches of 1 MiB",
         "past",
         100,
         _PAST,
-        fill_count=4_000_000,
+        fill_count=2_000_000,
         rate_per_second=100_000,
         targets=_at_least("retained_ratio", 0.95),
     ),

@@ -9,6 +9,7 @@ import matplotlib
 
 from perf import tables
 from perf.figures import FIGURES
+from perf.logreporting import log_method
 from perf.peers import REFERENCES
 from perf.results import Results
 from perf.tables import BY_NAME
@@ -69,6 +70,7 @@ def _page(results: Results, plot_name: str | None) -> Iterator[str]:
     yield from _table(("broker", "version"), list(results.versions.items()))
     yield ""
     yield _METHOD
+    yield from log_method(results.scenarios())
     if plot_name:
         yield f"![Throughput by scenario and broker, as a multiple of the better reference peer]({plot_name})"
         yield ""

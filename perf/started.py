@@ -70,6 +70,17 @@ class Started:
             finally:
                 os.close(file)
 
+    @contextmanager
+    def scratch_file(self) -> Iterator[int]:
+        """A new file on the broker's disk, open for writing; it is gone afterwards."""
+        path = self._folder / "scratch"
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        try:
+            yield file
+        finally:
+            os.close(file)
+            path.unlink()
+
     def _start(self) -> None:
         self.endpoint: Endpoint = self.peer.start(self._folder, self._cores)
         self.tree = ProcessTree(self.peer.pids())

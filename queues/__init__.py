@@ -11,7 +11,7 @@ from queues.blocks import QueueInvariantError
 from queues.consumed import ConsumedQueue
 from queues.cursored import CursoredQueue
 from queues.cursors import Cursor
-from queues.durables import Durable, DurableInUseError, DurableLimitError
+from queues.durables import Durable, DurableInUseError, DurableLimitError, DurableNameError
 from queues.environment import QueueEnvironment
 from queues.exclusive import ExclusiveQueue
 from queues.exclusivity import Exclusivity
@@ -53,6 +53,7 @@ __all__ = [
     "DurableAttachment",
     "DurableInUseError",
     "DurableLimitError",
+    "DurableNameError",
     "Envelope",
     "ExclusiveQueue",
     "Exclusivity",

@@ -22,6 +22,7 @@ from typing import Final
 from queues.blocks import NOTHING_GONE, Gone, QueueInvariantError
 from queues.cursored import CursoredQueue
 from queues.message import Message
+from queues.ranges import RangeSet
 from queues.slices import Slice
 
 NOTING: Final = -1
@@ -249,12 +250,19 @@ class TrackingCursor(Cursor):
     def __init__(self, queue: CursoredQueue, position: int) -> None:
         super().__init__(queue, position)
         self.front = position
-        self._settled: set[int] = set()
+        self._settled = RangeSet()
+        """Above the front; some of it may have left the queue."""
         queue.track(position)
 
-    def settled_above(self) -> list[int]:
-        """What is settled above the front, ascending. O(n log n)."""
-        return sorted(self._settled)
+    def settled_above(self) -> tuple[tuple[int, int], ...]:
+        """What is settled above the front: runs, each from its first to behind its last, ascending."""
+        return tuple(self._settled)
+
+    @property
+    def unsettled_count(self) -> int:
+        """Elements of the queue from the front on that it may still need. O(runs, blocks)."""
+        count_live, end = self._queue.count_live, self._queue.next_sequence
+        return count_live(self.front, end) - sum([count_live(first, stop) for first, stop in self._settled])
 
     def attempts_noted(self) -> dict[int, int]:
         """How often elements that came back were handed over."""
@@ -274,15 +282,16 @@ class TrackingCursor(Cursor):
 
         What has left the queue since is passed over: that run did not come to note it here.
         """
-        is_alive = self._queue.is_alive
+        is_alive, live_sequences = self._queue.is_alive, self._queue.live_sequences
         self.restore(seen_to, {sequence: count for sequence, count in attempts.items() if is_alive(sequence)})
         position = self.position
         for part in settled:
-            self._settled.update([sequence for sequence in part if is_alive(sequence)])
+            for sequence in live_sequences(part.start, part.stop):
+                self._settled.add(sequence, sequence + 1)
             position = max(position, part.stop)
         if position > self.position:
             self.position = position
-            left = [s for s in self._queue.live_sequences(self.front, self.position) if s not in self._settled]
+            left = [s for s in live_sequences(self.front, self.position) if s not in self._settled]
             self._returned = left  # ascending: a heap
             self._returned_set = set(left)
 
@@ -317,7 +326,7 @@ class TrackingCursor(Cursor):
         ):
             front = sequences.stop
         else:
-            self._settled.update([sequence for sequence in sequences if sequence >= self.front])
+            self._settled.add_all(sequences, floor=self.front)
             front = self._needed_from(self.front)
         return self._move_front(front)
 
@@ -346,7 +355,7 @@ class TrackingCursor(Cursor):
         self._returned_set = {sequence for sequence in self._returned_set if sequence >= floor}
         self._returned = sorted(self._returned_set)
         self._attempts = {sequence: n for sequence, n in self._attempts.items() if sequence >= floor}
-        self._settled = {sequence for sequence in self._settled if sequence >= floor}
+        self._settled.drop_below(floor)
         return missed_count, self._move_front(self._needed_from(max(self.front, floor)))
 
     def pass_over(self, sequences: SequenceOf[int]) -> Gone:
@@ -354,7 +363,6 @@ class TrackingCursor(Cursor):
         self.forget(sequences)
         if not self._settled:
             return NOTHING_GONE  # a front at a gap with nothing settled behind it pins nothing
-        self._settled.difference_update(sequences)
         return self._move_front(self._needed_from(self.front))
 
     def close(self) -> Gone:
@@ -365,17 +373,11 @@ class TrackingCursor(Cursor):
         """The first element from `front` on that is neither settled nor gone."""
         settled = self._settled
         while settled:
-            if front in settled:
-                settled.discard(front)
-                front += 1
-                continue
-            live = self._queue.first_live(front)
+            passed = settled.first_gap(front)
+            live = self._queue.first_live(passed)
+            settled.drop_below(live)
             if live == front:
                 break
-            # What was settled and could not be read later is neither here nor needed.
-            settled.difference_update(
-                range(front, live) if live - front < len(settled) else [s for s in settled if s < live]
-            )
             front = live
         return front
 

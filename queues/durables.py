@@ -7,6 +7,11 @@ seen. An element leaves a topic only when every reader has passed it.
 
 Abandoned ones, to which nobody has come back for `durable_expires_seconds`, are removed.
 
+What one *is* (its names, its topic, when it was seen last) is kept by a DurableKeeper, apart from where its readers
+stand, which is written with the messages. A crash may come between the two: one without readers on disk begins where
+its topic ends, and nobody had a RECEIPT for it; readers without it belong to nobody and hold nothing back. So that the
+second is all that can be left of one that is removed, it is forgotten first, and its readers go when that is done.
+
 Bound: the policy's quota for what they hold back; `durables_max` of them.
 Source: seed 002 ("Durables" as cursors); DESIGN section 6; anchors c26, c56, d17, d35.
 """
@@ -14,7 +19,8 @@ Source: seed 002 ("Durables" as cursors); DESIGN section 6; anchors c26, c56, d1
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
@@ -27,12 +33,40 @@ LEASE_COUNT: Final = 65_536
 """How far the note "may have been seen" runs ahead of a reader on disk."""
 
 
+SEPARATOR: Final = "\x1f"
+"""Between client id and name. No client id has it, so no two subscriptions come to the same."""
+
+NAMES_BYTES_MAX: Final = 4000
+"""Of client id and name together, in UTF-8: they are part of a key."""
+
+Done = Callable[[Exception | None], None]
+"""Is told what went wrong; None: it is on disk, if it has to be."""
+
+
+class DurableNameError(ValueError):
+    """Names that no durable subscription can have."""
+
+
 class DurableInUseError(Exception):
     """Somebody else is attached under this name, or it belongs to another topic."""
 
 
 class DurableLimitError(Exception):
     """There are as many durable subscriptions as the broker is configured for."""
+
+
+def subscriber_of(client_id: str, name: str) -> str:
+    """The one name of both that it is kept under. Raises DurableNameError."""
+    subscriber = client_id + SEPARATOR + name
+    length_bytes = len(subscriber.encode())
+    if length_bytes > NAMES_BYTES_MAX:
+        raise DurableNameError(
+            f"client id and name of a durable subscription have {length_bytes} bytes together: at most "
+            f"{NAMES_BYTES_MAX} are allowed"
+        )
+    if SEPARATOR in client_id:
+        raise DurableNameError(f"the client id {client_id[:80]!r} of a durable subscription has the character U+001F")
+    return subscriber
 
 
 @attrs.frozen
@@ -42,8 +76,8 @@ class ReaderState:
     front: int
     handed_to: int
     """Elements below this may have been seen; 0: `attempts` says exactly which."""
-    settled: Iterable[int]
-    """Above the front."""
+    settled: Iterable[tuple[int, int]]
+    """Above the front: runs, each from its first to behind its last, ascending."""
     attempts: Mapping[int, int]
 
 
@@ -94,30 +128,62 @@ class Durable:
     last_seen_ms: int
     """When somebody was attached last; kept up to date when they leave."""
     attached: bool = False
+    is_kept: bool = False
+    """Its keeper has it for sure."""
+    was_tried: bool = False
+    """Its keeper was asked to keep it, and may have it."""
 
     @property
     def label(self) -> str:
         return f"{self.name} of client {self.client_id}" if self.client_id else self.name
 
 
+class DurableKeeper(Protocol):
+    """Keeps what durable subscriptions are, in the order in which it is told. It may answer from inside the call."""
+
+    def keep(self, durable: Durable, done: Done, *, again: bool) -> None:
+        """This one is there. `again`: it may have been kept before."""
+
+    def seen(self, durable: Durable, done: Done) -> None:
+        """Its `last_seen_ms` has changed: need not be on disk at once. One that is not kept: does nothing."""
+
+    def forget(self, durable: Durable, done: Done) -> None:
+        """It is there no more. One that is not kept: does nothing."""
+
+
+class _NoKeeper:
+    """They live as long as the table."""
+
+    def keep(self, durable: Durable, done: Done, *, again: bool) -> None:
+        done(None)
+
+    def seen(self, durable: Durable, done: Done) -> None:
+        done(None)
+
+    def forget(self, durable: Durable, done: Done) -> None:
+        done(None)
+
+
 class DurableTable:
     """All durable subscriptions of a broker, by client id and name."""
 
-    __slots__ = ("_by_key", "_durables_max", "_next_id", "_note", "_now_ms")
+    __slots__ = ("_by_key", "_durables_max", "_keeper", "_next_id", "_now_ms", "_unseen")
 
     def __init__(
         self,
         *,
         durables_max: int,
         now_ms: Callable[[], int],
-        note: Callable[[Durable, bool], None],
+        keeper: DurableKeeper | None = None,
     ) -> None:
-        """`note` writes one down; its second argument is False when it is gone."""
+        """Without a `keeper` they live as long as the table."""
         self._by_key: dict[tuple[str, str], Durable] = {}
         self._durables_max = durables_max
         self._now_ms = now_ms
-        self._note = note
+        self._keeper: DurableKeeper = keeper if keeper is not None else _NoKeeper()
         self._next_id = 1
+        self._unseen: dict[Durable, None] = {}
+        """Those of which it has to be written anew when they were seen."""
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -133,14 +199,20 @@ class DurableTable:
         """The one of this name."""
         return self._by_key.get((client_id, name))
 
-    def restore(self, durable: Durable) -> None:
-        """An earlier run left it."""
+    def restore(self, durable: Durable, *, exactly: bool = True) -> None:
+        """An earlier run left it, and it is kept. Not `exactly`: that run broke off, and if somebody was attached then,
+        it was not written when; so it counts as seen now.
+        """
+        durable.is_kept = True
         self._by_key[durable.client_id, durable.name] = durable
+        if not exactly:
+            durable.last_seen_ms = self._now_ms()
+            self._unseen[durable] = None
         self._next_id = max(self._next_id, durable.durable_id + 1)
 
     def attach(self, client_id: str, name: str, destination: str) -> tuple[Durable, bool]:
-        """The one of this name, made if need be (True), for somebody who attaches now. Raises DurableInUseError,
-        DurableLimitError.
+        """The one of this name, made if need be (True), for somebody who attaches now. Nothing is written: see `keep`.
+        Raises DurableNameError, DurableInUseError, DurableLimitError.
         """
         durable = self._by_key.get((client_id, name))
         if durable is not None:
@@ -159,24 +231,66 @@ class DurableTable:
             raise DurableLimitError(
                 f"there are {self._durables_max} durable subscriptions already (durables_max): remove some"
             )
+        subscriber_of(client_id, name)  # raises for names that can't be kept
         now_ms = self._now_ms()
         durable = Durable(self._next_id, client_id, name, destination, now_ms, now_ms, attached=True)
         self._next_id += 1
         self._by_key[client_id, name] = durable
-        self._note(durable, True)
         return durable, True
+
+    def keep(self, durable: Durable, done: Done) -> None:
+        """Write it, unless that was done: `done` is called, perhaps at once, when it is on disk. After an error it goes
+        on in memory, and the next call tries again.
+        """
+        if durable.is_kept:
+            done(None)
+            return
+        again, durable.was_tried = durable.was_tried, True
+        self._keeper.keep(durable, partial(self._kept, durable, done), again=again)
+
+    @staticmethod
+    def _kept(durable: Durable, done: Done, error: Exception | None) -> None:
+        durable.is_kept = error is None
+        done(error)
 
     def detached(self, durable: Durable) -> None:
         """Its consumer has gone."""
         durable.attached = False
         durable.last_seen_ms = self._now_ms()
-        if self._by_key.get((durable.client_id, durable.name)) is durable:
-            self._note(durable, True)
+        self._write_seen(durable)
 
-    def remove(self, durable: Durable) -> None:
-        """It is no more. The caller removes its readers."""
-        if self._by_key.pop((durable.client_id, durable.name), None) is not None:
-            self._note(durable, False)
+    def _write_seen(self, durable: Durable) -> None:
+        if self.has(durable):
+            self._keeper.seen(durable, partial(self._seen, durable))
+
+    def _seen(self, durable: Durable, error: Exception | None) -> None:
+        if error is not None:
+            self._unseen[durable] = None
+
+    def try_again(self) -> None:
+        """Write what could not be written before, of those to whom nobody has come meanwhile."""
+        unseen, self._unseen = self._unseen, {}
+        for durable in unseen:
+            if not durable.attached:
+                self._write_seen(durable)
+
+    def has(self, durable: Durable) -> bool:
+        """Whether it is this one that has its name."""
+        return self._by_key.get((durable.client_id, durable.name)) is durable
+
+    def remove(self, durable: Durable, done: Done) -> None:
+        """It is no more, and its name is free. `done` is called, perhaps at once, when that is on disk: then, not
+        before, the caller removes its readers. After an error it is there again, unless a new one has its name.
+        """
+        if self.has(durable):
+            del self._by_key[durable.client_id, durable.name]
+            self._keeper.forget(durable, partial(self._forgotten, durable, done))
+
+    def _forgotten(self, durable: Durable, done: Done, error: Exception | None) -> None:
+        if error is not None:
+            durable.is_kept = False  # nobody knows
+            self._by_key.setdefault((durable.client_id, durable.name), durable)
+        done(error)
 
     def abandoned(self, durable: Durable, expires_seconds: float | None) -> bool:
         """Whether nobody has come back to it for so long."""

@@ -22,7 +22,7 @@ import attrs
 from queues.browsing import QueueBrowser, Viewer
 from queues.dead_letters import DeadLetterRouter, Rewrite, Unreachable
 from queues.delays import DelayQueue
-from queues.durables import Durable, DurableTable
+from queues.durables import Done, Durable, DurableKeeper, DurableTable
 from queues.environment import QueueEnvironment, TimerHandle
 from queues.exclusivity import Exclusivity
 from queues.groups import GroupTable
@@ -227,12 +227,12 @@ class DestinationRegistry:
         *,
         destinations_max: int = 100_000,
         durables_max: int = 10_000,
-        note_durable: Callable[[Durable, bool], None] | None = None,
+        durable_keeper: DurableKeeper | None = None,
         rewrite: Rewrite | None = None,
         dead_letter_queues: Iterable[str] = (),
     ) -> None:
-        """`note_durable` writes down that a durable subscription is there (True) or gone (False); `rewrite` changes
-        headers (None: nothing is dead-lettered); `dead_letter_queues`: all that any policy may name.
+        """`durable_keeper`: where durable subscriptions are kept (None: they live as long as the broker); `rewrite`
+        changes headers (None: nothing is dead-lettered); `dead_letter_queues`: all that any policy may name.
         """
         if rewrite is not None:
             router = DeadLetterRouter(self, dead_letter_queues, rewrite=rewrite, now_ms=environment.now_ms)
@@ -244,9 +244,7 @@ class DestinationRegistry:
         self._sweep_timer: TimerHandle | None = None
         self._to_sweep: list[Destination] = []
         self.destinations: dict[str, Destination] = {}
-        self.durables = DurableTable(
-            durables_max=durables_max, now_ms=environment.now_ms, note=note_durable or _nothing_to_note
-        )
+        self.durables = DurableTable(durables_max=durables_max, now_ms=environment.now_ms, keeper=durable_keeper)
         self.made_count = 0
         self.deleted_count = 0
         self.unheard_count = 0
@@ -316,8 +314,8 @@ class DestinationRegistry:
         return QueueBrowser(address.canonical, partitions, viewer, self._environment)
 
     def attach_durable(self, address: Address, consumer: Consumer, client_id: str, name: str) -> DurableAttachment:
-        """Let this consumer read as a durable subscription of a topic, from where it stopped. Raises DurableInUseError,
-        DurableLimitError, DestinationLimitError.
+        """Let this consumer read as a durable subscription of a topic, from where it stopped. `durables.keep` has yet
+        to be told of it. Raises DurableNameError, DurableInUseError, DurableLimitError, DestinationLimitError.
         """
         destination = self.get(address)
         durable, is_new = self.durables.attach(client_id, name, address.canonical)
@@ -334,9 +332,11 @@ class DestinationRegistry:
             partition.add_reader(durable.durable_id)
         destination.durable_ids.add(durable.durable_id)
 
-    def restore_durable(self, durable: Durable, address: Address) -> None:
-        """An earlier run left this one; its topic's partitions have their readers already."""
-        self.durables.restore(durable)
+    def restore_durable(self, durable: Durable, address: Address, *, exactly: bool = True) -> None:
+        """An earlier run left this one; its topic's partitions have their readers already. `exactly`: see
+        `DurableTable.restore`.
+        """
+        self.durables.restore(durable, exactly=exactly)
         destination = self.get(address, is_stored=True)
         destination.durable_ids.add(durable.durable_id)
         for partition in destination.queue.partitions.values():
@@ -344,9 +344,21 @@ class DestinationRegistry:
             if durable.durable_id not in partition.readers:
                 partition.add_reader(durable.durable_id)
 
-    def remove_durable(self, durable: Durable) -> None:
-        """Remove it with what only it has yet to read. Nobody may be attached."""
-        self.durables.remove(durable)
+    def remove_durable(self, durable: Durable, done: Done) -> None:
+        """Remove it with what only it has yet to read. Nobody may be attached. `done` is called, perhaps at once, when
+        it is forgotten on disk, where its readers follow with what is flushed next; or with what went wrong: then it
+        is there as before.
+        """
+
+        def forgotten(error: Exception | None) -> None:
+            if not self.durables.has(durable):
+                self._end(durable)
+            done(error)
+
+        self.durables.remove(durable, forgotten)
+
+    def _end(self, durable: Durable) -> None:
+        """Its readers go."""
         destination = self.destinations.get(durable.destination)
         if destination is not None:
             destination.durable_ids.discard(durable.durable_id)
@@ -379,6 +391,7 @@ class DestinationRegistry:
         """
         if not self._to_sweep:
             self._to_sweep = list(self.destinations.values())
+            self.durables.try_again()
         now_seconds = self._environment.clock()
         for destination in self._to_sweep[-SWEEP_COUNT:]:
             if self.destinations.get(destination.name) is destination:
@@ -390,7 +403,7 @@ class DestinationRegistry:
         if destination.durable_ids:
             for durable in self.durables.of(destination.name):
                 if self.durables.abandoned(durable, destination.policy.durable_expires_seconds):
-                    self.remove_durable(durable)
+                    self.remove_durable(durable, _tried_again_later)
         limit_seconds = destination.policy.auto_delete_seconds
         if limit_seconds is None or not destination.is_deletable:
             destination.idle_since_seconds = None
@@ -412,5 +425,5 @@ class DestinationRegistry:
         )
 
 
-def _nothing_to_note(_durable: Durable, _is_there: bool) -> None:
-    """Without a store durable subscriptions live as long as the broker."""
+def _tried_again_later(_error: Exception | None) -> None:
+    """One that can't be removed is found by the next sweep."""

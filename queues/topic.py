@@ -559,7 +559,7 @@ class Topic(MessageQueue):
         if reader is None:
             return 0
         cursor = reader.cursor
-        return self.elements.count_live(cursor.front, self.elements.next_sequence) - len(cursor.settled_above())
+        return cursor.unsettled_count
 
     def reader_states(self) -> Mapping[int, DurableReader]:
         """The readers, by durable subscription."""

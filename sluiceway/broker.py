@@ -46,6 +46,7 @@ from sluiceway.bodies import body_files, recover_bodies
 from sluiceway.claims import Claims
 from sluiceway.config import Config
 from sluiceway.config import Listener as ListenerConfig
+from sluiceway.durables import DurableRecords
 from sluiceway.housing import House, OnProgress, engine_kind, open_house
 from sluiceway.journal import Handler, Logs, answer, handlers, open_logs
 from sluiceway.rationing import RationedAnswers
@@ -54,13 +55,11 @@ from sluiceway.resuming import Resumption
 from sluiceway.tuning import tune_allocator, tune_garbage_collector
 from sluiceway.version import VERSION
 from store.bigarray import Files
-from store.engine import Engine, delete, put
+from store.engine import Engine
 from store.journal import JournalDisk
-from store.keys import durable_key
 from store.large import BodyFiles
 from store.metadata import MemoryMetadata, MetadataManagers, StoredMetadata
 from store.spool import Spools
-from store.states import DurableRecord, encode_durable
 from store.storequeue import StoreQueue
 from store.worker import InlineWorker, ThreadWorker, Worker
 
@@ -108,6 +107,7 @@ class Broker:
         self._large_folder = large_folder
         self.logs: LogTable | None = None
         self._logs: Logs | None = None
+        self._durables: DurableRecords | None = None
         self._claims: Claims | None = None
         self._handlers: Mapping[str, Handler] = {}
         self._journal_folder = journal_folder
@@ -174,6 +174,7 @@ class Broker:
         """Open the store, and make the destinations that it has messages of."""
         config = self.config
         await self._open_store()
+        self._open_metadata()
         self._environment = QueueEnvironment(
             manager=self.manager,
             scheduling=self.dispatcher,
@@ -187,7 +188,7 @@ class Broker:
             config.policy_for,
             destinations_max=config.broker.destinations_max,
             durables_max=config.broker.durables_max,
-            note_durable=self._note_durable if self.store is not None else None,
+            durable_keeper=self._durables,
             rewrite=rewrite,
             dead_letter_queues=config.dead_letter_queues,
         )
@@ -202,11 +203,6 @@ class Broker:
         house = self._house
         directory = None if house is None else house.directory
         inline = self._journal_files is not None or self._inline
-        managers: MetadataManagers
-        if self.store is None:
-            managers = MemoryMetadata(self.dispatcher.executor(label="metadata"))
-        else:
-            managers = StoredMetadata(self.store.worker, scheduling=self.dispatcher)
         if inline:
             disk = JournalDisk.inline(self.dispatcher.executor(label="logs"))
         else:
@@ -215,7 +211,7 @@ class Broker:
             self.config.journal,
             self._journal_folder if directory is None else directory.logs_path,
             environment=self._environment,
-            managers=managers,
+            managers=self._managers,
             disk=disk,
             policy_for=lambda name: self.config.policy_for(parse(name)),
             files=self._journal_files,
@@ -223,7 +219,7 @@ class Broker:
             inline=inline,
         )
         self.logs = self._logs.table
-        self._claims = Claims(self.logs, self.registry, managers, disk, self._environment)
+        self._claims = Claims(self.logs, self.registry, self._managers, disk, self._environment)
         await self._claims.restore()
         self._handlers = {
             **{f"log/{name}": handler for name, handler in handlers(self.logs).items()},
@@ -265,6 +261,15 @@ class Broker:
             next_commit_number=house.recovered.next_commit_number,
         )
 
+    def _open_metadata(self) -> None:
+        """The managers are behind the store, if there is one: for durable subscriptions and groups of logs."""
+        self._managers: MetadataManagers
+        if self.store is None:
+            self._managers = MemoryMetadata(self.dispatcher.executor(label="metadata"))
+        else:
+            self._managers = StoredMetadata(self.store.worker, scheduling=self.dispatcher)
+        self._durables = DurableRecords(self._managers)
+
     async def _open_bodies(self, house: House | None) -> None:
         """Large bodies have a place where the store has a folder."""
         kept_counts = {} if house is None else house.recovered.body_counts
@@ -304,27 +309,12 @@ class Broker:
                 record.created_ms,
                 record.last_seen_ms,
             )
-            self.registry.restore_durable(durable, parse(record.destination))
-
-    def _note_durable(self, durable: Durable, is_there: bool) -> None:
-        if self.store is None:
-            return
-        key = durable_key(durable.durable_id)
-        if not is_there:
-            self.store.change([delete(key)])
-            return
-        record = DurableRecord(
-            client_id=durable.client_id,
-            name=durable.name,
-            destination=durable.destination,
-            selector="",
-            created_ms=durable.created_ms,
-            last_seen_ms=durable.last_seen_ms,
-        )
-        self.store.change([put(key, encode_durable(record))])
+            self.registry.restore_durable(durable, parse(record.destination), exactly=self._house.recovered.clean)
 
     def abandon_store(self) -> None:
         """Close the files without saying that all is well: the next start takes it for a crash."""
+        if self._durables is not None:
+            self._durables.close()
         if self._logs is not None:
             self._logs.abandon()
             self.logs = self._logs = None
@@ -346,6 +336,8 @@ class Broker:
                 if self._claims is not None:
                     self._claims.close()
                     self._claims = None
+                if self._durables is not None:
+                    self._durables.close()
                 await logs.close(inline=self._inline)
                 self.logs = self._logs = None
 

@@ -142,7 +142,8 @@ def _read(engine: Engine, directory: Directory | None, on_progress: OnProgress |
                 mending += fault.changes if place is not None else ()
         log.error("corrupt record", error=fault.what, effect=fault.effect, copied_to=str(place))
     token = recovered.token if recovered.token is not None else secrets.token_hex(4).encode()
-    engine.write([*mending, *opening_records(token, recovered.next_number + NUMBERS_AHEAD)], sync=True)
+    opening = opening_records(token, recovered.next_number + NUMBERS_AHEAD)
+    engine.write([*mending, *recovered.tidying, *opening], sync=True)
     if recovered.queues or not recovered.clean:
         log.info(
             "store read",

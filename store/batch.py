@@ -14,8 +14,13 @@ from store.engine import Change
 if TYPE_CHECKING:
     from store.shelf import Shelf
 
-BATCH_BYTES: Final = 4 << 20
-"""About the size at which a batch is closed: some milliseconds of encoding."""
+BATCH_BYTES: Final = 768 << 10
+"""About the size at which a batch is closed: a millisecond or two of encoding, in which the loop does nothing else.
+
+Larger ones cost memory, in copies on the loop, in the writer and in LevelDB, and in what the allocator keeps of them:
+filling a queue with messages of 1 KiB (2 cores, shared with other work) took the process to 264 MiB with 4 MiB, to 206
+with 1 MiB and to 167 with this, and was no slower. With messages of 100 bytes it was a tenth slower than with 4 MiB.
+"""
 
 
 class Batch:

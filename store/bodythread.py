@@ -24,13 +24,16 @@ from queues.large import BodyError
 class Job:
     """Something that blocks, and whom to tell."""
 
-    __slots__ = ("_done", "_result", "_work")
+    __slots__ = ("_done", "_fault", "_result", "_work")
 
     def __init__(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """`work` runs elsewhere; `done` gets on the loop what it returned, or the BodyError that it raised."""
+        """`work` runs elsewhere; `done` gets on the loop what it returned (an error that it returns is a result like
+        any other), or the BodyError that it raised.
+        """
         self._work: Callable[[], Any] | None = work
         self._done: Callable[[Any], None] | None = done
         self._result: Any = None
+        self._fault: Exception | None = None
 
     def run(self) -> None:
         """Do it. Never raises; what is not a BodyError is raised by `tell`."""
@@ -43,15 +46,16 @@ class Job:
             error.__traceback__ = error.__cause__ = error.__context__ = None
             self._result = error
         except Exception as error:  # noqa: BLE001 - raised on the loop, where it ends the broker
-            self._result = error
+            self._fault = error
 
     def tell(self) -> None:
         """On the loop: what became of it. Raises what was a bug of ours."""
         done, self._done = self._done, None
         result, self._result = self._result, None
+        fault, self._fault = self._fault, None
         assert done is not None, "a job is told of once"
-        if isinstance(result, Exception) and not isinstance(result, BodyError):
-            raise result
+        if fault is not None:
+            raise fault
         done(result)
 
 

@@ -29,7 +29,9 @@ from queues.blocks import Dates, Outside, bit_range
 from queues.message import DelayedMessage, Envelope
 from store import keys
 from store.chunks import ChunkError, HeadCodec, Summary, decode_chunk, decode_summary, summary_of
+from store.durables import durable_changes, kept_durables, removal
 from store.engine import Change, Engine, delete, delete_range, put
+from store.keys import StoreFormatError
 from store.metadata.damage import DamageSearch
 from store.pieces import CommitRecord, PieceError, Target, decode_commit, decode_piece
 from store.states import (
@@ -143,6 +145,9 @@ class Recovered:
     next_number: int = 1
     """Message numbers below this may be in use."""
     durables: dict[int, DurableRecord] = attrs.field(factory=dict)
+    tidying: list[Change] = attrs.field(factory=list)
+    """To be written before the store is used: what an earlier version wrote, where it is kept now, and the end of what
+    a crash left of things that are gone."""
     faults: list[Fault] = attrs.field(factory=list)
     clean: bool = True
     """The earlier run ended in good order."""
@@ -231,14 +236,12 @@ def recover(engine: Engine, progress: Callable[[int], None], heads: HeadCodec) -
         except StateError as error:
             queue.handed_to = ALL_SEEN
             found.faults.append(Fault(key, value, str(error), f"all messages of {queue.name} count as redelivered"))
-    for key, value in engine.iterate(*keys.family_range(keys.DURABLE)):
-        try:
-            found.durables[keys.parse_durable_key(key)] = decode_durable(value)
-        except StateError as error:
-            found.faults.append(Fault(key, value, str(error), "a durable subscription is lost"))
+    _read_durables(engine, found)
     for key, value in engine.iterate(*keys.family_range(keys.CURSOR)):
         queue_id, durable_id = keys.parse_cursor_key(key)
-        if queue_id in by_id and durable_id in found.durables:
+        if durable_id not in found.durables:
+            found.tidying.append(delete(key))  # else the next one of this number would take it for its own
+        elif queue_id in by_id:
             try:
                 record = decode_cursor(value)
             except StateError as error:
@@ -248,7 +251,7 @@ def recover(engine: Engine, progress: Callable[[int], None], heads: HeadCodec) -
             by_id[queue_id].cursors[durable_id] = record
     for damage in DamageSearch(engine).found():
         what = f"{damage.where}: {damage.what}"
-        found.faults.append(Fault(damage.key, damage.value or b"", what, damage.effect, (damage.change,)))
+        found.faults.append(Fault(damage.key, damage.value or b"", what, damage.effect, damage.changes))
     _wipe(engine, *keys.family_range(keys.PAGED))
     _read_transactions(engine, found)
     spans = _read_spans(engine, by_id, progress, heads, found.faults)
@@ -260,6 +263,22 @@ def recover(engine: Engine, progress: Callable[[int], None], heads: HeadCodec) -
         found.live_count += queue.live_count
         found.queues[queue.name, queue.priority, queue.topic] = queue
     return found
+
+
+def _read_durables(engine: Engine, found: Recovered) -> None:
+    """Those of the metadata, and those that an earlier version wrote: they move over."""
+
+    def bad(key: bytes, value: bytes, error: StoreFormatError) -> None:
+        found.faults.append(Fault(key, value, str(error), "a durable subscription is lost", removal(key)))
+
+    found.durables.update(kept_durables(engine, bad))
+    for key, value in engine.iterate(*keys.family_range(keys.DURABLE)):
+        try:
+            durable_id, record = keys.parse_durable_key(key), decode_durable(value)
+            found.tidying += [*durable_changes(durable_id, record), delete(key)]
+            found.durables[durable_id] = record
+        except StateError as error:
+            found.faults.append(Fault(key, value, str(error), "a durable subscription is lost"))
 
 
 def _wipe(engine: Engine, start: bytes, stop: bytes) -> None:

@@ -39,7 +39,7 @@ from store.batch import Batch
 from store.chunks import encode_chunk, encode_chunk_and_summary
 from store.engine import Change, delete, put
 from store.loading import load_block
-from store.states import KIND_QUEUE, KIND_TOPIC, encode_cursor, encode_head, encode_queue, encode_state
+from store.states import KIND_QUEUE, KIND_TOPIC, encode_cursor_runs, encode_head, encode_queue, encode_state
 from store.stored_block import StoredBlock
 
 if TYPE_CHECKING:
@@ -631,7 +631,7 @@ class Shelf:
                 )
             ):
                 state = reader.state(exactly=exactly)
-                value = encode_cursor(state.front, state.handed_to, state.settled, state.attempts)
+                value = encode_cursor_runs(state.front, state.handed_to, state.settled, state.attempts)
                 self._introduce(batch)
                 batch.add(put(keys.cursor_key(self.queue_id, durable_id), value), len(value))
                 self._moved_readers.discard(durable_id)

@@ -185,19 +185,27 @@ def encode_cursor(front: int, handed_to: int, settled: Iterable[int], attempts: 
     ordered = sorted(settled)
     # Borders between runs are where the next sequence is not the next number.
     breaks = [place for place, (a, b) in enumerate(pairwise(ordered), 1) if b != a + 1]
-    runs = [(ordered[a], ordered[b - 1]) for a, b in pairwise((0, *breaks, len(ordered)))] if ordered else []
+    runs = [(ordered[a], ordered[b - 1] + 1) for a, b in pairwise((0, *breaks, len(ordered)))] if ordered else []
+    return encode_cursor_runs(front, handed_to, runs, attempts)
+
+
+def encode_cursor_runs(
+    front: int, handed_to: int, settled: Iterable[tuple[int, int]], attempts: Mapping[int, int]
+) -> bytes:
+    """The same from runs that ascend and are apart, each from its first sequence to behind its last. O(runs)."""
+    runs = list(settled)
     try:
         out = bytearray(_PLACED.pack(CURSOR_LAYOUT, front, handed_to))
     except StructError as error:
         raise StateError(f"cursor at {front}, handed to {handed_to}: {error}") from error
     _put_varint(out, len(runs))
     position = front
-    for first, last in runs:
-        if first < position or last >= _U64_END:
-            raise StateError(f"cursor at {front}: settled {first} to {last} is below its front, twice, or too high")
+    for first, stop in runs:
+        if first < position or stop > _U64_END:
+            raise StateError(f"cursor at {front}: settled {first} to {stop - 1} is below its front, twice, or too high")
         _put_varint(out, first - position)
-        _put_varint(out, last - first)
-        position = last + 1
+        _put_varint(out, stop - 1 - first)
+        position = stop
     _put_varint(out, len(attempts))
     position = front
     for sequence in sorted(attempts):

@@ -5,6 +5,9 @@ leave memory) the next batch begins at the end of the dispatch turn, so that all
 write and one sync: group commit. While a batch is under way the next one gathers. Otherwise the shelf is looked at when
 its delay is over. What was written without a sync is synced with the next receipt, or after `sync_interval_seconds`.
 
+*Who waits for a receipt may be lucky.* Where consumers usually settle sooner than a sync takes, its receipts wait for
+them first, for as long as a sync takes: most answers are then "consumed", and sooner; at worst it takes twice the time.
+
 *When the disk fails.* A batch that can't be written is tried again, whole, with growing pauses: batches are idempotent.
 Until then the gate is closed: persistent messages wait with their senders; receipts for what is in the batch wait;
 consuming goes on. The same gate closes when the disk, or the share of it that the store may use, is nearly full.
@@ -48,7 +51,9 @@ at all (ten producers that wait for each receipt split into groups which wait fo
 """
 GATHER_SECONDS_MAX: Final = 0.002
 HOPE_SECONDS_MAX: Final = 0.02
-"""So long a receipt waits at most for consumers instead of for the disk."""
+"""So long a receipt waits at most for consumers before it waits for the disk. Without (ten producers that wait for
+each receipt, a consumer that keeps up; a sync takes 1 ms): 2,100 messages a second, 370 us each; with: 5,400 and 175.
+"""
 GUARD_SECONDS: Final = 1.0
 """Between two looks at the free space."""
 NUMBERS_AHEAD: Final = 1 << 20
@@ -156,7 +161,7 @@ class StoreQueue(FlowResource):
         self._write_seconds = 0.0
         """How long a batch takes, averaged."""
         self._sync_seconds = 0.0
-        """How long one takes that is synced."""
+        """How long one takes that is synced, averaged."""
         self._perhaps_consumed: dict[Shelf, None] = {}
         """To be asked at the end of this turn."""
         self._retry_seconds = RETRY_MIN_SECONDS
@@ -504,7 +509,8 @@ class StoreQueue(FlowResource):
         took_seconds = now_seconds - batch.started_seconds
         self._write_seconds += (took_seconds - self._write_seconds) / 8
         if batch.sync:
-            self._sync_seconds += (took_seconds - self._sync_seconds) / 8
+            known_seconds = self._sync_seconds or took_seconds
+            self._sync_seconds = known_seconds + (took_seconds - known_seconds) / 8
         self._expected_count = batch.told_count + self._waiting_count
         self._gather_until_seconds = now_seconds + min(self._write_seconds * GATHER_SHARE, GATHER_SECONDS_MAX)
         if self._pressing or self._extra or self._waiting:

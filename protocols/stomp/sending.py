@@ -32,7 +32,7 @@ from queues import (
 )
 from queues.inlet import Inlet
 from queues.large import LargeMessage
-from queues.logs.log import Log, RefusedSendError
+from queues.logs.log import GONE, Log, RefusedSendError
 from queues.logs.table import LogError
 from queues.names import Kind
 
@@ -248,6 +248,10 @@ class Sender:
         return True
 
     def _appended(self, owed: Owed, owed_bytes: int, how: str, indexes: Sequence[tuple[int, int]]) -> None:
+        if how == GONE:
+            self._replies.paid(owed_bytes)
+            self._fail(_log_is_gone(owed))
+            return
         if owed.legs_count == 1 and indexes:
             self._replies.appended(owed.receipt_ids, how, indexes)
         else:
@@ -447,6 +451,9 @@ class Sender:
 
     def publish_parked(self, lane: Lane, parked: ParkedRun) -> bool:
         """Send on what waited. False: it must wait on."""
+        if lane.inlet.closed and isinstance(lane.inlet, Log):
+            self._fail(_log_is_gone(parked.owed))
+            return True
         if lane.inlet.closed:
             self._hub.registry.unheard_count += len(parked.messages)
         else:
@@ -466,4 +473,11 @@ def _refused_by_log(refusal: RefusedSendError, messages: list[Message], owed: Ow
     error = ProtocolError(code, str(refusal), "Nothing of it was appended. See the reference of logs.")
     headers = {"destination": messages[place].head.destination}
     error.identify("SEND", headers if owed is None else {**headers, "receipt": owed.receipt_ids[place]})
+    return error
+
+
+def _log_is_gone(owed: Owed | None) -> ProtocolError:
+    """The ERROR for SENDs that were on their way to a log when it was deleted."""
+    error = ProtocolError("TOPIC_NOT_EXIST", "the log was deleted before it had taken this", "Send it again.")
+    error.identify("SEND", {} if owed is None or not owed.receipt_ids else {"receipt": owed.receipt_ids[0]})
     return error

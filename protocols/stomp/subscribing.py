@@ -34,8 +34,10 @@ from queues import (
     Address,
     DestinationLimitError,
     DestinationNameError,
+    Durable,
     DurableInUseError,
     DurableLimitError,
+    DurableNameError,
     parse_composite,
 )
 from queues.logs.outlets import GroupShelf
@@ -209,11 +211,11 @@ class Subscriptions:
         answer = self._replies.later(headers.get("receipt"))
 
         def done(error: Exception | None) -> None:
-            answer()
             if error is not None:
                 self.fail(
                     ProtocolError("group-not-stored", f"group {wishes.group!r} can't be stored: {error}", "Try again.")
                 )
+            answer()  # behind an ERROR nothing goes out
 
         try:
             subscription.read(address, wishes, fail=self.fail, done=done)
@@ -239,18 +241,41 @@ class Subscriptions:
             attachment = registry.attach_durable(address, subscription, self.client_id, name)
         except DurableInUseError as error:
             raise ProtocolError("durable-in-use", str(error)) from None
+        except DurableNameError as error:
+            raise ProtocolError("bad-durable-name", str(error), "Choose another one.") from None
         except (DurableLimitError, DestinationLimitError) as error:
             raise ProtocolError("too-many-destinations", str(error)) from None
         subscription.attachments.append(attachment)
-        self._receipt_when_flushed(headers.get("receipt"))
+        receipt_id = headers.get("receipt")
+        answer = self._replies.later(receipt_id)
+        left_count = 2
 
-    def _receipt_when_flushed(self, receipt_id: str | None) -> None:
-        """When all that has been changed so far is on disk; at once if there is none."""
+        def one_done(error: Exception | None = None) -> None:
+            nonlocal left_count
+            left_count -= 1
+            if error is not None:
+                self._fail_durable(attachment.durable, error)
+            if not left_count:
+                answer()
+
+        registry.durables.keep(attachment.durable, one_done)
+        self._when_flushed(receipt_id, one_done)
+
+    def _when_flushed(self, receipt_id: str | None, callback: Callable[[], None]) -> None:
+        """When all that has been changed so far is on disk; at once if there is none, or nobody asks."""
         store = self._hub.store
         if receipt_id is None or store is None:
-            self._replies.receipt(receipt_id)
+            callback()
         else:
-            store.when_flushed([self._replies.later(receipt_id)])
+            store.when_flushed([callback])
+
+    def _fail_durable(self, durable: Durable, error: Exception) -> None:
+        """End the connection, which lets go of all that is attached. A RECEIPT that follows is dropped."""
+        self.fail(
+            ProtocolError(
+                "durable-not-stored", f"durable subscription {durable.label} can't be stored: {error}", "Try again."
+            )
+        )
 
     def _remove_durable(self, name: str, receipt_id: str | None) -> None:
         """UNSUBSCRIBE that ends a durable subscription for good."""
@@ -268,8 +293,14 @@ class Subscriptions:
                 f"durable subscription {durable.label} has a consumer",
                 "UNSUBSCRIBE that one first.",
             )
-        registry.remove_durable(durable)
-        self._receipt_when_flushed(receipt_id)
+        answer = self._replies.later(receipt_id)
+
+        def removed(error: Exception | None) -> None:
+            if error is not None:
+                self._fail_durable(durable, error)
+            self._when_flushed(receipt_id, answer)
+
+        registry.remove_durable(durable, removed)
 
     def _addresses_to_subscribe(self, name: str) -> list[Address]:
         addresses = []

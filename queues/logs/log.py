@@ -57,7 +57,11 @@ RECORD_OVERHEAD_BYTES: Final = 80
 _LENGTH_LINE: Final = re.compile(rb"^content-length:[0-9]+\n?", re.MULTILINE)
 
 OnDurable = Callable[[str, SequenceOf[tuple[int, int]]], None]
-"""Is told how safe they are (`disk`, `memory`), and for each SEND the index of its first record and their count."""
+"""Is told how safe they are (`disk`, `memory`), and for each SEND the index of its first record and their count. GONE:
+the log was deleted before they were safe.
+"""
+
+GONE: Final = ""
 
 NOT_STORED: Final = frozenset({"destination", "content-length", "receipt", "transaction", "persistent"})
 """Headers of a SEND that say nothing about its record."""
@@ -110,6 +114,7 @@ class Log(FlowResource):
         """`log_id`: part of the message-ids, the same for ever; `on_failing` is told what the disk said, and an empty
         text when it works again.
         """
+        self.on_failing = on_failing
         super().__init__(name, "log", environment.manager)
         self.records = records
         self.policy = policy
@@ -126,7 +131,6 @@ class Log(FlowResource):
         self.gap_count = 0
         """Gap markers that readers were sent."""
         self._disk = disk
-        self._on_failing = on_failing
         self._pending: deque[_Piece] = deque()
         self._accepted: _Piece | None = None
         self._checked: list[Batch] | None = None
@@ -383,10 +387,12 @@ class Log(FlowResource):
 
     def _written_to_disk(self, pieces_count: int, result: int | DiskError) -> None:
         self._writing = False
+        if self.closed:  # what it brought was given up
+            return
         if isinstance(result, DiskError):
             if self.failing != str(result):
                 self.failing = str(result)
-                self._on_failing(self.name, self.failing)
+                self.on_failing(self.name, self.failing)
             waiting, self._on_written = self._on_written, []
             for _piece, callback in waiting:
                 callback()
@@ -394,7 +400,7 @@ class Log(FlowResource):
             return
         if self.failing:
             self.failing = ""
-            self._on_failing(self.name, "")
+            self.on_failing(self.name, "")
         index = result
         charge_bytes = charge_count = 0
         must_sync = self.policy.log_sync == "receipt"
@@ -448,16 +454,18 @@ class Log(FlowResource):
 
     def _synced(self, result: int | DiskError) -> None:
         self._syncing = False
+        if self.closed:
+            return
         if isinstance(result, DiskError):
             if self.failing != str(result):
                 self.failing = str(result)
-                self._on_failing(self.name, self.failing)
+                self.on_failing(self.name, self.failing)
             if self._sync_timer is None and not self.closed:
                 self._sync_timer = self.environment.scheduling.call_later(AGAIN_SECONDS, self._interval_over)
             return
         if self.failing and not self._timer:
             self.failing = ""
-            self._on_failing(self.name, "")
+            self.on_failing(self.name, "")
         while self._written and self._written[0].end_index <= result:
             self._tell(self._written.popleft(), "disk")
         if self._sync_due or self._written:
@@ -517,9 +525,9 @@ class Log(FlowResource):
         """SENDs that are not written."""
         return sum([len(piece.counts) for piece in self._pending])
 
-    def close(self) -> None:
-        """No more comes in or goes out: the broker stops, or the log is deleted. What waits for the disk is given up:
-        nobody was told that it is safe.
+    def close(self, *, deleted: bool = False) -> None:
+        """No more comes in or goes out: the broker stops, or the log is `deleted`. What waits for the disk is given up:
+        nobody was told that it is safe. If the log is deleted, who waits is told that.
         """
         if self.closed:
             return
@@ -530,10 +538,17 @@ class Log(FlowResource):
         for outlet in list(self.outlets):
             outlet.close()
         self.context.close()
+        given_up = [*self._written, *self._pending] if deleted else []
+        if deleted and self._accepted is not None and self._accepted not in given_up:
+            given_up.append(self._accepted)
         self._pending.clear()
         self._written.clear()
         self.controller.close()
         super().close()
+        for piece in given_up:
+            waiters, piece.waiters = piece.waiters, []
+            for callback in waiters:
+                callback(GONE, ())
 
     def facts(self) -> Mapping[str, object]:
         facts: dict[str, object] = {"first": self.records.first_index, "next": self.records.next_index}

@@ -19,8 +19,9 @@ Source: seed 001 "Logical View" (fan-out queue), DESIGN section 8, anchors e5, e
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Any, Final, Protocol
 
@@ -28,12 +29,12 @@ import attrs
 
 from flow import FlowResource
 from queues.logs.codecs import Codec
-from queues.logs.log import Log
+from queues.logs.log import AGAIN_SECONDS, Log
 from queues.logs.ports import DiskError, GroupKeeper, GroupState
-from queues.logs.ranges import RangeSet
 from queues.logs.reading import Unreadable
 from queues.logs.runs import Run, cut_run
 from queues.message import PRIORITY_DEFAULT, Message
+from queues.ranges import RangeSet
 from queues.subscription import Consumer, Subscription
 
 SHARE_COUNT: Final = 256
@@ -100,7 +101,7 @@ class _Elements:
             return None
         try:
             return log.reading.part(log, sequence, sequence + 1, 1, 1).messages[0]
-        except (Unreadable, IndexError):
+        except (Unreadable, IndexError, DiskError):
             return None
 
 
@@ -127,9 +128,14 @@ class Outlet(FlowResource):
         """Sorted."""
         self._attempts: dict[int, int] = {}
         """Of what is out and was out before: by its index, or that of its run."""
-        self._runs: dict[int, int] = {}
-        """Runs that are out: from the first index to behind the last."""
+        self._runs: dict[tuple[Subscription, int], list[int]] = {}
+        """Runs that are out: with whom, and from which first index, to behind the last; several where the group was
+        moved meanwhile, ascending.
+        """
         self._told_end = False
+        self.unreadable = ""
+        """What the disk said last, if it can't be read."""
+        self._reading_timer: Any = None
         self.context = log.environment.scheduling.register(self._dispatch, label, PRIORITY_DEFAULT)
         self.open()
         log.outlets[self] = None
@@ -165,6 +171,8 @@ class Outlet(FlowResource):
         if self.closed:
             return
         self.closed = True
+        if self._reading_timer is not None:
+            self._reading_timer.cancel()
         self.context.close()
         self.log.outlets.pop(self, None)
         for subscription in list(self.subscriptions):
@@ -189,7 +197,7 @@ class Outlet(FlowResource):
         if runs:
             for sequence in sequences:
                 attempts.pop(sequence, None)
-                self._settle(sequence, runs.pop(sequence, sequence + 1))
+                self._settle(sequence, self._end_of_run(subscription, sequence, 0))
         else:
             if attempts:
                 for sequence in sequences:
@@ -214,20 +222,31 @@ class Outlet(FlowResource):
         again = self._again
         for sequence in sequences:
             attempts = self._attempts.pop(sequence, 0) + attempted
-            end = self._runs.pop(sequence, sequence + 1)
-            if not self._is_wanted(sequence, end):
-                continue
-            last = again[-1] if again else None
-            if last is not None and last.end == sequence and last.attempts == attempts:
-                last.end = end
-            else:
-                again.append(_Again(sequence, end, attempts))
+            for start, end in self._wanted(sequence, self._end_of_run(subscription, sequence, -1)):
+                last = again[-1] if again else None
+                if last is not None and last.end == start and last.attempts == attempts:
+                    last.end = end
+                else:
+                    again.append(_Again(start, end, attempts))
         again.sort(key=_start_of)
         self.context.request_dispatch()
 
-    def _is_wanted(self, start: int, end: int) -> bool:
-        """Hook: what was given back is to come again."""
-        return True
+    def _end_of_run(self, subscription: Subscription, start: int, which: int) -> int:
+        """Behind the last record of this delivery, which comes back; a single record ends behind itself. Of several
+        runs with the same beginning the shortest (0) is taken to be settled, the longest (-1) to be given back: so none
+        is taken to be settled that was not.
+        """
+        ends = self._runs.get((subscription, start))
+        if ends is None:
+            return start + 1
+        end = ends.pop(which)
+        if not ends:
+            del self._runs[subscription, start]
+        return end
+
+    def _wanted(self, start: int, end: int) -> Iterable[tuple[int, int]]:
+        """Hook: what of this, which was given back, is to come again."""
+        return ((start, end),)
 
     # ------------------------------------------------------------------ dispatch
 
@@ -282,6 +301,9 @@ class Outlet(FlowResource):
         except IndexError:  # retention has come by since we looked
             self.context.request_dispatch()
             return 0
+        except DiskError as error:
+            self._read_later(str(error))
+            return 0
         self._moved(part.end)
         if attempts:
             self._attempts.update(dict.fromkeys(part.sequences, attempts))
@@ -291,11 +313,24 @@ class Outlet(FlowResource):
         consumer.deliver(subscription, part, dropped_count=0)
         return len(part)
 
+    def _read_later(self, why: str) -> None:
+        """It can't be read now, which says nothing of what is there."""
+        if self.unreadable != why:
+            self.unreadable = why
+            self.log.on_failing(self.log.name, why)
+        if self._reading_timer is None:
+
+            def again() -> None:
+                self._reading_timer = None
+                self.context.request_dispatch()
+
+            self._reading_timer = self.log.environment.scheduling.call_later(AGAIN_SECONDS, again)
+
     def _hand_run(self, subscription: Subscription, start: int, end: int, bytes_max: int, attempts: int) -> int:
         consumer: Any = subscription.consumer
         run = cut_run(self.log, start, end, bytes_max, consumer.codecs)
         self._moved(run.end_index)
-        self._runs[start] = run.end_index
+        insort(self._runs.setdefault((subscription, start), []), run.end_index)
         if attempts:
             self._attempts[start] = attempts
         subscription.unsettled_count += 1
@@ -309,6 +344,9 @@ class Outlet(FlowResource):
 
     def _moved(self, end: int) -> None:
         """All before `end` of what comes next is handed over."""
+        if self.unreadable:
+            self.unreadable = ""
+            self.log.on_failing(self.log.name, "")
         if not self._again:
             self.position = end
             return
@@ -434,6 +472,9 @@ class Group(Outlet):
         self._saving = False
         self._save_timer: Any = None
         self._waiters: list[Callable[[], None]] = []
+        self.deleted = False
+        self.creating: list[Callable[[Exception | None], None]] | None = None
+        """Wait until it is on disk; None: it is."""
         self.failing = ""
         super().__init__(log, f"{log.name} group {group}", state.front, kind="log group")
         self.shelf = GroupShelf(self)
@@ -462,9 +503,15 @@ class Group(Outlet):
             settled.drop_below(self._front)
         self._changed()
 
-    def _is_wanted(self, start: int, end: int) -> bool:
-        # Neither, if the group was moved meanwhile: forward (it is done), or back (it comes in any case).
-        return self._front < end <= self.position
+    def _wanted(self, start: int, end: int) -> Iterable[tuple[int, int]]:
+        # If the group was moved meanwhile: forward, it is done; back, it comes in any case, or came to another one.
+        start, end = max(start, self._front), min(end, self.position)
+        if start >= end or (not self._again and not len(self._settled)):
+            return ((start, end),) if start < end else ()
+        there = RangeSet(self._settled)
+        for again in self._again:
+            there.add(again.start, again.end)
+        return list(there.holes(start, end))
 
     def seek(self, index: int) -> None:
         """Go on from here: what is out and comes back from before counts for nothing. Consumers keep what they have."""
@@ -500,6 +547,9 @@ class Group(Outlet):
 
     def save_for(self, callback: Callable[[], None]) -> None:
         """Save at once, and call this then."""
+        if self.deleted:
+            callback()
+            return
         self._waiters.append(callback)
         if not self._saving:
             self._save(durable=True)
@@ -518,6 +568,10 @@ class Group(Outlet):
 
     def _saved(self, error: Exception | None, waiters: list[Callable[[], None]]) -> None:
         self._saving = False
+        if self.deleted:
+            for callback in waiters:
+                callback()
+            return
         if error is not None:
             self.failing = str(error)
             self._waiters[:0] = waiters
@@ -530,6 +584,14 @@ class Group(Outlet):
             self._save(durable=True)
         elif self._dirty:
             self._changed()
+
+    def delete(self) -> None:
+        """It ends for good: what is acknowledged from now on is nobody's place, and nobody waits for that."""
+        self.deleted = True
+        self.close()
+        waiters, self._waiters = self._waiters, []
+        for callback in waiters:
+            callback()
 
     def close(self) -> None:
         if self._save_timer is not None:

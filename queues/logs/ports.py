@@ -78,13 +78,13 @@ class Records(Protocol):
     @property
     def gaps(self) -> Sequence[Missing]: ...
     def batch_of(self, index: int, *, verify: bool = False) -> Batch:
-        """Raises MissingRecordsError; IndexError, if it was removed meanwhile."""
+        """Raises MissingRecordsError; IndexError, if it was removed meanwhile; DiskError if it can't be read now."""
 
     def cut(self, start: int, stop: int, bytes_max: int) -> Part:
         """Raises as `batch_of`."""
 
     def find_closest_index(self, timestamp_ms: int) -> int:
-        """Raises MissingRecordsError if damage is in the way."""
+        """Raises MissingRecordsError if damage is in the way; DiskError if it can't be read now."""
 
     def append_batches(self, batches: Sequence[bytes | bytearray | memoryview]) -> int: ...
     def flush(self) -> int: ...

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter
 from queues.logs.batches import Batch, BatchError
-from queues.logs.ports import HeadCodec, MissingRecordsError
+from queues.logs.ports import DiskError, HeadCodec, MissingRecordsError
 from queues.message import MESSAGE_OVERHEAD_BYTES, Envelope, Message
 from queues.slices import Slice, fit
 
@@ -175,7 +175,7 @@ class Reading(FlowResource):
                 average_bytes = batch.plain_bytes // batch.count + 1
                 more_count = max(1, min(more_count, (CHUNK_BYTES - wire_bytes) // average_bytes + 1))
                 made = self._messages(log, batch, place, place + more_count)
-            except (Unreadable, IndexError):
+            except (Unreadable, IndexError, DiskError):
                 if messages:
                     break  # it is told when somebody comes there
                 raise

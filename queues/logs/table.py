@@ -177,9 +177,9 @@ class LogTable:
 
     def _failing(self, name: str, what: str) -> None:
         if what:
-            self._warn("a log can't be written: its senders wait", log=name, error=what)
+            self._warn("the disk fails a log: who sends to it, or reads it, waits", log=name, error=what)
         else:
-            self._warn("the log can be written again", log=name)
+            self._warn("the disk serves the log again", log=name)
 
     # ------------------------------------------------------------------ readers
 
@@ -213,10 +213,25 @@ class LogTable:
                 )
             state = GroupState(self.index_of(log, place, refuse_gaps=consumer.stops_at_gaps))
             group = groups[name] = Group(log, name, state, self._keeper)
-            self._keeper.create(log.name, name, state, created)
+            group.creating = [created]
+            subscription = group.subscribe(consumer)
+            self._keeper.create(log.name, name, state, lambda error: self._created(log, group, error))
+            return group, subscription
+        if group.creating is not None:
+            group.creating.append(created)
         else:
             created(None)
         return group, group.subscribe(consumer)
+
+    def _created(self, log: Log, group: Group, error: Exception | None) -> None:
+        waiting, group.creating = group.creating or [], None
+        if error is not None and not group.deleted:  # nothing of it would ever be kept
+            groups = self.groups.get(log.name, {})
+            if groups.get(group.group) is group:
+                del groups[group.group]
+            group.delete()
+        for created in waiting:
+            created(error)
 
     def index_of(self, log: Log, place: Place, *, refuse_gaps: bool = False) -> int:
         """The index of a place. Raises LogError for one beyond the end (with `refuse_gaps`, also for one that is not
@@ -322,7 +337,7 @@ class LogTable:
             raise LogError(
                 GROUP_IN_USE, f"group {name!r} of {log.name} has {len(group.subscriptions)} consumers: end them first"
             )
-        group.close()
+        group.delete()
         del self.groups[log.name][name]
         self._keeper.delete(log.name, name, done)
 
@@ -358,11 +373,12 @@ class LogTable:
         name, records = log.name, log.records
         for outlet in list(log.outlets):
             outlet.end_deleted()
-        for group in self.groups.pop(name, {}):
-            self._keeper.delete(name, group, lambda _error: None)
+        for group_name, group in self.groups.pop(name, {}).items():
+            group.delete()
+            self._keeper.delete(name, group_name, lambda _error: None)
         del self.logs[name]
         self._deleting.add(name)
-        log.close()
+        log.close(deleted=True)
         self.reading.forget(log)
 
         def remove() -> None:
@@ -432,7 +448,7 @@ def _timestamp_ms(records: Records, index: int) -> int | None:
     """When this record was appended; None if it is not there."""
     try:
         return records.batch_of(index).timestamp_ms
-    except (MissingRecordsError, IndexError):
+    except (MissingRecordsError, IndexError, DiskError):
         return None
 
 
@@ -440,7 +456,7 @@ def _closest(log: Log, timestamp_ms: int) -> int:
     """Raises LogError if damage hides it."""
     try:
         return log.records.find_closest_index(timestamp_ms)
-    except MissingRecordsError as error:
+    except (MissingRecordsError, DiskError) as error:
         raise LogError(INTERNAL_ERROR, f"{log.name} can't be searched by time: {error}") from None
 
 

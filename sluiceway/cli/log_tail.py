@@ -125,6 +125,9 @@ def tail(
     if start is None:
         start = Place("next") if group is not None else Place(None, LAST_COUNT)
     begin = start.in_log(described)
+    if group is None and begin in ("next", "latest"):
+        # From here on: nothing is missed that comes while we connect.
+        begin = str(described["next"] if begin == "next" else max(described["first"], described["next"] - 1))
     if begin.isdecimal() and int(begin) > described["next"]:
         fail(Exit.REFUSED, f"index {begin} lies beyond /log/{log}, whose next index is {described['next']}")
     if group is None and not follow:

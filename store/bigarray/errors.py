@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import attrs
 
-from queues.logs.ports import MissingRecordsError
+from queues.logs.ports import DiskError, MissingRecordsError
 
 Reason = Literal["lost", "damaged"]
 LOST: Final = "lost"
@@ -41,6 +41,11 @@ class ArrayFullError(ArrayError):
 
 class ArrayFailedError(ArrayError):
     """The disk failed. Nothing of the append is visible, or nothing more is known to be synced."""
+
+
+class ReadFailedError(ArrayFailedError, DiskError):
+    """A page can't be mapped now (no more open files, no memory, a disk that fails): that says nothing of its records.
+    It can be tried again."""
 
 
 class ArrayFormatError(ArrayError):

@@ -40,6 +40,9 @@ class Files(Protocol):
     def sync(self, file: int) -> None:
         """The bytes of the file, and what is needed to read them, are on the disk."""
 
+    def forget(self, file: int, offset: int, count_bytes: int) -> None:
+        """These bytes, which are synced, need not stay in the page cache: a hint."""
+
     def sync_folder(self, folder: Path) -> None:
         """What was created, renamed or removed in it is on the disk."""
 
@@ -91,6 +94,10 @@ class RealFiles:
                 if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
                     raise
         os.pwrite(file, bytes(size_bytes), 0)
+
+    def forget(self, file: int, offset: int, count_bytes: int) -> None:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(file, offset, count_bytes, os.POSIX_FADV_DONTNEED)
 
     def sync_folder(self, folder: Path) -> None:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

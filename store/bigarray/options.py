@@ -33,6 +33,12 @@ class ArrayOptions:
     """When about so much of the mapped pages was touched, the process gives it back (it stays in the page cache). Keeps
     the resident size flat however much is read; smaller costs more page faults."""
 
+    cached_bytes_max: int = 0
+    """How much of the end stays in the system's page cache, about; 0: the system decides. What lies before is forgotten
+    after each flush, so that appending uses the same memory again and again. Where memory that was never used before is
+    dear (virtual machines that give free memory back to their host) appending is twice as fast with it, and who reads
+    further back waits for the disk."""
+
     lease_items: int = 1 << 20
     """So many indexes ahead are reserved on the disk, so that none is used twice after a power cut. One more sync for
     each half of them if `flush` is not called; as many indexes may be skipped by a power cut."""
@@ -51,3 +57,5 @@ class ArrayOptions:
             )
         if min(self.mapped_pages_max, self.resident_bytes_max, self.lease_items, self.dirty_pages_max) < 1:
             raise ArrayError("mapped_pages_max, resident_bytes_max, lease_items and dirty_pages_max are at least 1")
+        if self.cached_bytes_max < 0:
+            raise ArrayError(f"cached_bytes_max is {self.cached_bytes_max}: 0 or more is possible")

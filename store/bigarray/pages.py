@@ -8,7 +8,7 @@ Touched pages count towards the resident size of the process. When about `reside
 mappings are told that they are not needed: the kernel unmaps the memory and keeps it in its cache; who still reads
 there gets it back by a page fault.
 
-Any thread may use it.
+Any thread may use it. All raise ReadFailedError if the system can't map a file that is there.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
+from store.bigarray.errors import ReadFailedError, from_os
 from store.bigarray.files import Files
 
 INDEX_NAME: Final = re.compile(r"index-(\d{16})")
@@ -92,7 +93,10 @@ class Pages:
                 self._keep_last(key, found[0])
                 return found[0]
             path = self._path(key)
-            mapped = self._files.map(path)
+            try:
+                mapped = self._files.map(path)
+            except OSError as error:
+                raise ReadFailedError(str(from_os(error, self._folder, "reading"))) from error
             if mapped is None:
                 self._maps.pop(key, None)
                 self._last_data = self._last_index = _NONE

@@ -187,11 +187,14 @@ class Recovery:
         reading.gaps = reading.gaps.trimmed(slot.first_index, 1 << 63)
         if reading.gaps.all != recorded.all:
             self._record_gaps()
+        if not clean:
+            self._files.sync_folder(self._folder)  # an open that failed may have renamed the gaps
         slot.flags = 0
         slot.boot = self._boot
         slot.synced_index = slot.lease_index = slot.next_index
         self._write_head()
         self._pages.forget_all()
+        known = recorded.trimmed(slot.first_index, slot.next_index).all
         return RecoveryReport(
             created=created,
             clean=clean,
@@ -200,7 +203,7 @@ class Recovery:
             verified_bytes=found.bytes_count,
             cut_from_index=None if missing is None else missing.from_index,
             why=found.why,
-            new_gaps=tuple(gap for gap in reading.gaps.all if gap not in recorded.all),
+            new_gaps=tuple(gap for gap in reading.gaps.all if gap not in known),
             removed_files=tuple(self._removed),
         )
 
@@ -218,6 +221,9 @@ class Recovery:
                 for key in self._keys(start, found.end_index):
                     self._files.sync(self._opened(opened, key))
                 self._files.sync_folder(self._folder)
+            except OSError:
+                self._suspect()
+                raise
             except (DamagedError, PageShortError) as error:
                 found.why = str(error)  # it was whole a moment ago: the disk is failing
                 found.end_index = start
@@ -225,6 +231,14 @@ class Recovery:
                 for file in opened.values():
                     self._files.close(file)
         return Gap(found.end_index, slot.next_index, DAMAGED) if found.end_index < slot.next_index else None
+
+    def _suspect(self) -> None:
+        """The next one to open it has to write all this again: its sync would not."""
+        self._reading.slot.flags |= SUSPECT
+        try:
+            self._write_slots()
+        except OSError:
+            pass  # a disk that takes nothing any more: the first error says so, and it is raised
 
     def _opened(self, opened: dict[int, int], key: int) -> int:
         if key not in opened:
@@ -320,6 +334,10 @@ class Recovery:
         self._files.sync_folder(self._folder)
 
     def _write_head(self) -> None:
+        self._write_slots()
+        self._files.sync(self._head)
+
+    def _write_slots(self) -> None:
         slot = self._reading.slot
         for _ in SLOT_OFFSETS:
             slot.sequence += 1
@@ -327,7 +345,6 @@ class Recovery:
             written = 0
             while written < len(data):
                 written += self._files.pwritev(self._head, (data[written:],), place + written)
-        self._files.sync(self._head)
 
 
 def first_data_page_of(reading: Reading) -> int:

@@ -25,7 +25,7 @@ from store.bigarray.files import Bytes, Files
 from store.bigarray.head import CLEAN, SLOT_OFFSETS, SUSPECT, Slot, pack_slot
 from store.bigarray.options import ITEM_BYTES, ArrayOptions
 from store.bigarray.pages import Pages, PageShortError, data_path, index_path
-from store.bigarray.reading import ITEM, MORE, Reading
+from store.bigarray.reading import ITEM, MORE, OFFSET_MASK, Reading
 from store.bigarray.verifying import DamagedError, rewrite
 
 _PARTS_MAX: Final = 1000
@@ -38,9 +38,9 @@ class Writing:
     """The one writer of an array."""
 
     __slots__ = (
-        "_closed", "_dirty", "_files", "_flushing", "_folder", "_folder_dirty", "_head", "_leftover", "_lock",
-        "_lock_file", "_now_ms", "_open", "_options", "_pages", "_reading", "_suspect", "_synced_written",
-        "first_data_page", "lease_safe", "slot", "synced_safe",
+        "_closed", "_dirty", "_files", "_first_index_page", "_flushing", "_folder", "_folder_dirty", "_forgotten",
+        "_head", "_leftover", "_lock", "_lock_file", "_now_ms", "_open", "_options", "_pages", "_reading",
+        "_removal_is_due", "_suspect", "first_data_page", "lease_safe", "slot", "synced_safe",
     )  # fmt: skip
 
     def __init__(
@@ -84,6 +84,10 @@ class Writing:
         self.lease_safe = slot.lease_index
         self.first_data_page = first_data_page
         """Page files below are gone."""
+        self._first_index_page = slot.first_index // options.index_page_items
+        self._removal_is_due = False
+        self._forgotten = slot.data_page * options.data_page_bytes + slot.data_offset
+        """See `_forget_cached`; counted from page 0. What was there before we came is left alone."""
 
     # ---------------------------------------------------------------- append
 
@@ -396,7 +400,28 @@ class Writing:
         lease = end_index + self._options.lease_items
         half_used = slot.lease_index - end_index < self._options.lease_items // 2
         self._sync_head(synced_index=end_index, lease_index=lease if half_used else None)
+        if self._options.cached_bytes_max:
+            self._forget_cached(end)
         self._close_cold(end_index, end >> 32)
+
+    def _forget_cached(self, end: int) -> None:
+        """Of the bytes before this position, which are synced, only `cached_bytes_max` stay in the page cache."""
+        page_bytes = self._options.data_page_bytes
+        stop = (end >> 32) * page_bytes + (end & OFFSET_MASK) - self._options.cached_bytes_max
+        start = max(self._forgotten, self.first_data_page * page_bytes)
+        while start < stop:
+            page, offset = divmod(start, page_bytes)
+            count_bytes = min(page_bytes - offset, stop - start)
+            start += count_bytes
+            try:
+                file = self._files.open(data_path(self._folder, page))
+            except OSError:
+                continue  # removed meanwhile; whatever it is, nothing is wrong with what was flushed
+            try:
+                self._files.forget(file, offset, count_bytes)
+            finally:
+                self._files.close(file)
+        self._forgotten = max(self._forgotten, start)
 
     def _close_cold(self, end_index: int, data_page: int) -> None:
         """Files that will not be written any more."""
@@ -433,22 +458,24 @@ class Writing:
             raise ArrayReadOnlyError(f"{self._folder} is closed")
         slot = self.slot
         with self._flushing:
-            index = min(index, slot.next_index)
-            if index <= slot.first_index:
-                return slot.first_index
+            index = max(min(index, slot.next_index), slot.first_index)
+            if index == slot.first_index and not self._removal_is_due:
+                return index
             try:
                 data_page = self._needed_from(index)
-                old_index_page = slot.first_index // self._options.index_page_items
                 slot.first_index = index
+                self._removal_is_due = True
                 self._reading.gaps = self._reading.gaps.trimmed(index, 1 << 63)
                 self._sync_head()
                 # Only now: a head that leads to missing pages would be a damaged array.
                 index_page = min(index, max(slot.next_index - 1, 0)) // self._options.index_page_items
-                for page in range(old_index_page, index_page):
-                    self._remove(page * 2 + 1)
-                for page in range(self.first_data_page, data_page):
-                    self._remove(page * 2)
-                self.first_data_page = max(self.first_data_page, data_page)
+                while self._first_index_page < index_page:
+                    self._remove(self._first_index_page * 2 + 1)
+                    self._first_index_page += 1
+                while self.first_data_page < data_page:
+                    self._remove(self.first_data_page * 2)
+                    self.first_data_page += 1
+                self._removal_is_due = False
             except OSError as error:
                 raise from_os(error, self._folder, "removing old records") from error
             return index

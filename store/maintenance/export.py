@@ -18,6 +18,7 @@ from queues.message import Message
 from queues.names import parse
 from store import keys
 from store.chunks import ChunkError, HeadCodec, decode_chunk
+from store.durables import kept_durables
 from store.engine import Engine
 from store.keys import StoreFormatError
 from store.maintenance.lines import (
@@ -43,6 +44,7 @@ from store.maintenance.records import (
 from store.states import (
     KIND_TOPIC,
     CursorRecord,
+    DurableRecord,
     decode_cursor,
     decode_durable,
     decode_head,
@@ -163,13 +165,7 @@ class Export:
 
     def _subscriptions(self, with_cursors: set[int]) -> Iterator[SubscriptionLine]:
         """Those that have a cursor in a queue that is wanted, or are for a destination that is."""
-        for key, value in self._engine.iterate(*keys.family_range(keys.DURABLE)):
-            try:
-                durable_id = keys.parse_durable_key(key)
-                record = decode_durable(value)
-            except StoreFormatError as error:
-                self._left_out(f"record {key.hex()}: {error}")
-                continue
+        for durable_id, record in self._durable_records():
             if durable_id not in with_cursors and not self._wanted(record.destination):
                 continue
             line = self._durables[durable_id] = SubscriptionLine(
@@ -181,6 +177,17 @@ class Export:
                 record.last_seen_ms,
             )
             yield line
+
+    def _durable_records(self) -> Iterator[tuple[int, DurableRecord]]:
+        def bad(key: bytes, _value: bytes, error: StoreFormatError) -> None:
+            self._left_out(f"record {key.hex()}: {error}")
+
+        yield from kept_durables(self._engine, bad)
+        for key, value in self._engine.iterate(*keys.family_range(keys.DURABLE)):  # of an earlier version
+            try:
+                yield keys.parse_durable_key(key), decode_durable(value)
+            except StoreFormatError as error:
+                bad(key, value, error)
 
     def _cursor_line(self, queue_id: int, durable_id: int, record: CursorRecord) -> CursorLine:
         queue, subscription = self._queues[queue_id], self._durables[durable_id]

@@ -27,6 +27,7 @@ from queues.names import DestinationNameError, parse
 from store import keys
 from store.chunks import LARGE, HeadCodec, decode_chunk
 from store.directory import told_of
+from store.durables import durable_changes, kept_durables
 from store.engine import Change, Engine, put
 from store.keys import StoreFormatError
 from store.maintenance.lines import (
@@ -53,7 +54,6 @@ from store.states import (
     decode_numbers,
     encode_clean,
     encode_cursor,
-    encode_durable,
     encode_format,
     encode_numbers,
 )
@@ -203,9 +203,8 @@ class Import:
         self._durables_there: set[int] = set()
         self._destinations: dict[int, str] = {}
         self._next_durable_id = 1
-        for key, value in engine.iterate(*keys.family_range(keys.DURABLE)):
-            durable_id = keys.parse_durable_key(key)
-            record = decode_durable(value)
+        there = [(keys.parse_durable_key(key), decode_durable(value)) for key, value in _old_durables(engine)]
+        for durable_id, record in [*there, *kept_durables(engine, lambda _key, _value, _error: None)]:
             self._durables[record.client_id, record.name] = durable_id
             self._durables_there.add(durable_id)
             self._destinations[durable_id] = record.destination
@@ -426,7 +425,10 @@ class Import:
         record = DurableRecord(
             line.client_id, line.name, line.destination, line.selector, line.created_ms, line.last_seen_ms
         )
-        self._put([put(keys.durable_key(durable_id), encode_durable(record))])
+        try:
+            self._put(durable_changes(durable_id, record))
+        except StoreFormatError as error:
+            raise ExportFormatError(f"line {number}: {error}") from error
 
     def _take_cursor(self, number: int, line: CursorLine) -> None:
         durable_id = self._durables.get((line.client_id, line.name))
@@ -523,6 +525,11 @@ class _Body:
         if self._file is not None and self._path is not None:
             self._file.close()
             self._path.unlink(missing_ok=True)
+
+
+def _old_durables(engine: Engine) -> Iterable[tuple[bytes, bytes]]:
+    """Records that an earlier version wrote; they move over when a broker starts."""
+    return engine.iterate(*keys.family_range(keys.DURABLE))
 
 
 def _free_file_id(engine: Engine, heads: HeadCodec, folder: Path) -> int:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from store import keys
+from store.durables import is_durable
 from store.engine import Change, Engine, put
 from store.keys import StoreFormatError
 from store.maintenance.faults import Fault
 from store.maintenance.lines import ExportFormatError, OwnerLine, PageRangesLine, SubscriptionDataLine
-from store.metadata.damage import Damage, DamageSearch
+from store.metadata.damage import TOPICS, Damage, DamageSearch
 from store.metadata.port import checked_name
 from store.metadata.records import (
     HubInfo,
@@ -42,7 +43,7 @@ def metadata_faults(search: DamageSearch) -> Iterator[Fault]:
 def _fault(damage: Damage) -> Fault:
     aside = () if damage.value is None else ((f"{damage.kind}-{damage.key.hex()}", damage.value),)
     mend = f"made again: {damage.effect}" if damage.value is None else f"moved to the attic: {damage.effect}"
-    return Fault(damage.kind, damage.where, damage.what, mend, changes=(damage.change,), aside=aside)
+    return Fault(damage.kind, damage.where, damage.what, mend, changes=damage.changes, aside=aside)
 
 
 # ---------------------------------------------------------------------- out
@@ -51,7 +52,9 @@ def _fault(damage: Damage) -> Fault:
 def metadata_lines(
     engine: Engine, wanted: Callable[[str], bool], left_out: Callable[[str], None]
 ) -> Iterator[MetadataLine]:
-    """All records of topics that are wanted; `left_out` is told of those that can't be read. Raises EngineError."""
+    """All records of topics that are wanted, but durable subscriptions, which have lines of their own; `left_out` is
+    told of those that can't be read. Raises EngineError.
+    """
     for key, value in engine.iterate(*keys.family_range(keys.OWNER)):
         try:
             topic = keys.parse_topic_key(key)
@@ -87,6 +90,10 @@ def metadata_lines(
             preferences = decode_preferences(stored)
         except StoreFormatError as error:
             left_out(f"the preferences of subscription {subscriber} of {topic}: {error}")
+            if topic.encode().startswith(TOPICS):
+                continue  # a durable subscription is lost without them
+        if is_durable(preferences):
+            continue
         settled = tuple((start, end - 1) for start, end in state.settled)
         yield SubscriptionDataLine(topic, subscriber, dict(preferences.values), state.front, settled)
 

@@ -30,6 +30,7 @@ from queues.blocks import bit_range, bits_of
 from queues.message import Message
 from store import keys
 from store.chunks import ChunkError, HeadCodec, decode_chunk, encode_summary, summary_of
+from store.durables import kept_durables, removal
 from store.engine import Engine, delete, delete_range, put
 from store.keys import KeyFormatError, StoreFormatError
 from store.maintenance.faults import CARRY_OVER, NO_MEND, Fault, QueueCount, alive_count, summary_fault
@@ -206,6 +207,19 @@ class Survey:
 
     def _durable_records(self) -> Iterator[Fault]:
         names: dict[tuple[str, str], int] = {}
+        bad: list[tuple[bytes, bytes, StoreFormatError]] = []
+        for durable_id, record in kept_durables(self._engine, lambda *one: bad.append(one)):
+            yield from self._durable(durable_id, record, names)
+        for key, value, error in bad:
+            yield Fault(
+                "corrupt-durable",
+                f"durable subscription {key.hex()}",
+                str(error),
+                "moved to the attic: the subscription is lost",
+                changes=removal(key),
+                aside=((f"durable-{key.hex()}", value),),
+            )
+        # What an earlier version wrote, until the next start moves it over.
         for key, value in self._engine.iterate(*keys.family_range(keys.DURABLE)):
             try:
                 durable_id = keys.parse_durable_key(key)
@@ -224,17 +238,23 @@ class Survey:
                     aside=((f"durable-{key.hex()}", value),),
                 )
                 continue
-            self.durables[durable_id] = record
-            same_id = names.setdefault((record.client_id, record.name), durable_id)
-            if same_id != durable_id:
-                yield Fault(
-                    "double-durable",
-                    f"durable subscription {record.name!r} of client {record.client_id!r}",
-                    f"it is there twice, as number {same_id} and {durable_id}",
-                    NO_MEND,
-                )
+            yield from self._durable(durable_id, record, names)
+
+    def _durable(self, durable_id: int, record: DurableRecord, names: dict[tuple[str, str], int]) -> Iterator[Fault]:
+        same_id = names.setdefault((record.client_id, record.name), durable_id)
+        if same_id != durable_id or durable_id in self.durables:
+            yield Fault(
+                "double-durable",
+                f"durable subscription {record.name!r} of client {record.client_id!r}",
+                f"it is there twice, as number {same_id} and {durable_id}"
+                if same_id != durable_id
+                else f"there is another one of its number, {durable_id}",
+                NO_MEND,
+            )
+        self.durables[durable_id] = record
 
     def _cursor_records(self) -> Iterator[Fault]:
+        left_count = 0
         for key, value in self._engine.iterate(*keys.family_range(keys.CURSOR)):
             try:
                 queue_id, durable_id = keys.parse_cursor_key(key)
@@ -246,13 +266,7 @@ class Survey:
                 continue
             name = self.queues[queue_id].name
             if durable_id not in self.durables:
-                yield Fault(
-                    "orphan-cursor",
-                    name,
-                    f"a cursor of durable subscription {durable_id}, which is not there",
-                    "deleted",
-                    changes=(delete(key),),
-                )
+                left_count += 1
                 continue
             try:
                 decode_cursor(value)
@@ -265,6 +279,11 @@ class Survey:
                     changes=(put(key, encode_cursor(0, self._ends.get(queue_id, 0), (), {})),),
                     aside=((f"cursor-{key.hex()}", value),),
                 )
+        if left_count:
+            self.notes.append(
+                f"{count_in_words(left_count, 'cursor')} of durable subscriptions that were removed: the next start "
+                "deletes them"
+            )
 
     def _of_no_queue(self, key: bytes, queue_id: int, what: str) -> Fault:
         return Fault(

@@ -2,7 +2,8 @@
 and for the survey of `sluiceway store check` and `repair`.
 
 Nothing is guessed: who owns a topic and where it lies is said anew by whoever serves it; a subscription whose state is
-lost begins with the oldest record there is, so that nothing is missed; one whose preferences are lost has none.
+lost begins with the oldest record there is, so that nothing is missed; one whose preferences are lost has none. A
+durable subscription of a topic is nothing but its preferences: without them it is lost.
 
 Bound: one short entry for each subscription.
 Source: FORMAT.md, "Damage".
@@ -32,6 +33,9 @@ from store.metadata.records import (
 NO_PREFERENCES: Final = encode_preferences(SubscriptionPreferences())
 FROM_THE_OLDEST: Final = encode_subscription_state(SubscriptionState(), 0)
 
+TOPICS: Final = b"/topic/"
+"""How the topics of durable subscriptions begin."""
+
 
 @attrs.frozen
 class Damage:
@@ -45,7 +49,7 @@ class Damage:
     key: bytes
     value: bytes | None
     """To be kept somewhere before it is mended; None: it is missing."""
-    change: Change
+    changes: tuple[Change, ...]
     """What mends it."""
 
 
@@ -55,6 +59,9 @@ class DamageSearch:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.subscriptions_count = 0
+        """Without durable ones."""
+        self._lost: set[bytes] = set()
+        """Keys, without their family, of durable subscriptions that are lost: both records go."""
 
     def found(self) -> Iterator[Damage]:
         """All that is damaged. Raises EngineError where it can't be read on."""
@@ -80,8 +87,8 @@ class DamageSearch:
             FROM_THE_OLDEST,
             with_state,
         )
-        self.subscriptions_count = len(with_state | with_preferences)
-        for rest in sorted(with_preferences - with_state):
+        self.subscriptions_count = sum(not _is_durable(rest) for rest in with_state | with_preferences)
+        for rest in sorted(with_preferences - with_state - self._lost):
             yield _missing(
                 keys.SUBSCRIPTION + rest,
                 "subscription",
@@ -89,7 +96,7 @@ class DamageSearch:
                 "it begins with the oldest record there is",
                 FROM_THE_OLDEST,
             )
-        for rest in sorted(with_state - with_preferences):
+        for rest in sorted(with_state - with_preferences - self._lost):
             yield _missing(
                 keys.PREFERENCES + rest, "preferences", "its preferences", "it has none any more", NO_PREFERENCES
             )
@@ -104,7 +111,7 @@ class DamageSearch:
             try:
                 decode(value)
             except StoreFormatError as error:
-                yield Damage(f"corrupt-{kind}", topic, str(error), effect, key, value, delete(key))
+                yield Damage(f"corrupt-{kind}", topic, str(error), effect, key, value, (delete(key),))
 
     def _parts(
         self,
@@ -122,18 +129,38 @@ class DamageSearch:
                 yield _bad_key(key, value, error)
                 continue
             seen.add(key[1:])
+            if key[1:] in self._lost:
+                continue
             try:
                 decode(value)
             except StoreFormatError as error:
                 where = f"subscription {subscriber} of {topic}"
-                yield Damage(f"corrupt-{kind}", where, str(error), effect, key, value, put(key, instead))
+                effect, changes = _mend(key, effect, instead)
+                if family == keys.PREFERENCES and _is_durable(key[1:]):
+                    self._lost.add(key[1:])
+                yield Damage(f"corrupt-{kind}", where, str(error), effect, key, value, changes)
+
+
+def _is_durable(rest: bytes) -> bool:
+    """Whether the subscription of this key, without its family, is a durable one of a topic: others are of logs."""
+    return rest[2:].startswith(TOPICS)
+
+
+def _mend(key: bytes, effect: str, instead: bytes) -> tuple[str, tuple[Change, ...]]:
+    """Effect and changes: those that are said, but of durable subscriptions."""
+    if not _is_durable(key[1:]):
+        return effect, (put(key, instead),)
+    if key[:1] == keys.PREFERENCES:
+        return "a durable subscription is lost", (delete(key), delete(keys.SUBSCRIPTION + key[1:]))
+    return "none: it says nothing of a durable subscription", (put(key, instead),)
 
 
 def _missing(key: bytes, kind: str, part: str, effect: str, instead: bytes) -> Damage:
     topic, subscriber = keys.parse_subscription_key(key)
     where = f"subscription {subscriber} of {topic}"
-    return Damage(f"missing-{kind}", where, f"{part} is not there", effect, key, None, put(key, instead))
+    effect, changes = _mend(key, effect, instead)
+    return Damage(f"missing-{kind}", where, f"{part} is not there", effect, key, None, changes)
 
 
 def _bad_key(key: bytes, value: bytes, error: KeyFormatError) -> Damage:
-    return Damage("bad-key", f"record {key[:32].hex()}", str(error), "nothing reads it", key, value, delete(key))
+    return Damage("bad-key", f"record {key[:32].hex()}", str(error), "nothing reads it", key, value, (delete(key),))

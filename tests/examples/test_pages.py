@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -15,6 +16,7 @@ from queues.policy import FULL_ACTIONS, PAGING_MODES, QueuePolicy
 from queues.statistics import QueueStatistics
 from sluiceway.cli.exits import Exit
 from sluiceway.config import BrokerConfig
+from store.config import StoreConfig
 from tests.examples.pages import PAGES, anchors, blocks, links
 from tests.examples.session import Session, shows
 from tests.house.sources import ROOT, modules
@@ -81,7 +83,8 @@ def test_the_stomp_page_knows_every_error_code_and_no_other() -> None:
 
 def test_the_stomp_page_names_real_limits() -> None:
     known = {name for name in dir(StompLimits()) if not name.startswith("_")}
-    known |= {field.name for kind in (QueuePolicy, BrokerConfig, QueueStatistics) for field in attrs.fields(kind)}
+    kinds: tuple[Any, ...] = (QueuePolicy, BrokerConfig, StoreConfig, QueueStatistics)
+    known |= {field.name for kind in kinds for field in attrs.fields(kind)}
     written = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", STOMP_PAGE.read_text(encoding="utf-8")))
     assert written <= known
 

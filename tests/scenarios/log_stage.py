@@ -1,4 +1,4 @@
-"""A stage with logs: a broker that keeps them in small files, inline and in virtual time, and clients that know them."""
+"""A stage with logs: a broker that keeps them in files, inline and in virtual time, and who asks it about them."""
 
 from __future__ import annotations
 

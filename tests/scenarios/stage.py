@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import attrs
 import trio
@@ -61,7 +61,7 @@ class Stage:
         self._large_folder = large_folder
         self.clients: list[Client] = []
 
-    async def __aenter__(self) -> Stage:
+    async def __aenter__(self) -> Self:
         await self.broker.__aenter__()
         return self
 

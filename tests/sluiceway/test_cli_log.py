@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -238,7 +239,7 @@ def test_delete_asks_first_and_needs_the_passcode(broker: EmbeddedBroker, monkey
     done(log(broker, "append", "n", input=b"1\n2\n3\n"))
     assert "say --yes" in log(broker, "delete", "n").stderr
     assert "SLUICEWAY_DELETE_PASSCODE" in log(broker, "delete", "n", "--yes").stderr
-    monkeypatch.setattr("sluiceway.cli.log._can_ask", lambda: True)
+    monkeypatch.setattr(import_module("sluiceway.cli.log"), "_can_ask", lambda: True)
     no = log(broker, "delete", "n", input=b"n\n")
     assert no.exit_code == 1
     assert "Delete /log/n with 3 records, " in no.stdout

@@ -13,7 +13,7 @@ from attrs import astuple
 
 import store.keys
 from queues.message import Message
-from store import chunks, keys, pieces, states
+from store import chunks, durables, keys, pieces, states
 from store.metadata import records
 from tests.store.heads import FiledMessage, PlainHead, PlainHeads, Row, message_of, row_of
 
@@ -119,6 +119,12 @@ def subscription_reads(_key: bytes, value: bytes) -> tuple[Any, ...]:
     return state.front, list(state.settled), state.handed_to, version
 
 
+def durable_preferences_reads(key: bytes, value: bytes) -> tuple[Any, ...]:
+    topic, _subscriber = keys.parse_subscription_key(key)
+    durable_id, record = durables.durable_of(topic, records.decode_preferences(value))
+    return durable_id, *astuple(record)
+
+
 Reads = Callable[[bytes, bytes], Any]
 Again = Callable[[bytes, Any], bytes]
 
@@ -195,6 +201,11 @@ RECORDS: Final[dict[str, tuple[Callable[[bytes], bytes], Reads, Again]]] = {
         lambda key: keys.subscription_key(keys.PREFERENCES, *keys.parse_subscription_key(key)),
         lambda _key, value: records.decode_preferences(value).values,
         lambda _key, reads: records.encode_preferences(records.SubscriptionPreferences(reads)),
+    ),
+    "durable-preferences": (
+        lambda key: keys.subscription_key(keys.PREFERENCES, *keys.parse_subscription_key(key)),
+        durable_preferences_reads,
+        lambda _key, reads: durables.durable_changes(reads[0], states.DurableRecord(*reads[1:]))[0][2],
     ),
     "subscription": (
         lambda key: keys.subscription_key(keys.SUBSCRIPTION, *keys.parse_subscription_key(key)),

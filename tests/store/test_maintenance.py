@@ -12,6 +12,7 @@ from queues.message import DelayedMessage, Message
 from store import keys, states
 from store.chunks import decode_chunk, decode_summary, encode_chunk_and_summary
 from store.directory import FormatError, LockedError, MissingError, open_directory
+from store.durables import durable_changes
 from store.engine import Change, Engine, delete, put
 from store.leveldb import LevelDbEngine
 from store.maintenance.check import CheckReport, check, check_folder
@@ -20,6 +21,12 @@ from store.maintenance.mending import Mended, repair
 from store.maintenance.opening import open_folder, open_store
 from store.maintenance.records import make_large
 from store.memory import MemoryEngine
+from store.metadata.records import (
+    SubscriptionPreferences,
+    SubscriptionState,
+    encode_preferences,
+    encode_subscription_state,
+)
 from store.recovery import Recovered, recover
 
 HEADS = HeadBlocks()
@@ -131,6 +138,33 @@ def test_what_a_killed_broker_leaves_is_a_note_and_no_fault(engine: MemoryEngine
     assert any("1 messages that were not persistent" in note for note in report.notes)
 
 
+def test_cursors_of_what_was_removed_are_a_note_and_no_fault(engine: MemoryEngine) -> None:
+    """A broker that is killed between the two writes of a removal leaves them."""
+    engine.write([put(keys.cursor_key(2, 5), states.encode_cursor(0, 0, [], {}))], sync=True)
+    report = checked(engine)
+    assert (kinds(report), report.notes) == (
+        {},
+        ["1 cursor of durable subscriptions that were removed: the next start deletes them"],
+    )
+
+
+def test_durable_subscriptions_are_found_where_they_are_kept_and_where_they_were(engine: MemoryEngine) -> None:
+    engine.write(durable_changes(7, states.DurableRecord("d", "kept", "/topic/t", "", 1, 2)), sync=True)
+    report = checked(engine)
+    assert (kinds(report), report.durables_count, report.subscriptions_count) == ({}, 2, 0)
+    engine.write(durable_changes(7, states.DurableRecord("e", "kept", "/topic/t", "", 1, 2)), sync=True)
+    assert kinds(checked(engine)) == {"double-durable": 1}
+
+
+def test_preferences_that_make_no_durable_subscription_are_a_fault(folder: Path) -> None:
+    key, *_rest = (change[1] for change in durable_changes(7, states.DurableRecord("d", "kept", "/topic/t", "", 1, 2)))
+    value = encode_preferences(SubscriptionPreferences({"kind": "durable subscription", "durable_id": "x"}))
+    damage(folder, written(put(key, value), put(b"v" + key[1:], encode_subscription_state(SubscriptionState(), 0))))
+    assert kinds(check_folder(folder, HEADS)) == {"corrupt-durable": 1}
+    assert mended(folder).done_count == 1
+    assert kinds(check_folder(folder, HEADS)) == {}
+
+
 def test_records_of_later_versions_are_noted_and_left_alone(engine: MemoryEngine) -> None:
     engine.write([put(b"zz", b"1"), put(b"a", b"2"), put(b"l1", b"3"), put(b"\0later", b"4")], sync=True)
     report = checked(engine)
@@ -182,6 +216,12 @@ def without_length(change: Change) -> Change:
     return put(change[1], change[2][:-1])
 
 
+def damaged_durable(value: bytes | None) -> Callable[[Engine], list[Change]]:
+    """A durable subscription whose preferences are this (None: missing)."""
+    preferences, state = durable_changes(7, states.DurableRecord("d", "kept", "/topic/t", "", 1, 2))
+    return written(state, *([] if value is None else [put(preferences[1], value)]))
+
+
 DAMAGES = {
     "corrupt-chunk": (flipped(keys.chunk_key(1, 10)), 3, {1: 7}),
     "missing-summary": (written(delete(keys.summary_key(1, 0))), 0, {1: 10}),
@@ -201,7 +241,8 @@ DAMAGES = {
     "corrupt-head": (written(put(keys.head_key(1), b"?")), 0, {1: 10}),
     "orphan-record": (written(put(keys.head_key(9), states.encode_head(1, 0))), 0, {1: 10}),
     "corrupt-durable": (written(put(keys.durable_key(1), b"?")), 0, {1: 10}),
-    "orphan-cursor": (written(put(keys.cursor_key(2, 5), states.encode_cursor(0, 0, [], {}))), 0, {1: 10}),
+    "corrupt-preferences": (damaged_durable(b"?"), 0, {1: 10}),
+    "missing-preferences": (damaged_durable(None), 0, {1: 10}),
     "corrupt-cursor": (written(put(keys.cursor_key(2, 1), b"?")), 0, {1: 10}),
     "low-numbers": (written(put(keys.META_NUMBERS_KEY, states.encode_numbers(5))), 0, {1: 10}),
     "missing-meta": (written(delete(keys.META_NUMBERS_KEY)), 0, {1: 10}),
@@ -369,9 +410,9 @@ def test_a_rebuilt_summary_says_what_the_chunk_has(folder: Path) -> None:
 
 def test_many_faults_are_all_counted_and_some_listed(engine: MemoryEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("store.maintenance.check.FAULTS_KEPT_MAX", 3)
-    engine.write([put(keys.cursor_key(2, 100 + k), b"?") for k in range(50)], sync=True)
+    engine.write([put(keys.head_key(100 + k), states.encode_head(1, 0)) for k in range(50)], sync=True)
     report = checked(engine)
-    assert kinds(report) == {"orphan-cursor": 50}
+    assert kinds(report) == {"orphan-record": 50}
     assert len(report.faults) == 3
     assert report.to_dict()["faults_count"] == 50
 

@@ -17,6 +17,7 @@ from protocols.stomp.stored import HeadBlocks
 from queues.message import DelayedMessage, Envelope, Message
 from store import keys, states
 from store.chunks import decode_chunk, encode_chunk_and_summary
+from store.durables import durable_changes
 from store.engine import Change, Engine, delete, put
 from store.maintenance.check import check, check_folder
 from store.maintenance.export import PIECE_BYTES, Export, destination_filter
@@ -386,6 +387,30 @@ def test_the_same_subscription_for_another_destination_is_refused() -> None:
     )
     with pytest.raises(ExportFormatError, match="is there already, for /topic/u"):
         imported(there, exported(rich_store()))
+
+
+def test_lines_do_not_tell_where_durable_subscriptions_were_kept() -> None:
+    """Those of an earlier version's store are those of this one's: each reads what the other has written."""
+    earlier = rich_store()
+    later = rich_store()
+    for key, value in list(later.iterate(*keys.family_range(keys.DURABLE))):
+        changes = durable_changes(keys.parse_durable_key(key), states.decode_durable(value))
+        later.write([*changes, delete(key)], sync=True)
+    assert sorted(exported(later)) == sorted(exported(earlier))
+    copy = MemoryEngine()
+    imported(copy, exported(earlier))
+    assert not list(copy.iterate(*keys.family_range(keys.DURABLE)))
+    assert len(list(copy.iterate(*keys.family_range(keys.PREFERENCES)))) == 2
+    for there in (earlier, later, copy):
+        report = imported(there, exported(later))
+        assert (report.subscriptions_added_count, report.subscriptions_there_count) == (0, 2)
+
+
+def test_names_of_a_durable_subscription_that_no_key_can_hold_are_refused() -> None:
+    lines = exported(rich_store())
+    wrong = [line.replace(b'"client_id":"d"', b'"client_id":"' + b"d" * 5000 + b'"') for line in lines]
+    with pytest.raises(ExportFormatError, match=r"line 3: client id and name .* have 5001 bytes"):
+        imported(MemoryEngine(), wrong)
 
 
 def test_two_queues_of_one_name_become_one() -> None:

@@ -13,7 +13,8 @@ And at the end, of one reader that reads all:
 
     nothing lost    what was receipted (`durability:disk`) is there; so is what was seen, unless the power failed: then
                     it may be in a gap, which says `lost`
-    accounted for   every index below the end is a record or in a gap; gaps are `lost`, and only after a power cut
+    accounted for   every index below the end is a record or in a gap; gaps are `lost`, and only after a power cut (or
+                    `retention`, if they were at the beginning)
     taken           what a group did not acknowledge comes to it
 
 A violation raises ClaimError.
@@ -119,7 +120,7 @@ class LogClaims:
 
     def gap(self, start: int, end: int, reason: str) -> None:
         """Some reader was told."""
-        if reason != "lost" or not self.power_cuts_count:
+        if reason not in ("lost", "retention") or not self.power_cuts_count:
             raise ClaimError(f"{reason} from {start} to {end - 1} after {self.power_cuts_count} power cuts")
         gone = self.safe.intersection(range(start, end)) if end - start < len(self.safe) else {
             index for index in self.safe if start <= index < end
@@ -171,7 +172,8 @@ class LogClaims:
         for start, stop, reason in gaps:
             self.gap(start, stop, reason)
         covered = sorted([(index, index + 1) for index in records] + [(start, stop) for start, stop, _reason in gaps])
-        place = 0
+        # What was lost at the beginning goes the way of old records: nothing older is left.
+        place = covered[0][0] if covered else 0
         for start, stop in covered:
             if start != place:
                 raise ClaimError(f"between {place} and {start} is nothing, or something twice")
@@ -190,8 +192,7 @@ class LogClaims:
                 raise ClaimError(f"{len(found)} of the {len(sent.values)} records of one SEND are there")
 
     def all_taken(self, group: str, came: set[int], records: Iterable[int]) -> None:
-        """The group's last consumer got these and no more."""
-        claims = self.group(group)
-        missing = [index for index in records if index not in came and index not in claims.acknowledged]
+        """The group's last consumer got these and no more, or it was acknowledged before."""
+        missing = [index for index in records if index not in came]
         if missing:
             raise ClaimError(f"{group} never acknowledged {sorted(missing)[:9]}, and does not get them any more")

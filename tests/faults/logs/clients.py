@@ -220,9 +220,7 @@ class RandomClient:
             keys = [b"k%d" % random.randrange(3) for _ in some] if random.random() < 0.3 else None
             runs.append(encode(some, keys=keys, codec=random.choice(list(Codec)), head=random.choice((b"", b"h:1"))))
             values += some
-        return self._sending(
-            claims, values, {"destination": claims.name, "content-type": CONTENT_TYPE}, b"".join(runs)
-        )
+        return self._sending(claims, values, {"destination": claims.name, "content-type": CONTENT_TYPE}, b"".join(runs))
 
     def _sending(self, claims: LogClaims, values: list[bytes], headers: dict[str, str], body: bytes) -> bytes:
         sent = claims.sending(values)
@@ -269,7 +267,7 @@ class RandomClient:
             await self._pause()
 
     async def _consume(self, claims: LogClaims) -> None:
-        connection, random, habits = self.connection, self._random, self._habits
+        connection, random = self.connection, self._random
         group = random.choice(("g", "h"))
         held: list[_Delivery] = []
 
@@ -318,6 +316,7 @@ class Auditor:
     def __init__(self, connect: Callable[[str], ByteStream], claims: dict[str, LogClaims]) -> None:
         self._connect = connect
         self._claims = claims
+        self._acks: list[str] = []
 
     async def check(self, quiet_seconds: float) -> None:
         """Raises ClaimError."""
@@ -360,16 +359,16 @@ class Auditor:
             if "gap" not in frame.headers:
                 indexes = [index for index, _value, _date in records_in(frame)]
                 claims.came_to(group, self, indexes)
+                claims.settling(group, indexes)
                 came.update(indexes)
+                self._acks.append(frame.headers["ack"])
 
-        headers = {"destination": claims.name, "group": group, "ack": "client-individual", "prefetch-count": "1000000"}
-        await self._until_quiet(headers | {"prefetch-bytes": str(1 << 30), "from": "earliest"}, take, quiet_seconds)
-        claims.all_taken(group, came, records)
-        claims.let_go(group, self)
+        acknowledged = set(claims.group(group).acknowledged)
+        headers = {"destination": claims.name, "group": group, "ack": "client-individual", "from": "earliest"}
+        await self._until_quiet(headers, take, quiet_seconds)
+        claims.all_taken(group, came | acknowledged, records)
 
-    async def _until_quiet(
-        self, headers: dict[str, str], take: Callable[[Frame], None], quiet_seconds: float
-    ) -> None:
+    async def _until_quiet(self, headers: dict[str, str], take: Callable[[Frame], None], quiet_seconds: float) -> None:
         connection = Connection(self._connect("auditor"), self._claims, "auditor")
         connection.on_message["s"] = take
         async with trio.open_nursery() as nursery:
@@ -380,6 +379,8 @@ class Auditor:
             count = -1
             while connection.messages_count != count:
                 count = connection.messages_count
+                acks, self._acks = self._acks, []
+                await connection.write(b"".join([connection.encode("ACK", {"id": ack}) for ack in acks]))
                 await trio.sleep(quiet_seconds)
             if connection.ended:
                 raise ClaimError(f"the auditor was cut: {connection.stops}")

@@ -165,7 +165,7 @@ async def everything(stage: Stage, log: str, **headers: str) -> list[Delivery]:
     await reader.subscribe(log, **{"from": "earliest", **headers})
     found = await reader.drain()
     reader.stream.close()
-    await trio.sleep(0)
+    await trio.lowlevel.checkpoint()
     return found
 
 

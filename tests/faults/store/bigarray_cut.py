@@ -1,7 +1,7 @@
 """Rounds of random life and sudden death of one BigArray: its files forget what was not synced, block by block.
 
-    python -m tests.faults.store.bigarray_cut --seed N             this round again
-    python -m tests.faults.store.bigarray_cut --from N --rounds M  so many rounds
+python -m tests.faults.store.bigarray_cut --seed N             this round again
+python -m tests.faults.store.bigarray_cut --from N --rounds M  so many rounds
 """
 
 from __future__ import annotations

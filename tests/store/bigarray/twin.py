@@ -5,6 +5,7 @@ Used by the stateful test, by the rounds of power cuts, and by the faults at eve
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -232,7 +233,7 @@ class Twin:
         batches = list(split(bytes(cut.data)))
         assert batches[0].first_index == cut.first_index <= start < batches[0].end_index
         assert batches[-1].end_index == cut.end_index
-        for before, after in zip(batches, batches[1:], strict=False):
+        for before, after in pairwise(batches):
             assert before.end_index == after.first_index
         for batch in batches:
             batch.verify()

@@ -1,9 +1,12 @@
-"""Sets of whole numbers as few ranges: what of a log is settled, beyond the front."""
+"""Sets of whole numbers as few ranges: what of a topic or a log is settled beyond the front of a reader.
+
+What they take grows with the holes, not with the numbers.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 
 class RangeSet:
@@ -31,6 +34,17 @@ class RangeSet:
             start, end = min(start, starts[low]), max(end, ends[high - 1])
         starts[low:high] = [start]
         ends[low:high] = [end]
+
+    def add_all(self, numbers: Sequence[int], *, floor: int = 0) -> None:
+        """These, which ascend, are in it from now on; those below `floor` are left out."""
+        if not numbers:
+            return
+        if numbers[-1] - numbers[0] == len(numbers) - 1:
+            self.add(max(floor, numbers[0]), numbers[-1] + 1)
+            return
+        for number in numbers:
+            if number >= floor:
+                self.add(number, number + 1)
 
     def first_gap(self, start: int) -> int:
         """The lowest number from `start` on that is not in it."""

@@ -1,0 +1,357 @@
+"""What can be said in `.option(name, value)`: all of it is parsed and checked here, and what is not known is refused.
+
+Spark hands over texts, under names whose case does not count. Names are Kafka's where the meaning is Kafka's.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import attrs
+
+from sluiceway.client.address import Address, parse_all
+from sluiceway.client.errors import ClientError
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+LOG: Final = "/log/"
+QUEUE: Final = "/queue/"
+TOPIC: Final = "/topic/"
+
+T = TypeVar("T")
+Offsets = dict[str, dict[str, int]]
+"""By destination and partition, as Spark's checkpoints have them."""
+
+
+class OptionError(ValueError):
+    """An option that is missing, unknown or wrong. The message names it, and what to write."""
+
+
+@attrs.frozen
+class Option:
+    """One option, for checking and for the reference."""
+
+    name: str
+    where: str
+    """Comma list of: read, stream, queue, write."""
+    default: str
+    doc: str
+
+
+OPTIONS: Final = (
+    Option("brokers", "read,stream,queue,write", "", "HOST:PORT of each broker, with commas. The place in the list, from"
+           " 0, is the number of the partition: add new brokers at the end."),
+    Option("login", "read,stream,queue,write", "", "Name to log in with."),
+    Option("password", "read,stream,queue,write", "", "Its passcode; `passcode` is the same."),
+    Option("passcode", "read,stream,queue,write", "", "See `password`, which Spark keeps out of its logs by itself."),
+    Option("loginEnv", "read,stream,queue,write", "", "Environment variable of the driver that holds the login."),
+    Option("passwordEnv", "read,stream,queue,write", "", "Environment variable of the driver that holds the passcode."),
+    Option("reconnectSeconds", "read,stream,queue,write", "120", "How long a broker may be away before a task gives up;"
+           " a streaming query then still has the task's other attempts."),
+    Option("subscribe", "read,stream,queue", "", "Names of logs (`/log/a,/log/b`) or of one or more queues"
+           " (`/queue/a`)."),
+    Option("subscribePattern", "read,stream", "", "Regular expression; logs whose whole name matches are read, new ones"
+           " too."),
+    Option("assign", "read,stream", "", 'JSON: which partitions of which logs, {"/log/a":[0,1]}.'),
+    Option("path", "read,stream,queue,write", "", "The argument of `load(...)` and `save(...)`: as `subscribe`, or"
+           " `topic` of a sink."),
+    Option("startingOffsets", "read,stream", "earliest; stream: latest", '`earliest`, `latest` (streams only) or JSON,'
+           ' {"/log/a":{"0":23,"1":-2}}; -2 is earliest, -1 latest. Of a stream only for its first start.'),
+    Option("endingOffsets", "read", "latest", "Where to stop, exclusive: `latest` or JSON as in `startingOffsets`."),
+    Option("startingTimestamp", "read,stream", "", "Milliseconds since 1970: begin with the first record that is not"
+           " older. Goes over `startingOffsets`."),
+    Option("endingTimestamp", "read", "", "Stop before the first record that is not older. Goes over `endingOffsets`."),
+    Option("startingOffsetsByTimestamp", "read,stream", "", 'The same for each partition: {"/log/a":{"0":1795292100000}}.'),
+    Option("endingOffsetsByTimestamp", "read", "", "The same for each partition."),
+    Option("failOnDataLoss", "read,stream", "true", "Fail when records that were to be read are gone; `false`: go on"
+           " behind them, with a warning in the log of the worker."),
+    Option("maxOffsetsPerTrigger", "stream,queue", "", "Records of one micro-batch, shared by what there is to read in"
+           " each partition."),
+    Option("maxBytesPerTrigger", "stream,queue", "", "The same in bytes, by the average size of records."),
+    Option("minPartitions", "read,stream,queue", "", "Tasks to split the reading into, at least, if there are so many"
+           " records. Default: one per log and broker."),
+    Option("groupId", "stream,queue", "", "Logs: a group of this name on the broker keeps the place where `latest` was"
+           " when the query began, and shows its lag. Queues: whose claims they are; required."),
+    Option("includeHeaders", "read,stream,queue", "false", "A column `headers` besides the others."),
+    Option("claimGraceSeconds", "queue", "600", "How long claimed messages stay claimed when nothing is heard from the"
+           " query."),
+    Option("topic", "write", "", "Where all rows go: `/log/a`, `/queue/a` or `/topic/a`. Goes over the column `topic`."),
+    Option("deliveryGuarantee", "write", "exactly-once for streams into logs", "`exactly-once` or `at-least-once`."),
+    Option("transactionId", "write", "", "Batch into logs: write under this id, once: a second write with it does"
+           " nothing."),
+    Option("compression", "write", "none", "Of batches in logs: `none`, `gzip`, `snappy` or `zstd`."),
+    Option("partitioner", "write", "hash", "Which broker gets a row that has no column `partition`: `hash` of its key, or"
+           " `random`."),
+    Option("persistent", "write", "true", "Header `persistent` of messages for queues and topics."),
+)  # fmt: skip
+
+_NAMES: Final = {option.name.lower(): option.name for option in OPTIONS}
+
+
+@attrs.frozen
+class Brokers:
+    """Where the brokers are, and how long to wait for one."""
+
+    addresses: tuple[Address, ...]
+    reconnect_seconds: float
+
+
+@attrs.frozen
+class ReadOptions:
+    """Of a reader. Of `subscribe`, `pattern` and `assigned` exactly one is given."""
+
+    brokers: Brokers
+    subscribe: tuple[str, ...] = ()
+    pattern: str = ""
+    assigned: Mapping[str, tuple[int, ...]] | None = None
+    starting: int | Offsets = EARLIEST
+    """EARLIEST, LATEST or by partition."""
+    ending: int | Offsets = LATEST
+    starting_ms: int | Offsets | None = None
+    """Milliseconds since 1970, for all or by partition; goes over `starting`."""
+    ending_ms: int | Offsets | None = None
+    fail_on_data_loss: bool = True
+    offsets_max: int | None = None
+    bytes_max: int | None = None
+    partitions_min: int = 1
+    group: str = ""
+    include_headers: bool = False
+    claim_grace_seconds: float = 600.0
+
+    @property
+    def of_queues(self) -> bool:
+        """Whether queues are read, not logs."""
+        return any(name.startswith(QUEUE) for name in self.subscribe)
+
+
+@attrs.frozen
+class WriteOptions:
+    """Of a sink."""
+
+    brokers: Brokers
+    topic: str | None = None
+    guarantee: str | None = None
+    """`exactly-once`, `at-least-once`; None: what the target allows."""
+    transaction_id: str | None = None
+    compression: str = "none"
+    partitioner: str = "hash"
+    persistent: bool = True
+
+
+class _Given:
+    """The options that a user gave."""
+
+    def __init__(self, options: Mapping[str, str], where: frozenset[str]) -> None:
+        self._values: dict[str, str] = {}
+        for given in options:
+            name = _NAMES.get(given.lower())
+            if name is None:
+                raise OptionError(f"option {given!r} is not known{_nearest(given)}")
+            self._values[name] = options[given].strip()
+        self._where = where
+
+    def check_places(self) -> None:
+        for option in OPTIONS:
+            if option.name in self._values and not self._where & set(option.where.split(",")):
+                raise OptionError(f"option {option.name} is not for {_WORDS[min(self._where)]}: leave it out")
+
+    def text(self, name: str, default: str = "") -> str:
+        return self._values.get(name, default)
+
+    def number(self, name: str, *, least: int = 0) -> int | None:
+        text = self._values.get(name)
+        if text is None:
+            return None
+        if not re.fullmatch(r"\d{1,18}", text) or int(text) < least:
+            raise OptionError(f"option {name} must be a whole number of {least} or more, not {text[:40]!r}")
+        return int(text)
+
+    def seconds(self, name: str, default: float) -> float:
+        text = self._values.get(name)
+        if text is None:
+            return default
+        if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text):
+            raise OptionError(f"option {name} must be a number of seconds, not {text[:40]!r}")
+        return float(text)
+
+    def flag(self, name: str, default: bool) -> bool:
+        text = self._values.get(name, "true" if default else "false").lower()
+        if text not in ("true", "false"):
+            raise OptionError(f"option {name} must be true or false, not {text[:40]!r}")
+        return text == "true"
+
+    def choice(self, name: str, choices: tuple[str, ...], default: T) -> str | T:
+        text = self._values.get(name)
+        if text is None:
+            return default
+        if text.lower() not in choices:
+            raise OptionError(f"option {name} must be {' or '.join(choices)}, not {text[:40]!r}")
+        return text.lower()
+
+    def json(self, name: str, read: Callable[[Any], T], example: str) -> T | None:
+        text = self._values.get(name)
+        if text is None:
+            return None
+        try:
+            return read(json.loads(text))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise OptionError(f"option {name} must be JSON such as {example}: {error}") from None
+
+    def secret(self, name: str, aliases: tuple[str, ...] = ()) -> str | None:
+        for each in (name, *aliases):
+            if each in self._values:
+                return self._values[each]
+        variable = self._values.get(f"{name}Env")
+        if variable is None:
+            return None
+        if variable not in os.environ:
+            raise OptionError(f"option {name}Env names the environment variable {variable}, which the driver has not")
+        return os.environ[variable]
+
+
+_WORDS: Final = {
+    "queue": "queues",
+    "read": "reading a batch of a log",
+    "stream": "streams of logs",
+    "write": "writing",
+}
+
+
+def _nearest(given: str) -> str:
+    near = difflib.get_close_matches(given.lower(), _NAMES, n=1, cutoff=0.5)
+    return f": did you mean {_NAMES[near[0]]}?" if near else f"; there are {', '.join(sorted(_NAMES.values()))}"
+
+
+def _brokers(given: _Given) -> Brokers:
+    texts = [text.strip() for text in given.text("brokers").split(",") if text.strip()]
+    if not texts:
+        raise OptionError("option brokers is missing: write HOST:PORT of your broker, or of several with commas")
+    try:
+        addresses = parse_all(texts, given.secret("login"), given.secret("password", ("passcode",)))
+    except (ValueError, ClientError) as error:
+        raise OptionError(f"option brokers: {error}") from None
+    return Brokers(addresses, given.seconds("reconnectSeconds", 120.0))
+
+
+def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    """Of `spark.read` or `spark.readStream`. Raises OptionError."""
+    given = _Given(options, frozenset(("stream" if streaming else "read",)))
+    chosen = [name for name in ("subscribe", "subscribePattern", "assign", "path") if given.text(name)]
+    if len(chosen) != 1:
+        raise OptionError(
+            "say what to read in one of the options subscribe, subscribePattern and assign"
+            + (f"; there are {' and '.join(chosen)}" if chosen else ", for instance subscribe = /log/orders")
+        )
+    names = tuple(
+        dict.fromkeys(name.strip() for name in (given.text("subscribe") or given.text("path")).split(",") if name.strip())
+    )
+    pattern = given.text("subscribePattern")
+    assigned = given.json("assign", _assigned, '{"/log/a":[0,1]}')
+    of_queues = any(name.startswith(QUEUE) for name in names)
+    for name in (*names, *(assigned or ())):
+        if not name.startswith(QUEUE if of_queues else LOG):
+            raise OptionError(
+                f"{name[:80]!r} can't be read: write /log/NAME or /queue/NAME, and not both kinds in one source"
+            )
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise OptionError(f"option subscribePattern is no regular expression: {error}") from None
+    if of_queues:
+        given = _Given(options, frozenset(("queue",)))
+    given.check_places()
+    brokers = _brokers(given)
+    for name, numbers in (assigned or {}).items():
+        for number in numbers:
+            if number >= len(brokers.addresses):
+                raise OptionError(f"option assign wants partition {number} of {name}: there are {len(brokers.addresses)}")
+    if of_queues and streaming and not given.text("groupId"):
+        raise OptionError("option groupId is missing: a name for whose claims of the queue these are, the same each start")
+    default = LATEST if streaming else EARLIEST
+    starting = _place(given, "startingOffsets", default)
+    ending = _place(given, "endingOffsets", LATEST)
+    if not streaming and (starting == LATEST or (isinstance(starting, dict) and _holds(starting, LATEST))):
+        raise OptionError("option startingOffsets can't be latest in a batch, which would be empty")
+    if ending == EARLIEST or (isinstance(ending, dict) and _holds(ending, EARLIEST)):
+        raise OptionError("option endingOffsets can't be earliest")
+    return ReadOptions(
+        brokers,
+        subscribe=names,
+        pattern=pattern,
+        assigned=assigned,
+        starting=starting,
+        ending=ending,
+        starting_ms=_time(given, "startingOffsetsByTimestamp", "startingTimestamp"),
+        ending_ms=_time(given, "endingOffsetsByTimestamp", "endingTimestamp"),
+        fail_on_data_loss=given.flag("failOnDataLoss", True),
+        offsets_max=given.number("maxOffsetsPerTrigger", least=1),
+        bytes_max=given.number("maxBytesPerTrigger", least=1),
+        partitions_min=given.number("minPartitions", least=1) or 1,
+        group=given.text("groupId"),
+        include_headers=given.flag("includeHeaders", False),
+        claim_grace_seconds=given.seconds("claimGraceSeconds", 600.0),
+    )
+
+
+def write_options(options: Mapping[str, str]) -> WriteOptions:
+    """Of `df.write` or `df.writeStream`. Raises OptionError."""
+    given = _Given(options, frozenset(("write",)))
+    given.check_places()
+    topic = given.text("topic") or given.text("path") or None
+    if topic is not None and not topic.startswith((LOG, QUEUE, TOPIC)):
+        raise OptionError(f"{topic[:80]!r} can't be written: write /log/NAME, /queue/NAME or /topic/NAME")
+    return WriteOptions(
+        _brokers(given),
+        topic=topic,
+        guarantee=given.choice("deliveryGuarantee", ("exactly-once", "at-least-once"), None),
+        transaction_id=given.text("transactionId") or None,
+        compression=given.choice("compression", ("none", "gzip", "snappy", "zstd"), "none"),
+        partitioner=given.choice("partitioner", ("hash", "random"), "hash"),
+        persistent=given.flag("persistent", True),
+    )
+
+
+def _place(given: _Given, name: str, default: int) -> int | Offsets:
+    words = {"": default, "earliest": EARLIEST, "latest": LATEST}
+    word = words.get(given.text(name).lower())
+    if word is not None:
+        return word
+    found = given.json(name, lambda value: _offsets(value, EARLIEST), 'earliest, latest or {"/log/a":{"0":23}}')
+    assert found is not None
+    return found
+
+
+def _time(given: _Given, by_partition: str, for_all: str) -> int | Offsets | None:
+    times = given.json(by_partition, lambda value: _offsets(value, 0), '{"/log/a":{"0":1795292100000}}')
+    return given.number(for_all) if times is None else times
+
+
+def _offsets(value: Any, least: int) -> Offsets:
+    for log, partitions in value.items():
+        if not log.startswith(LOG):
+            raise ValueError(f"{log!r} is no /log/NAME")
+        for number, offset in partitions.items():
+            if not re.fullmatch(r"\d{1,4}", number):
+                raise ValueError(f"{number!r} is no number of a partition")
+            if not isinstance(offset, int) or isinstance(offset, bool) or offset < least:
+                raise ValueError(f"{offset!r} can't be the place in partition {number} of {log}")
+    return {log: dict(partitions) for log, partitions in value.items()}
+
+
+def _assigned(value: Any) -> dict[str, tuple[int, ...]]:
+    for log, numbers in value.items():
+        if not isinstance(numbers, list) or not numbers:
+            raise ValueError(f"the partitions of {log!r} must be a list of numbers")
+        for number in numbers:
+            if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+                raise ValueError(f"{number!r} is no number of a partition")
+    return {log: tuple(sorted(set(numbers))) for log, numbers in value.items()}
+
+
+def _holds(offsets: Offsets, offset: int) -> bool:
+    return any(offset in partitions.values() for partitions in offsets.values())

@@ -1,0 +1,376 @@
+"""Rounds of random life and sudden death of a whole broker with logs, in virtual time.
+
+One round has one folder of logs and one store, and several lives of a broker on them. In each, random clients produce
+and read; then the process dies, or the power fails, or the broker stops in order, at a random moment or just before or
+after a random change to a file. At the end all is read, by records and by batches, and taken by the groups, and the
+claims ledger says whether all promises were kept.
+
+    python -m tests.faults.logs.power_cut --seed N             this round again, with all that happened
+    python -m tests.faults.logs.power_cut --from N --rounds M  so many rounds
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import attrs
+import structlog
+import trio
+from trio.testing import MockClock
+
+import store.journal
+from protocols.stomp.limits import StompLimits
+from sluiceway.broker import Broker
+from sluiceway.config import BrokerConfig, Config, DestinationPolicy, Listener
+from store.bigarray.faulty import FaultyFiles
+from store.bodythread import Job
+from store.config import StoreConfig
+from store.faulty import FaultyEngine
+from store.journal import JournalConfig
+from tests.faults.logs.claims import ClaimError, LogClaims
+from tests.faults.logs.clients import Auditor, Connection, Habits, RandomClient
+from tests.faults.logs.lives import MortalFiles
+from tests.faults.store.power_cut import wall_clock_ms
+from tests.faults.store.slow_disk import MortalEngine, Pace, SlowDiskBroker, _Thread
+from tests.faults.store.small_store import constants, repeatable_trio, small
+
+PATIENCE_SECONDS: Final = 600.0
+"""Virtual. Whoever waits longer waits for ever."""
+STUCK_SECONDS: Final = 30
+"""Of computing, for one round of the command line."""
+LOGS: Final = ("/log/a", "/log/b.c")
+
+
+@attrs.frozen
+class Plan:
+    """What one round is made of."""
+
+    config: Config
+    lease_items: int
+    habits: Habits
+    pace: Pace
+    clients_count: int
+    lives_count: int
+    failure_share: float
+    """Of the operations on files that fail."""
+
+    @classmethod
+    def drawn(cls, random: Random) -> Plan:
+        config = Config(
+            broker=BrokerConfig(shutdown_seconds=5.0),
+            store=StoreConfig(
+                flush_delay_min_seconds=random.choice((0.0, 0.005)),
+                flush_delay_max_seconds=random.choice((0.05, 0.2)),
+                sync_interval_seconds=random.choice((0.0, 0.1, 1.0)),
+            ),
+            journal=JournalConfig(
+                data_page_bytes=random.choice((8192, 16384, 1 << 20)),
+                index_page_count=random.choice((16, 256, 4096)),
+                mapped_pages_max=random.choice((2, 16)),
+                cache_bytes_max=random.choice((10_000, 1 << 20)),
+            ),
+            listeners=(Listener(address="127.0.0.1:0", limits=StompLimits()),),
+            destinations=tuple(
+                DestinationPolicy(
+                    log,
+                    {
+                        "memory_bytes": random.choice((6_000, 60_000)),
+                        "log_sync_seconds": random.choice((0.01, 1.0)),
+                        "log_batch_bytes_max": 8192,
+                    },
+                )
+                for log in LOGS
+            ),
+        )
+        return cls(
+            config=config,
+            lease_items=random.choice((5, 100, 5000)),
+            habits=Habits(
+                receipt_share=random.choice((0.1, 0.5, 0.9)),
+                batch_share=random.choice((0.0, 0.4, 1.0)),
+                value_bytes_max=random.choice((2, 200, 400)),
+                run_count_max=random.choice((1, 10, 30)),
+                window=random.choice((1, 20)),
+                ack_receipt_share=random.choice((0.1, 0.8)),
+                pause_seconds=random.choice((0.005, 0.05, 0.3)),
+            ),
+            pace=Pace(random.choice((0.0, 0.002, 0.02)), random.choice((0.05, 0.5)), random.choice((0.0, 0.02, 0.2))),
+            clients_count=random.randint(2, 6),
+            lives_count=random.randint(1, 5),
+            failure_share=random.choice((0.0, 0.0, 0.0, 0.01, 0.1)),
+        )
+
+
+class FailingFiles(MortalFiles):
+    """Some operations fail, as long as the life lasts."""
+
+    def __init__(self, files: FaultyFiles, random: Random, share: float) -> None:
+        super().__init__(files)
+        self._random = random
+        self.share = share
+
+    def _counted(self, does: Callable[..., Any]) -> Callable[..., Any]:
+        inner = super()._counted(does)
+
+        def do(*arguments: Any, **options: Any) -> Any:
+            if self.share and not self.dead and self._random.random() < self.share:
+                error = self._random.choice((errno.ENOSPC, errno.EIO))
+                self.files.fail(1, error, short=self._random.random() < 0.5)
+            try:
+                return inner(*arguments, **options)
+            finally:
+                if not self.files.short:
+                    self.files.fail(0, 0)
+
+        return do
+
+
+class SlowRunner:
+    """In place of one of the threads of logs: at its own pace in virtual time."""
+
+    def __init__(self, thread: _Thread) -> None:
+        self._thread = thread
+        self._closed = False
+
+    def put(self, job: Job) -> None:
+        if not self._closed:
+            self._thread.put((job.run, lambda _result: job.tell()))
+
+    def close(self) -> None:
+        self._closed = True
+        self._thread.close()
+
+
+class SlowLogBroker(SlowDiskBroker):
+    """A broker whose logs and store work as slowly as they are told."""
+
+    async def _open_logs(self) -> None:
+        before = store.journal.InlineRunner
+        call_later = self.dispatcher.call_later
+        store.journal.InlineRunner = lambda _schedule: SlowRunner(  # type: ignore[assignment,misc,return-value]
+            _Thread(call_later, self._random, self._pace)
+        )
+        try:
+            await super()._open_logs()
+        finally:
+            store.journal.InlineRunner = before  # type: ignore[misc]
+
+
+class Round:
+    """See the module."""
+
+    def __init__(self, plan: Plan, random: Random, folder: Path) -> None:
+        self.random = random
+        self.plan = plan
+        self.claims = {log: LogClaims(log) for log in LOGS}
+        self.engine = FaultyEngine(Random(random.random()))
+        self.files = FaultyFiles(Random(random.random()), folder / "vault")
+        self.story: list[str] = []
+        """How the lives ended."""
+        self._folder = folder / "logs"
+        self._boot = 0
+        self._connections: list[Connection] = []
+        self._names_count = 0
+        self._actions_left = 0
+        self._dead = trio.Event()
+        self._excuses = ("shutting down", "can't be opened") if plan.failure_share else ("shutting down",)
+
+    async def run(self) -> None:
+        """The whole round. Raises ClaimError, or whatever the broker died of."""
+        with trio.fail_after(PATIENCE_SECONDS * (self.plan.lives_count + 1)):
+            for _ in range(self.plan.lives_count):
+                await self._live()
+            await self._audit()
+
+    def _broker(self, engine: MortalEngine, files: MortalFiles) -> Broker:
+        return SlowLogBroker(
+            self.plan.config,
+            now_ms=wall_clock_ms,
+            engine=engine,
+            journal_folder=self._folder,
+            journal_files=files,
+            boot=f"boot {self._boot}",
+            random=Random(self.random.random()),
+            pace=self.plan.pace,
+        )
+
+    async def _live(self) -> None:
+        random = self.random
+        ending = random.choice(("crash", "crash", "power cut", "power cut", "power cut", "stop"))
+        engine = MortalEngine(self.engine)
+        files = FailingFiles(self.files, Random(random.random()), 0.0)
+        self._dead = trio.Event()
+        self._connections = []
+        self._actions_left = random.choice((20, 60, 200))
+        with trio.CancelScope() as life:
+
+            def die() -> None:
+                """Now: what has left the broker has left it, and nothing more does."""
+                if not self._dead.is_set():
+                    self._dead.set()
+                    for connection in self._connections:
+                        connection.absorb()
+                        connection.ended = True
+                    files.dead = True
+                    if ending == "power cut":
+                        self.engine = self.engine.power_cut()
+                        self.files.power_cut()
+                    else:
+                        self.engine = self.engine.crash()
+                        self.files.kill()
+
+            files.die = engine.die = die
+            dies_at_write = ending != "stop" and random.random() < 0.6
+            if dies_at_write and random.random() < 0.2:
+                files.operations_left = random.randint(1, 30)  # perhaps while it opens
+                files.dies_before = random.random() < 0.5
+            try:
+                async with self._broker(engine, files) as broker, trio.open_nursery() as nursery:
+                    files.share = self.plan.failure_share
+                    if dies_at_write and files.operations_left is None:
+                        files.operations_left = random.randint(1, random.choice((5, 50, 300)))
+                        files.dies_before = random.random() < 0.5
+                    for _ in range(self.plan.clients_count):
+                        nursery.start_soon(self._come_and_go, broker)
+                    with trio.move_on_after(5.0 if dies_at_write else random.choice((0.1, 1, 5)) * random.random()):
+                        await self._dead.wait()
+                    if ending == "stop" and not self._dead.is_set():
+                        files.share = 0.0
+                        self._actions_left = 0
+                        await broker.stop()
+                        self._dead.set()
+                        for connection in self._connections:
+                            connection.absorb()
+                            connection.ended = True
+                        nursery.cancel_scope.cancel()
+                    else:
+                        die()
+                        life.cancel()
+            except Exception:
+                if not self._dead.is_set() or ending == "stop":
+                    raise
+                # It died while it opened its logs: the errors come from the files of a life that is over.
+        if ending == "stop":
+            self.engine = self.engine.crash()
+        elif ending == "power cut":
+            self._boot += 1
+        self.story.append(f"{ending} at {trio.current_time():.4f}")
+        for claims in self.claims.values():
+            claims.next_life(power_cut=ending == "power cut")
+        await trio.sleep(random.choice((0.0, 0.5)))
+
+    async def _come_and_go(self, broker: Broker) -> None:
+        """One client after the other."""
+        random = Random(self.random.random())
+        while not self._dead.is_set() and self._actions_left > 0:
+            self._names_count += 1
+            name = f"c{self._names_count}"
+            connection = Connection(broker.connect_memory(name=name), self.claims, name)
+            self._connections.append(connection)
+            await RandomClient(connection, random, self.plan.habits, self._may_act).run()
+            if not self._dead.is_set():
+                connection.absorb()  # what left the broker before it heard of the end
+                connection.stream.close()
+                self._connections.remove(connection)
+            if connection.stops is not None and not any(text in connection.stops for text in self._excuses):
+                raise ClaimError(f"{connection} got an ERROR: {connection.stops}")
+            await trio.sleep(random.random() * 0.05)
+
+    def _may_act(self) -> bool:
+        self._actions_left -= 1
+        return self._actions_left > 0
+
+    async def _audit(self) -> None:
+        """A last life, in which nothing fails."""
+        async with self._broker(MortalEngine(self.engine), MortalFiles(self.files)) as broker:
+            await Auditor(lambda name: broker.connect_memory(name=name), self.claims).check(3.0)
+            await broker.stop()
+
+
+def run_round(seed: int) -> Round:
+    """One round. Raises what went wrong, with the command that shows it again."""
+    random = Random(seed)
+    plan = Plan.drawn(random)
+    played: list[Round] = []
+
+    async def main(folder: Path) -> None:
+        played.append(Round(plan, random, folder))
+        await played[0].run()
+
+    options = store.journal.ArrayOptions
+    store.journal.ArrayOptions = lambda **sizes: options(  # type: ignore[assignment,misc]
+        **sizes, lease_items=plan.lease_items, dirty_pages_max=8
+    )
+    with constants(small(4)), repeatable_trio(random), tempfile.TemporaryDirectory() as folder:
+        try:
+            trio.run(main, Path(folder), clock=MockClock(autojump_threshold=0))
+        except BaseException as error:
+            story = "; ".join(played[0].story) if played else ""
+            error.add_note(f"again: python -m tests.faults.logs.power_cut --seed {seed}    (lives: {story})")
+            raise
+        finally:
+            store.journal.ArrayOptions = options  # type: ignore[misc]
+    return played[0]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line of the module."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.logs.power_cut", description=__doc__)
+    parser.add_argument("--seed", type=int, help="one round, with what the broker logged")
+    parser.add_argument("--from", dest="first", type=int, default=0, help="the first seed")
+    parser.add_argument("--rounds", type=int, default=1000)
+    chosen = parser.parse_args(arguments)
+    if chosen.seed is not None:
+        played = run_round(chosen.seed)
+        print(played.plan)
+        for claims in played.claims.values():
+            print(
+                f"{claims.name}: {len(claims.sends)} SENDs of {len(claims.of_value)} records, {len(claims.receipted)} "
+                f"receipted, {claims.seen_count} seen"
+            )
+        print("; ".join(played.story))
+        return 0
+    structlog.configure(processors=[_drop])
+    signal.signal(signal.SIGVTALRM, _alarm)
+    failed = 0
+    started = time.monotonic()
+    for seed in range(chosen.first, chosen.first + chosen.rounds):
+        signal.setitimer(signal.ITIMER_VIRTUAL, STUCK_SECONDS)
+        try:
+            run_round(seed)
+        except Exception as error:  # noqa: BLE001 - counted, and shown with its seed
+            failed += 1
+            print(f"seed {seed}: {_leaf(error)}", flush=True)
+    print(f"{chosen.rounds} rounds, {failed} failed, {time.monotonic() - started:.1f} s")
+    return 1 if failed else 0
+
+
+def _leaf(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    where = error.__traceback__
+    while where is not None and where.tb_next is not None:
+        where = where.tb_next
+    place = f"{where.tb_frame.f_code.co_filename.rsplit('/', 2)[-1]}:{where.tb_lineno}" if where else ""
+    return f"{type(error).__name__} {place} {str(error).partition(chr(10))[0][:300]}"
+
+
+def _alarm(_number: int, _frame: object) -> None:
+    raise TimeoutError(f"the round takes more than {STUCK_SECONDS} seconds: somebody runs in circles")
+
+
+def _drop(_logger: object, _method: str, _event: object) -> Any:
+    raise structlog.DropEvent
+
+
+if __name__ == "__main__":
+    sys.exit(main())

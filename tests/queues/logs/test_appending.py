@@ -1,0 +1,189 @@
+"""What senders of a log are told: order, receipts, room, faults of the disk, the end of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from flow import Flow, FlowResource, SourceController
+from queues import Message
+from queues.logs.batches import CONTENT_TYPE, encode
+from queues.logs.log import GONE, RefusedSendError
+from tests.queues.logs.rig import LogWorld, sends
+
+
+class Sender(FlowResource):
+    def __init__(self, world: LogWorld) -> None:
+        super().__init__("sender", "connection", world.manager)
+        self.resumed_count = 0
+        self.source = SourceController(
+            self, Flow("sends"), on_resume=lambda _sink: self._resumed(), clock=world.environment.clock
+        )
+        self.told: list[tuple[str, list[tuple[int, int]]]] = []
+        self.world = world
+        self.open()
+
+    def _resumed(self) -> bool:
+        self.resumed_count += 1
+        return False
+
+    def offer(self, messages: list[Message]) -> bool:
+        taken = self.world.log.offer(messages, sum(len(message.wire) for message in messages), self.source)
+        if taken:
+            self.world.log.when_durable(self._told)
+        return taken
+
+    def _told(self, how: str, indexes: Sequence[tuple[int, int]]) -> None:
+        self.told.append((how, list(indexes)))
+
+    def is_blocked(self) -> bool:
+        return self.source.blocked
+
+
+def used_bytes(world: LogWorld) -> int:
+    return world.log.controller.limiter.used_bytes
+
+
+def test_sends_of_one_head_become_one_batch_and_keep_their_indexes() -> None:
+    world = LogWorld()
+    sender = Sender(world)
+    sender.offer(sends([b"a", b"b"], "k:1") + sends([b"c"], "k:2") + sends([b"d"], "k:1", "content-length:1"))
+    batch = encode([b"x", b"y"], head=b"own:1")
+    sender.offer(sends([batch, batch], f"content-type:{CONTENT_TYPE}"))
+    world.run()
+    assert sender.told == [("disk", [(0, 1), (1, 1), (2, 1), (3, 1)]), ("disk", [(4, 2), (6, 2)])]
+    assert [world.records.batch_of(start).head for start in world.records.starts] == [
+        b"k:1", b"k:2", b"k:1", b"own:1", b"own:1",
+    ]  # fmt: skip
+    assert used_bytes(world) == 0
+
+
+def test_one_write_is_under_way_at_a_time_and_takes_what_gathered() -> None:
+    world = LogWorld()
+    world.disk.held = True
+    sender = Sender(world)
+    for number in range(5):
+        sender.offer(sends([b"%d" % number]))
+        world.run()
+    assert len(world.disk.jobs) == 1
+    world.disk.work(1)
+    assert world.records.next_index == 1
+    assert sender.told == []
+    world.disk.held = False
+    world.disk.work()
+    world.run()
+    assert world.records.next_index == 5
+    assert [indexes[0][0] for _how, indexes in sender.told] == [0, 1, 2, 3, 4]
+
+
+def test_a_full_log_holds_its_senders_back_and_resumes_them() -> None:
+    world = LogWorld(memory_bytes=5000)
+    world.disk.held = True
+    sender = Sender(world)
+    taken = 0
+    while sender.offer(sends([b"x" * 500])):
+        taken += 1
+        assert taken < 20
+    assert sender.is_blocked()
+    assert not sender.offer(sends([b"y"]))
+    world.disk.held = False
+    world.disk.work()
+    world.run()
+    assert sender.resumed_count == 1
+    assert not sender.is_blocked()
+    assert used_bytes(world) == 0
+    assert world.records.next_index == taken
+
+
+def test_what_the_disk_refuses_is_written_later_in_order() -> None:
+    world = LogWorld()
+    world.disk.failing = "full"
+    sender = Sender(world)
+    for number in range(3):
+        sender.offer(sends([b"%d" % number]))
+        world.run()
+    world.advance(5)
+    assert (sender.told, world.records.next_index) == ([], 0)
+    assert world.failing == ["full"]
+    assert used_bytes(world) > 0
+    world.disk.failing = ""
+    world.advance(2)
+    assert [indexes for _how, indexes in sender.told] == [[(0, 1)], [(1, 1)], [(2, 1)]]
+    assert world.failing == ["full", ""]
+    assert used_bytes(world) == 0
+
+
+def test_a_bad_one_in_a_run_is_named_and_nothing_of_the_run_is_taken() -> None:
+    world = LogWorld()
+    sender = Sender(world)
+    run = [*sends([b"good"]), *sends([encode([b"a"])], f"content-type:{CONTENT_TYPE}")]
+    run += sends([b"bad"], f"content-type:{CONTENT_TYPE}")
+    with pytest.raises(RefusedSendError) as caught:
+        sender.offer(run)
+    assert caught.value.place == 2
+    world.run()
+    assert (world.records.next_index, used_bytes(world)) == (0, 0)
+    assert sender.offer(run[:2])
+    world.run()
+    assert world.records.next_index == 2
+
+
+def test_records_that_fill_more_than_a_file_become_several_batches() -> None:
+    world = LogWorld(log_batch_bytes_max=1 << 20, memory_bytes=1 << 30)
+    sender = Sender(world)
+    sender.offer(sends([b"x" * 400_000] * 7, "k:v"))
+    world.run()
+    assert world.records.next_index == 7
+    assert max(map(len, world.records.batches)) <= world.records.batch_bytes_max
+    assert sender.told == [("disk", [(number, 1) for number in range(7)])]
+
+
+@pytest.mark.parametrize("jobs_count", [0, 1, 2])
+def test_a_deleted_log_tells_who_waits_whatever_is_under_way(jobs_count: int) -> None:
+    """And what the disk answers later is nobody's business."""
+    world = LogWorld()
+    world.disk.held = True
+    sender = Sender(world)
+    sender.offer(sends([b"a"]))
+    world.run()
+    sender.offer(sends([b"b"]))
+    world.disk.work(jobs_count)
+    world.run()
+    settled: list[int] = []
+    world.log.when_settled(lambda: settled.append(1))
+    told_before = len(sender.told)
+    world.log.close(deleted=True)
+    assert settled == [1]
+    assert [how for how, _indexes in sender.told[told_before:]] == [GONE] * (2 - told_before)
+    world.disk.held = False
+    world.disk.work()
+    world.advance(10)
+    assert len(sender.told) == 2
+
+
+def test_who_asks_when_all_is_safe_is_told_when_it_is() -> None:
+    world = LogWorld()
+    world.disk.held = True
+    told: list[int] = []
+    world.log.when_settled(lambda: told.append(0))
+    assert told == [0], "nothing was ever offered"
+    sender = Sender(world)
+    world.log.offer(sends([b"a"]), 10, sender.source)
+    world.run()
+    world.log.when_settled(lambda: told.append(1))
+    world.disk.work(1)
+    world.run()
+    assert told == [0]
+    world.disk.work()
+    world.run()
+    assert told == [0, 1]
+    world.log.offer(sends([b"b"]), 10, sender.source)
+    world.run()
+    world.disk.work(1)
+    world.log.when_settled(lambda: told.append(2))
+    assert told == [0, 1], "written without a waiter, not synced"
+    world.disk.held = False
+    world.disk.work()
+    world.run()
+    assert told == [0, 1, 2]
