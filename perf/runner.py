@@ -200,7 +200,7 @@ class Run:
             late = self._scenario.consumers_late
             plans = (load.producers,) if late else (load.consumers, load.producers)  # type: ignore[assignment]
             disturbance = self._scenario.disturbance
-            flood = disturbing_load(self._scenario, disturbance, endpoint, layout) if disturbance else None
+            flood = disturbing_load(self._scenario, disturbance, endpoint, layout, load) if disturbance else None
             counted = load.confirmed_slots if late else load.delivered_slots
         board = Board.create(board_path, layout.slot_count)
         try:

@@ -60,6 +60,8 @@ class Disturbance:
     """Of the flood; 0: as fast as it is taken."""
     persistent: bool = False
     """Of the flood."""
+    beside: bool = False
+    """Its consumers read the destination of the measured load, too; hardly anything is flooded."""
     sustained: bool = False
     """The window beside it takes `Effort.flood_seconds`, and the growth of memory over it is measured."""
 
@@ -286,6 +288,15 @@ CATALOGUE: tuple[Scenario, ...] = (
         fresh_broker=True,
         settings=_PAGED,
         targets=_STALLED_TARGETS,
+    ),
+    Scenario(
+        "stalled-beside-topic",
+        "a topic's fast subscriber beside one of the same topic that never reads; what that one lacks goes to the disk",
+        kind="topic",
+        disturbance=Disturbance("topic", rate_per_second=1.0, beside=True),
+        fresh_broker=True,
+        settings=_PAGED,
+        targets=(Target("retained_ratio", 0.9, "itself"),),
     ),
     _backlog("backlog-100b", "ten million persistent messages", 100, Backlog(10_000_000, 500_000)),
     _backlog("backlog-1k", "two million persistent 1-KiB messages", KIB, Backlog(2_000_000, 200_000)),

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterator
 from itertools import count
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from perf.board import FIRST_FREE, FLOOD_QUOTA, QUOTA
 from perf.plans import ConsumerPlan, Endpoint, ProducerPlan, StreamPlan, SubscriberPlan
@@ -85,7 +85,9 @@ def measured_load(scenario: Scenario, endpoint: Endpoint, layout: Layout) -> Loa
     )
 
 
-def disturbing_load(scenario: Scenario, disturbance: Disturbance, endpoint: Endpoint, layout: Layout) -> Load:
+def disturbing_load(
+    scenario: Scenario, disturbance: Disturbance, endpoint: Endpoint, layout: Layout, measured: Load
+) -> Load:
     """Plan the slow neighbour: consumers that don't keep up, and a producer whom nothing but the broker holds back."""
     neighbour = Scenario(
         name=f"{scenario.name}: the neighbour",
@@ -98,7 +100,7 @@ def disturbing_load(scenario: Scenario, disturbance: Disturbance, endpoint: Endp
         ack=disturbance.ack,
         prefetch_count=scenario.prefetch_count,
     )
-    return _load(
+    load = _load(
         neighbour,
         endpoint,
         layout,
@@ -108,6 +110,11 @@ def disturbing_load(scenario: Scenario, disturbance: Disturbance, endpoint: Endp
         stalled=disturbance.think_seconds is None,
         think_seconds=disturbance.think_seconds,
     )
+    if not disturbance.beside:
+        return load
+    destination = measured.producers.streams[0].destination
+    beside = [evolve(each, destination=destination) for each in load.consumers.subscribers]
+    return evolve(load, consumers=evolve(load.consumers, subscribers=tuple(beside)))
 
 
 def _load(

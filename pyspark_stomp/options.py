@@ -9,7 +9,7 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -279,6 +279,11 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         raise OptionError("option startingOffsets can't be latest in a batch, which would be empty")
     if ending == EARLIEST or (isinstance(ending, dict) and _holds(ending, EARLIEST)):
         raise OptionError("option endingOffsets can't be earliest")
+    starting_ms = _time(given, "startingOffsetsByTimestamp", "startingTimestamp")
+    ending_ms = _time(given, "endingOffsetsByTimestamp", "endingTimestamp")
+    for offsets in (starting, ending, starting_ms, ending_ms):
+        if isinstance(offsets, dict) and not pattern:
+            _check_named(offsets, names or tuple(assigned or ()), len(brokers.addresses))
     return ReadOptions(
         brokers,
         subscribe=names,
@@ -286,8 +291,8 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         assigned=assigned,
         starting=starting,
         ending=ending,
-        starting_ms=_time(given, "startingOffsetsByTimestamp", "startingTimestamp"),
-        ending_ms=_time(given, "endingOffsetsByTimestamp", "endingTimestamp"),
+        starting_ms=starting_ms,
+        ending_ms=ending_ms,
         fail_on_data_loss=given.flag("failOnDataLoss", True),
         offsets_max=given.number("maxOffsetsPerTrigger", least=1),
         bytes_max=given.number("maxBytesPerTrigger", least=1),
@@ -341,6 +346,15 @@ def _offsets(value: Any, least: int) -> Offsets:
             if not isinstance(offset, int) or isinstance(offset, bool) or offset < least:
                 raise ValueError(f"{offset!r} can't be the place in partition {number} of {log}")
     return {log: dict(partitions) for log, partitions in value.items()}
+
+
+def _check_named(offsets: Offsets, names: Sequence[str], brokers_count: int) -> None:
+    for log, partitions in offsets.items():
+        if log not in names:
+            raise OptionError(f"offsets are given for {log!r}, which is not read: {', '.join(names)} is")
+        for number in partitions:
+            if int(number) >= brokers_count:
+                raise OptionError(f"offsets are given for partition {number} of {log}: there are {brokers_count} brokers")
 
 
 def _assigned(value: Any) -> dict[str, tuple[int, ...]]:

@@ -172,6 +172,17 @@ class QueuePolicy:
             "covers a hiccup of some milliseconds at full speed; more only adds latency.",
         },
     )
+    lag_bytes_per_second: int | None = attrs.field(
+        default=8 * MIB,
+        validator=_positive_or_none,
+        metadata={
+            "unit": "bytes per second",
+            "doc": "Topics: how fast what only lagging subscribers without a name still need may go to the disk. Of a "
+            "topic that takes in more, such a subscriber keeps what half of `memory_bytes` holds and loses the oldest: "
+            "one that stands still must not slow the others down. Durable subscriptions lose nothing. None: without "
+            "limit.",
+        },
+    )
     prefetch_count: int = attrs.field(
         default=1000,
         validator=_positive,

@@ -42,7 +42,9 @@ from queues.cursors import NOTING, TrackingCursor
 from queues.durables import DurableReader
 from queues.environment import QueueEnvironment
 from queues.gate import Run
+from queues.lag import LagBudget
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
+from queues.paging import HIGH
 from queues.policy import MIB, QueuePolicy
 from queues.queue import MessageQueue
 from queues.slices import Slice
@@ -56,6 +58,9 @@ LAG_FACTOR: Final = 16
 """With a store, and without a `bytes_max`, a topic holds so many times its memory before laggards lose the oldest:
 1 GiB by default.
 """
+
+SPARING_SHARE: Final = HIGH - 1 / 32
+"""Of memory, for those who lag while nothing is to go to the disk for them: less than what makes it page out."""
 
 DROP_SHARE: Final = 16
 """A lagging subscriber loses at least this part of the limit at once, so that making room is not done for each run."""
@@ -89,6 +94,10 @@ class Topic(MessageQueue):
         self._lead_position = 0
         self._caught_up: dict[Subscription, None] = {}
         self._overdue: set[int] = set()
+        per_second = policy.lag_bytes_per_second
+        self._lag_budget: LagBudget | None = None
+        if self._residency is not None and self._pages_out and self._full == "drop_oldest" and per_second is not None:
+            self._lag_budget = LagBudget(per_second, policy.memory_bytes, environment.clock)
         lead_bytes = min(policy.lead_bytes, policy.limit_bytes)
         self.lead: FlowController[Run] = FlowController(
             self,
@@ -193,8 +202,24 @@ class Topic(MessageQueue):
         over_count = 0 if policy.count_max is None else residency.total_count + count - policy.count_max
         if not self._pages_out:
             return over_count, residency.used_bytes + charge_bytes - policy.limit_bytes
+        if self._spares_disk:
+            return over_count, residency.used_bytes + charge_bytes - int(policy.memory_bytes * SPARING_SHARE)
         bytes_max = policy.bytes_max if policy.bytes_max is not None else policy.memory_bytes * LAG_FACTOR
         return over_count, residency.total_bytes + charge_bytes - bytes_max
+
+    @property
+    def _spares_disk(self) -> bool:
+        """What lags must do with memory: too much goes to the disk for it already, and nothing is durable."""
+        budget = self._lag_budget
+        return budget is not None and not self.readers and budget.exhausted
+
+    def went_out(self, indices: list[int]) -> None:
+        super().went_out(indices)
+        if self._lag_budget is not None and not self.readers:
+            for index in indices:
+                block = self.elements.block(index)
+                if block is not None and block.outside is not None:
+                    self._lag_budget.spend(block.outside.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES)
 
     @property
     def _pages_out(self) -> bool:
@@ -480,6 +505,8 @@ class Topic(MessageQueue):
                 if block is None:
                     break
                 floor = position = block.base + block.length
+                if self._spares_disk:
+                    continue  # memory is what is short
                 over_count -= block.live_count
                 over_bytes -= block.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES
                 continue

@@ -1,15 +1,16 @@
 """Claims and staged commits: kept with the metadata managers, asked for by requests.
 
     /sluiceway/claim/state    {"queue", "group"}                           where the group is
-    /sluiceway/claim/claim    {"queue", "group", "claim", "max", "max_bytes"?, "grace_seconds"?}
+    /sluiceway/claim/claim    {"queue", "group", "claim", "max", "max_bytes"?, "wait_seconds"?}
     /sluiceway/claim/ack      {"queue", "group", "claim"}                  done with all claims up to this
     /sluiceway/claim/touch    {"queue", "group"}                           the group is alive
     /sluiceway/claim/release  {"queue", "group"}                           its claims read as nothing, and come again
+        all of these: "grace_seconds"?, how long claims live when nothing is heard of their group
     /sluiceway/sink/state     {"query"}                                    the last batch that was published
     /sluiceway/sink/commit    {"query", "batch", "parts": [{"stage", "to"}, ...]}
     /sluiceway/sink/drop      {"stages": [...]}
 
-Answers are as those about logs. A group is a subscription of its claim log, a query one of SINK_TOPIC.
+Answers are as those about logs; what is answered is on disk. A group is a subscription of its claim log, a query one of SINK_TOPIC.
 Source: issue 5 items 3 and 4.
 """
 
@@ -21,12 +22,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from protocols.log import get_logger
-from queues import DestinationNameError, DestinationRegistry, Kind, parse
+from queues import DestinationLimitError, DestinationNameError, DestinationRegistry, Kind, parse
 from queues.environment import QueueEnvironment
-from queues.logs.claims import CLAIM_BYTES_MAX, Attached, Claim, ClaimGroup, ClaimState
+from queues.logs.claims import CLAIM_BYTES_MAX, LINGER_SECONDS, Attached, Claim, ClaimGroup, ClaimState
 from queues.logs.log import Log
 from queues.logs.stages import Sinks, SinkState, StagedPart
-from queues.logs.table import INVALID_TOPIC, LogError, LogTable
+from queues.logs.table import INVALID_TOPIC, OWN_PREFIX, LogError, LogTable
 from sluiceway.journal import BadRequestError, Handler, Send, number_of, read_all, text_of
 from store.journal import JournalDisk
 from store.metadata import (
@@ -37,12 +38,13 @@ from store.metadata import (
     Version,
 )
 
-CLAIM_LOG_PREFIX: Final = "/log/sluiceway.claims."
+CLAIM_LOG_PREFIX: Final = OWN_PREFIX + "claims."
 SINK_TOPIC: Final = "/sluiceway/sinks"
 CLAIMS_SUBSCRIBER: Final = "claims"
-GRACE_SECONDS: Final = 600.0
-"""How long claims outlive the last sign of their group, if it asks for nothing else."""
 GROUPS_MAX: Final = 1000
+GROUP_LENGTH_MAX: Final = 200
+GRACE_SECONDS_MIN: Final = 1.0
+GRACE_SECONDS_MAX: Final = 30 * 24 * 3600.0
 FORGOTTEN_SECONDS: Final = 3600.0
 """Between two looks for stages that nobody wants."""
 
@@ -80,10 +82,12 @@ class ClaimRecords(_Records):
         values = {
             "queue": state.queue,
             "group": state.group,
+            "log_id": state.log_id,
             "next": str(state.next_number),
             "taken_to": str(state.taken_to),
             "claims": json.dumps(claims, separators=(",", ":")),
             "again": json.dumps(state.again, separators=(",", ":")),
+            "grace_seconds": repr(state.grace_seconds),
         }
         self.put(log, CLAIMS_SUBSCRIBER, values, done)
 
@@ -93,12 +97,14 @@ def claim_state_of(values: Mapping[str, str]) -> ClaimState:
     return ClaimState(
         values["queue"],
         values["group"],
+        values["log_id"],
         int(values["next"]),
         int(values["taken_to"]),
         tuple(
             Claim(number, start, end, bool(released)) for number, start, end, released in json.loads(values["claims"])
         ),
         tuple((start, end) for start, end in json.loads(values["again"])),
+        float(values["grace_seconds"]),
     )
 
 
@@ -111,14 +117,22 @@ class SinkRecords(_Records):
             "batch": str(state.batch),
             "intended": str(state.intended),
             "parts": json.dumps(parts, separators=(",", ":")),
+            "used_ms": str(state.used_ms),
         }
         self.put(SINK_TOPIC, state.query, values, done)
+
+    def forget(self, query: str) -> None:
+        def forgotten(result: object) -> None:
+            if isinstance(result, Exception):
+                log.warning("what a query has published is still kept", query=query, error=str(result))
+
+        self._subscriptions.delete(SINK_TOPIC, query, Version.ANY, forgotten)
 
 
 def sink_state_of(query: str, values: Mapping[str, str]) -> SinkState:
     """What `SinkRecords` wrote. Raises ValueError, KeyError."""
     parts = tuple(StagedPart(stage, target, index) for stage, target, index in json.loads(values["parts"]))
-    return SinkState(query, int(values["batch"]), int(values["intended"]), parts)
+    return SinkState(query, int(values["batch"]), int(values["intended"]), parts, int(values["used_ms"]))
 
 
 class Claims:
@@ -138,7 +152,7 @@ class Claims:
         self._environment = environment
         self._keeper = ClaimRecords(managers)
         self.groups: dict[str, ClaimGroup] = {}
-        self.sinks = Sinks(table, SinkRecords(managers), disk.read, warn=log.warning)
+        self.sinks = Sinks(table, SinkRecords(managers), disk.read, now_ms=environment.now_ms, warn=log.warning)
         self._timer: Any = None
         self.handlers: Mapping[str, Handler] = {
             "claim/state": self._state,
@@ -169,7 +183,7 @@ class Claims:
         self._timer = self._environment.scheduling.call_later(FORGOTTEN_SECONDS, self._look)
 
     def _look(self) -> None:
-        self.sinks.drop_forgotten(self._environment.now_ms())
+        self.sinks.drop_forgotten()
         self._timer = self._environment.scheduling.call_later(FORGOTTEN_SECONDS, self._look)
 
     def close(self) -> None:
@@ -182,11 +196,14 @@ class Claims:
 
     # ------------------------------------------------------------------ groups
 
-    def _make(self, claim_log: Log, state: ClaimState, grace_seconds: float = GRACE_SECONDS) -> ClaimGroup:
+    def _make(self, claim_log: Log, state: ClaimState) -> ClaimGroup:
         address = parse(state.queue)
 
         def attach(group: ClaimGroup) -> Attached:
-            return self._registry.attach(address, group)
+            try:
+                return self._registry.attach(address, group)
+            except DestinationLimitError as error:
+                raise LogError(INVALID_TOPIC, str(error)) from None
 
         group = self.groups[claim_log.name] = ClaimGroup(
             claim_log,
@@ -194,13 +211,14 @@ class Claims:
             self._keeper,
             self._environment,
             attach,
-            lambda log, index: self._table.prune(log, index),
-            grace_seconds=grace_seconds,
+            self._table.prune,
         )
         return group
 
     def _group(self, request: Mapping[str, Any]) -> ClaimGroup:
         queue, name = text_of(request, "queue"), text_of(request, "group")
+        if len(name) > GROUP_LENGTH_MAX:
+            raise BadRequestError(f'the "group" has {len(name)} characters: {GROUP_LENGTH_MAX} at most')
         try:
             address = parse(queue)
         except DestinationNameError as error:
@@ -208,12 +226,20 @@ class Claims:
         if address.kind is not Kind.QUEUE or address.wildcard or address.temporary_local or "," in queue:
             raise LogError(INVALID_TOPIC, f"{queue[:80]!r} is no queue: claims are for one queue by its full name")
         key = hashlib.sha256(f"{address.canonical}\0{name}".encode()).hexdigest()[:24]
+        group = self.groups.get(CLAIM_LOG_PREFIX + key)
+        if group is None and len(self.groups) >= GROUPS_MAX:
+            raise LogError(INVALID_TOPIC, f"there are {GROUPS_MAX} claim groups already")
         claim_log = self._table.get(CLAIM_LOG_PREFIX + key)
-        group = self.groups.get(claim_log.name)
         if group is None:
-            if len(self.groups) >= GROUPS_MAX:
-                raise LogError(INVALID_TOPIC, f"there are {GROUPS_MAX} claim groups already")
-            group = self._make(claim_log, ClaimState(address.canonical, name))
+            group = self._make(claim_log, ClaimState(address.canonical, name, claim_log.log_id))
+        elif group.log is not claim_log:  # it was deleted: what was in it is gone, the numbers go on
+            group.close()
+            group = self._make(claim_log, group.state)
+        if "grace_seconds" in request:
+            given = request["grace_seconds"]
+            if not isinstance(given, int | float) or not GRACE_SECONDS_MIN <= given <= GRACE_SECONDS_MAX:
+                raise BadRequestError(f'"grace_seconds" must be {GRACE_SECONDS_MIN} to {GRACE_SECONDS_MAX}')
+            group.set_grace(float(given))
         return group
 
     def _state(self, request: Mapping[str, Any], send: Send) -> None:
@@ -223,13 +249,20 @@ class Claims:
 
     def _claim(self, request: Mapping[str, Any], send: Send) -> None:
         group = self._group(request)
-        if "grace_seconds" in request:
-            group.grace_seconds = max(1.0, float(number_of(request, "grace_seconds")))
         bytes_max = number_of(request, "max_bytes") if "max_bytes" in request else CLAIM_BYTES_MAX
         count_max = number_of(request, "max")
         if not count_max or not bytes_max:
             raise BadRequestError('"max" and "max_bytes" must be above 0')
-        group.claim(number_of(request, "claim"), count_max, bytes_max, lambda answer: send(_with_log(answer, group)))
+        wait_seconds = request.get("wait_seconds", LINGER_SECONDS)
+        if not isinstance(wait_seconds, int | float) or not 0 <= wait_seconds:
+            raise BadRequestError('"wait_seconds" must be a number of seconds')
+        group.claim(
+            number_of(request, "claim"),
+            count_max,
+            bytes_max,
+            lambda answer: send(_with_log(answer, group)),
+            wait_seconds=wait_seconds,
+        )
 
     def _ack(self, request: Mapping[str, Any], send: Send) -> None:
         self._group(request).ack(number_of(request, "claim"), send)

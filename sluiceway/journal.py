@@ -23,7 +23,7 @@ from queues.logs.log import Log
 from queues.logs.places import PlaceError, parse_index, parse_place
 from queues.logs.ports import DiskError, GroupState
 from queues.logs.reading import Reading
-from queues.logs.table import INTERNAL_ERROR, LogError, LogTable
+from queues.logs.table import INTERNAL_ERROR, PREFIX, LogError, LogTable
 from queues.policy import QueuePolicy
 from store.bigarray import Files
 from store.journal import Journal, JournalConfig, JournalDisk
@@ -293,6 +293,21 @@ def _seek(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
     table.group(named, group).save_for(lambda: send({"front": front}))
 
 
+def _cursor(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
+    """The place of a group, which is made if need be; the log, too, so that what is appended later counts."""
+    place = parse_place(str(request.get("from", "next")))
+    name, group = text_of(request, "log"), text_of(request, "group")
+    named = table.get(name if name.startswith(PREFIX) else PREFIX + name)
+
+    def created(error: Exception | None) -> None:
+        try:
+            send(LogError(INTERNAL_ERROR, str(error)) if error else {"front": table.group(named, group).front})
+        except LogError as gone:  # it was deleted in this moment
+            send(gone)
+
+    table.make_group(named, group, place, created)
+
+
 def _delete_group(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
     table.delete_group(_named(table, request), text_of(request, "group"), _done(send))
 
@@ -322,6 +337,7 @@ _ABOUT_LOGS: Final[dict[str, Callable[[LogTable, Mapping[str, Any], Send], None]
     "closest": _closest,
     "groups": _groups,
     "seek": _seek,
+    "cursor": _cursor,
     "delete-group": _delete_group,
     "truncate": _truncate,
     "delete": _delete,

@@ -9,8 +9,13 @@ A claim lives while somebody says that the group is alive (`touch`), and a grace
 as nothing from then on, and its records come again in a later claim. A claim never changes otherwise: whoever replays
 one finds the same records, or none.
 
-What survives: claims are on disk before they are told. A crash between the claim's record and the queue's settlement
-brings those messages twice (at least once, as for any consumer whose acknowledgement got lost).
+`state` is what was decided, `_kept` what is on disk of it. Nothing is told that is not kept: a claim that was told as
+released and came to life after a crash would be acknowledged unread. One save is under way at a time, of the newest
+state, so that no older one can come behind it.
+
+What survives: claims are on disk before they are told, and before the queue forgets their messages. A crash between
+these two brings those messages twice (at least once, as for any consumer whose acknowledgement got lost). Records that
+a crash left behind the last claim are in no claim, ever: the queue has their messages still.
 
 Bound: CLAIMS_MAX claims that are not acknowledged; one claim at a time is made, of at most `count_max` messages.
 Source: issue 5 item 3; the research on Spark, section 7b.
@@ -24,18 +29,25 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from flow import Flow, FlowController, FlowResource, SourceController, WindowLimiter
+from flow import Flow, FlowController, FlowResource, WindowLimiter
 from queues.environment import QueueEnvironment
-from queues.logs.log import Log
-from queues.logs.table import LogError
+from queues.logs.batches import BatchError
+from queues.logs.log import GONE, Log
+from queues.logs.table import INTERNAL_ERROR, TOPIC_NOT_EXIST, LogError
+from queues.message import Message
 from queues.slices import Slice
 from queues.subscription import Subscription
 
 CLAIMS_MAX: Final = 1000
+ASKERS_MAX: Final = 100
+"""Who wait for the claim that is being made."""
 LINGER_SECONDS: Final = 0.02
-"""A claim is complete when the queue has given nothing for so long."""
+"""A claim is complete when the queue has given nothing more for so long."""
+WAIT_SECONDS_MAX: Final = 20.0
 CLAIM_COUNT_MAX: Final = 1_000_000
 CLAIM_BYTES_MAX: Final = 256 * 1024 * 1024
+GRACE_SECONDS: Final = 600.0
+"""How long claims outlive the last sign of their group, if it asks for nothing else."""
 INVALID_CLAIM: Final = "INVALID_CLAIM"
 
 
@@ -60,12 +72,26 @@ class ClaimState:
 
     queue: str
     group: str
+    log_id: str = ""
+    """Of the claim log whose records these are."""
     next_number: int = 1
     taken_to: int = 0
-    """Records of the log below this are in some claim, or were."""
+    """Records of the log below this are in some claim, or were, or never will be."""
     claims: tuple[Claim, ...] = ()
     again: tuple[tuple[int, int], ...] = ()
     """Ranges that were released, to be claimed anew."""
+    grace_seconds: float = GRACE_SECONDS
+
+    @property
+    def floor(self) -> int:
+        """Records below it nobody will read."""
+        starts = [claim.start for claim in self.claims if not claim.released]
+        return min([self.taken_to, *starts, *[start for start, _end in self.again]])
+
+    def without_records(self, log_id: str) -> ClaimState:
+        """The same over a new log: claims that were not acknowledged read as nothing, and nothing comes again."""
+        claims = tuple(Claim(claim.number, 0, 0, released=True) for claim in self.claims)
+        return attrs.evolve(self, log_id=log_id, taken_to=0, claims=claims, again=())
 
 
 class ClaimKeeper(Protocol):
@@ -83,6 +109,16 @@ class Attached(Protocol):
 Reply = Callable[[Mapping[str, Any] | LogError], None]
 
 
+@attrs.frozen
+class _Taken:
+    """A delivery of the queue that is not settled. `number`: the claim that it is for."""
+
+    number: int
+    subscription: Subscription
+    sequences: SequenceOf[int]
+    wire_bytes: int
+
+
 class ClaimGroup(FlowResource):
     """One group of one queue. A consumer of the queue while it makes a claim, and only then."""
 
@@ -94,29 +130,36 @@ class ClaimGroup(FlowResource):
         environment: QueueEnvironment,
         attach: Callable[[ClaimGroup], Attached],
         truncate: Callable[[Log, int], None],
-        *,
-        grace_seconds: float,
     ) -> None:
-        """`attach` makes it a consumer of its queue; `truncate` removes records of its log below an index."""
+        """`state`: as it was kept, or a new one. `attach` makes it a consumer of its queue and raises LogError;
+        `truncate` removes records of its log below an index.
+        """
         super().__init__(f"claims of {state.queue} by {state.group}", "claim group", environment.manager)
         self.log = log
+        log.is_private = True
         self.state = state
-        self.grace_seconds = grace_seconds
+        self._kept = state
+        if state.log_id != log.log_id or state.taken_to > log.records.next_index:
+            self.state = state.without_records(log.log_id)  # the log was deleted, or its folder
         self.claimed_count = 0
         self._keeper = keeper
         self._environment = environment
         self._attach = attach
         self._truncate = truncate
+        self._saving = False
+        self._on_kept: list[Callable[[Exception | None], None]] = []
         self._attachment: Attached | None = None
         self._making: int | None = None
         self._replies: list[Reply] = []
-        self._taken: list[tuple[Subscription, SequenceOf[int], int]] = []
-        self._taken_count = 0
+        self._taken: list[_Taken] = []
+        self._range: tuple[int, int] | None = None
+        """Of the claim that is being made, as far as it is stored."""
+        self._storing_count = 0
+        """Deliveries on their way to the disk."""
         self._count_left = 0
         self._bytes_left = 0
         self._refusal = ""
         self._timer: Any = None
-        self._grace_timer: Any = None
         self._touched_seconds = environment.clock()
         self._window: FlowController[None] = FlowController(
             self,
@@ -127,13 +170,13 @@ class ClaimGroup(FlowResource):
             counts_memory=False,
         )
         self.open()
-        self._watch()
+        self._grace_timer = environment.scheduling.call_later(state.grace_seconds / 4, self._watch)
 
     # ------------------------------------------------------------------ requests
 
     def describe(self) -> dict[str, Any]:
         """The group as plain data."""
-        state = self.state
+        state = self._kept
         first = state.claims[0].number if state.claims else state.next_number
         return {
             "queue": state.queue,
@@ -143,86 +186,140 @@ class ClaimGroup(FlowResource):
             "acked": first - 1,
             "claims": [claim.facts() for claim in state.claims],
             "again": sum([end - start for start, end in state.again]),
+            "grace_seconds": state.grace_seconds,
+            "silent_seconds": self._environment.clock() - self._touched_seconds,
         }
 
-    def claim(self, number: int, count_max: int, bytes_max: int, reply: Reply) -> None:
-        """Claim `number`: the one that there is, or a new one, if it is the next. A claim that would be empty is not
-        made: `{"claim": null}`. Raises LogError.
+    def claim(
+        self, number: int, count_max: int, bytes_max: int, reply: Reply, *, wait_seconds: float = LINGER_SECONDS
+    ) -> None:
+        """Claim `number`: the one that there is, or a new one, if it is the next. It waits so long for a first
+        message; a claim that would be empty is not made: `{"claim": null}`. Raises LogError.
         """
         self.touch()
         state = self.state
-        for claim in state.claims:
-            if claim.number == number:
-                reply(claim.facts())
-                return
         if number == self._making:
+            if len(self._replies) >= ASKERS_MAX:
+                raise LogError(INVALID_CLAIM, f"{self.name}: {ASKERS_MAX} wait for claim {number} already")
             self._replies.append(reply)
             return
         if number < state.next_number:
-            reply({"claim": number, "from": 0, "to": 0, "released": True})  # acknowledged long ago
+            self._tell_when_kept(reply, lambda: self._facts_of(number))
             return
         if number > state.next_number:
             raise LogError(INVALID_CLAIM, f"{self.name}: claim {number} can't follow {state.next_number - 1}")
-        if self._making is not None or len(state.claims) >= CLAIMS_MAX:
+        if len(state.claims) >= CLAIMS_MAX:
             raise LogError(INVALID_CLAIM, f"{self.name}: {len(state.claims)} claims wait to be acknowledged")
-        self._making = number
-        self._replies = [reply]
+        if self.log.closed:
+            raise LogError(TOPIC_NOT_EXIST, f"{self.log.name} was deleted: ask again")
         if state.again:
-            (start, end), rest = state.again[0], state.again[1:]
-            end = min(end, start + min(count_max, CLAIM_COUNT_MAX))
-            left = ((end, state.again[0][1]), *rest) if end < state.again[0][1] else rest
-            self._note(attrs.evolve(state, again=left), Claim(number, start, end))
-            return
-        if state.taken_to < self.log.records.next_index:  # in the log, and in no claim: a crash came between
-            self._note(state, Claim(number, state.taken_to, self.log.records.next_index))
+            start, end = state.again[0]
+            middle = min(end, start + min(count_max, CLAIM_COUNT_MAX))
+            left = ((middle, end), *state.again[1:]) if middle < end else state.again[1:]
+            self._making, self._replies = number, [reply]
+            self._decide(Claim(number, start, middle), left)
             return
         self._count_left = min(count_max, CLAIM_COUNT_MAX)
         self._bytes_left = min(bytes_max, CLAIM_BYTES_MAX)
-        self._attachment = self._attach(self)
-        self._timer = self._environment.scheduling.call_later(LINGER_SECONDS, self._lingered)
+        self._range = None
+        self._refusal = ""
+        self._making, self._replies = number, [reply]
+        try:
+            self._attachment = self._attach(self)
+        except LogError:
+            self._making, self._replies = None, []
+            raise
+        wait_seconds = min(max(wait_seconds, LINGER_SECONDS), WAIT_SECONDS_MAX)
+        self._timer = self._environment.scheduling.call_later(wait_seconds, self._lingered)
 
     def ack(self, number: int, reply: Reply) -> None:
-        """All claims up to this are done."""
+        """All claims up to this are done. A number that was never given out is taken, too: then the reader's checkpoint
+        is all that is left of an earlier life, and the next claim follows it. Raises LogError.
+        """
         self.touch()
         state = self.state
+        if self._making is not None and number >= self._making:
+            raise LogError(INVALID_CLAIM, f"{self.name}: claim {number} is being made, nobody has it yet")
         left = tuple(claim for claim in state.claims if claim.number > number)
-        if len(left) == len(state.claims):
-            reply({"acked": number})
-            return
-        done = attrs.evolve(state, claims=left)
-
-        def saved(error: Exception | None) -> None:
-            if error is not None:
-                reply(LogError("INTERNAL_ERROR", str(error)))
-                return
-            floor = min([self.state.taken_to, *[c.start for c in self.state.claims], *[a for a, _ in self.state.again]])
-            if floor > self.log.records.first_index:
-                self._truncate(self.log, floor)
-            reply({"acked": number})
-
-        self.state = done
-        self._keeper.save(self.log.name, done, saved)
+        if len(left) != len(state.claims) or number >= state.next_number:
+            self.state = attrs.evolve(state, claims=left, next_number=max(state.next_number, number + 1))
+        self._tell_when_kept(reply, lambda: {"acked": number})
 
     def touch(self) -> None:
         """The group is alive."""
         self._touched_seconds = self._environment.clock()
 
+    def set_grace(self, grace_seconds: float) -> None:
+        """From now on. Kept with the next change."""
+        if grace_seconds != self.state.grace_seconds:
+            self.state = attrs.evolve(self.state, grace_seconds=grace_seconds)
+            self._grace_timer.cancel()
+            self._grace_timer = self._environment.scheduling.call_later(grace_seconds / 4, self._watch)
+
     def release(self, reply: Reply | None = None) -> None:
-        """All claims that are not acknowledged read as nothing from now on; their records come again in later ones."""
+        """All claims that are not acknowledged read as nothing from now on; their records come again in later ones. Not
+        the one that is being made.
+        """
         state = self.state
-        again = list(state.again)
-        claims = []
-        for claim in state.claims:
-            if not claim.released and claim.end > claim.start:
-                again.append((claim.start, claim.end))
-            claims.append(attrs.evolve(claim, released=True))
-        self.state = attrs.evolve(state, claims=tuple(claims), again=tuple(sorted(again)))
+        held = [claim for claim in state.claims if not claim.released and claim.number != self._making]
+        if held:
+            ranges = [*state.again, *[(claim.start, claim.end) for claim in held]]
+            claims = tuple(attrs.evolve(each, released=True) if each in held else each for each in state.claims)
+            self.state = attrs.evolve(state, claims=claims, again=_joined(ranges))
+        self._tell_when_kept(reply if reply is not None else _nobody, lambda: {"released": len(held)})
+
+    # ------------------------------------------------------------------ what is kept
+
+    def _tell_when_kept(self, reply: Reply, facts: Callable[[], Mapping[str, Any]]) -> None:
+        def kept(error: Exception | None) -> None:
+            reply(facts() if error is None else LogError(INTERNAL_ERROR, f"{self.name} can't be kept: {error}"))
+
+        self._when_kept(kept)
+
+    def _when_kept(self, done: Callable[[Exception | None], None]) -> None:
+        """Call this when all that is decided is on disk; at once, if it is."""
+        if self.state is self._kept:
+            done(None)
+            return
+        self._on_kept.append(done)
+        if not self._saving:
+            self._save()
+
+    def _save(self) -> None:
+        self._saving = True
+        state, told = self.state, self._on_kept
+        self._on_kept = []
 
         def saved(error: Exception | None) -> None:
-            if reply is not None:
-                reply(LogError("INTERNAL_ERROR", str(error)) if error is not None else {"released": len(claims)})
+            self._saving = False
+            if not self.is_open:
+                return
+            if error is None:
+                self._kept = state
+                self._settle()
+                floor = min(state.floor, self.state.floor)
+                if floor > self.log.records.first_index and not self.log.closed:
+                    self._truncate(self.log, floor)
+            for done in told:
+                done(error)
+            if self._on_kept and not self._saving:
+                self._save()
 
-        self._keeper.save(self.log.name, self.state, saved)
+        self._keeper.save(self.log.name, state, saved)
+
+    def _settle(self) -> None:
+        """The queue may forget what is in claims that are kept."""
+        done = [each for each in self._taken if each.number < self._kept.next_number]
+        self._taken = self._taken[len(done) :]
+        for each in done:
+            each.subscription.settle(each.sequences, each.wire_bytes)
+
+    def _facts_of(self, number: int) -> Mapping[str, Any]:
+        """Of a claim that was given out."""
+        for claim in self._kept.claims:
+            if claim.number == number:
+                return claim.facts()
+        return {"claim": number, "from": 0, "to": 0, "released": True}  # acknowledged long ago
 
     # ------------------------------------------------------------------ the consumer port
 
@@ -237,30 +334,44 @@ class ClaimGroup(FlowResource):
         self._window.charge(1, 0, subscription.source)
 
     def deliver(self, subscription: Subscription, part: Slice, *, dropped_count: int) -> None:
-        count, wire_bytes = len(part), part.wire_bytes
-        if any(message.large is not None for message in part.messages):
-            subscription.give_back(part.sequences, attempted=False)
-            self._refusal = (
-                f"{self.state.queue} holds a message whose body is in a file (large_body_bytes of the listener): "
-                "claims can't hold those; consume it otherwise"
-            )
+        messages, sequences = part.messages, part.sequences
+        count = self._fitting_count(messages)
+        if count < len(messages):
+            subscription.give_back(sequences[count:], attempted=False)
+            messages, sequences = messages[:count], sequences[:count]
             self._count_left = 0
-            self._close_gate(subscription.source)
-            return
-        self._taken.append((subscription, part.sequences, wire_bytes))
-        self._taken_count += count
-        self._count_left -= count
-        self._bytes_left = max(0, self._bytes_left - wire_bytes)
-        self.log.take_plain(part.messages, wire_bytes)
+        if count:
+            assert self._making is not None, "it takes only while it makes a claim"
+            wire_bytes = sum([len(message.wire) for message in messages])
+            self._taken.append(_Taken(self._making, subscription, sequences, wire_bytes))
+            self._count_left = max(0, self._count_left - count)
+            self._bytes_left = max(0, self._bytes_left - wire_bytes)
+            self._storing_count += 1
+            self.log.take_plain(messages, wire_bytes)
+            self.log.when_durable(self._stored)
         if self._timer is not None:
             self._timer.cancel()
-        linger = 0.0 if not self._count_left or not self._bytes_left else LINGER_SECONDS
-        self._timer = self._environment.scheduling.call_later(linger, self._lingered)
-        if not self._count_left or not self._bytes_left:
-            self._close_gate(subscription.source)
+        is_full = not self._count_left or not self._bytes_left
+        self._timer = self._environment.scheduling.call_later(0.0 if is_full else LINGER_SECONDS, self._lingered)
+        if is_full:
+            self._window.charge(1, 0, subscription.source)
 
-    def _close_gate(self, source: SourceController) -> None:
-        self._window.charge(1, 0, source)
+    def _fitting_count(self, messages: SequenceOf[Message]) -> int:
+        """How many of these can lie in the log; why the next one can't is noted."""
+        if self.log.closed:
+            self._refusal = f"{self.log.name} was deleted: ask again"
+            return 0
+        for place, message in enumerate(messages):
+            try:
+                if message.large is not None:
+                    raise BatchError("its body is in a file (large_body_bytes of the listener)")
+                self.log.check_plain(message)
+            except BatchError as error:
+                self._refusal = (
+                    f"{self.state.queue} has a message next that no claim can hold: {error}. Consume it otherwise."
+                )
+                return place
+        return len(messages)
 
     def cancelled(self, subscription: Subscription, reason: str) -> None:
         """The queue was deleted; what was taken of it is in the log."""
@@ -269,51 +380,50 @@ class ClaimGroup(FlowResource):
 
     def _lingered(self) -> None:
         self._timer = None
-        assert self._making is not None, "it runs while a claim is made"
         attachment, self._attachment = self._attachment, None
         if attachment is not None:
             attachment.close()
         used_count = self._window.limiter.used_count
         if used_count:
             self._window.release(used_count, 0)
-        if not self._taken_count:
-            refusal, self._refusal = self._refusal, ""
-            self._answer(LogError(INVALID_CLAIM, refusal) if refusal else {"claim": None})
+        self._perhaps_complete()
+
+    def _stored(self, how: str, indexes: SequenceOf[tuple[int, int]]) -> None:
+        """A delivery is on disk; or the log is gone."""
+        self._storing_count -= 1
+        if how == GONE:
+            self._refusal = f"{self.log.name} was deleted: ask again"
+            self._range = None
+            taken, self._taken = self._taken, []
+            for each in taken:
+                each.subscription.give_back(each.sequences, attempted=False)
+        else:
+            end = indexes[-1][0] + indexes[-1][1]
+            self._range = (indexes[0][0] if self._range is None else self._range[0], end)
+        self._perhaps_complete()
+
+    def _perhaps_complete(self) -> None:
+        if self._attachment is not None or self._storing_count or self._making is None:
             return
-        self.log.when_settled(self._is_stored)
+        if self._range is not None:
+            self._decide(Claim(self._making, *self._range), self.state.again)
+        elif self._refusal:
+            self._answer(LogError(INVALID_CLAIM, self._refusal))
+        else:
+            self._answer({"claim": None})
 
-    def _is_stored(self) -> None:
-        assert self._making is not None
-        start = self.state.taken_to
-        self._note(self.state, Claim(self._making, start, start + self._taken_count))
-
-    def _note(self, state: ClaimState, claim: Claim) -> None:
+    def _decide(self, claim: Claim, again: tuple[tuple[int, int], ...]) -> None:
         """This is the claim: keep it, then settle what it took, then tell."""
-        noted = attrs.evolve(
+        state = self.state
+        self.state = attrs.evolve(
             state,
             next_number=claim.number + 1,
             taken_to=max(state.taken_to, claim.end),
             claims=(*state.claims, claim),
+            again=again,
         )
-        self._keeper.save(self.log.name, noted, lambda error: self._noted(error, noted, claim))
-
-    def _noted(self, error: Exception | None, noted: ClaimState, claim: Claim) -> None:
-        taken, self._taken = self._taken, []
-        self._taken_count = 0
-        if error is not None:
-            # They are in the log, and in no claim yet: the next one will be about them.
-            for subscription, sequences, wire_bytes in taken:
-                subscription.settle(sequences, wire_bytes)
-            self._answer(LogError("INTERNAL_ERROR", f"claim {claim.number} can't be kept: {error}. Ask again."))
-            return
-        # What was acknowledged meanwhile stays so.
-        first = self.state.claims[0].number if self.state.claims else claim.number
-        claims = tuple(each for each in noted.claims if each.number >= first)
-        self.state = attrs.evolve(noted, claims=claims)
         self.claimed_count += claim.end - claim.start
-        for subscription, sequences, wire_bytes in taken:
-            subscription.settle(sequences, wire_bytes)
-        self._answer(claim.facts())
+        self._tell_when_kept(self._answer, lambda: self._facts_of(claim.number))
 
     def _answer(self, answer: Mapping[str, Any] | LogError) -> None:
         self._making = None
@@ -324,10 +434,18 @@ class ClaimGroup(FlowResource):
     # ------------------------------------------------------------------ its life
 
     def _watch(self) -> None:
-        self._grace_timer = self._environment.scheduling.call_later(self.grace_seconds / 4, self._watch)
-        held = any(not claim.released for claim in self.state.claims)
-        if held and self._environment.clock() - self._touched_seconds > self.grace_seconds and self._making is None:
+        state = self.state
+        self._grace_timer = self._environment.scheduling.call_later(state.grace_seconds / 4, self._watch)
+        held = any(not claim.released for claim in state.claims)
+        if held and self._environment.clock() - self._touched_seconds > state.grace_seconds and self._making is None:
             self.release()
+        elif state is not self._kept and not self._saving:  # the disk failed it, and nobody has asked again
+            self._when_kept(_nobody)
+
+    @property
+    def is_idle(self) -> bool:
+        """It has nothing of the queue, and nothing that is not kept."""
+        return not (self._taken or self._saving or self._making is not None)
 
     def close(self) -> None:
         """The broker stops: what is being made goes back to its queue."""
@@ -336,14 +454,29 @@ class ClaimGroup(FlowResource):
                 timer.cancel()
         if self._attachment is not None:
             self._attachment.close()
-        for subscription, sequences, _wire_bytes in self._taken:
-            subscription.give_back(sequences, attempted=False)
-        self._taken.clear()
+        taken, self._taken = self._taken, []
+        for each in taken:
+            each.subscription.give_back(each.sequences, attempted=False)
         super().close()
 
     def facts(self) -> Mapping[str, object]:
         return {"claims": len(self.state.claims), "claimed": self.claimed_count}
 
 
+def _joined(ranges: SequenceOf[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """These in order, without empty ones; those that touch are one."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if found and found[-1][1] == start:
+            found[-1] = found[-1][0], end
+        elif start < end:
+            found.append((start, end))
+    return tuple(found)
+
+
 def _never(_element: None) -> None:
     raise AssertionError("a window is charged, nothing is added to it")
+
+
+def _nobody(_answer: object) -> None:
+    """Nobody asked."""

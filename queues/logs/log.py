@@ -79,7 +79,7 @@ class RefusedSendError(BatchError):
 class _Piece:
     """What one `offer` brought."""
 
-    __slots__ = ("batches", "charge_bytes", "counts", "end_index", "first_index", "size_bytes", "waiters")
+    __slots__ = ("batches", "charge_bytes", "counts", "end_index", "first_index", "must_sync", "size_bytes", "waiters")
 
     def __init__(self, batches: list[bytes | memoryview], counts: list[int], charge_bytes: int) -> None:
         self.batches = batches
@@ -90,6 +90,8 @@ class _Piece:
         self.waiters: list[OnDurable] = []
         self.first_index = -1
         self.end_index = -1
+        self.must_sync = False
+        """Whatever the policy says."""
 
 
 class Log(FlowResource):
@@ -122,6 +124,8 @@ class Log(FlowResource):
         self.reading = reading
         self.environment = environment
         self.closed = False
+        self.is_private = False
+        """Only the broker appends to it."""
         self.producers_count = 0
         self.failing = ""
         """What the disk said last, if it did not take what was to be written."""
@@ -211,10 +215,21 @@ class Log(FlowResource):
             self._encode(values, lines, batches)
         self._take_piece(_Piece(batches, [1] * len(messages), charge_bytes))
 
-    def when_durable(self, callback: OnDurable) -> None:
-        """Tell this when what the last `offer` brought is as safe as the log's policy says."""
+    def when_durable(self, callback: OnDurable, *, synced: bool = False) -> None:
+        """Tell this when what the last `offer` brought is as safe as the log's policy says; `synced`: when it is on the
+        disk, whatever that says.
+        """
         assert self._accepted is not None, "something was offered and taken just before"
         self._accepted.waiters.append(callback)
+        self._accepted.must_sync |= synced
+
+    def check_plain(self, message: Message) -> None:
+        """Raise BatchError if `take_plain` can't append this."""
+        lines_bytes = len(self._stored_lines(message.head))
+        if lines_bytes > HEAD_BYTES_MAX:
+            raise BatchTooLargeError(f"{lines_bytes} bytes of headers: a record has {HEAD_BYTES_MAX} at most")
+        if len(message.wire) + lines_bytes + RECORD_OVERHEAD_BYTES > self.records.batch_bytes_max:
+            self._refuse_for_file(len(message.wire))
 
     def when_settled(self, callback: Callable[[], None]) -> None:
         """Tell this when all that was offered so far is safe."""
@@ -228,12 +243,21 @@ class Log(FlowResource):
         else:
             piece.waiters.append(lambda _how, _indexes: callback())
 
+    def when_synced(self, callback: Callable[[], None]) -> None:
+        """Tell this when all that was offered so far is on the disk, whatever the policy says; or the log is gone."""
+        piece = self._accepted
+        if piece is not None and piece.end_index < 0:
+            piece.must_sync = True  # not written yet
+        self.when_settled(callback)
+
     def check(self, messages: SequenceOf[Message]) -> None:
         """Raise RefusedSendError if some of these say that they are batches and are not, or are too large."""
         self._check_batches(messages)
         self._checked = None
 
     def _check_batches(self, messages: SequenceOf[Message]) -> None:
+        if self.is_private:
+            raise RefusedSendError(0, BatchError(f"{self.name} is the broker's own: nobody else appends to it"))
         self._checked = None
         checked: list[Batch] = []
         for place, message in enumerate(messages):
@@ -417,7 +441,7 @@ class Log(FlowResource):
             if self._on_written and self._on_written[0][0] is piece:
                 self._on_written.pop(0)[1]()
             if piece.waiters:
-                if must_sync:
+                if must_sync or piece.must_sync:
                     self._written.append(piece)
                 else:
                     self._tell(piece, "memory")

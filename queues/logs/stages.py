@@ -9,33 +9,42 @@ commit got through just commits again.
 How it survives: before anything is published the *intent* is kept (which stages, which targets, and from which index on
 their part would lie); the first batch of each part carries the header COMMIT_HEADER, which names query, batch and part.
 After a crash what is intended is carried on, whatever stages a later commit of that batch names: a part whose header is
-found in its target is there already. When all parts are synced the batch is noted as done, and the stages go.
+found in its target is there already, whole, since a log keeps what was appended at once as a whole or not at all. When
+all parts are synced the batch is noted as done, and the stages go.
 
-Stages that nobody commits go after STAGE_SECONDS. Bound: `logs_max`, and the disk.
+All stages are read and checked before the first part is published. If one is gone or damaged, and nothing of the batch
+is published, then the intent is void, and the batch may be committed anew, from other stages. Stages of an intent can't
+be dropped: who gave a commit up without having heard its outcome must not undo half of it.
+
+Stages that nobody commits go after STAGE_SECONDS. Bound: QUERIES_MAX (those that were silent longest are forgotten),
+PARTS_MAX, `logs_max`, and the disk.
 Source: issue 5 item 4; the research on Spark, section 7a.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Any, Final, Protocol
 
 import attrs
 
-from queues.logs.batches import Batch, BatchError, reheaded, split
+from queues.logs.batches import Batch, BatchError, encode, reheaded, split
 from queues.logs.log import Log
 from queues.logs.ports import DiskError, MissingRecordsError, Records
-from queues.logs.table import LogError, LogTable
+from queues.logs.table import INTERNAL_ERROR, OWN_PREFIX, LogError, LogTable
 
-STAGE_PREFIX: Final = "/log/sluiceway.stage."
+STAGE_PREFIX: Final = OWN_PREFIX + "stage."
 STAGE_SECONDS: Final = 24 * 3600.0
 """Stages to which nothing was appended for so long belong to nobody."""
 COMMIT_HEADER: Final = b"sluiceway-commit"
 PARTS_MAX: Final = 10_000
+QUERIES_MAX: Final = 10_000
+QUERY_LENGTH_MAX: Final = 200
 CUT_BYTES: Final = 64 * 1024 * 1024
 INVALID_COMMIT: Final = "INVALID_COMMIT"
+COMMIT_VOID: Final = "COMMIT_VOID"
+"""What was intended is given up, with nothing published: the same batch may be committed anew, from other stages."""
 
 
 @attrs.frozen
@@ -58,6 +67,8 @@ class SinkState:
     intended: int = -1
     """The one that is being published; -1: none."""
     parts: tuple[StagedPart, ...] = ()
+    used_ms: int = 0
+    """When it was committed to last."""
 
 
 class SinkKeeper(Protocol):
@@ -65,8 +76,23 @@ class SinkKeeper(Protocol):
 
     def save(self, state: SinkState, done: Callable[[Exception | None], None]) -> None: ...
 
+    def forget(self, query: str) -> None: ...
+
 
 Reply = Callable[[Mapping[str, Any] | LogError], None]
+_Content = tuple[list[bytes | memoryview], int]
+"""Batches, and how many records they have."""
+
+
+@attrs.frozen
+class _Looked:
+    """What there is of one part."""
+
+    is_there: bool = False
+    """It is published."""
+    content: _Content | None = None
+    fault: str = ""
+    """Why its stage can't be published."""
 
 
 class Sinks:
@@ -78,24 +104,29 @@ class Sinks:
         keeper: SinkKeeper,
         read: Callable[[Callable[[], Any], Callable[[Any], None]], None],
         *,
+        now_ms: Callable[[], int],
         warn: Callable[..., object],
     ) -> None:
         """`read` calls its first argument in a thread that may wait for the disk, then the second with the result."""
         self._table = table
         self._keeper = keeper
         self._read = read
+        self._now_ms = now_ms
         self._warn = warn
         self.states: dict[str, SinkState] = {}
-        self._replies: dict[str, list[Reply]] = {}
-        """Of those commits that are under way."""
+        """In the order of their use."""
+        self._commits: dict[str, _Commit] = {}
+        """Those that are under way."""
+        self._appended: dict[bytes, Log] = {}
+        """Parts of batches that are not done yet, by their marks: they are in these logs, or on the way there."""
 
     def restore(self, states: SequenceOf[SinkState]) -> None:
         """What an earlier run left; what it intended is carried on."""
-        for state in states:
+        for state in sorted(states, key=lambda state: state.used_ms):
             self.states[state.query] = state
             if state.intended >= 0:
-                self._replies[state.query] = []
-                self._publish(state)
+                commit = self._commits[state.query] = _Commit(state, [])
+                self._begin(commit)
 
     def describe(self, query: str) -> dict[str, Any]:
         """One query as plain data."""
@@ -104,143 +135,272 @@ class Sinks:
 
     def commit(self, query: str, batch: int, parts: SequenceOf[StagedPart], reply: Reply) -> None:
         """Publish this batch. Raises LogError for what can't be, with nothing done."""
+        if len(query) > QUERY_LENGTH_MAX:
+            raise LogError(INVALID_COMMIT, f"the name of a query of {len(query)} characters: {QUERY_LENGTH_MAX} at most")
         state = self.states.get(query, SinkState(query))
         if batch <= state.batch:
             self.drop([part.stage for part in parts])
             reply({"batch": batch, "published": False})
             return
-        if query in self._replies:
-            if batch != state.intended:
-                raise LogError(INVALID_COMMIT, f"batch {state.intended} of {query} is being published: wait for it")
-            self._replies[query].append(reply)
+        under_way = self._commits.get(query)
+        if under_way is not None:
+            if batch != under_way.batch:
+                raise LogError(INVALID_COMMIT, f"batch {under_way.batch} of {query} is being published: wait for it")
+            under_way.replies.append(self._dropping_others(under_way.stages, parts, reply))
             return
         if state.intended >= 0:
             if batch != state.intended:
                 raise LogError(INVALID_COMMIT, f"batch {state.intended} of {query} was begun: commit it again first")
-            mine = {part.stage for part in state.parts}
-            others = [part.stage for part in parts if part.stage not in mine]
-
-            def carried_on(result: Mapping[str, Any] | LogError) -> None:
-                if not isinstance(result, LogError):
-                    self.drop(others)
-                reply(result)
-
-            self._replies[query] = [carried_on]
-            self._publish(state)
+            stages = {part.stage for part in state.parts}
+            self._keep_and_begin(state, [self._dropping_others(stages, parts, reply)])
             return
+        intended = attrs.evolve(state, intended=batch, parts=self._intended(parts), used_ms=self._now_ms())
+        self._keep_and_begin(intended, [reply])
+
+    def _intended(self, parts: SequenceOf[StagedPart]) -> tuple[StagedPart, ...]:
+        """Raises LogError."""
         if len(parts) > PARTS_MAX:
             raise LogError(INVALID_COMMIT, f"{len(parts)} parts in one commit: {PARTS_MAX} are possible")
-        intended: list[StagedPart] = []
+        if len({part.stage for part in parts}) != len(parts):
+            raise LogError(INVALID_COMMIT, "a stage is named twice in one commit")
+        used = self._used()
+        intended = []
         for part in parts:
             if not part.stage.startswith(STAGE_PREFIX):
                 raise LogError(INVALID_COMMIT, f"{part.stage[:80]!r} is no stage: its name begins with {STAGE_PREFIX}")
-            if part.target.startswith(STAGE_PREFIX):
-                raise LogError(INVALID_COMMIT, f"{part.target[:80]!r} is a stage, and no target")
+            if part.target.startswith(OWN_PREFIX):
+                raise LogError(INVALID_COMMIT, f"{part.target[:80]!r} is the broker's own, and no target")
+            if part.stage in used:
+                raise LogError(INVALID_COMMIT, f"{part.stage[:80]!r} is being published by another query")
             self._table.existing(part.stage)
+        for part in parts:
             target = self._table.get(part.target)
             intended.append(attrs.evolve(part, from_index=target.records.next_index))
-        state = attrs.evolve(state, intended=batch, parts=tuple(intended))
-        self._replies[query] = [reply]
+        return tuple(intended)
 
-        def intent_kept(error: Exception | None) -> None:
-            if error is not None:
-                self._failed(query, error)
-                return
-            self.states[query] = state
-            self._publish(state)
+    def _dropping_others(self, stages: set[str], parts: SequenceOf[StagedPart], reply: Reply) -> Reply:
+        """`reply`, and if it is done the stages of `parts` go that are not among these."""
 
-        self._keeper.save(state, intent_kept)
+        def told(result: Mapping[str, Any] | LogError) -> None:
+            if not isinstance(result, LogError):
+                self.drop([part.stage for part in parts if part.stage not in stages])
+            reply(result)
+
+        return told
 
     def drop(self, stages: SequenceOf[str]) -> None:
-        """These are not wanted any more; those that are not there are none."""
+        """These are not wanted any more; those that are not there are none. Those of a commit that has begun stay."""
+        used = self._used()
         for name in stages:
-            log = self._table.logs.get(name) if name.startswith(STAGE_PREFIX) else None
+            log = self._table.logs.get(name) if name.startswith(STAGE_PREFIX) and name not in used else None
             if log is not None:
                 self._table.remove(log, _nobody)
 
-    def drop_forgotten(self, now_ms: int) -> None:
-        """Stages to which nothing came for a long time."""
+    def drop_forgotten(self) -> None:
+        """Stages to which nothing came for a long time, and queries that are too many."""
+        before_ms = self._now_ms() - STAGE_SECONDS * 1000
+        self.drop(
+            [
+                name
+                for name, log in self._table.logs.items()
+                if name.startswith(STAGE_PREFIX) and log.is_idle and log.records.last_timestamp_ms < before_ms
+            ]
+        )
+        done = [state.query for state in self.states.values() if state.intended < 0 and state.query not in self._commits]
+        for query in done[: max(0, len(self.states) - QUERIES_MAX)]:
+            del self.states[query]
+            self._keeper.forget(query)
+
+    def _used(self) -> set[str]:
+        """Stages of what is intended."""
         used = {part.stage for state in self.states.values() if state.intended >= 0 for part in state.parts}
-        before_ms = now_ms - STAGE_SECONDS * 1000
-        for name, log in list(self._table.logs.items()):
-            if name.startswith(STAGE_PREFIX) and name not in used and log.records.last_timestamp_ms < before_ms:
-                self._table.remove(log, _nobody)
+        return used.union(*[commit.stages for commit in self._commits.values()])
 
     # ------------------------------------------------------------------ how
 
-    def _publish(self, state: SinkState) -> None:
-        """Part after part; then it is done."""
-        waiting = deque(enumerate(state.parts))
-        left_count = len(waiting) + 1
+    def _keep_and_begin(self, state: SinkState, replies: list[Reply]) -> None:
+        """The intent first. If that fails nobody knows whether it is kept: then it counts, but is kept again before
+        anything is published.
+        """
+        self._set(state)
+        commit = self._commits[state.query] = _Commit(state, replies)
+
+        def kept(error: Exception | None) -> None:
+            if error is not None:
+                self._failed(commit, error)
+            else:
+                self._begin(commit)
+
+        self._keeper.save(state, kept)
+
+    def _set(self, state: SinkState) -> None:
+        self.states.pop(state.query, None)
+        self.states[state.query] = state
+
+    def _begin(self, commit: _Commit) -> None:
+        """Look at all parts, then publish them."""
+        parts = commit.state.parts
+        left_count = len(parts) + 1
+
+        def one_looked() -> None:
+            nonlocal left_count
+            left_count -= 1
+            if not left_count:
+                self._all_looked(commit)
+
+        for place, part in enumerate(parts):
+            self._look_at(commit, place, part, one_looked)
+        one_looked()
+
+    def _look_at(self, commit: _Commit, place: int, part: StagedPart, done: Callable[[], None]) -> None:
+        mark = marker(commit.query, commit.batch, place)
+        appended_to = self._appended.get(mark)
+        if appended_to is not None and not appended_to.closed:
+            commit.looked[place] = _Looked(is_there=True)
+            done()
+            return
+        try:
+            target = self._table.get(part.target).records
+        except LogError as error:
+            commit.looked[place] = _Looked(fault=str(error))
+            done()
+            return
+        stage = self._table.logs.get(part.stage)
+        records = None if stage is None else stage.records
+
+        def look() -> _Looked:
+            if _is_there(target, part.from_index, mark):
+                return _Looked(is_there=True)
+            if records is None:
+                return _Looked(fault=f"{part.stage} is gone before it was published in {part.target}")
+            try:
+                return _Looked(content=_batches_of(records, mark, target.batch_bytes_max))
+            except (BatchError, MissingRecordsError) as error:
+                return _Looked(fault=f"what was staged in {part.stage} can't be published in {part.target}: {error}")
+
+        def looked(result: _Looked | DiskError) -> None:
+            if isinstance(result, DiskError):  # it may go better another time
+                commit.disk_error = result
+            else:
+                commit.looked[place] = result
+            done()
+
+        self._read(look, looked)
+
+    def _all_looked(self, commit: _Commit) -> None:
+        if commit.disk_error is not None:
+            self._failed(commit, commit.disk_error)
+            return
+        looked = commit.looked
+        faults = [looked[place].fault for place in sorted(looked) if looked[place].fault]
+        if faults:
+            if any(each.is_there for each in looked.values()):
+                self._failed(commit, LogError(INTERNAL_ERROR, f"a part of the batch is published, but {faults[0]}"))
+            else:
+                self._void(commit, LogError(COMMIT_VOID, f"{faults[0]}. Commit the batch anew, from other stages."))
+            return
+        left_count = len(looked) + 1
 
         def one_done() -> None:
             nonlocal left_count
             left_count -= 1
             if not left_count:
-                self._all_published(state)
+                self._all_published(commit)
 
-        def next_part() -> None:
-            if not waiting:
-                one_done()
-                return
-            place, part = waiting.popleft()
-            self._publish_part(state, place, part, one_done, next_part)
+        for place, part in enumerate(commit.state.parts):
+            self._publish_part(commit, place, part, one_done)
+        one_done()
 
-        next_part()
-
-    def _publish_part(
-        self, state: SinkState, place: int, part: StagedPart, done: Callable[[], None], appended: Callable[[], None]
-    ) -> None:
-        mark = marker(state.query, state.intended, place)
-        stage = self._table.logs.get(part.stage)
-        try:
-            target: Log = self._table.get(part.target)
-        except LogError as error:
-            self._failed(state.query, error)
-            return
-        stage_records = None if stage is None else stage.records
-        target_records = target.records
-
-        def look() -> tuple[list[bytes | memoryview], int] | None:
-            if _is_there(target_records, part.from_index, mark):
-                return None
-            if stage_records is None:
-                raise DiskError(f"{part.stage} is gone before it was published in {part.target}")
-            return _batches_of(stage_records, mark)
-
-        def looked(result: tuple[list[bytes | memoryview], int] | DiskError | None) -> None:
-            if isinstance(result, DiskError):
-                self._failed(state.query, result)
-                return
-            if result is not None and result[0]:
-                target.append(*result)
-                target.when_durable(lambda _how, _indexes: done())
+    def _publish_part(self, commit: _Commit, place: int, part: StagedPart, done: Callable[[], None]) -> None:
+        found = commit.looked.pop(place)
+        mark = marker(commit.query, commit.batch, place)
+        if found.is_there:
+            target = self._appended.get(mark) or self._table.logs.get(part.target)
+            if target is None:
+                done()  # it was deleted meanwhile, with what was published in it
             else:
-                target.when_settled(done)
-            appended()
+                target.when_synced(done)
+            return
+        content = found.content
+        if content is None or not content[0]:
+            done()
+            return
+        try:
+            target = self._table.get(part.target)
+        except LogError as error:
+            self._failed(commit, error)
+            return
+        self._appended[mark] = target
+        target.append(*content)
+        target.when_durable(lambda _how, _indexes: done(), synced=True)
 
-        # What was appended to the target before this was intended must be written: it is looked through.
-        target.when_written(lambda: self._read(look, looked))
-
-    def _all_published(self, state: SinkState) -> None:
-        published = SinkState(state.query, state.intended)
+    def _all_published(self, commit: _Commit) -> None:
+        published = SinkState(commit.query, commit.batch, used_ms=self._now_ms())
 
         def noted(error: Exception | None) -> None:
             if error is not None:
-                self._failed(state.query, error)
+                self._failed(commit, error)
                 return
-            self.states[state.query] = published
-            self.drop([part.stage for part in state.parts])
-            for reply in self._replies.pop(state.query, []):
-                reply({"batch": published.batch, "published": True})
+            self._end(commit, published)
+            self.drop([part.stage for part in commit.state.parts])
+            for reply in commit.replies:
+                reply({"batch": commit.batch, "published": True})
 
         self._keeper.save(published, noted)
 
-    def _failed(self, query: str, error: Exception) -> None:
+    def _void(self, commit: _Commit, error: LogError) -> None:
+        """Nothing of it is published, and nothing will be: as if it had not been asked for."""
+        before = attrs.evolve(commit.state, intended=-1, parts=())
+
+        def noted(fault: Exception | None) -> None:
+            if fault is not None:
+                self._failed(commit, fault)
+                return
+            self._end(commit, before)
+            self._warn("a commit is given up", query=commit.query, batch=commit.batch, error=str(error))
+            for reply in commit.replies:
+                reply(error)
+
+        self._keeper.save(before, noted)
+
+    def _end(self, commit: _Commit, state: SinkState) -> None:
+        for place in range(len(commit.state.parts)):
+            self._appended.pop(marker(commit.query, commit.batch, place), None)
+        self._set(state)
+        del self._commits[commit.query]
+
+    def _failed(self, commit: _Commit, error: Exception) -> None:
         """Whoever asked is told; the next commit of the same batch goes on from what is there."""
-        self._warn("a commit can't be published", query=query, error=str(error))
-        for reply in self._replies.pop(query, []):
-            reply(error if isinstance(error, LogError) else LogError("INTERNAL_ERROR", str(error)))
+        if self._commits.get(commit.query) is not commit:
+            return  # another part of it has failed before
+        del self._commits[commit.query]
+        self._warn("a commit can't be published", query=commit.query, batch=commit.batch, error=str(error))
+        for reply in commit.replies:
+            reply(error if isinstance(error, LogError) else LogError(INTERNAL_ERROR, str(error)))
+
+
+class _Commit:
+    """One that is under way."""
+
+    __slots__ = ("disk_error", "looked", "replies", "state")
+
+    def __init__(self, state: SinkState, replies: list[Reply]) -> None:
+        self.state = state
+        self.replies = replies
+        self.looked: dict[int, _Looked] = {}
+        self.disk_error: DiskError | None = None
+
+    @property
+    def query(self) -> str:
+        return self.state.query
+
+    @property
+    def batch(self) -> int:
+        return self.state.intended
+
+    @property
+    def stages(self) -> set[str]:
+        return {part.stage for part in self.state.parts}
 
 
 def marker(query: str, batch: int, place: int) -> bytes:
@@ -250,7 +410,7 @@ def marker(query: str, batch: int, place: int) -> bytes:
 
 
 def _is_there(records: Records, index: int, mark: bytes) -> bool:
-    """Whether a batch from this index on carries this mark. O(batches)."""
+    """Whether a batch from this index on carries this mark. O(batches). Raises DiskError."""
     index = max(index, records.first_index)
     end = records.next_index
     while index < end:
@@ -268,8 +428,10 @@ def _is_there(records: Records, index: int, mark: bytes) -> bool:
     return False
 
 
-def _batches_of(records: Records, mark: bytes) -> tuple[list[bytes | memoryview], int]:
-    """All of a stage, its first batch with the mark; and how many records. Raises DiskError for damaged ones."""
+def _batches_of(records: Records, mark: bytes, bytes_max: int) -> _Content:
+    """All of a stage, its first batch with the mark. Raises BatchError and MissingRecordsError for what is damaged or
+    does not fit, DiskError.
+    """
     batches: list[bytes | memoryview] = []
     index, end = records.first_index, records.next_index
     count = 0
@@ -278,16 +440,30 @@ def _batches_of(records: Records, mark: bytes) -> tuple[list[bytes | memoryview]
             part = records.cut(index, end, CUT_BYTES)
             for batch in split(part.data):
                 batch.verify()
-                batches.append(batch.data if batches else _marked(batch, mark))
                 count += batch.count
+                if not batches:
+                    head = batch.head + b"\n" + mark if batch.head else mark
+                    batches += _fitting(Batch(reheaded(batch, head)), bytes_max)
+                else:
+                    batches += _fitting(batch, bytes_max)
             index = part.end_index
-    except (MissingRecordsError, BatchError) as error:
-        raise DiskError(f"what was staged is damaged: {error}") from None
+    except IndexError:
+        raise BatchError("it was removed meanwhile") from None
     return batches, count
 
 
-def _marked(batch: Batch, mark: bytes) -> bytes:
-    return reheaded(batch, batch.head + b"\n" + mark if batch.head else mark)
+def _fitting(batch: Batch, bytes_max: int) -> list[bytes | memoryview]:
+    """This batch, or halves of it until each fits into a file. Only the first has its header lines' mark."""
+    if batch.total_bytes <= bytes_max:
+        return [batch.data]
+    if batch.count == 1:
+        raise BatchError(f"a record of {batch.plain_bytes} bytes does not fit into a file of {bytes_max}")
+    middle = batch.count // 2
+    halves: list[bytes | memoryview] = []
+    for start, stop in ((0, middle), (middle, batch.count)):
+        half = encode(batch.values(start, stop), head=batch.head, keys=batch.keys(start, stop))
+        halves += _fitting(Batch(half), bytes_max)
+    return halves
 
 
 def _nobody(_result: object) -> None:

@@ -26,6 +26,8 @@ from queues.policy import QueuePolicy
 from queues.subscription import Subscription
 
 PREFIX: Final = "/log/"
+OWN_PREFIX: Final = "/log/sluiceway."
+"""Logs of the broker's own doings, such as claims and stages: nothing of them goes by age or size, and all is synced."""
 NAME_LENGTH_MAX: Final = 200
 GROUP_LENGTH_MAX: Final = 200
 _NAME: Final = re.compile(r"[^\x00-\x20\x7f,:\\*>./]+(?:[./][^\x00-\x20\x7f,:\\*>./]+)*")
@@ -166,7 +168,7 @@ class LogTable:
             name,
             opened.records,
             self._disk,
-            self._policy_for(name),
+            self._policy(name),
             self._environment,
             self.reading,
             log_id=opened.log_id,
@@ -174,6 +176,12 @@ class LogTable:
         )
         self.logs[name] = log
         return log
+
+    def _policy(self, name: str) -> QueuePolicy:
+        policy = self._policy_for(name)
+        if name.startswith(OWN_PREFIX):
+            policy = attrs.evolve(policy, log_sync="receipt", log_retention_seconds=None, log_retention_bytes=None)
+        return policy
 
     def _failing(self, name: str, what: str) -> None:
         if what:
@@ -199,29 +207,45 @@ class LogTable:
         """A consumer of a group, which is made if need be, to begin at `place`. `created` is called when the group is
         on disk. Raises LogError.
         """
-        groups = self.groups.setdefault(log.name, {})
-        group = groups.get(name)
-        if group is None:
-            if not name or len(name) > GROUP_LENGTH_MAX or re.search(r"[\x00-\x1f]", name):
-                raise LogError(
-                    GROUP_NOT_EXIST, f"{name[:40]!r} can't be the name of a group: 1 to {GROUP_LENGTH_MAX} characters"
-                )
-            if len(groups) >= log.policy.log_groups_max:
-                raise LogError(
-                    GROUP_NOT_EXIST,
-                    f"{log.name} has {log.policy.log_groups_max} groups already: {name!r} can't be made",
-                )
-            state = GroupState(self.index_of(log, place, refuse_gaps=consumer.stops_at_gaps))
-            group = groups[name] = Group(log, name, state, self._keeper)
-            group.creating = [created]
-            subscription = group.subscribe(consumer)
-            self._keeper.create(log.name, name, state, lambda error: self._created(log, group, error))
-            return group, subscription
-        if group.creating is not None:
-            group.creating.append(created)
+        group = self.groups.get(log.name, {}).get(name)
+        if group is not None:
+            _when_created(group, created)
+            return group, group.subscribe(consumer)
+        group = self._new_group(log, name, place, created, refuse_gaps=consumer.stops_at_gaps)
+        subscription = group.subscribe(consumer)
+        self._keep(log, group)
+        return group, subscription
+
+    def make_group(self, log: Log, name: str, place: Place, created: Callable[[Exception | None], None]) -> None:
+        """Be sure that there is a group of this name: a new one begins at `place`. `created` as in `join`. Raises
+        LogError.
+        """
+        group = self.groups.get(log.name, {}).get(name)
+        if group is not None:
+            _when_created(group, created)
         else:
-            created(None)
-        return group, group.subscribe(consumer)
+            self._keep(log, self._new_group(log, name, place, created, refuse_gaps=False))
+
+    def _new_group(
+        self, log: Log, name: str, place: Place, created: Callable[[Exception | None], None], *, refuse_gaps: bool
+    ) -> Group:
+        groups = self.groups.setdefault(log.name, {})
+        if not name or len(name) > GROUP_LENGTH_MAX or re.search(r"[\x00-\x1f]", name):
+            raise LogError(
+                GROUP_NOT_EXIST, f"{name[:40]!r} can't be the name of a group: 1 to {GROUP_LENGTH_MAX} characters"
+            )
+        if len(groups) >= log.policy.log_groups_max:
+            raise LogError(
+                GROUP_NOT_EXIST,
+                f"{log.name} has {log.policy.log_groups_max} groups already: {name!r} can't be made",
+            )
+        state = GroupState(self.index_of(log, place, refuse_gaps=refuse_gaps))
+        group = groups[name] = Group(log, name, state, self._keeper)
+        group.creating = [created]
+        return group
+
+    def _keep(self, log: Log, group: Group) -> None:
+        self._keeper.create(log.name, group.group, group.state(), lambda error: self._created(log, group, error))
 
     def _created(self, log: Log, group: Group, error: Exception | None) -> None:
         waiting, group.creating = group.creating or [], None
@@ -462,3 +486,10 @@ def _closest(log: Log, timestamp_ms: int) -> int:
 
 def _nobody(_result: object) -> None:
     """Nobody asked."""
+
+
+def _when_created(group: Group, created: Callable[[Exception | None], None]) -> None:
+    if group.creating is not None:
+        group.creating.append(created)
+    else:
+        created(None)

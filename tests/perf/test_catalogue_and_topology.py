@@ -62,9 +62,10 @@ def test_no_slot_has_two_writers() -> None:
     """Also not with a neighbour's load on the same board."""
     scenario, layout = BY_NAME["sleepy-consumers-50ms"], Layout()
     assert scenario.disturbance is not None
+    measured = measured_load(scenario, ENDPOINT, layout)
     loads = [
-        measured_load(scenario, ENDPOINT, layout),
-        disturbing_load(scenario, scenario.disturbance, ENDPOINT, layout),
+        measured,
+        disturbing_load(scenario, scenario.disturbance, ENDPOINT, layout, measured),
     ]
     slots = [
         slot

@@ -242,6 +242,8 @@ class Round:
                 raise BrokenClaimError(f"{reader.name}: a gap {start} to {stop} where nothing was removed")
             if reader.next_index is not None and reader.ack == "auto":
                 self._goes_on(reader, start, stop)
+            elif reader.next_index is not None and start <= reader.next_index:  # perhaps from what was refused on
+                reader.next_index = max(reader.next_index, stop)
             return
         if "range-end" in headers:
             if int(headers["index"]) != reader.stop or (reader.ack == "auto" and reader.next_index != reader.stop):

@@ -148,7 +148,7 @@ async def test_groups_keep_their_order_through_paging() -> None:
 
 
 async def test_a_stalled_topic_subscriber_is_served_from_disk_and_hurts_nobody() -> None:
-    lives = Lives({T: {"memory_bytes": 256 * KIB}})
+    lives = Lives({T: {"memory_bytes": 256 * KIB, "lag_bytes_per_second": None}})
     async with lives.life() as stage:
         fast, stalled = await stage.connect(name="fast"), await stage.connect(name="stalled")
         await fast.subscribe(T)
@@ -169,7 +169,7 @@ async def test_a_stalled_topic_subscriber_is_served_from_disk_and_hurts_nobody()
 
 
 async def test_a_laggard_loses_the_oldest_beyond_the_quota_and_is_told() -> None:
-    lives = Lives({T: {"memory_bytes": 64 * KIB, "bytes_max": 512 * KIB}})
+    lives = Lives({T: {"memory_bytes": 64 * KIB, "bytes_max": 512 * KIB, "lag_bytes_per_second": None}})
     async with lives.life() as stage:
         fast, stalled = await stage.connect(name="fast"), await stage.connect(name="stalled")
         await fast.subscribe(T)
@@ -190,6 +190,34 @@ async def test_a_laggard_loses_the_oldest_beyond_the_quota_and_is_told() -> None
             await stalled.ack(deliveries[-1])
         assert got + told == 2000
         assert 300 < got < 700
+
+
+async def test_a_topic_that_takes_in_much_spares_the_disk_and_its_laggard_loses_the_oldest() -> None:
+    """With hardly any budget what goes to the disk is little; the fast subscriber gets everything all the same."""
+    lives = Lives({T: {"memory_bytes": 256 * KIB, "lag_bytes_per_second": 1}})
+    async with lives.life() as stage:
+        fast, slow = await stage.connect(name="fast"), await stage.connect(name="slow")
+        await fast.subscribe(T)
+        await slow.subscribe(T, ack="client", prefetch_count="1")
+        producer = await stage.connect(name="producer")
+        for first in range(0, 5000, 100):
+            await producer.send_all(T, [f"{number} {BODY}" for number in range(first, first + 100)])
+            deliveries = await fast.next_messages(100)
+            assert [d.text.split()[0] for d in deliveries] == [str(n) for n in range(first, first + 100)]
+        (topic,) = stage.partitions(T)
+        assert topic.pager is not None
+        # The budget of one burst, which is the memory of the topic, and one block more.
+        assert topic.pager.paged_out_count * topic.elements.block_bytes_max <= 2 * 256 * KIB
+        assert _memory_bytes(stage, T) < 256 * KIB
+        seen = []
+        while True:
+            (delivery,) = await slow.next_messages(1)
+            seen.append(int(delivery.text.split()[0]))
+            await slow.ack(delivery)
+            if seen[-1] == 4999:
+                break
+        assert seen == sorted(seen)
+        assert 50 < len(seen) < 1000, "what memory holds, and no more"
 
 
 async def test_nobody_consumes_so_senders_are_slowed_down() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Final
 
 import attrs
 import trio
@@ -17,6 +18,9 @@ from protocols.streams import ByteStream
 from queues.logs.batches import CONTENT_TYPE, encode, split
 from queues.logs.codecs import Codec
 from tests.faults.logs.claims import ClaimError, LogClaims
+
+QUIET_TURNS: Final = 20
+"""So often the auditor looks whether something came, before it believes that nothing will."""
 
 OnReceipt = Callable[[dict[str, str]], None]
 
@@ -376,12 +380,13 @@ class Auditor:
             await connection.connect()
             if not await connection.asked("SUBSCRIBE", {"id": "s", **headers}):
                 raise ClaimError(f"SUBSCRIBE {headers} is refused: {connection.stops}")
-            count = -1
-            while connection.messages_count != count:
+            count = quiet_turns = 0
+            while quiet_turns < QUIET_TURNS:
+                quiet_turns = 0 if connection.messages_count != count else quiet_turns + 1
                 count = connection.messages_count
                 acks, self._acks = self._acks, []
                 await connection.write(b"".join([connection.encode("ACK", {"id": ack}) for ack in acks]))
-                await trio.sleep(quiet_seconds)
+                await trio.sleep(quiet_seconds / QUIET_TURNS)
             if connection.ended:
                 raise ClaimError(f"the auditor was cut: {connection.stops}")
             nursery.cancel_scope.cancel()

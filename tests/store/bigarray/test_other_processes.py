@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -69,34 +70,24 @@ def test_two_processes_read_while_one_writes(tmp_path: Path) -> None:
 
 def test_one_thread_flushes_and_removes_while_another_appends(tmp_path: Path) -> None:
     """What was flushed is never more than what was appended, and nothing is lost."""
-    from threading import Thread
-
-    with BigArray.open(tmp_path / "array", OPTIONS, boot_id="boot") as array:
+    with BigArray.open(tmp_path / "array", OPTIONS, boot_id="boot") as array, ThreadPoolExecutor(2) as pool:
         stop = False
-        failures: list[BaseException] = []
 
         def flush() -> None:
-            try:
-                while not stop:
-                    known = array.next_index
-                    assert known <= array.flush() <= array.next_index
-                    array.limit_back_file_size(1 << 18)
-                    first, end = array.first_index, array.next_index
-                    if first < end:
-                        for value in array.read_range(end - 1, end):
-                            assert value == b"%d" % (end - 1)
-            except BaseException as error:
-                failures.append(error)
+            while not stop:
+                known = array.next_index
+                assert known <= array.flush() <= array.next_index
+                array.limit_back_file_size(1 << 18)
+                end = array.next_index
+                if array.first_index < end:
+                    assert [bytes(value) for value in array.read_range(end - 1, end)] == [b"%d" % (end - 1)]
 
-        threads = [Thread(target=flush) for _ in range(2)]
-        for thread in threads:
-            thread.start()
+        flushing = [pool.submit(flush) for _ in range(2)]
         for index in range(0, RECORDS, 10):
             assert array.append_many([b"%d" % number for number in range(index, index + 10)]) == index
         stop = True
-        for thread in threads:
-            thread.join(DEADLINE_SECONDS)
-        assert not failures
+        for done in flushing:
+            done.result(DEADLINE_SECONDS)
         assert array.flush() == RECORDS
         assert 0 < array.first_index < RECORDS
         assert [bytes(value) for value in array.read_range(array.first_index, RECORDS)] == [

@@ -1,0 +1,491 @@
+"""Logs as a source: of batches, and of streams that find each record exactly once where they left off.
+
+Offsets are those of Spark's checkpoint, {"/log/a":{"0":123}}: the next index to read, by log and partition; a partition is
+the log of that name at one broker. A range of a log is the same each time it is read, so a micro-batch that is run again
+after a crash gets the very same rows.
+
+Who runs where: Spark keeps one process that plans (`initialOffset`, `latestOffset`, `partitions`), with the connections
+that it asks brokers over; and others that read ranges, each with a connection of its own. They share nothing but what is
+pickled. Nothing is acknowledged: the place is the checkpoint's. What Spark has committed is told to a group on the broker
+if `groupId` names one, for people to see how far the query is.
+
+A broker that is away: the planner goes on with the others (its own partitions stand still), a task waits for
+`reconnectSeconds`.
+
+Traps that decide the details, from the research: offsets are compared as texts, so keys are sorted; `latestOffset` must
+take its `start` for committed, since `commit` of a batch comes only with the next one; `initialOffset` is asked again
+until the first batch is committed, so `latest` is kept on the broker; an empty list of partitions arrives as one None.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pyspark_stomp.options import EARLIEST, LATEST, Offsets, ReadOptions
+from pyspark_stomp.schema import Rows
+from pyspark_stomp.wire import Connection
+from sluiceway.client.address import Address
+from sluiceway.client.errors import CannotConnectError, ConnectionLostError, Gap, RequestError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+INTERNAL: Final = "/log/sluiceway."
+"""Logs of the broker itself: no pattern finds them."""
+AWAY_SECONDS: Final = 2.0
+"""How long the planner leaves a broker alone that did not answer."""
+CURSOR_SECONDS: Final = 1.0
+"""Between two reports of how far a query is, while it has something to do."""
+
+_log = logging.getLogger("pyspark_stomp")
+
+
+class DataLossError(Exception):
+    """Records that were to be read are gone."""
+
+
+@attrs.frozen
+class Extent:
+    """What there is of a log at one broker."""
+
+    first: int = 0
+    next: int = 0
+    bytes_each: float = 0.0
+    """About so many for a record."""
+
+
+@attrs.define
+class Range(InputPartition):
+    """Records `start` to before `end` of one log at one broker: what one task reads."""
+
+    log: str
+    partition: int
+    start: int
+    end: int
+    expected: bool = True
+    """False: nothing was promised from its start on, such as of a log that was not there before."""
+
+
+class Brokers:
+    """The brokers, as the planner sees them. Connections are not pickled."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._connections: dict[int, Connection] = {}
+        self._away_until: dict[int, float] = {}
+
+    def __getstate__(self) -> ReadOptions:
+        return self._options
+
+    def __setstate__(self, options: ReadOptions) -> None:
+        self.__init__(options)  # type: ignore[misc]
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        return self._options.brokers.addresses
+
+    def ask(self, partition: int, name: str, *, patient: bool, **facts: Any) -> dict[str, Any]:
+        """A request. `patient`: wait for a broker that is away. Raises as `Connection.request`."""
+        connection = self._connections.get(partition)
+        if connection is None:
+            connection = self._connections[partition] = Connection(self.addresses[partition])
+        connection.patience_seconds = self._options.brokers.reconnect_seconds if patient else 0.0
+        return connection.request(name, **facts)
+
+    def extents(self, partition: int, *, patient: bool) -> dict[str, Extent]:
+        """The logs of this broker that the options want and that are there. Raises as `ask`."""
+        options = self._options
+        if options.pattern:
+            pattern = re.compile(options.pattern)
+            described = [
+                each
+                for each in self.ask(partition, "log/list", patient=patient)["logs"]
+                if pattern.fullmatch(each["log"]) and not each["log"].startswith(INTERNAL)
+            ]
+        else:
+            described = []
+            for name in self.wanted(partition):
+                try:
+                    described.append(self.ask(partition, "log/describe", patient=patient, log=name))
+                except RequestError as error:
+                    if error.code != "TOPIC_NOT_EXIST":
+                        raise
+        return {
+            each["log"]: Extent(each["first"], each["next"], each["bytes"] / each["size"] if each["size"] else 0.0)
+            for each in described
+        }
+
+    def extents_or_away(self, partition: int) -> dict[str, Extent] | None:
+        """The same without waiting; None: the broker is away."""
+        if time.monotonic() < self._away_until.get(partition, 0.0):
+            return None
+        try:
+            return self.extents(partition, patient=False)
+        except (CannotConnectError, ConnectionLostError) as error:
+            _log.warning("partition %d stands still: %s", partition, error)
+            self._away_until[partition] = time.monotonic() + AWAY_SECONDS
+            return None
+
+    def wanted(self, partition: int) -> Sequence[str]:
+        """The logs that the options name for this broker."""
+        assigned = self._options.assigned
+        if assigned is None:
+            return self._options.subscribe
+        return [name for name, partitions in assigned.items() if partition in partitions]
+
+    def by_time(self, partition: int, log: str, extent: Extent, timestamp_ms: int) -> int:
+        """The index of the first record that is not older; the end if there is none."""
+        if extent.first >= extent.next:
+            return extent.next
+        found = self.ask(partition, "log/closest", patient=True, log=log, timestamp_ms=timestamp_ms)
+        return int(found["index"]) if found["timestamp_ms"] >= timestamp_ms else extent.next
+
+    def close(self) -> None:
+        """End all connections."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+
+def _one_of(place: int | Offsets, log: str, partition: int) -> int | None:
+    """What an option says of this partition; None: nothing."""
+    return place if isinstance(place, int) else place.get(log, {}).get(str(partition))
+
+
+def _sorted(offsets: Offsets) -> Offsets:
+    """In the one order in which equal offsets are equal texts."""
+    return {
+        log: {number: offsets[log][number] for number in sorted(offsets[log], key=int)} for log in sorted(offsets)
+    }
+
+
+class _Reader:
+    """What readers of batches and of streams have in common; pickled to the processes that read."""
+
+    def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
+        self._options = options
+        self._columns = tuple(columns)
+        self._brokers = Brokers(options)
+
+    # ------------------------------------------------------------------ planning
+
+    def _resolve(
+        self, place: int | Offsets, times: int | Offsets | None, log: str, partition: int, extent: Extent
+    ) -> int | None:
+        """The index that options mean; None if they say nothing of this partition."""
+        timestamp_ms = None if times is None else _one_of(times, log, partition)
+        if timestamp_ms is not None:
+            return self._brokers.by_time(partition, log, extent, timestamp_ms)
+        offset = _one_of(place, log, partition)
+        if offset == EARLIEST:
+            return extent.first
+        if offset == LATEST:
+            return extent.next
+        return offset
+
+    def _split(self, ranges: list[Range]) -> list[Range]:
+        """Into at least `minPartitions`, as even as it goes."""
+        total = sum(each.end - each.start for each in ranges)
+        wanted = self._options.partitions_min
+        if len(ranges) >= wanted or total == 0:
+            return ranges
+        split: list[Range] = []
+        for each in ranges:
+            size = each.end - each.start
+            pieces = min(size, max(1, -(-size * wanted // total)))
+            marks = [each.start + size * piece // pieces for piece in range(pieces + 1)]
+            split += [
+                attrs.evolve(each, start=start, end=end) for start, end in zip(marks, marks[1:], strict=False)
+            ]
+        return split
+
+    # ------------------------------------------------------------------ reading
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range. In a worker."""
+        if not isinstance(partition, Range):
+            return  # Spark's stand-in for no partitions at all
+        options = self._options
+        address = options.brokers.addresses[partition.partition]
+        rows = Rows(self._columns, partition.log, partition.partition)
+        with Connection(address, patience_seconds=options.brokers.reconnect_seconds) as connection:
+            for part in connection.read_batches(partition.log, partition.start, partition.end):
+                if isinstance(part, Gap):
+                    self._lost(partition, part)
+                else:
+                    yield from rows.add(part, connection.log_id)
+            yield from rows.rest()
+
+    def _lost(self, partition: Range, gap: Gap) -> None:
+        if gap.reason == "retention" and gap.first == partition.start and not partition.expected:
+            return
+        words = {
+            "retention": "the log has removed them, they were too old or too much",
+            "lost": "the log was deleted, or its disk has lost them",
+            "damaged": "they are damaged",
+        }
+        text = (
+            f"records {gap.first} to {gap.end - 1} of {gap.log} at {gap.broker} are gone: "
+            f"{words.get(gap.reason, gap.reason)}"
+        )
+        if self._options.fail_on_data_loss:
+            raise DataLossError(
+                f"{text}. To go on behind them set failOnDataLoss to false; to lose nothing, let the log keep records"
+                " for longer (log_retention_seconds, log_retention_bytes) than the query may be behind"
+            )
+        _log.warning("%s; going on behind them", text)
+
+
+class LogReader(_Reader, DataSourceReader):
+    """A batch: the ranges are fixed when it is planned, so every action on the same DataFrame sees the same."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The ranges to read."""
+        options, brokers = self._options, self._brokers
+        ranges: list[Range] = []
+        seen: set[str] = set()
+        try:
+            for partition in range(len(brokers.addresses)):
+                extents = brokers.extents(partition, patient=True)
+                seen |= extents.keys()
+                for log, extent in sorted(extents.items()):
+                    start = self._resolve(options.starting, options.starting_ms, log, partition, extent)
+                    end = self._resolve(options.ending, options.ending_ms, log, partition, extent)
+                    # Of a partition that they leave out, options mean all.
+                    start = extent.first if start is None else start
+                    end = extent.next if end is None else end
+                    if start < end:
+                        ranges.append(Range(log, partition, start, end))
+        finally:
+            brokers.close()
+        missing = set(options.subscribe if options.assigned is None else options.assigned) - seen
+        if missing:
+            raise DataLossError(
+                f"there is no {' and no '.join(sorted(missing))} at {', '.join(map(str, brokers.addresses))}: is the"
+                " name right?"
+            )
+        return self._split(ranges)
+
+
+class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream."""
+
+    def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
+        super().__init__(options, columns)
+        self._target: Offsets | None = None
+        """With the trigger AvailableNow: where to end."""
+        self._seen: dict[str, dict[int, Extent]] = {}
+        self._reported: dict[tuple[str, str], int] = {}
+        self._reported_at = 0.0
+        self._news: Offsets | None = None
+
+    # ------------------------------------------------------------------ where to begin
+
+    def initialOffset(self) -> dict[str, dict[str, int]]:
+        """Of Spark, before the first micro-batch is committed: perhaps more than once."""
+        options, brokers = self._options, self._brokers
+        found: Offsets = {}
+        for partition in range(len(brokers.addresses)):
+            extents = brokers.extents(partition, patient=True)
+            for log in {*extents, *brokers.wanted(partition)}:
+                extent = extents.get(log, Extent())
+                offset: int | None
+                if options.starting_ms is None and _one_of(options.starting, log, partition) == LATEST and options.group:
+                    asked = brokers.ask(partition, "log/cursor", patient=True, log=log, group=options.group)
+                    offset = int(asked["front"])
+                else:
+                    offset = self._resolve(options.starting, options.starting_ms, log, partition, extent)
+                    # Of a partition that they leave out, options mean all.
+                    offset = extent.first if offset is None else offset
+                found.setdefault(log, {})[str(partition)] = offset
+        return _sorted(found)
+
+    # ------------------------------------------------------------------ how far to go
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Of Spark."""
+        options = self._options
+        if options.offsets_max is not None:
+            return ReadMaxRows(options.offsets_max)
+        if options.bytes_max is not None:
+            return ReadMaxBytes(options.bytes_max)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Of Spark: what there is now is all that this run reads."""
+        self._look(patient=True)
+        self._target = self._ends({})
+
+    def latestOffset(self, start: dict[str, dict[str, int]], limit: ReadLimit) -> dict[str, dict[str, int]]:
+        """Of Spark, each trigger. What lies before `start` is committed."""
+        if self._target is None:
+            self._look(patient=False)
+            ends = self._ends(start)
+        else:
+            ends = _sorted({**start, **{log: {**start.get(log, {}), **to} for log, to in self._target.items()}})
+        limited = self._limited(start, ends, limit)
+        self._report(start, idle=limited == start)
+        return _sorted(limited)
+
+    def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:
+        """Of Spark: the end of the logs, shown as `latestOffset` in the progress of a query."""
+        return self._news
+
+    def _look(self, *, patient: bool) -> None:
+        """See how far the logs are. What a broker that is away had before stays."""
+        brokers = self._brokers
+        for partition in range(len(brokers.addresses)):
+            extents = brokers.extents(partition, patient=True) if patient else brokers.extents_or_away(partition)
+            if extents is None:
+                continue
+            for by_partition in self._seen.values():
+                by_partition.pop(partition, None)
+            for log, extent in extents.items():
+                self._seen.setdefault(log, {})[partition] = extent
+
+    def _ends(self, start: Offsets) -> Offsets:
+        """Where the logs end that were seen, and where we are in the others."""
+        ends: Offsets = {log: dict(partitions) for log, partitions in start.items()}
+        for log, by_partition in self._seen.items():
+            for partition, extent in by_partition.items():
+                ends.setdefault(log, {})[str(partition)] = extent.next
+        self._news = _sorted(ends)
+        return ends
+
+    def _limited(self, start: Offsets, ends: Offsets, limit: ReadLimit) -> Offsets:
+        """Not more than allowed, from all partitions in proportion to what they have."""
+        sizes: dict[tuple[str, str], int] = {}
+        for log, partitions in ends.items():
+            for number, end in partitions.items():
+                begun = start.get(log, {}).get(number)
+                if begun is not None and end < begun:
+                    self._restarted(log, number, begun, end)
+                sizes[log, number] = max(0, end - self._begin(log, number, begun, end))
+        total = sum(sizes.values())
+        most = self._rows_max(limit, sizes)
+        if most is None or most >= total:
+            return ends
+        shares = {key: size * most // total for key, size in sizes.items()}
+        left = most - sum(shares.values())
+        # What rounding has left over goes to those that have most to give.
+        for key in sorted(sizes, key=lambda key: (shares[key] - sizes[key], key)):
+            if left <= 0:
+                break
+            if shares[key] < sizes[key]:
+                shares[key] += 1
+                left -= 1
+        return {
+            log: {
+                number: self._begin(log, number, start.get(log, {}).get(number), end) + shares[log, number]
+                for number, end in partitions.items()
+            }
+            for log, partitions in ends.items()
+        }
+
+    def _begin(self, log: str, number: str, begun: int | None, end: int) -> int:
+        """Where the reading of a partition goes on."""
+        if begun is None or end < begun:
+            extent = self._seen.get(log, {}).get(int(number), Extent())
+            return min(extent.first, end)
+        return begun
+
+    def _rows_max(self, limit: ReadLimit, sizes: dict[tuple[str, str], int]) -> int | None:
+        if isinstance(limit, ReadAllAvailable):
+            return None
+        rows: list[int] = []
+        options = self._options
+        if isinstance(limit, ReadMaxRows):
+            rows.append(limit.max_rows)
+        elif options.offsets_max is not None:
+            rows.append(options.offsets_max)
+        bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else options.bytes_max
+        if bytes_max is not None:
+            total = sum(sizes.values())
+            total_bytes = sum(
+                size * self._seen.get(log, {}).get(int(number), Extent()).bytes_each
+                for (log, number), size in sizes.items()
+            )
+            if total_bytes > bytes_max:
+                rows.append(max(1, int(total * bytes_max / total_bytes)))
+        return min(rows, default=None)
+
+    def _restarted(self, log: str, number: str, begun: int, end: int) -> None:
+        text = (
+            f"{log} at {self._brokers.addresses[int(number)]} ends before index {end}, and the query was at {begun}:"
+            " the log was deleted, or its disk has lost records"
+        )
+        if self._options.fail_on_data_loss:
+            raise DataLossError(f"{text}. To go on with what is there now, from its beginning, set failOnDataLoss to false")
+        _log.warning("%s; going on with what is there now", text)
+
+    # ------------------------------------------------------------------ what to read
+
+    def partitions(self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> Sequence[InputPartition]:
+        """Of Spark: the ranges of a micro-batch; the same for the same offsets."""
+        ranges: list[Range] = []
+        for log, partitions in sorted(end.items()):
+            for number, stop in sorted(partitions.items()):
+                begun = start.get(log, {}).get(number)
+                if int(number) >= len(self._brokers.addresses):
+                    raise DataLossError(
+                        f"the checkpoint knows partition {number} of {log}, and the option brokers names only"
+                        f" {len(self._brokers.addresses)}: keep the brokers in their order, and add new ones at the end"
+                    )
+                if begun is None or stop < begun:  # new; or deleted and made anew
+                    if stop > 0:
+                        ranges.append(Range(log, int(number), 0, stop, expected=False))
+                elif begun < stop:
+                    ranges.append(Range(log, int(number), begun, stop))
+        return self._split(ranges)
+
+    # ------------------------------------------------------------------ how far we are
+
+    def commit(self, end: dict[str, dict[str, int]]) -> None:
+        """Of Spark. Nothing to do: `latestOffset` comes after it, and says more."""
+
+    def stop(self) -> None:
+        """Of Spark, if it comes to that."""
+        self._brokers.close()
+
+    def _report(self, start: Offsets, *, idle: bool) -> None:
+        """Tell the brokers how far the query is, for people to see. Not needed for anything, so it may fail."""
+        group = self._options.group
+        if not group:
+            return
+        now = time.monotonic()
+        if not idle and now - self._reported_at < CURSOR_SECONDS:
+            return
+        self._reported_at = now
+        for log, partitions in start.items():
+            for number, offset in partitions.items():
+                if self._reported.get((log, number)) == offset:
+                    continue
+                try:
+                    self._move(int(number), log, group, offset)
+                except (CannotConnectError, ConnectionLostError, RequestError) as error:
+                    _log.info("how far the query is in %s can't be told: %s", log, error)
+                    continue
+                self._reported[log, number] = offset
+
+    def _move(self, partition: int, log: str, group: str, offset: int) -> None:
+        try:
+            self._brokers.ask(partition, "log/seek", patient=False, log=log, group=group, to=offset)
+        except RequestError as error:
+            if error.code != "GROUP_NOT_EXIST":
+                raise
+            self._brokers.ask(partition, "log/cursor", patient=False, log=log, group=group, **{"from": offset})
+

@@ -1,0 +1,59 @@
+"""The data source `stomp`: which reader or writer serves what the options ask for.
+
+Spark makes one of these in every process that it needs it in, and pickles it between them. What it hands out is imported
+then: a session that only reads does not load what writes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+)
+
+from pyspark_stomp.options import read_options
+from pyspark_stomp.schema import columns_of, ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+class StompDataSource(DataSource):
+    """`spark.read.format("stomp")` and its three relatives."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in `format(...)`."""
+        return "stomp"
+
+    def schema(self) -> str:
+        """All columns; a sink has no schema of its own."""
+        given = {name.lower(): value for name, value in self.options.items()}
+        return ddl(include_headers=given.get("includeheaders", "").strip().lower() == "true")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Of a batch. Raises OptionError, SchemaError."""
+        options = read_options(self.options, streaming=False)
+        columns = columns_of(schema)
+        if options.of_queues:
+            from pyspark_stomp.claims import QueueReader
+
+            return QueueReader(options, columns)
+        from pyspark_stomp.logs import LogReader
+
+        return LogReader(options, columns)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Of a stream. Raises OptionError, SchemaError."""
+        options = read_options(self.options, streaming=True)
+        columns = columns_of(schema)
+        if options.of_queues:
+            from pyspark_stomp.claims import QueueStreamReader
+
+            return QueueStreamReader(options, columns)
+        from pyspark_stomp.logs import LogStreamReader
+
+        return LogStreamReader(options, columns)
