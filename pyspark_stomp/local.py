@@ -108,6 +108,6 @@ def register(spark: SparkSession) -> None:
     """Make `format("stomp")` known to a session. Spark finds it by itself, too, unless another package called
     `pyspark_...` fails to be imported: then nothing is found. Quicker than the search, moreover.
     """
-    from pyspark_stomp.source import DefaultSource
+    from pyspark_stomp.source import StompDataSource
 
-    spark.dataSource.register(DefaultSource)
+    spark.dataSource.register(StompDataSource)

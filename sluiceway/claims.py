@@ -10,7 +10,8 @@
     /sluiceway/sink/commit    {"query", "batch", "parts": [{"stage", "to"}, ...]}
     /sluiceway/sink/drop      {"stages": [...]}
 
-Answers are as those about logs; what is answered is on disk. A group is a subscription of its claim log, a query one of SINK_TOPIC.
+Answers are as those about logs; what is answered is on disk. A group is a subscription of its claim log, a query one of
+SINK_TOPIC.
 Source: issue 5 items 3 and 4.
 """
 
@@ -254,7 +255,7 @@ class Claims:
         if not count_max or not bytes_max:
             raise BadRequestError('"max" and "max_bytes" must be above 0')
         wait_seconds = request.get("wait_seconds", LINGER_SECONDS)
-        if not isinstance(wait_seconds, int | float) or not 0 <= wait_seconds:
+        if not isinstance(wait_seconds, int | float) or not wait_seconds >= 0:
             raise BadRequestError('"wait_seconds" must be a number of seconds')
         group.claim(
             number_of(request, "claim"),

@@ -136,7 +136,9 @@ class Sinks:
     def commit(self, query: str, batch: int, parts: SequenceOf[StagedPart], reply: Reply) -> None:
         """Publish this batch. Raises LogError for what can't be, with nothing done."""
         if len(query) > QUERY_LENGTH_MAX:
-            raise LogError(INVALID_COMMIT, f"the name of a query of {len(query)} characters: {QUERY_LENGTH_MAX} at most")
+            raise LogError(
+                INVALID_COMMIT, f"the name of a query of {len(query)} characters: {QUERY_LENGTH_MAX} at most"
+            )
         state = self.states.get(query, SinkState(query))
         if batch <= state.batch:
             self.drop([part.stage for part in parts])
@@ -206,7 +208,9 @@ class Sinks:
                 if name.startswith(STAGE_PREFIX) and log.is_idle and log.records.last_timestamp_ms < before_ms
             ]
         )
-        done = [state.query for state in self.states.values() if state.intended < 0 and state.query not in self._commits]
+        done = [
+            state.query for state in self.states.values() if state.intended < 0 and state.query not in self._commits
+        ]
         for query in done[: max(0, len(self.states) - QUERIES_MAX)]:
             del self.states[query]
             self._keeper.forget(query)

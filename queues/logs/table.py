@@ -27,7 +27,7 @@ from queues.subscription import Subscription
 
 PREFIX: Final = "/log/"
 OWN_PREFIX: Final = "/log/sluiceway."
-"""Logs of the broker's own doings, such as claims and stages: nothing of them goes by age or size, and all is synced."""
+"""Logs of the broker's own doings, such as claims and stages: nothing of them goes by age or size, all is synced."""
 NAME_LENGTH_MAX: Final = 200
 GROUP_LENGTH_MAX: Final = 200
 _NAME: Final = re.compile(r"[^\x00-\x20\x7f,:\\*>./]+(?:[./][^\x00-\x20\x7f,:\\*>./]+)*")
