@@ -5,8 +5,8 @@
     spark = pyspark_stomp.session()     # on this machine; elsewhere: pyspark_stomp.register(spark), or nothing at all
     spark.read.format("stomp").option("brokers", "127.0.0.1:61613").load("/log/orders").show()
 
-Spark looks for data sources in every top-level module called `pyspark_...`, and imports them all for it. So this is light
-to import and can't fail: what needs pyspark or pyarrow is loaded when it is asked for.
+Spark looks for data sources in every top-level module called `pyspark_...`, and imports them all for it. So this is
+light to import and can't fail: what needs pyspark or pyarrow is loaded when it is asked for.
 
     source      what Spark calls: `DefaultSource`         options     all that `.option()` takes
     logs        readers of logs, batch and streaming      claims      readers of queues

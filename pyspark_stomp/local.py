@@ -1,9 +1,9 @@
 """A Spark session for this machine, without pain; and the registration of the source.
 
-What goes wrong with plain Spark on a laptop, and what `session` does about it: no Java, or one that Spark does not start
-on (`java`); workers that run another Python than this one; a master that binds to the address of a network card; tasks
-that are never tried again; two hundred tasks for a handful of rows; pages of logs. Not for clusters: there all of this
-is set by whoever submits the job (docs/spark.md says what).
+What goes wrong with plain Spark on a laptop, and what `session` does about it: no Java, or one that Spark does not
+start on (`java`); workers that run another Python than this one; a master that binds to the address of a network card;
+tasks that are never tried again; two hundred tasks for a handful of rows; pages of logs. Not for clusters: there all of
+this is set by whoever submits the job (docs/spark.md says what).
 """
 
 from __future__ import annotations

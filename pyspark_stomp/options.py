@@ -68,7 +68,7 @@ OPTIONS: Final = (
     Option("endingTimestamp", "read", "", "Stop before the first record that is not older. Goes over `endingOffsets`."),
     Option("startingOffsetsByTimestamp", "read,stream", "", 'The same for each partition: {"/log/a":{"0":1795292100000}}.'),
     Option("endingOffsetsByTimestamp", "read", "", "The same for each partition."),
-    Option("failOnDataLoss", "read,stream", "true", "Fail when records that were to be read are gone; `false`: go on"
+    Option("failOnDataLoss", "read,stream,queue", "true", "Fail when records that were to be read are gone; `false`: go on"
            " behind them, with a warning in the log of the worker."),
     Option("maxOffsetsPerTrigger", "stream,queue", "", "Records of one micro-batch, shared by what there is to read in"
            " each partition."),
@@ -89,6 +89,9 @@ OPTIONS: Final = (
            " `random`."),
     Option("persistent", "write", "true", "Header `persistent` of messages for queues and topics."),
 )  # fmt: skip
+
+SPARKS_OWN: Final = frozenset(("checkpointlocation", "queryname"))
+"""What Spark itself takes from the options of a stream, and hands on to the sink nevertheless."""
 
 _NAMES: Final = {option.name.lower(): option.name for option in OPTIONS}
 
@@ -149,6 +152,8 @@ class _Given:
     def __init__(self, options: Mapping[str, str], where: frozenset[str]) -> None:
         self._values: dict[str, str] = {}
         for given in options:
+            if given.lower() in SPARKS_OWN:
+                continue
             name = _NAMES.get(given.lower())
             if name is None:
                 raise OptionError(f"option {given!r} is not known{_nearest(given)}")

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 ROWS_MAX: Final = 10_000
 BYTES_MAX: Final = 4 << 20
 SMALL_COUNT: Final = 32
-"""Batches of fewer records are joined value by value: cheaper than columns of a few rows."""
+SMALL_BYTES: Final = 256 << 10
+"""Batches of fewer records and bytes are joined value by value: cheaper than columns of a few rows."""
 COLUMNS: Final = {
     "key": "string",
     "value": "binary",
@@ -111,7 +112,7 @@ class Rows:
     def add(self, batch: Batch, log_id: str) -> Iterator[pa.RecordBatch]:
         """The next batch; what is full now. `log_id`: the beginning of its message-ids. Raises BatchError."""
         self._id_prefix = f"{log_id}-"
-        if batch.count >= SMALL_COUNT:
+        if batch.count >= SMALL_COUNT or batch.plain_bytes >= SMALL_BYTES:
             yield from self.rest()
             for start, stop in self._cuts(batch):
                 yield self._record_batch(_Piece([batch], batch.first_index + start, stop - start, start, stop))

@@ -12,9 +12,11 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
 )
 
-from pyspark_stomp.options import read_options
+from pyspark_stomp.options import read_options, write_options
 from pyspark_stomp.schema import columns_of, ddl
 
 if TYPE_CHECKING:
@@ -57,3 +59,17 @@ class StompDataSource(DataSource):
         from pyspark_stomp.logs import LogStreamReader
 
         return LogStreamReader(options, columns)
+
+    # Spark calls these by position in one process, and by these very names in another one.
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Of a batch. Raises OptionError, SchemaError."""
+        from pyspark_stomp.sink import BatchWriter
+
+        return BatchWriter(write_options(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Of a stream. Raises OptionError, SchemaError."""
+        from pyspark_stomp.sink import StreamWriter
+
+        return StreamWriter(write_options(self.options), schema)

@@ -117,7 +117,7 @@ class _Socket:
             raise self._lost(error) from error
 
     def next_frame(self) -> Frame:
-        """Wait for a frame. Raises ConnectionLostError, and RefusedError for an ERROR."""
+        """Wait for a frame. Raises ConnectionLostError, and RefusedError for an ERROR about something that we sent."""
         held = self._held
         searched = 0
         while True:
@@ -143,7 +143,9 @@ class _Socket:
         if name == "ERROR":
             said = headers.get("message", "no message")
             detail = frame.body.decode("utf-8", "replace").strip()
-            raise RefusedError(f"{self._address} answered ERROR: {said}{f': {detail}' if detail else ''}")
+            text = f"{self._address} answered ERROR: {said}{f': {detail}' if detail else ''}"
+            # One that names none of our frames is about the connection: the broker stops, or has too many of them.
+            raise RefusedError(text) if "command" in headers else ConnectionLostError(text)
         return frame
 
     def _counted(self, length: int) -> bytearray:
@@ -506,7 +508,16 @@ class Sender:
             self._asked = True
         receipt = f"s{self._connection.next_id()}"
         pairs = [("destination", self.destination), ("receipt", receipt), *headers]
-        wire = before + encode_frame("SEND", pairs, body, version="1.2")
+        self._send(receipt, before + encode_frame("SEND", pairs, body, version="1.2"), records_count)
+
+    def send_frames(self, frames: Callable[[str], bytes], records_count: int) -> None:
+        """Whole frames, to whatever destinations, of which the last one has the receipt that `frames` is given. Not with
+        `single_writer`.
+        """
+        receipt = f"s{self._connection.next_id()}"
+        self._send(receipt, frames(receipt), records_count)
+
+    def _send(self, receipt: str, wire: bytes, records_count: int) -> None:
         self._under_way.append(_UnderWay(receipt, wire, records_count))
         try:
             self._connection.write(wire)

@@ -72,10 +72,14 @@ def build(root: Path, venv: Path) -> None:
         version = ".".join(str(part) for part in sys.version_info[:3])
         run(f"making {venv.name} with Python {version}", [sys.executable, "-m", "venv", "--clear", str(venv)], log)
     pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "-c", str(root / "constraints.txt")]
-    # The build backend first and from the constraints file too: then pip needs no second, unpinned environment to build
-    # in.
-    run("installing the build backend", [*pip, "hatchling"], log)
-    run("installing Sluiceway and its tools", [*pip, "--no-build-isolation", "-e", f"{root}[dev]"], log)
+    # The build backends first and from the constraints file too: then pip needs no second, unpinned environment to build
+    # in. PySpark comes as source only, and takes setuptools.
+    run("installing the build backends", [*pip, "hatchling", "setuptools", "wheel"], log)
+    run(
+        "installing Sluiceway, its tools and Spark (the first time half a gigabyte comes in)",
+        [*pip, "--no-build-isolation", "-e", f"{root}[dev]"],
+        log,
+    )
     (venv / "sluiceway.stamp").write_text(stamp_of(root))
     log.unlink()
 

@@ -246,7 +246,9 @@ class Claims:
     def _state(self, request: Mapping[str, Any], send: Send) -> None:
         group = self._group(request)
         group.touch()
-        send(group.describe())
+        destination = self._registry.destinations.get(group.state.queue)
+        partitions = () if destination is None else destination.queue.partitions.values()
+        send({**group.describe(), "waiting": sum([queue.statistics().depth_count for queue in partitions])})
 
     def _claim(self, request: Mapping[str, Any], send: Send) -> None:
         group = self._group(request)

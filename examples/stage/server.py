@@ -64,9 +64,9 @@ class ServerError(Exception):
 class Server:
     """A running broker, from `with` to its end."""
 
-    def __init__(self, data_dir: Path, *, fresh: bool = True) -> None:
+    def __init__(self, data_dir: Path, *, fresh: bool = True, port: int = 0) -> None:
         """`data_dir`: gets `demo.toml`, `broker.log` and in `store` what the broker stores; made if it is not there.
-        `fresh`: what an earlier broker left there goes; False: this one carries on with it.
+        `fresh`: what an earlier broker left there goes; False: this one carries on with it. `port`: 0: a free one.
         """
         self.log = data_dir / "broker.log"
         self.host, self.port = "", 0
@@ -74,12 +74,13 @@ class Server:
         """What the process ended with; None while it runs."""
         self._data_dir = data_dir
         self._fresh = fresh
+        self._asked_port = port
 
     def __enter__(self) -> Server:
         """Start it and wait until clients can connect. Raises ServerError."""
         self._data_dir.mkdir(parents=True, exist_ok=True)
         file = self._data_dir / "demo.toml"
-        file.write_text(CONFIGURATION, encoding="utf-8")
+        file.write_text(CONFIGURATION.replace("127.0.0.1:0", f"127.0.0.1:{self._asked_port}"), encoding="utf-8")
         store = self._data_dir / "store"
         if self._fresh:
             shutil.rmtree(store, ignore_errors=True)

@@ -472,7 +472,9 @@ class Session:
         try:
             self.user = self.hub.authenticate(event.login, event.passcode)
         except LoginRefusedError as refusal:
-            raise ProtocolError("login-refused", str(refusal), "Check login and passcode.") from None
+            error = ProtocolError("login-refused", str(refusal), "Check login and passcode.")
+            error.identify("CONNECT", {})  # so that a client can tell it from an ERROR that will pass
+            raise error from None
         if self._connect_timer is not None:
             self._connect_timer.cancel()
             self._connect_timer = None

@@ -107,6 +107,17 @@ def encode(
     return _assembled(head, body, count, len(plain), codec, FLAG_KEYS if keys is not None else 0)
 
 
+def encode_column(
+    body: bytes, count: int, *, head: bytes = b"", keys: bool = False, codec: Codec = Codec.NONE
+) -> bytes:
+    """As `encode`, of a body that is made already: offsets and values, with `keys` those of the keys behind them.
+    Nobody looks whether they are right; the broker does. Raises BatchError.
+    """
+    if not 0 < count <= COUNT_MAX:
+        raise BatchError(f"{count} records in one batch: between 1 and {COUNT_MAX} are possible")
+    return _assembled(head, compress(codec, body), count, len(body), codec, FLAG_KEYS if keys else 0)
+
+
 def _assembled(
     head: bytes, body: bytes | memoryview, count: int, plain_bytes: int, codec_number: int, flags: int
 ) -> bytes:

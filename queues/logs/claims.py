@@ -159,6 +159,7 @@ class ClaimGroup(FlowResource):
         self._count_left = 0
         self._bytes_left = 0
         self._refusal = ""
+        self._is_last_turn = False
         self._timer: Any = None
         self._touched_seconds = environment.clock()
         self._window: FlowController[None] = FlowController(
@@ -169,6 +170,7 @@ class ClaimGroup(FlowResource):
             clock=environment.clock,
             counts_memory=False,
         )
+        self._context = environment.scheduling.register(self._last_turn, self.name)
         self.open()
         self._grace_timer = environment.scheduling.call_later(state.grace_seconds / 4, self._watch)
 
@@ -223,6 +225,7 @@ class ClaimGroup(FlowResource):
         self._bytes_left = min(bytes_max, CLAIM_BYTES_MAX)
         self._range = None
         self._refusal = ""
+        self._is_last_turn = False
         self._making, self._replies = number, [reply]
         try:
             self._attachment = self._attach(self)
@@ -352,6 +355,7 @@ class ClaimGroup(FlowResource):
         if self._timer is not None:
             self._timer.cancel()
         is_full = not self._count_left or not self._bytes_left
+        self._is_last_turn = is_full  # else there may be more
         self._timer = self._environment.scheduling.call_later(0.0 if is_full else LINGER_SECONDS, self._lingered)
         if is_full:
             self._window.charge(1, 0, subscription.source)
@@ -380,6 +384,11 @@ class ClaimGroup(FlowResource):
 
     def _lingered(self) -> None:
         self._timer = None
+        if self._attachment is not None and not self._is_last_turn:
+            # Where turns are long the time may be over before the queue had one.
+            self._is_last_turn = True
+            self._context.request_dispatch()
+            return
         attachment, self._attachment = self._attachment, None
         if attachment is not None:
             attachment.close()
@@ -387,6 +396,11 @@ class ClaimGroup(FlowResource):
         if used_count:
             self._window.release(used_count, 0)
         self._perhaps_complete()
+
+    def _last_turn(self, _budget: int) -> bool:
+        if self._is_last_turn and self._timer is None and self._attachment is not None:
+            self._lingered()
+        return False
 
     def _stored(self, how: str, indexes: SequenceOf[tuple[int, int]]) -> None:
         """A delivery is on disk; or the log is gone."""
@@ -457,6 +471,7 @@ class ClaimGroup(FlowResource):
         taken, self._taken = self._taken, []
         for each in taken:
             each.subscription.give_back(each.sequences, attempted=False)
+        self._context.close()
         super().close()
 
     def facts(self) -> Mapping[str, object]:

@@ -1,4 +1,4 @@
-"""The command line: `sluiceway serve | send | receive | browse | log | stat | store | config | version`.
+"""The command line: `sluiceway serve | send | receive | browse | log | stat | store | spark | config | version`.
 
     exits      exit codes, and how a command ends with one
     serve      a broker in the foreground
@@ -10,6 +10,7 @@
     stat_view  draws the answer
     store      looks after a data folder: check, repair, export, import, compact
     progress   something to look at meanwhile
+    spark      doctor: can Spark run here?
     settings   config and version
 
 Each command imports what it needs when it runs: `sluiceway send` should not load a broker.
@@ -24,6 +25,7 @@ from sluiceway.cli.log import log
 from sluiceway.cli.messages import browse, receive, send
 from sluiceway.cli.serve import serve
 from sluiceway.cli.settings import config, version
+from sluiceway.cli.spark import spark
 from sluiceway.cli.stat import stat
 from sluiceway.cli.store import store
 from sluiceway.version import VERSION
@@ -48,5 +50,5 @@ def main() -> None:
     """
 
 
-for _command in (serve, send, receive, browse, log, stat, store, config, version):
+for _command in (serve, send, receive, browse, log, stat, store, spark, config, version):
     main.add_command(_command)

@@ -28,13 +28,14 @@ class Exit(IntEnum):
     STORE = 6
     """serve, store: the data folder can't be used."""
     FAULTY = 7
-    """store: the store, or the file to be imported, has faults."""
+    """store: the store, or the file to be imported, has faults. spark doctor: something that Spark needs is missing."""
 
 
 EXIT_CODES_HELP: Final = (
     "\b\nExit codes: 0 done; 1 fewer messages than asked for, or interrupted; 2 wrong usage or\n"
     "configuration; 3 can't listen; 4 can't reach the broker, or lost it; 5 the broker answered\n"
-    "ERROR; 6 the data folder can't be used; 7 faults in the store, or in what should be imported."
+    "ERROR; 6 the data folder can't be used; 7 faults in the store, in what should be imported, or in\n"
+    "what Spark needs."
 )
 
 

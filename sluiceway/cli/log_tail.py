@@ -319,6 +319,7 @@ class _Printer:
         if self._as_json:
             facts = {"gap_from": gap.first, "gap_to": gap.end, "gap_reason": gap.reason}
             self._out.write(json.dumps(facts).encode() + b"\n")
+            self._out.flush()
         what = f"record {gap.first} is" if gap.end == gap.first + 1 else f"records {gap.first} to {gap.end - 1} are"
         click.echo(f"sluiceway: {what} gone ({gap.reason})", err=True)
 

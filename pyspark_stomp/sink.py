@@ -1,0 +1,310 @@
+"""Writers: rows to logs, queues and topics; of batches, and of streams.
+
+    target            streams                                    batches
+    logs              exactly once: staged, then published       at least once; with `transactionId` once for ever;
+                      once per (query, batch) and broker         with `deliveryGuarantee` exactly-once all or nothing
+    queues, topics    at least once                              at least once
+
+*At least once*: a task sends its rows and waits for the receipts; a task that is run again sends them again.
+
+*Exactly once*: a task appends to a *stage*, a log of its own at the broker, and hands its name to `commit`, which has
+the brokers publish all stages of the batch at once. A stage of a task that failed is in no commit. Each broker knows
+which batch of a query it has published last, and takes a repetition for done. Several brokers are told one after the
+other: a crash between them is mended when Spark runs the batch again, and the router sends each row to the same broker
+then.
+
+Who runs where: `write` in workers, `commit` and `abort` in another process, on another copy of the writer. `abort`
+comes also after a `commit` that failed, whose outcome nobody knows: the broker keeps stages of what has begun.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from pyspark_stomp.options import LOG, OptionError, WriteOptions
+from pyspark_stomp.outgoing import Router, RowError, batches, check_schema, frames
+from pyspark_stomp.wire import Connection, Sender
+from queues.logs.batches import CONTENT_TYPE
+from queues.logs.codecs import Codec
+from sluiceway.client.errors import ClientError, RequestError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+STAGE: Final = "/log/sluiceway.stage."
+STAGES_MAX: Final = 100
+"""Logs that one task writes exactly once: each is a stage with a connection of its own."""
+QUERY_PROPERTY: Final = "sql.streaming.queryId"
+BATCH_PROPERTY: Final = "streaming.sql.batchId"
+EXACTLY_ONCE: Final = "exactly-once"
+_CODECS: Final = {"none": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "zstd": Codec.ZSTD}
+
+_log = logging.getLogger("pyspark_stomp")
+
+
+@attrs.frozen
+class Staged:
+    """What one task has put aside for one log at one broker."""
+
+    broker: int
+    stage: str
+    target: str
+
+
+@attrs.frozen
+class Written(WriterCommitMessage):
+    """What one task tells `commit`."""
+
+    query: str
+    staged: tuple[Staged, ...]
+    rows_count: int
+
+
+class _Task:
+    """The writing of one task: connections as they are needed."""
+
+    def __init__(self, options: WriteOptions, staging: str) -> None:
+        """`staging`: how its stages are called; empty: there are none."""
+        self._options = options
+        self._staging = staging
+        self._connections: list[Connection] = []
+        self._stages: dict[tuple[int, str], Sender] = {}
+        self._senders: dict[int, Sender] = {}
+        self._codec = _CODECS[options.compression]
+        self._router = Router(
+            options.topic,
+            len(options.brokers.addresses),
+            at_random=options.partitioner == "random",
+            repeatable=bool(staging),
+        )
+        self.rows_count = 0
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Raises RowError, ClientError."""
+        if not rows.num_rows:
+            return
+        self.rows_count += rows.num_rows
+        for share in self._router.shares(rows):
+            if not share.destination.startswith(LOG):
+                if self._options.guarantee == EXACTLY_ONCE:
+                    raise RowError(
+                        f"{share.destination[:80]!r} in column topic can't be written exactly once, only logs can: "
+                        "leave deliveryGuarantee out"
+                    )
+                sender = self._sender(share.broker)
+                for making, count in frames(share.rows, share.destination, persistent=self._options.persistent):
+                    sender.send_frames(making, count)
+            elif self._staging:
+                sender = self._stage(share.broker, share.destination)
+                for data, count in batches(share.rows, self._codec):
+                    sender.send_batches(data, count)
+            else:
+                sender = self._sender(share.broker)
+                for data, count in batches(share.rows, self._codec):
+                    sender.send_frames(_appending(share.destination, data), count)
+
+    def finish(self) -> tuple[Staged, ...]:
+        """All receipts are there; what is staged."""
+        for sender in (*self._senders.values(), *self._stages.values()):
+            sender.finish()
+        return tuple(
+            Staged(broker, sender.destination, target) for (broker, target), sender in sorted(self._stages.items())
+        )
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+
+    def _connection(self, broker: int) -> Connection:
+        brokers = self._options.brokers
+        connection = Connection(brokers.addresses[broker], patience_seconds=brokers.reconnect_seconds)
+        self._connections.append(connection)
+        return connection
+
+    def _sender(self, broker: int) -> Sender:
+        sender = self._senders.get(broker)
+        if sender is None:
+            sender = self._senders[broker] = self._connection(broker).sender("")
+        return sender
+
+    def _stage(self, broker: int, target: str) -> Sender:
+        sender = self._stages.get((broker, target))
+        if sender is None:
+            if len(self._stages) >= STAGES_MAX:
+                raise RowError(
+                    f"one task writes to more than {STAGES_MAX} logs: repartition by topic, or set deliveryGuarantee "
+                    "to at-least-once"
+                )
+            name = f"{STAGE}{self._staging}.{len(self._stages)}"
+            sender = self._stages[broker, target] = self._connection(broker).sender(name, single_writer=True)
+        return sender
+
+
+def _appending(log: str, data: bytes) -> Any:
+    from protocols.stomp.encoder import encode_frame
+
+    def frame(receipt: str) -> bytes:
+        return encode_frame(
+            "SEND", [("destination", log), ("receipt", receipt), ("content-type", CONTENT_TYPE)], data, version="1.2"
+        )
+
+    return frame
+
+
+class _Writer:
+    """What both writers have in common. Pickled to the workers."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        self._options = options
+        check_schema(schema, has_topic=options.topic is not None)
+
+    def _written(self, iterator: Iterator[pa.RecordBatch], query: str, batch: int) -> Written:
+        """Write all of it. `query`: empty if nothing is staged."""
+        staging = ""
+        if query:
+            context = TaskContext.get()
+            task = "0.0" if context is None else f"{context.partitionId()}.{context.taskAttemptId()}"
+            # The last part makes it unlike that of a task with the same numbers, after the driver died.
+            staging = f"{_short(query)}.{batch}.{task}.{secrets.token_hex(6)}"
+        task_writing = _Task(self._options, staging)
+        try:
+            for rows in iterator:
+                task_writing.write(rows)
+            return Written(query, task_writing.finish(), task_writing.rows_count)
+        finally:
+            task_writing.close()
+
+    def _publish(self, query: str, batch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Have every broker publish its part, once."""
+        brokers = self._options.brokers
+        staged = list(_staged(messages))
+        for broker, address in enumerate(brokers.addresses):
+            parts = [{"stage": each.stage, "to": each.target} for each in staged if each.broker == broker]
+            with Connection(address, patience_seconds=brokers.reconnect_seconds) as connection:
+                facts: dict[str, Any] = {"query": query, "batch": batch, "parts": parts}
+                try:
+                    reply = connection.request("sink/commit", **facts)
+                except RequestError as error:
+                    if error.code != "COMMIT_VOID":
+                        raise
+                    # What an earlier attempt had begun is given up; now for what this one has staged.
+                    reply = connection.request("sink/commit", **facts)
+                if not reply["published"]:
+                    _log.info("batch %d of %s was published at %s before", batch, query, address)
+
+    def _drop(self, messages: Iterable[WriterCommitMessage | None]) -> None:
+        """Forget what was staged. A broker that can't be told does it by itself after a day."""
+        brokers = self._options.brokers
+        staged = list(_staged(messages))
+        for broker in sorted({each.broker for each in staged}):
+            try:
+                with Connection(brokers.addresses[broker], patience_seconds=0.0) as connection:
+                    connection.request("sink/drop", stages=[each.stage for each in staged if each.broker == broker])
+            except ClientError as error:
+                _log.warning("what was staged at %s stays for a day: %s", brokers.addresses[broker], error)
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """`df.write.format("stomp").mode("append").save()`."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        """Raises OptionError, SchemaError."""
+        super().__init__(options, schema)
+        if overwrite:
+            raise OptionError('a sink only appends: write .mode("append")')
+        self._query = ""
+        if options.transaction_id is not None:
+            self._query = f"transaction {options.transaction_id}"
+        elif options.guarantee == EXACTLY_ONCE:
+            self._query = f"batch {secrets.token_hex(16)}"
+        if self._query:
+            _check_exactly_once(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Of Spark, in a worker: one partition."""
+        return self._written(iterator, self._query, 0)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Of Spark: all tasks are done."""
+        if self._query:
+            self._publish(_named(self._query), 0, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Of Spark: a task has failed for good, or `commit` has."""
+        self._drop(messages)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """`df.writeStream.format("stomp")`."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        """Raises OptionError, SchemaError."""
+        super().__init__(options, schema)
+        if options.transaction_id is not None:
+            raise OptionError("option transactionId is for batches: a stream has its query's id, leave it out")
+        to_log = options.topic is None or options.topic.startswith(LOG)
+        self._exactly_once = options.guarantee == EXACTLY_ONCE or (options.guarantee is None and to_log)
+        if self._exactly_once:
+            _check_exactly_once(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Of Spark, in a worker: one partition of a micro-batch."""
+        if not self._exactly_once:
+            return self._written(iterator, "", 0)
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty(QUERY_PROPERTY)
+        batch = None if context is None else context.getLocalProperty(BATCH_PROPERTY)
+        if not query or batch is None:
+            raise OptionError(
+                "Spark does not say which query and batch this is, so nothing can be written exactly once: set "
+                "deliveryGuarantee to at-least-once"
+            )
+        return self._written(iterator, query, int(batch))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Of Spark: all tasks of the micro-batch are done."""
+        query = next((each.query for each in messages if isinstance(each, Written) and each.query), "")
+        if query:
+            self._publish(_named(query), batchId, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Of Spark: a task has failed for good, or `commit` has."""
+        self._drop(messages)
+
+
+def _check_exactly_once(options: WriteOptions) -> None:
+    if options.topic is not None and not options.topic.startswith(LOG):
+        raise OptionError(
+            f"{options.topic} can't be written exactly once, only logs can: leave deliveryGuarantee and transactionId"
+            " out"
+        )
+    if options.partitioner == "random" and len(options.brokers.addresses) > 1:
+        raise OptionError(
+            "option partitioner random can't be repeated, so it does not go with exactly-once: leave it out, or set "
+            "deliveryGuarantee to at-least-once"
+        )
+
+
+def _staged(messages: Iterable[WriterCommitMessage | None]) -> Iterator[Staged]:
+    for each in messages:
+        if isinstance(each, Written):
+            yield from each.staged
+
+
+def _short(query: str) -> str:
+    """A part of the names of its stages."""
+    return hashlib.sha256(query.encode()).hexdigest()[:12]
+
+
+def _named(query: str) -> str:
+    """As the broker knows it: whatever somebody calls his transaction."""
+    return query if len(query) <= 200 else f"{query[:100]} {hashlib.sha256(query.encode()).hexdigest()}"

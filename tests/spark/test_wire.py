@@ -1,0 +1,243 @@
+"""The blocking client of Spark's processes: what it promises while connections and brokers come and go."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from pyspark_stomp.wire import Address, Connection, Gap, RefusedError, RequestError
+from queues.logs.batches import encode
+from sluiceway.client.errors import CannotConnectError, ConnectionLostError, DamagedError
+from sluiceway.embedded import EmbeddedBroker
+from tests.spark.conftest import BrokerMaker, connected, fill, numbers
+from tests.spark.cutting_proxy import CuttingProxy
+
+LOG = "/log/a"
+
+
+def values_of(connection: Connection, start: int, stop: int, **options: int) -> list[bytes]:
+    """The records of a range, which has no gaps."""
+    found: list[bytes] = []
+    for part in connection.read_batches(LOG, start, stop, **options):
+        assert not isinstance(part, Gap), part
+        assert part.first_index == start + len(found)
+        found += map(bytes, part.values())
+    return found
+
+
+def proxied(broker: EmbeddedBroker, *cuts: tuple[str, int]) -> tuple[CuttingProxy, Connection]:
+    proxy = CuttingProxy((broker.host, broker.port), list(cuts))
+    return proxy, Connection(Address.parse(proxy.address), patience_seconds=10.0)
+
+
+def test_a_range_is_read_whole_and_in_order_wherever_it_begins_and_ends(broker: EmbeddedBroker) -> None:
+    fill(broker, LOG, numbers(1000))
+    with connected(broker) as connection:
+        assert values_of(connection, 0, 1000) == numbers(1000)
+        assert values_of(connection, 150, 151) == numbers(1, 150)
+        assert values_of(connection, 99, 301) == numbers(202, 99)
+        assert values_of(connection, 7, 7) == []
+
+
+def test_requests_and_reading_share_a_connection_one_after_the_other(broker: EmbeddedBroker) -> None:
+    fill(broker, LOG, numbers(300))
+    with connected(broker) as connection:
+        for _ in range(3):
+            assert connection.request("log/size", log=LOG)["size"] == 300
+            assert len(values_of(connection, 10, 300)) == 290
+        reading = connection.read_batches(LOG, 0, 300)
+        next(reading)
+        reading.close()  # in the middle
+        assert connection.request("log/size", log=LOG)["size"] == 300
+
+
+def test_what_the_broker_refuses_is_told_with_its_code(broker: EmbeddedBroker) -> None:
+    with connected(broker) as connection, pytest.raises(RequestError, match="TOPIC_NOT_EXIST") as refusal:
+        connection.request("log/describe", log="/log/none")
+    assert refusal.value.code == "TOPIC_NOT_EXIST"
+
+
+def test_an_error_frame_is_not_tried_again(broker: EmbeddedBroker) -> None:
+    with connected(broker) as connection, pytest.raises(RefusedError):
+        connection.request("nonsense/nonsense")
+
+
+@pytest.mark.parametrize("after_bytes", [40, 200, 3_000, 50_000, 120_000])
+def test_reading_goes_on_behind_what_came_when_the_connection_is_lost(
+    broker: EmbeddedBroker, after_bytes: int
+) -> None:
+    """Each of three connections is cut somewhere: in CONNECTED, in a reply, in a head, in a body."""
+    values = [b"%08d" % number * 16 for number in range(3000)]
+    fill(broker, LOG, values)
+    proxy, connection = proxied(broker, *[("down", after_bytes)] * 3)
+    with connection:
+        assert values_of(connection, 5, 2995, batch_bytes=16_384) == values[5:2995]
+    assert proxy.connections_count == 4
+    proxy.close()
+
+
+def test_reading_goes_on_after_the_broker_was_restarted(make_broker: BrokerMaker) -> None:
+    first = make_broker()
+    fill(first, LOG, [b"%08d" % number * 128 for number in range(20_000)])
+    with connected(first) as connection:
+        reading = connection.read_batches(LOG, 0, 20_000, batch_bytes=65_536)
+        found = [next(reading)]
+        first.stop()
+        again = threading.Thread(target=partial(make_broker, port=connection.address.port))
+        again.start()
+        found += list(reading)
+        again.join()
+    assert not [part for part in found if isinstance(part, Gap)]
+    assert [part.first_index for part in found if not isinstance(part, Gap)] == [*range(0, 20_000, 100)]
+
+
+def test_a_broker_that_does_not_come_back_is_given_up_after_a_while(make_broker: BrokerMaker) -> None:
+    broker = make_broker()
+    with connected(broker, patience_seconds=0.3) as connection:
+        connection.request("log/list")
+        broker.stop()
+        with pytest.raises(CannotConnectError, match="no broker answers"):
+            connection.request("log/list")
+
+
+def test_a_connection_that_was_lost_while_idle_is_no_error(make_broker: BrokerMaker) -> None:
+    broker = make_broker()
+    with connected(broker, patience_seconds=0.0) as connection:
+        connection.request("log/list")
+        broker.stop()
+        make_broker(port=connection.address.port)
+        assert connection.request("log/list")["logs"] == []
+
+
+def test_what_is_gone_is_a_gap_and_the_rest_is_read(broker: EmbeddedBroker) -> None:
+    fill(broker, LOG, numbers(1000))
+    with connected(broker) as connection:
+        connection.request("log/truncate", log=LOG, before=250)
+        parts = list(connection.read_batches(LOG, 100, 1000))
+        assert parts[0] == Gap(LOG, broker.address, 100, 250, "retention")
+        assert values_of(connection, 250, 1000) == numbers(750, 250)
+        assert list(connection.read_batches(LOG, 0, 200)) == [Gap(LOG, broker.address, 0, 200, "retention")]
+
+
+def test_what_is_not_there_is_a_gap_too_and_nobody_waits_for_it(broker: EmbeddedBroker) -> None:
+    """A log that was deleted, or whose disk has lost its end."""
+    fill(broker, LOG, numbers(10))
+    with connected(broker) as connection:
+        assert list(connection.read_batches(LOG, 10, 20)) == [Gap(LOG, broker.address, 10, 20, "lost")]
+        assert list(connection.read_batches(LOG, 5, 20))[1:] == [Gap(LOG, broker.address, 10, 20, "lost")]
+        assert list(connection.read_batches("/log/none", 0, 3)) == [Gap("/log/none", broker.address, 0, 3, "lost")]
+        assert [each["log"] for each in connection.request("log/list")["logs"]] == [LOG]
+
+
+def test_bodies_of_a_megabyte_come_through(broker: EmbeddedBroker) -> None:
+    values = [bytes([number]) * (1 << 20) for number in range(6)]
+    fill(broker, LOG, values, per_batch=2)
+    with connected(broker) as connection:
+        assert values_of(connection, 0, 6) == values
+
+
+# ---------------------------------------------------------------------- sending
+
+
+def test_receipts_are_waited_for_a_window_at_a_time(broker: EmbeddedBroker) -> None:
+    with connected(broker) as connection, connection.sender(LOG, window=3) as sender:
+        for start in range(0, 1000, 10):
+            sender.send_batches(encode(numbers(10, start)), 10)
+            assert start + 10 - sender.confirmed_count <= 30
+        assert sender.finish() == 1000
+        assert values_of(connection, 0, 1000) == numbers(1000)
+
+
+@pytest.mark.parametrize("cut", [("up", 5_000), ("answer", 5_000), ("down", 400)])
+def test_a_single_writer_writes_each_record_once_through_lost_connections(
+    broker: EmbeddedBroker, cut: tuple[str, int]
+) -> None:
+    """Cut in a SEND, before its receipt (which nobody hears), and in receipts."""
+    proxy, connection = proxied(broker, cut, cut, cut)
+    with connection, connection.sender(LOG, single_writer=True) as sender:
+        for start in range(0, 3000, 100):
+            sender.send_batches(encode(numbers(100, start)), 100)
+        assert sender.finish() == 3000
+    assert proxy.connections_count > 2
+    with connected(broker) as direct:
+        assert values_of(direct, 0, direct.request("log/describe", log=LOG)["next"]) == numbers(3000)
+    proxy.close()
+
+
+def test_many_writers_lose_nothing_and_may_write_twice(broker: EmbeddedBroker) -> None:
+    proxy, connection = proxied(broker, ("answer", 5_000), ("answer", 5_000))
+    with connection, connection.sender(LOG) as sender:
+        for start in range(0, 3000, 100):
+            sender.send_batches(encode(numbers(100, start)), 100)
+    with connected(broker) as direct:
+        found = values_of(direct, 0, direct.request("log/describe", log=LOG)["next"])
+    assert set(found) == set(numbers(3000))
+    assert len(found) > 3000
+    proxy.close()
+
+
+# ---------------------------------------------------------------------- what is no broker
+
+
+def answering(answer: Callable[[bytes], bytes]) -> Address:
+    """Somebody who says this to whoever connects."""
+    import socket
+
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        client, _address = listener.accept()
+        with client, listener:
+            client.sendall(answer(client.recv(65536)))
+
+    threading.Thread(target=serve, daemon=True).start()
+    return Address.parse(f"127.0.0.1:{listener.getsockname()[1]}")
+
+
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n\0", b"", b"CONNECTED\nversion:1.1\n\n\0", b"nonsense"]
+)
+def test_what_is_no_broker_is_told_so(answer: bytes) -> None:
+    with Connection(answering(lambda _asked: answer), patience_seconds=0.0) as connection:
+        with pytest.raises(CannotConnectError):
+            connection.connect()
+
+
+def test_a_passcode_is_sent_and_never_shown(broker: EmbeddedBroker) -> None:
+    address = Address.parse(broker.address, login="ann", passcode="secret-word")
+    heard: list[bytes] = []
+
+    def refuse(asked: bytes) -> bytes:
+        heard.append(asked)
+        return b"ERROR\nmessage:wrong passcode\ncommand:CONNECT\n\n\0"
+
+    spy = answering(refuse)
+    spied = Address(spy.host, spy.port, address.login, address.passcode)
+    with Connection(spied, patience_seconds=0.0) as connection, pytest.raises(RefusedError) as refusal:
+        connection.connect()
+    assert b"\nlogin:ann\n" in heard[0]
+    assert b"\npasscode:secret-word\n" in heard[0]
+    assert "secret-word" not in f"{refusal.value}{address!r}{spied}"
+
+
+def test_damage_on_the_way_is_noticed(broker: EmbeddedBroker) -> None:
+    """A body whose checksum is wrong, from a broker that is not ours."""
+    fill(broker, LOG, numbers(10))
+    with connected(broker) as connection:
+        part = next(connection.read_batches(LOG, 0, 10))
+    assert not isinstance(part, Gap)
+    damaged = bytearray(part.data)
+    damaged[-9] ^= 1
+    from pyspark_stomp.wire import Frame, _Reading
+
+    reading = _Reading(connection, LOG, 0, 10, 1 << 20, True)
+    with pytest.raises(DamagedError, match="checksum"):
+        reading._batches(Frame("MESSAGE", {"content-type": "application/vnd.sluiceway.batch"}, damaged))
+
+
+def test_without_a_connection_there_is_no_frame() -> None:
+    with pytest.raises(ConnectionLostError):
+        Connection(Address.parse("127.0.0.1:1")).next_frame()
