@@ -1,8 +1,9 @@
-"""The demonstration: a broker, real stomp.py clients, ten situations, and a verdict that is computed.
+"""The demonstration: a broker, real stomp.py clients, eleven situations, and a verdict that is computed.
 
-    scripts/demo            on a terminal: live, half a minute
+    scripts/demo            on a terminal: live, a minute and a half, most of it for Spark
     scripts/demo --plain    lines of text; so it is anyway when the output goes to a file or CI
-    scripts/demo --quick    small numbers and no pauses: some seconds
+    scripts/demo --quick    small numbers and no pauses
+    scripts/demo --no-spark without the last situation: half a minute, with --quick some seconds
 
 The broker is a process of its own (`sluiceway serve`), with its store in a folder. Exit code 0: every check was met; 1:
 one was not, or the broker complained; 130: Ctrl-C. The broker is stopped in any case.
@@ -27,12 +28,12 @@ from examples.stage.acts import DAILY_ACTS
 from examples.stage.flow_map import FlowMap
 from examples.stage.lasting_acts import LASTING_ACTS
 from examples.stage.live import LiveScreen
-from examples.stage.play import Stage
+from examples.stage.play import Act, Stage
 from examples.stage.screen import PlainScreen, Screen, marks
 from examples.stage.server import Server, ServerError
+from examples.stage.spark_act import SPARK_ACT, missing
 from flow.words import size_in_words
 
-ACTS: Final = (*DAILY_ACTS, *LASTING_ACTS)
 DATA_DIR: Final = Path("sluiceway-data/demo")
 ASK_EVERY_SECONDS: Final = 0.2
 
@@ -48,8 +49,9 @@ ASK_EVERY_SECONDS: Final = 0.2
     show_default=True,
     help="Folder for the broker's configuration, log and data.",
 )
-def main(quick: bool, plain: bool, data_dir: Path) -> None:
-    """Show in half a minute what Sluiceway does, and prove it."""
+@click.option("--spark/--no-spark", default=True, help="Play the act with Spark, too [default: if it is there].")
+def main(quick: bool, plain: bool, data_dir: Path, spark: bool) -> None:
+    """Show what Sluiceway does, and prove it."""
     logging.getLogger("stomp.py").setLevel(logging.CRITICAL)  # it warns of every connection that we cut on purpose
     signal.signal(signal.SIGTERM, _interrupt)
     if isinstance(sys.stdout.encoding, str) and hasattr(sys.stdout, "reconfigure"):
@@ -59,8 +61,15 @@ def main(quick: bool, plain: bool, data_dir: Path) -> None:
         PlainScreen() if plain or not console.is_terminal or console.is_dumb_terminal else LiveScreen(console)
     )
     began_seconds = time.monotonic()
+    acts = [*DAILY_ACTS, *LASTING_ACTS]
+    if spark:
+        without = missing()
+        if without:
+            click.echo(f"demo: the act with Spark is left out: {without}", err=True)
+        else:
+            acts.append(SPARK_ACT)
     try:
-        checks, memory_bytes = show(screen, data_dir, quick=quick)
+        checks, memory_bytes = show(screen, data_dir, acts, quick=quick)
     except KeyboardInterrupt:
         click.echo("interrupted; the broker was stopped", err=True)
         sys.exit(130)
@@ -81,8 +90,8 @@ def _interrupt(_signal: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def show(screen: Screen, data_dir: Path, *, quick: bool) -> tuple[list[Check], int]:
-    """Plays all acts. Returns the checks, and the most memory that the broker was seen to use, in bytes.
+def show(screen: Screen, data_dir: Path, acts: Sequence[Act], *, quick: bool) -> tuple[list[Check], int]:
+    """Plays the acts. Returns the checks, and the most memory that the broker was seen to use, in bytes.
 
     Raises ServerError if there is no broker to play with. The broker has ended when this returns or raises.
     """
@@ -90,11 +99,11 @@ def show(screen: Screen, data_dir: Path, *, quick: bool) -> tuple[list[Check], i
     checks: list[Check] = []
     try:
         with Server(data_dir) as server:
-            screen.open([act.title for act in ACTS])
+            screen.open([act.title for act in acts])
             flow_map = FlowMap(server.host, server.port)
             flow_map.watch(screen.report, interval_seconds=ASK_EVERY_SECONDS)
             stage = Stage(server, screen, flow_map, data_dir, quick)
-            for number, act in enumerate(ACTS, 1):
+            for number, act in enumerate(acts, 1):
                 screen.act(number, act.title, act.promise)
                 try:
                     account, proved = act.play(stage)

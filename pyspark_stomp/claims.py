@@ -6,9 +6,9 @@ group is so many messages of the queue, kept as a range of a log, which anybody 
 acknowledged.
 
 Offsets are numbers of claims, {"/queue/a":{"0":17}}, by queue and broker. `latestOffset(start)` acknowledges `start`,
-which Spark has committed when it asks, and claims the next. A micro-batch that is run again after a crash reads the same
-claims; one that was released meanwhile reads as nothing, and its messages come in a later one. So each message is in
-the output at least once, and if the sink knows batches that it has seen already, exactly once (but after a release).
+which Spark has committed when it asks, and claims the next. A micro-batch that is run again after a crash reads the
+same claims; one that was released meanwhile reads as nothing, and its messages come in a later one. So each message is
+in the output at least once, and if the sink knows batches that it has seen already, exactly once (but after a release).
 
 Claims live while the planner is heard of: a thread of it tells the brokers, whatever the micro-batch does meanwhile.
 

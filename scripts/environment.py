@@ -72,8 +72,8 @@ def build(root: Path, venv: Path) -> None:
         version = ".".join(str(part) for part in sys.version_info[:3])
         run(f"making {venv.name} with Python {version}", [sys.executable, "-m", "venv", "--clear", str(venv)], log)
     pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "-c", str(root / "constraints.txt")]
-    # The build backends first and from the constraints file too: then pip needs no second, unpinned environment to build
-    # in. PySpark comes as source only, and takes setuptools.
+    # The build backends first and from the constraints file too: then pip needs no second, unpinned environment to
+    # build in. PySpark comes as source only, and takes setuptools.
     run("installing the build backends", [*pip, "hatchling", "setuptools", "wheel"], log)
     run(
         "installing Sluiceway, its tools and Spark (the first time half a gigabyte comes in)",

@@ -113,7 +113,7 @@ class Broker:
         self._journal_folder = journal_folder
         self._journal_files = journal_files
         self._boot = boot
-        self._inline = engine is not None
+        self._logs_inline = True
         self._engine = engine
         self._serving = serving
         self._on_reading = on_reading
@@ -202,7 +202,8 @@ class Broker:
         """The logs of an earlier run are there before anybody connects. The dispatcher runs."""
         house = self._house
         directory = None if house is None else house.directory
-        inline = self._journal_files is not None or self._inline
+        # What lies in a temporary folder is soon written: no threads, which the clock of a test knows nothing of.
+        inline = self._logs_inline = directory is None
         if inline:
             disk = JournalDisk.inline(self.dispatcher.executor(label="logs"))
         else:
@@ -338,7 +339,7 @@ class Broker:
                     self._claims = None
                 if self._durables is not None:
                     self._durables.close()
-                await logs.close(inline=self._inline)
+                await logs.close(inline=self._logs_inline)
                 self.logs = self._logs = None
 
     async def _close_store(self) -> None:

@@ -23,7 +23,7 @@ from queues.logs.log import Log
 from queues.logs.places import PlaceError, parse_index, parse_place
 from queues.logs.ports import DiskError, GroupState
 from queues.logs.reading import Reading
-from queues.logs.table import INTERNAL_ERROR, PREFIX, LogError, LogTable
+from queues.logs.table import INTERNAL_ERROR, PREFIX, LogError, LogTable, open_all
 from queues.policy import QueuePolicy
 from store.bigarray import Files
 from store.journal import Journal, JournalConfig, JournalDisk
@@ -170,7 +170,8 @@ async def open_logs(
     boot: str | None = None,
     inline: bool,
 ) -> Logs:
-    """Open what an earlier run left. `folder`: None for a temporary one. `inline`: no threads. Raises DiskError and
+    """Open what an earlier run left. `folder`: None for a temporary one, which nothing is synced in: RECEIPTs say so.
+    `inline`: no threads. Raises DiskError and
     MetadataError.
     """
     journal = Journal(folder, config, now_ms=environment.now_ms, boot=boot, files=files)
@@ -180,17 +181,15 @@ async def open_logs(
         GroupRecords(managers, environment.now_ms),
         Reading(config.cache_bytes_max, HeadBlocks(), manager=environment.manager, clock=environment.clock),
         environment,
-        policy_for,
+        policy_for if folder is not None else lambda name: attrs.evolve(policy_for(name), log_sync="none"),
         logs_max=config.logs_max,
         delete_passcode=config.delete_passcode,
         warn=log.warning,
     )
-    names = [] if folder is None else journal.names()
-    groups = await groups_of(managers, names) if names else {}
-    if inline:
-        table.start(groups)
-    else:
-        await trio.to_thread.run_sync(table.start, groups)
+    opened = {}
+    if folder is not None:
+        opened = open_all(journal) if inline else await trio.to_thread.run_sync(open_all, journal)
+    table.start(opened, await groups_of(managers, list(opened)))
     for name, report in journal.reports().items():
         if report.needs_telling:
             log.warning("a log has lost records: its readers are told where", log=name, found=str(report))

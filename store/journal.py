@@ -129,14 +129,23 @@ class Journal:
         boot: str | None = None,
         files: Files | None = None,
     ) -> None:
-        """`folder`: None for a temporary one. `boot`: see `boot_id`; `files`: for tests. Blocks a little."""
-        self._temporary = tempfile.mkdtemp(prefix="sluiceway-logs-") if folder is None else None
-        self.folder = Path(self._temporary) if self._temporary is not None else Path(str(folder))
+        """`folder`: None for a temporary one. `boot`: see `boot_id`; `files`: for tests."""
+        self._folder = folder
+        self._temporary: Path | None = None
         self._config = config
         self._now_ms = now_ms
         self._boot = boot_id() if boot is None else boot
         self._files = files
         self._arrays: dict[str, BigArray] = {}
+
+    @property
+    def folder(self) -> Path:
+        """Where logs lie. A temporary one is made when it is first asked for: most brokers never have a log."""
+        if self._folder is not None:
+            return self._folder
+        if self._temporary is None:
+            self._temporary = Path(tempfile.mkdtemp(prefix="sluiceway-logs-"))
+        return self._temporary
 
     def names(self) -> list[str]:
         """Of the logs that there are. Raises DiskError."""

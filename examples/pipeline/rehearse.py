@@ -32,7 +32,7 @@ import click
 from examples.pipeline.events import DAY, DAY_MS, DAY_START_MS, Event, Tally, event, events, tally
 from examples.pipeline.produce import LOG, QUEUE, produce
 from examples.pipeline.stream import COUNTS_LOG
-from examples.stage.account import Check
+from examples.stage.account import Account, Check
 from examples.stage.flow_map import FlowMap
 from examples.stage.screen import marks
 from examples.stage.server import ROOT, Server, ServerError
@@ -151,6 +151,8 @@ class Rehearsal:
         self._closing = attrs.evolve(event(0, 1), number=total, time_ms=DAY_START_MS + CLOSING_DAYS * DAY_MS)
         self._stragglers = list(events(events_count, total, total))
         self._sent_count = 0
+        self.account = Account()
+        """After `play`: each event is owed once to the files."""
 
     def __enter__(self) -> Rehearsal:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -294,6 +296,7 @@ class Rehearsal:
 
     def _events_in_files(self) -> Check:
         ids = Counter(_column_of(self._folder / "events", "id"))
+        self.account = Account(self._sent_count, ids.total())
         expected = {each.number for each in (*self._yesterday, *self._day, self._closing, *self._stragglers)}
         return Check(
             "the Parquet files have each event once",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 import attrs
@@ -77,6 +77,17 @@ class Cabinet(Protocol):
         """Of the disk; None: nobody knows. Blocks."""
 
 
+def open_all(cabinet: Cabinet) -> dict[str, Opened | DiskError]:
+    """All logs that there are. Blocks: call it from a thread. Raises DiskError if that can't be found out."""
+    opened: dict[str, Opened | DiskError] = {}
+    for name in cabinet.names():
+        try:
+            opened[name] = cabinet.open(name)
+        except DiskError as error:
+            opened[name] = error
+    return opened
+
+
 class LogTable:
     """The logs of one broker."""
 
@@ -112,13 +123,16 @@ class LogTable:
     def __iter__(self) -> Iterator[Log]:
         return iter(self.logs.values())
 
-    def start(self, groups: dict[str, dict[str, GroupState]]) -> None:
-        """Open what an earlier run left. Blocks. `groups`: by log and name, where they were."""
-        for name in self._cabinet.names():
-            try:
-                self._open(name)
-            except (DiskError, LogError) as error:
-                self._warn("a log can't be opened", log=name, error=str(error))
+    def start(
+        self, opened: Mapping[str, Opened | DiskError], groups: Mapping[str, Mapping[str, GroupState]]
+    ) -> None:
+        """Go on with what an earlier run left: its logs, open (see `open_all`), and by log and name where groups were.
+        """
+        for name, result in opened.items():
+            if isinstance(result, DiskError):
+                self._warn("a log can't be opened", log=name, error=str(result))
+            else:
+                self._add(name, result)
         for name, states in groups.items():
             log = self.logs.get(name)
             if log is None:
@@ -149,7 +163,7 @@ class LogTable:
                 INVALID_TOPIC, f"there are {self._logs_max} logs already (logs_max of [journal]): {name} can't be made"
             )
         try:
-            return self._open(name)
+            return self._add(name, self._cabinet.open(name))
         except DiskError as error:
             raise LogError(INTERNAL_ERROR, f"{name} can't be opened: {error}") from None
 
@@ -162,8 +176,7 @@ class LogTable:
             raise LogError(TOPIC_NOT_EXIST, f"there is no log {full}")
         return log
 
-    def _open(self, name: str) -> Log:
-        opened = self._cabinet.open(name)
+    def _add(self, name: str, opened: Opened) -> Log:
         log = Log(
             name,
             opened.records,

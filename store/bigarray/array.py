@@ -315,13 +315,12 @@ class BigArray:
 
     @property
     def back_file_size_bytes(self) -> int:
-        """Of the pages: those that are full as a whole, of the last ones what is used. Costs a look at the first item
-        if it is read-only.
+        """Of the data pages: those that are full as a whole, of the last one what is used. Of the index: the items of
+        records that are there. Costs a look at the first item if it is read-only.
         """
         slot, writing = self._reading.slot, self._writing
         first_page = first_data_page_of(self._reading) if writing is None else writing.first_data_page
-        first_item = slot.first_index // self.options.index_page_items * self.options.index_page_items
-        items_count = max(slot.next_index - first_item - self._reading.gaps.items_count, 0)
+        items_count = max(slot.next_index - slot.first_index - self._reading.gaps.items_count, 0)
         data_bytes = (slot.data_page - first_page) * self.options.data_page_bytes + slot.data_offset
         return data_bytes + items_count * ITEM_BYTES
 

@@ -114,11 +114,21 @@ class FaultyFiles:
             self._keep_some(self._changes[folder], names)
         for path in {*self._names, *self._durable_names}:
             path.unlink(missing_ok=True)
+        self._bring_back_folders(names)
         for path, file in names.items():
             os.link(file.vault, path)
         self._names = dict(names)
         self._durable_names = names
         self._changes.clear()
+
+    def _bring_back_folders(self, names: dict[Path, _File]) -> None:
+        """Folders that were removed (not through us) are there again, or not."""
+        for folder in sorted({path.parent for path in names if not path.parent.exists()}):
+            if self._random.random() < 0.5:
+                folder.mkdir()
+            else:
+                for path in [path for path in names if path.parent == folder]:
+                    del names[path]
 
     def _roll_back(self, file: _File) -> None:
         random = self._random

@@ -21,14 +21,23 @@ from tests.examples.pages import PAGES, anchors, blocks, links
 from tests.examples.session import Session, shows
 from tests.house.sources import ROOT, modules
 
+SPARK_PAGES = {
+    "README.md": [pytest.mark.xdist_group("spark")],
+    "spark.md": [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")],
+}
 STOMP_PAGE = ROOT / "docs" / "stomp.md"
 README_LINES_MAX = 200
 
 
 @pytest.mark.interop
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)  # two of them start Spark
 @pytest.mark.parametrize(
-    "page", [p for p in PAGES if any(b.kind in ("session", "server") for b in blocks(p))], ids=lambda p: p.name
+    "page",
+    [
+        pytest.param(page, marks=SPARK_PAGES.get(page.name, []), id=page.name)
+        for page in PAGES
+        if any(block.kind in ("session", "server") for block in blocks(page))
+    ],
 )
 def test_shell_sessions_run_as_printed(page: Path, tmp_path: Path) -> None:
     with Session(tmp_path) as session:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
+import weakref
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from tempfile import mkdtemp
 from typing import Any
 
 import attrs
@@ -28,7 +31,8 @@ REPLIES = "/temp-queue/replies"
 
 
 class LogStage(Stage):
-    """The broker of a Stage, with logs in `folder` (None: a temporary one)."""
+    """The broker of a Stage, with logs in `folder` (None: one that goes with the stage; not the temporary one of a
+    broker without a data folder, which promises nothing)."""
 
     def __init__(
         self,
@@ -43,6 +47,9 @@ class LogStage(Stage):
     ) -> None:
         """`journal`: fields of JournalConfig; `files`: how files are reached; `boot`: names this run of the machine."""
         super().__init__(policies, **limits)
+        if folder is None:
+            folder = Path(mkdtemp(prefix="sluiceway-log-stage-"))
+            weakref.finalize(self, shutil.rmtree, folder, True)
         settings = {"delete_passcode": PASSCODE, **(journal or {})}
         self.broker = Broker(
             attrs.evolve(self.broker.config, journal=JournalConfig(**settings)),

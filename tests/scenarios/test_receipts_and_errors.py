@@ -182,7 +182,6 @@ async def test_id_of_an_ended_subscription_can_be_used_again(stage: Stage, versi
         ({"selector": "a = 1"}, "selector"),
         ({"durable": "true"}, "durable"),
         ({"activemq.subscriptionName": "n"}, "durable"),
-        ({"destination": "/log/x"}, "log"),
     ],
 )
 async def test_what_is_not_there_yet_is_refused_in_words(stage: Stage, headers: dict[str, str], about: str) -> None:
@@ -199,7 +198,6 @@ async def test_what_is_not_there_yet_is_refused_in_words(stage: Stage, headers: 
         {"AMQ_SCHEDULED_PERIOD": "1000"},
         {"AMQ_SCHEDULED_REPEAT": "9", "AMQ_SCHEDULED_DELAY": "100"},
         {"AMQ_SCHEDULED_CRON": "0 * * * *"},
-        {"destination": "/log/x"},
     ],
 )
 async def test_sends_that_are_not_possible_yet_are_refused_in_words(stage: Stage, headers: dict[str, str]) -> None:

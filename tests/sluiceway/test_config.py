@@ -123,7 +123,7 @@ def test_a_key_of_another_section_is_found_there(tmp_path: Path) -> None:
 
 def test_an_unknown_section_lists_the_known_ones(tmp_path: Path) -> None:
     said = mistake(tmp_path, "[zzz]\n")
-    assert "zzz: unknown key; known here: broker, logs, security, store, dispatcher, listeners, destinations" in said
+    assert "zzz: unknown key; known here: broker, logs, security, store, journal, dispatcher, listeners, destinations" in said
 
 
 @pytest.mark.parametrize(

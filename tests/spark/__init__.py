@@ -1,0 +1,1 @@
+"""The Spark source and sinks, with a real Spark."""

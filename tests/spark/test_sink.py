@@ -68,7 +68,9 @@ def test_rows_arrive_with_keys_and_headers_in_order(spark: SparkSession, broker:
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_many_rows_without_headers_arrive(spark: SparkSession, broker: EmbeddedBroker, compression: str) -> None:
     """They are taken as Arrow has them, in slices that begin anywhere."""
-    rows = spark.range(50_000).selectExpr("repeat(cast(id as string), 1 + id % 9) AS value", "cast(id as string) AS key")
+    rows = spark.range(50_000).selectExpr(
+        "repeat(cast(id as string), 1 + id % 9) AS value", "cast(id as string) AS key"
+    )
     write(rows.where("id % 7 != 3"), broker, topic="/log/out", compression=compression)
     found = sorted((int(key or b""), value) for value, key, _headers in records(broker, "/log/out"))
     assert found == [(n, str(n).encode() * (1 + n % 9)) for n in range(50_000) if n % 7 != 3]
@@ -152,15 +154,15 @@ def test_what_can_not_be_written_is_refused_before_anything_is(
     ("select", "says"),
     [
         ("if(id = 2, null, 'x') AS value", "a value that is null"),
-        ("'x' AS value, map('destination', '/log/b') AS headers", "can't set"),
-        ("'x' AS value, cast(7 as int) AS partition", "partition says 7"),
+        ("'x' AS value; map('destination', '/log/b') AS headers", "can't set"),
+        ("'x' AS value; cast(7 as int) AS partition", "partition says 7"),
     ],
 )
 def test_rows_that_can_not_be_written_fail_the_job_and_say_why(
     spark: SparkSession, broker: EmbeddedBroker, select: str, says: str
 ) -> None:
     with pytest.raises(Exception, match=says):
-        write(spark.range(3).coalesce(1).selectExpr(select), broker, topic="/log/a")
+        write(spark.range(3).coalesce(1).selectExpr(*select.split(";")), broker, topic="/log/a")
 
 
 # ---------------------------------------------------------------------- once
@@ -203,9 +205,7 @@ def test_a_task_that_is_run_again_writes_once(spark: SparkSession, broker: Embed
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     try:
         rows = spark.range(1000, numPartitions=1).selectExpr("cast(id as string) AS value")
-        write(
-            rows.mapInArrow(fail_once, "value string"), broker, topic="/log/out", deliveryGuarantee="exactly-once"
-        )
+        write(rows.mapInArrow(fail_once, "value string"), broker, topic="/log/out", deliveryGuarantee="exactly-once")
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert Path(marker).exists()
@@ -258,9 +258,7 @@ def test_rows_of_a_stream_go_to_the_same_brokers_when_it_is_run_again(
     """Without keys: by their values, so that a batch of which one broker has its part is finished exactly."""
     both = [make_broker(folder="a"), make_broker(folder="b")]
     fill(both[0], "/log/in", numbers(400))
-    rows = (
-        spark.readStream.format("stomp").options(brokers=both[0].address, startingOffsets="earliest").load("/log/in")
-    )
+    rows = spark.readStream.format("stomp").options(brokers=both[0].address, startingOffsets="earliest").load("/log/in")
     addresses = ",".join(each.address for each in both)
     run_available(rows.select("value"), tmp_path / "point", brokers=addresses, topic="/log/out")
     # As if Spark had died between the first broker's commit and the second's.

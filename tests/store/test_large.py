@@ -395,4 +395,4 @@ def test_what_a_job_told_of_holds_nothing() -> None:
     job.run()
     job.tell()
     assert len(gc.get_referrers(held)) <= before
-    assert [getattr(job, name) for name in Job.__slots__] == [None, None, None]
+    assert [getattr(job, name) for name in Job.__slots__] == [None] * len(Job.__slots__)

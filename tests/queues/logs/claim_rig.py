@@ -14,7 +14,7 @@ from queues.logs.claims import ClaimGroup, ClaimState
 from queues.logs.log import Log
 from queues.logs.reading import Reading
 from queues.logs.stages import STAGE_PREFIX, Sinks, SinkState, StagedPart
-from queues.logs.table import LogError, LogTable, Opened
+from queues.logs.table import LogError, LogTable, Opened, open_all
 from tests.queues.logs.rig import CACHE_BYTES, DictKeeper, HandDisk, ListRecords, LogWorld, sends
 from tests.queues.rig import World, make_policy
 
@@ -201,7 +201,7 @@ class SinkWorld(World):
             delete_passcode="",
             warn=self._warn,
         )
-        self.table.start({})
+        self.table.start(open_all(self.shelf), {})
         self.sinks = Sinks(self.table, self.kept, self.disk.read, now_ms=lambda: self.now_ms, warn=self._warn)
         self.sinks.restore(list(self.kept.states.values()))
         self.run()

@@ -89,10 +89,12 @@ class Twin:
 
     def _is_kept(self, index: int) -> bool:
         try:
-            return bytes(self.there.read(index)) == self.records[index].value
+            value = bytes(self.there.read(index))
         except GapError as error:
             assert error.reason == LOST
             return False
+        assert value == self.records[index].value, f"{index} is something else than it was"
+        return True
 
     def close(self) -> None:
         try:
