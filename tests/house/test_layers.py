@@ -73,11 +73,11 @@ def stays_in_the_machine(name: str) -> bool:
 
 
 SPARK_USES: Final = ("sluiceway.client", "queues.logs.batches", "queues.logs.codecs", "pyspark_stomp")
-"""Beside the machine: the log clients, which are light themselves (tests/client says so), and the framing of batches."""
+"""Beside the machine: the log clients, which are light themselves (tests/client), and the framing of batches."""
 
 
 def test_the_spark_source_stays_light() -> None:
-    """Spark ships it to its workers: the sans-I/O machine, the clients and the framing of batches, no trio, no plyvel."""
+    """Spark ships it to its workers: the machine, the clients and the framing of batches, no trio, no plyvel."""
     foreign = PROJECT | {"trio", "plyvel"}
     for path in modules("pyspark_stomp"):
         wrong = {
