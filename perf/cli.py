@@ -173,6 +173,18 @@ def compare(
         sys.exit(1)
 
 
+@main.command("spark")
+@click.option("--rows", default=2_000_000, show_default=True, type=click.IntRange(10_000), help="Of 100 bytes each.")
+@click.option("--runs", default=3, show_default=True, type=click.IntRange(1))
+def spark(rows: int, runs: int) -> None:
+    """Measure how fast Spark reads logs, and what its own path from Python would carry."""
+    try:
+        from perf.spark_reading import measure
+    except ImportError as error:
+        raise click.ClickException(f"{error}: install pyspark and pyarrow (the extra spark)") from error
+    measure(rows, runs, click.echo)
+
+
 @main.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--docs", "folder", type=click.Path(path_type=Path, file_okay=False), default=_DOCS, show_default="docs")

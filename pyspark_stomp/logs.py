@@ -168,9 +168,7 @@ def _one_of(place: int | Offsets, log: str, partition: int) -> int | None:
 
 def _sorted(offsets: Offsets) -> Offsets:
     """In the one order in which equal offsets are equal texts."""
-    return {
-        log: {number: offsets[log][number] for number in sorted(offsets[log], key=int)} for log in sorted(offsets)
-    }
+    return {log: {number: offsets[log][number] for number in sorted(offsets[log], key=int)} for log in sorted(offsets)}
 
 
 class _Reader:
@@ -208,9 +206,7 @@ class _Reader:
             size = each.end - each.start
             pieces = min(size, max(1, -(-size * wanted // total)))
             marks = [each.start + size * piece // pieces for piece in range(pieces + 1)]
-            split += [
-                attrs.evolve(each, start=start, end=end) for start, end in zip(marks, marks[1:], strict=False)
-            ]
+            split += [attrs.evolve(each, start=start, end=end) for start, end in zip(marks, marks[1:], strict=False)]
         return split
 
     # ------------------------------------------------------------------ reading
@@ -304,7 +300,11 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
             for log in {*extents, *brokers.wanted(partition)}:
                 extent = extents.get(log, Extent())
                 offset: int | None
-                if options.starting_ms is None and _one_of(options.starting, log, partition) == LATEST and options.group:
+                if (
+                    options.starting_ms is None
+                    and _one_of(options.starting, log, partition) == LATEST
+                    and options.group
+                ):
                     asked = brokers.ask(partition, "log/cursor", patient=True, log=log, group=options.group)
                     offset = int(asked["front"])
                 else:
@@ -429,7 +429,9 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
             " the log was deleted, or its disk has lost records"
         )
         if self._options.fail_on_data_loss:
-            raise DataLossError(f"{text}. To go on with what is there now, from its beginning, set failOnDataLoss to false")
+            raise DataLossError(
+                f"{text}. To go on with what is there now, from its beginning, set failOnDataLoss to false"
+            )
         _log.warning("%s; going on with what is there now", text)
 
     # ------------------------------------------------------------------ what to read
@@ -488,4 +490,3 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
             if error.code != "GROUP_NOT_EXIST":
                 raise
             self._brokers.ask(partition, "log/cursor", patient=False, log=log, group=group, **{"from": offset})
-

@@ -253,7 +253,9 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
             + (f"; there are {' and '.join(chosen)}" if chosen else ", for instance subscribe = /log/orders")
         )
     names = tuple(
-        dict.fromkeys(name.strip() for name in (given.text("subscribe") or given.text("path")).split(",") if name.strip())
+        dict.fromkeys(
+            name.strip() for name in (given.text("subscribe") or given.text("path")).split(",") if name.strip()
+        )
     )
     pattern = given.text("subscribePattern")
     assigned = given.json("assign", _assigned, '{"/log/a":[0,1]}')
@@ -274,9 +276,13 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     for name, numbers in (assigned or {}).items():
         for number in numbers:
             if number >= len(brokers.addresses):
-                raise OptionError(f"option assign wants partition {number} of {name}: there are {len(brokers.addresses)}")
+                raise OptionError(
+                    f"option assign wants partition {number} of {name}: there are {len(brokers.addresses)}"
+                )
     if of_queues and streaming and not given.text("groupId"):
-        raise OptionError("option groupId is missing: a name for whose claims of the queue these are, the same each start")
+        raise OptionError(
+            "option groupId is missing: a name for whose claims of the queue these are, the same each start"
+        )
     default = LATEST if streaming else EARLIEST
     starting = _place(given, "startingOffsets", default)
     ending = _place(given, "endingOffsets", LATEST)
@@ -359,7 +365,9 @@ def _check_named(offsets: Offsets, names: Sequence[str], brokers_count: int) -> 
             raise OptionError(f"offsets are given for {log!r}, which is not read: {', '.join(names)} is")
         for number in partitions:
             if int(number) >= brokers_count:
-                raise OptionError(f"offsets are given for partition {number} of {log}: there are {brokers_count} brokers")
+                raise OptionError(
+                    f"offsets are given for partition {number} of {log}: there are {brokers_count} brokers"
+                )
 
 
 def _assigned(value: Any) -> dict[str, tuple[int, ...]]:

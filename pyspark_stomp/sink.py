@@ -58,6 +58,8 @@ class Staged:
     broker: int
     stage: str
     target: str
+    count: int
+    """Rows."""
 
 
 @attrs.frozen
@@ -117,7 +119,8 @@ class _Task:
         for sender in (*self._senders.values(), *self._stages.values()):
             sender.finish()
         return tuple(
-            Staged(broker, sender.destination, target) for (broker, target), sender in sorted(self._stages.items())
+            Staged(broker, sender.destination, target, sender.confirmed_count)
+            for (broker, target), sender in self._stages.items()
         )
 
     def close(self) -> None:
@@ -188,7 +191,11 @@ class _Writer:
         brokers = self._options.brokers
         staged = list(_staged(messages))
         for broker, address in enumerate(brokers.addresses):
-            parts = [{"stage": each.stage, "to": each.target} for each in staged if each.broker == broker]
+            parts = [
+                {"stage": each.stage, "to": each.target, "count": each.count}
+                for each in staged
+                if each.broker == broker
+            ]
             with Connection(address, patience_seconds=brokers.reconnect_seconds) as connection:
                 facts: dict[str, Any] = {"query": query, "batch": batch, "parts": parts}
                 try:

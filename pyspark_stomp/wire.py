@@ -57,6 +57,8 @@ BATCH_BYTES: Final = 1 << 20
 """Of one MESSAGE: large enough that its frame costs nothing, and small beside the memory of a worker."""
 WINDOW: Final = 8
 """SENDs that wait for their RECEIPTs: they share the broker's syncs."""
+LOST_SECONDS: Final = 0.05
+"""Between two looks whether the broker has noticed that a connection is lost."""
 REPLIES: Final = "/temp-queue/spark-replies"
 ALL_CODECS: Final = "gzip,snappy,zstd"
 _RECEIVE_BYTES: Final = 64 * 1024
@@ -87,7 +89,9 @@ class _Socket:
         try:
             self._socket = socket.create_connection((address.host, address.port), CONNECT_SECONDS)
         except OSError as error:
-            raise CannotConnectError(f"no broker answers at {address}: is it running, and is the address right? ({error})")
+            raise CannotConnectError(
+                f"no broker answers at {address}: is it running, and is the address right? ({error})"
+            )
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             headers = [("accept-version", "1.2"), ("host", address.host), ("heart-beat", f"0,{HEART_BEAT_MS}")]
@@ -101,6 +105,7 @@ class _Socket:
                 raise CannotConnectError(f"{address} answered CONNECT with {answer.command[:40]!r}: is it STOMP?")
             if answer.headers.get("version") != "1.2":
                 raise CannotConnectError(f"{address} does not speak STOMP 1.2")
+            self.session = answer.headers.get("session", "")
         except ConnectionLostError as error:
             self.close()
             raise CannotConnectError(str(error)) from error
@@ -121,7 +126,7 @@ class _Socket:
         held = self._held
         searched = 0
         while True:
-            while held[:1] in (b"\n", b"\r"):
+            while held[:1] == b"\n" or held[:1] == b"\r":
                 del held[: len(held) - len(held.lstrip(b"\r\n"))]
                 searched = 0
             end = held.find(b"\n\n", max(0, searched - 1))
@@ -215,6 +220,8 @@ class Connection:
         self._socket: _Socket | None = None
         self._replies = False
         self._numbers = count(1)
+        self.session = ""
+        """What the broker calls this connection, or the last one."""
         self.log_id = ""
         """What the broker calls the log that is being read, in its message-ids: `log.LOGID`."""
 
@@ -243,6 +250,7 @@ class Connection:
         """Be connected. One attempt. Raises CannotConnectError, RefusedError."""
         if self._socket is None:
             self._socket = _Socket(self.address)
+            self.session = self._socket.session
 
     def write(self, data: bytes) -> None:
         """Frames in wire form. Raises ConnectionLostError, CannotConnectError, RefusedError."""
@@ -309,7 +317,7 @@ class Connection:
                 reply = json.loads(frame.body)
                 if not isinstance(reply, dict):
                     raise ClientError(f"{self.address} answered {name} with something that is no reply")
-                if reply.get("ok") is not True:
+                if reply.get("ok", True) is not True:  # `stat` answers without it
                     raise RequestError(str(reply.get("error", "INTERNAL_ERROR")), str(reply.get("message", "")))
                 return reply
 
@@ -358,9 +366,7 @@ class Connection:
 class _Reading:
     """One subscription of `read_batches`, over one connection."""
 
-    def __init__(
-        self, connection: Connection, log: str, start: int, stop: int, batch_bytes: int, verify: bool
-    ) -> None:
+    def __init__(self, connection: Connection, log: str, start: int, stop: int, batch_bytes: int, verify: bool) -> None:
         self._connection = connection
         self._log = log
         self._place = start
@@ -468,8 +474,11 @@ class _UnderWay:
 
 class Sender:
     """SENDs to one destination, some of them ahead of their RECEIPTs. What has no RECEIPT when the connection is lost is
-    sent again over the next one, so it may come twice; with `single_writer` the log is asked how far it is first, so
-    that each record comes once: for a log that nobody else writes.
+    sent again over the next one, so it may come twice.
+
+    With `single_writer`, for a log that nobody else writes, each record comes once: before anything is sent again the
+    log is asked how far it is. It says so for good only when the broker has let go of the lost connection, whose last
+    frames it may still be reading, and has written what it took: that is waited for.
     """
 
     def __init__(self, connection: Connection, destination: str, *, window: int, single_writer: bool) -> None:
@@ -481,6 +490,8 @@ class Sender:
         self._base = 0
         """With `single_writer`: index of the first record that is sent here."""
         self._asked = False
+        self._sessions: set[str] = set()
+        """With `single_writer`: connections over which something was sent, as the broker calls them."""
         self.confirmed_count = 0
         """Records whose RECEIPT has come."""
 
@@ -504,7 +515,7 @@ class Sender:
         when the RECEIPT is there. `records_count`: how many all of this is, for `confirmed_count`.
         """
         if self._single_writer and not self._asked:
-            self._base = self._next_index()
+            self._base = self._connection.patiently(self._next_index)
             self._asked = True
         receipt = f"s{self._connection.next_id()}"
         pairs = [("destination", self.destination), ("receipt", receipt), *headers]
@@ -520,6 +531,8 @@ class Sender:
     def _send(self, receipt: str, wire: bytes, records_count: int) -> None:
         self._under_way.append(_UnderWay(receipt, wire, records_count))
         try:
+            self._connection.connect()
+            self._sessions.add(self._connection.session)
             self._connection.write(wire)
         except (CannotConnectError, ConnectionLostError):
             self._recover()
@@ -557,18 +570,42 @@ class Sender:
         self._connection.patiently(self._resend)
 
     def _resend(self) -> None:
+        self._connection.connect()
         if self._single_writer:
+            self._wait_for_lost_connections()
             there = self._next_index() - self._base - self.confirmed_count
             while self._under_way and self._under_way[0].count <= there:
                 sent = self._under_way.popleft()
                 there -= sent.count
                 self.confirmed_count += sent.count
+        self._sessions.add(self._connection.session)
         for sent in self._under_way:
             self._connection.write(sent.wire)
 
+    def _wait_for_lost_connections(self) -> None:
+        """Raises ConnectionLostError if the broker does not let go of them: who goes on would not know what is there."""
+        connection = self._connection
+        deadline = time.monotonic() + connection.patience_seconds
+        while True:
+            alive = {each["session"] for each in connection.ask("stat")["connections"]}
+            self._sessions &= alive
+            if not self._sessions and not self._waiting_count():
+                return
+            if time.monotonic() > deadline:
+                raise ConnectionLostError(f"{connection.address} still holds a connection that we have lost")
+            time.sleep(LOST_SECONDS)
+
+    def _waiting_count(self) -> int:
+        try:
+            return int(self._connection.ask("log/describe", log=self.destination)["waiting"])
+        except RequestError as error:
+            if error.code != "TOPIC_NOT_EXIST":
+                raise
+            return 0
+
     def _next_index(self) -> int:
         try:
-            return int(self._connection.request("log/describe", log=self.destination)["next"])
+            return int(self._connection.ask("log/describe", log=self.destination)["next"])
         except RequestError as error:
             if error.code != "TOPIC_NOT_EXIST":
                 raise

@@ -7,7 +7,7 @@
     /sluiceway/claim/release  {"queue", "group"}                           its claims read as nothing, and come again
         all of these: "grace_seconds"?, how long claims live when nothing is heard of their group
     /sluiceway/sink/state     {"query"}                                    the last batch that was published
-    /sluiceway/sink/commit    {"query", "batch", "parts": [{"stage", "to"}, ...]}
+    /sluiceway/sink/commit    {"query", "batch", "parts": [{"stage", "to", "count"?}, ...]}
     /sluiceway/sink/drop      {"stages": [...]}
 
 Answers are as those about logs; what is answered is on disk. A group is a subscription of its claim log, a query one of
@@ -113,7 +113,7 @@ class SinkRecords(_Records):
     """Satisfies `queues.logs.stages.SinkKeeper`."""
 
     def save(self, state: SinkState, done: Done) -> None:
-        parts = [[part.stage, part.target, part.from_index] for part in state.parts]
+        parts = [[part.stage, part.target, part.count, part.from_index] for part in state.parts]
         values = {
             "batch": str(state.batch),
             "intended": str(state.intended),
@@ -132,7 +132,7 @@ class SinkRecords(_Records):
 
 def sink_state_of(query: str, values: Mapping[str, str]) -> SinkState:
     """What `SinkRecords` wrote. Raises ValueError, KeyError."""
-    parts = tuple(StagedPart(stage, target, index) for stage, target, index in json.loads(values["parts"]))
+    parts = tuple(StagedPart(*part) for part in json.loads(values["parts"]))
     return SinkState(query, int(values["batch"]), int(values["intended"]), parts, int(values["used_ms"]))
 
 
@@ -286,7 +286,12 @@ class Claims:
         given = request.get("parts")
         if not isinstance(given, list) or not all(isinstance(part, dict) for part in given):
             raise BadRequestError('the request needs "parts", a list of objects')
-        parts = [StagedPart(text_of(part, "stage"), text_of(part, "to")) for part in given]
+        parts = [
+            StagedPart(
+                text_of(part, "stage"), text_of(part, "to"), number_of(part, "count") if "count" in part else -1
+            )
+            for part in given
+        ]
         self.sinks.commit(text_of(request, "query"), number_of(request, "batch"), parts, send)
 
     def _drop(self, request: Mapping[str, Any], send: Send) -> None:

@@ -18,6 +18,7 @@ import stomp
 
 from examples.pipeline.events import Event, events
 from sluiceway.client import Producer
+from sluiceway.client.address import Address
 
 LOG: Final = "access"
 QUEUE: Final = "/queue/incidents"
@@ -57,11 +58,11 @@ def _report_incidents(broker: str, incidents: Sequence[Event]) -> None:
     """Any STOMP client will do for a queue. The RECEIPT of the last one is for all before it."""
     if not incidents:
         return
-    host, _colon, port = broker.rpartition(":")
+    address = Address.parse(broker)
     receipts = _Receipts()
-    connection = stomp.Connection12([(host, int(port))])
+    connection = stomp.Connection12([(address.host, address.port)])
     connection.set_listener("receipts", receipts)
-    connection.connect(wait=True)
+    connection.connect(address.login, address.passcode, wait=True)
     for number, each in enumerate(incidents, 1):
         receipt = {"receipt": "last"} if number == len(incidents) else {}
         connection.send(QUEUE, each.to_json(), headers={"persistent": "true", **receipt})
@@ -71,7 +72,13 @@ def _report_incidents(broker: str, incidents: Sequence[Event]) -> None:
 
 
 @click.command()
-@click.option("--brokers", default="127.0.0.1:61613", show_default=True, help="HOST:PORT of each, with commas.")
+@click.option(
+    "--brokers",
+    envvar="SLUICEWAY_URL",
+    default="127.0.0.1:61613",
+    show_default=True,
+    help="HOST:PORT of each, with commas. Also from SLUICEWAY_URL.",
+)
 @click.option("--events", "count", default=100_000, show_default=True, help="How many the day has.")
 def main(brokers: str, count: int) -> None:
     """Send the events of a day."""

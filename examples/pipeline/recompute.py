@@ -53,7 +53,13 @@ def _ms(text: str) -> int:
 
 
 @click.command()
-@click.option("--brokers", default="127.0.0.1:61613", show_default=True, help="HOST:PORT of each, with commas.")
+@click.option(
+    "--brokers",
+    envvar="SLUICEWAY_URL",
+    default="127.0.0.1:61613",
+    show_default=True,
+    help="HOST:PORT of each, with commas. Also from SLUICEWAY_URL.",
+)
 @click.option("--day", default=DAY, show_default=True, help="Which day to count.")
 @click.option("--from", "from_", required=True, help="Appended at this time (UTC) or later: 2026-11-20T00:00.")
 @click.option("--to", required=True, help="Appended before this time (UTC).")

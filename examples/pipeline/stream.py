@@ -147,7 +147,13 @@ def run(queries: list[StreamingQuery], news: Callable[[str], None]) -> None:
 
 
 @click.command()
-@click.option("--brokers", default="127.0.0.1:61613", show_default=True, help="HOST:PORT of each, with commas.")
+@click.option(
+    "--brokers",
+    envvar="SLUICEWAY_URL",
+    default="127.0.0.1:61613",
+    show_default=True,
+    help="HOST:PORT of each, with commas. Also from SLUICEWAY_URL.",
+)
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
@@ -170,6 +176,9 @@ def main(brokers: str, folder: Path, delay: str, records_per_batch: int, once: b
     except KeyboardInterrupt:
         click.echo("stopped; the next start goes on from here")
     finally:
+        spark.sparkContext.setLogLevel("OFF")  # whatever is cut short complains at length
+        for query in spark.streams.active:
+            query.stop()
         spark.stop()
 
 

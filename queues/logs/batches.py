@@ -56,6 +56,7 @@ CONTENT_TYPE: Final = "application/vnd.sluiceway.batch"
 """Of a SEND or MESSAGE whose body is a run of batches."""
 
 _Fields = tuple[bytes, int, int, int, int, int, int, int, int, int, int, int]
+_TWO_OFFSETS: Final = struct.Struct("<II")
 _PADDING: Final = bytes(ALIGN_BYTES)
 _NATIVE: Final = sys.byteorder == "little" and array("I").itemsize == 4
 
@@ -294,10 +295,19 @@ class Batch:
         return self._cut(memoryview(self.plain())[4 * (self.count + 1) :], offsets, start, stop)
 
     def value(self, place: int) -> memoryview:
-        """One record. Raises BatchError, IndexError."""
+        """One record. O(1) where the batch is not compressed. Raises BatchError, IndexError."""
         if not 0 <= place < self.count:
             raise IndexError(place)
-        return self.values(place, place + 1)[0]
+        if self._offsets is not None:
+            return self.values(place, place + 1)[0]
+        plain = memoryview(self.plain())
+        base = 4 * (self.count + 1)
+        if base > len(plain):
+            raise BatchError(f"a body of {len(plain)} bytes has no room for {self.count} records")
+        start, stop = _TWO_OFFSETS.unpack_from(plain, 4 * place)
+        if not start <= stop <= len(plain) - base:
+            raise BatchError(f"record {place} of a batch lies from {start} to {stop} of {len(plain) - base} bytes")
+        return plain[base + start : base + stop]
 
     def keys(self, start: int = 0, stop: int | None = None) -> list[memoryview] | None:
         """The keys of records `start` .. `stop - 1`, empty where there is none; None if none has one. Raises

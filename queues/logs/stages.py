@@ -41,6 +41,7 @@ COMMIT_HEADER: Final = b"sluiceway-commit"
 PARTS_MAX: Final = 10_000
 QUERIES_MAX: Final = 10_000
 QUERY_LENGTH_MAX: Final = 200
+LOST: Final = "lost"
 CUT_BYTES: Final = 64 * 1024 * 1024
 INVALID_COMMIT: Final = "INVALID_COMMIT"
 COMMIT_VOID: Final = "COMMIT_VOID"
@@ -53,6 +54,8 @@ class StagedPart:
 
     stage: str
     target: str
+    count: int = -1
+    """Records that it must have; -1: nobody has said."""
     from_index: int = -1
     """Where the target ended when this was intended."""
 
@@ -278,7 +281,10 @@ class Sinks:
             if records is None:
                 return _Looked(fault=f"{part.stage} is gone before it was published in {part.target}")
             try:
-                return _Looked(content=_batches_of(records, mark, target.batch_bytes_max))
+                content = _batches_of(records, mark, target.batch_bytes_max)
+                if content[1] != part.count >= 0:
+                    raise BatchError(f"it has {content[1]} records, and should have {part.count}")
+                return _Looked(content=content)
             except (BatchError, MissingRecordsError) as error:
                 return _Looked(fault=f"what was staged in {part.stage} can't be published in {part.target}: {error}")
 
@@ -433,15 +439,21 @@ def _is_there(records: Records, index: int, mark: bytes) -> bool:
 
 
 def _batches_of(records: Records, mark: bytes, bytes_max: int) -> _Content:
-    """All of a stage, its first batch with the mark. Raises BatchError and MissingRecordsError for what is damaged or
-    does not fit, DiskError.
+    """All of a stage, its first batch with the mark. What a power cut has lost was never receipted, or was never there:
+    it is passed over. Raises BatchError and MissingRecordsError for what is damaged or does not fit, DiskError.
     """
     batches: list[bytes | memoryview] = []
     index, end = records.first_index, records.next_index
     count = 0
     try:
         while index < end:
-            part = records.cut(index, end, CUT_BYTES)
+            try:
+                part = records.cut(index, end, CUT_BYTES)
+            except MissingRecordsError as gone:
+                if gone.reason != LOST:
+                    raise
+                index = gone.to_index
+                continue
             for batch in split(part.data):
                 batch.verify()
                 count += batch.count

@@ -123,11 +123,8 @@ class LogTable:
     def __iter__(self) -> Iterator[Log]:
         return iter(self.logs.values())
 
-    def start(
-        self, opened: Mapping[str, Opened | DiskError], groups: Mapping[str, Mapping[str, GroupState]]
-    ) -> None:
-        """Go on with what an earlier run left: its logs, open (see `open_all`), and by log and name where groups were.
-        """
+    def start(self, opened: Mapping[str, Opened | DiskError], groups: Mapping[str, Mapping[str, GroupState]]) -> None:
+        """Go on with what an earlier run left: its logs, open (see `open_all`), and by log and name where groups were."""
         for name, result in opened.items():
             if isinstance(result, DiskError):
                 self._warn("a log can't be opened", log=name, error=str(result))

@@ -140,7 +140,10 @@ class Stage:
         logs = self.broker.logs
         if logs is None:
             return set()
-        groups = [group for groups in logs.groups.values() for group in groups.values()]
+        groups: list[object] = [group for groups in logs.groups.values() for group in groups.values()]
+        claims = self.broker._claims
+        if claims is not None:
+            groups += claims.groups.values()
         return {id(each) for each in (*logs, *groups, logs.reading)}
 
     def forget_records(self) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,9 +91,7 @@ def test_sql_reads_a_log_and_only_the_columns_that_are_wanted_are_made(
     spark: SparkSession, broker: EmbeddedBroker
 ) -> None:
     fill(broker, LOG, numbers(100))
-    spark.sql(
-        f"CREATE OR REPLACE TEMPORARY VIEW a USING stomp OPTIONS (brokers '{broker.address}', subscribe '{LOG}')"
-    )
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW a USING stomp OPTIONS (brokers '{broker.address}', subscribe '{LOG}')")
     assert spark.sql("SELECT sum(cast(cast(value AS string) AS int)) FROM a").first()[0] == sum(range(100))
     options = {"brokers": broker.address, "path": LOG}
     narrow = spark.read.format("stomp").schema("offset bigint, value binary").options(**options).load()
@@ -119,19 +118,18 @@ def test_wrong_options_are_told_to_the_user(spark: SparkSession, broker: Embedde
 def test_a_task_that_is_tried_again_counts_once(spark: SparkSession, broker: EmbeddedBroker) -> None:
     fill(broker, LOG, numbers(30_000), per_batch=5000)
 
-    def fail_once(batches: Any) -> Any:
+    def fail_once(rows: Iterator[Any]) -> Iterator[int]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         assert context is not None
-        for number, batch in enumerate(batches):
-            if number == 1 and context.attemptNumber() == 0:
+        for number, row in enumerate(rows):
+            if number == 12_000 and context.attemptNumber() == 0:
                 raise RuntimeError("the first attempt fails in the middle")
-            yield batch
+            yield row.offset
 
-    frame = read(spark, broker, minPartitions=2)
-    counted = frame.mapInArrow(fail_once, frame.schema).selectExpr("count(*)", "count(distinct offset)").first()
-    assert tuple(counted or ()) == (30_000, 30_000)
+    found = read(spark, broker, minPartitions=2).select("offset").rdd.mapPartitions(fail_once).collect()
+    assert sorted(found) == [*range(30_000)]
 
 
 def test_a_connection_that_is_lost_in_the_middle_of_a_read_goes_unnoticed(
@@ -231,9 +229,7 @@ def test_a_batch_whose_sink_failed_comes_again_the_very_same(
     spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     fill(broker, LOG, numbers(100))
-    query = Query(
-        spark, tmp_path / "checkpoint", brokers=broker.address, subscribe=LOG, startingOffsets="earliest"
-    )
+    query = Query(spark, tmp_path / "checkpoint", brokers=broker.address, subscribe=LOG, startingOffsets="earliest")
 
     def fail(_batch_id: int) -> None:
         raise RuntimeError("the sink fails")
@@ -253,11 +249,8 @@ def test_latest_skips_nothing_when_the_query_dies_before_its_first_commit(
 ) -> None:
     fill(broker, LOG, numbers(100))
     query = Query(spark, tmp_path / "checkpoint", brokers=broker.address, subscribe=LOG, groupId="g")
-    assert query.run() == []
-    if query.logged("offsets"):  # as if it had died before it wrote anything
-        import shutil
-
-        shutil.rmtree(query.checkpoint)
+    assert all(not rows for _, rows in query.run())
+    shutil.rmtree(query.checkpoint)  # as if it had died before it wrote anything
     fill(broker, LOG, numbers(10))
     assert [rows for _, rows in query.run()] == [rows_of(LOG, 0, 100, 110)]
     with connected(broker) as connection:
@@ -338,9 +331,7 @@ def test_a_stream_that_was_overtaken_by_retention_fails_or_goes_on_as_it_is_told
     spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     fill(broker, LOG, numbers(10))
-    query = Query(
-        spark, tmp_path / "checkpoint", brokers=broker.address, subscribe=LOG, startingOffsets="earliest"
-    )
+    query = Query(spark, tmp_path / "checkpoint", brokers=broker.address, subscribe=LOG, startingOffsets="earliest")
     query.run()
     fill(broker, LOG, numbers(90))
     with connected(broker) as connection:
@@ -433,7 +424,7 @@ def count():
 try:
     print("found", count())
 except Exception as error:
-    print("not found:", "pyspark_broken" in str(error))
+    print("not found")
     import pyspark_stomp
     pyspark_stomp.register(spark)
     print("registered", count())
@@ -446,8 +437,11 @@ def test_spark_finds_the_source_by_itself_and_it_can_be_registered_where_that_fa
 ) -> None:
     """Found without pandas and numpy. Somebody's `pyspark_broken` that can't be imported spoils the search for all."""
     fill(broker, LOG, numbers(12))
-    for name in ("pandas", "numpy") if not broken else ("pyspark_broken",):
-        (tmp_path / f"{name}.py").write_text(f"raise ImportError('no {name} here')\n", encoding="utf-8")
+    if broken:
+        (tmp_path / "pyspark_broken.py").write_text("raise ImportError('broken')\n", encoding="utf-8")
+    else:
+        hidden = "import sys\nsys.modules['pandas'] = sys.modules['numpy'] = None\n"
+        (tmp_path / "sitecustomize.py").write_text(hidden, encoding="utf-8")
     path = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
     process = started(FOUND_BY_ITSELF, broker.address, PYTHONPATH=path)
     try:
@@ -455,5 +449,5 @@ def test_spark_finds_the_source_by_itself_and_it_can_be_registered_where_that_fa
     finally:
         if process.poll() is None:
             killed(process)
-    wanted = ["not found: True", "registered 12"] if broken else ["found 12"]
+    wanted = ["not found", "registered 12"] if broken else ["found 12"]
     assert [line for line in said.splitlines() if "found" in line or "registered" in line] == wanted, log[-2000:]

@@ -85,7 +85,9 @@ def test_record_batches_are_bounded_in_rows_and_bytes() -> None:
     assert [each.num_rows for each in made] == [ROWS_MAX, ROWS_MAX, 5_000]
     values = [bytes(700_000)] * 40 + [bytes(5 << 20), b"small"]
     for size in (1, 40, 42):
-        made = made_of(*[batch_of(values[at : at + size], at) for at in range(0, 42, size)], columns=("value", "offset"))
+        made = made_of(
+            *[batch_of(values[at : at + size], at) for at in range(0, 42, size)], columns=("value", "offset")
+        )
         assert [row for each in made for row in each.column("offset").to_pylist()] == [*range(42)]
         for each in made:
             assert each.num_rows == 1 or sum(map(len, each.column("value").to_pylist())) <= BYTES_MAX
@@ -119,7 +121,6 @@ def test_offsets_that_lead_out_of_a_batch_are_refused() -> None:
 
 def test_a_key_that_is_no_text_stays_what_it_is() -> None:
     (made,) = [
-        each
-        for each in Rows(("key",), "/log/a", 0).add(batch_of([b"x"] * 40, keys=[b"\xff\xfe"] * 40), "log.abc")
+        each for each in Rows(("key",), "/log/a", 0).add(batch_of([b"x"] * 40, keys=[b"\xff\xfe"] * 40), "log.abc")
     ]
     assert made.column("key").cast(pa.binary()).to_pylist() == [b"\xff\xfe"] * 40

@@ -66,9 +66,7 @@ def test_an_error_frame_is_not_tried_again(broker: EmbeddedBroker) -> None:
 
 
 @pytest.mark.parametrize("after_bytes", [40, 200, 3_000, 50_000, 120_000])
-def test_reading_goes_on_behind_what_came_when_the_connection_is_lost(
-    broker: EmbeddedBroker, after_bytes: int
-) -> None:
+def test_reading_goes_on_behind_what_came_when_the_connection_is_lost(broker: EmbeddedBroker, after_bytes: int) -> None:
     """Each of three connections is cut somewhere: in CONNECTED, in a reply, in a head, in a body."""
     values = [b"%08d" % number * 16 for number in range(3000)]
     fill(broker, LOG, values)

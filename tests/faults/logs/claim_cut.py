@@ -88,6 +88,8 @@ class Query:
     batch: int = 0
     parts: list[tuple[str, list[str]]] = attrs.field(factory=list)
     """Of the batch that it is at: targets and values."""
+    is_made: bool = False
+    """`parts` says what is in the batch, be it nothing."""
     asked: bool = False
     """Its commit was asked for."""
     committed: dict[int, list[tuple[str, list[str]]]] = attrs.field(factory=dict)
@@ -359,7 +361,8 @@ class Round:
     async def _batch(self, peer: Peer, query: Query) -> None:
         """Stage it, commit it, until that is answered; the same batch as in the life before, if it was not."""
         random = self.random
-        if not query.parts:
+        if not query.is_made:
+            query.is_made = True
             query.parts = [
                 (
                     random.choice(TARGETS),
@@ -376,7 +379,7 @@ class Round:
                 if piece:
                     data = encode([value.encode() for value in piece], head=b"k:1")
                     await peer.sent(stage, data, **{"content-type": CONTENT_TYPE})
-            parts.append({"stage": stage, "to": target})
+            parts.append({"stage": stage, "to": target, "count": len(values)})
         if random.random() < 0.1:
             await peer.ask("sink/drop", stages=[part["stage"] for part in parts])
             return
@@ -401,7 +404,7 @@ class Round:
                 raise BrokenPromiseError(f"{query} again: {again}")
         query.committed[query.batch] = query.parts
         query.batch += 1
-        query.parts, query.asked = [], False
+        query.parts, query.is_made, query.asked = [], False, False
 
     # ------------------------------------------------------------------ the end
 
@@ -439,7 +442,7 @@ class Round:
         there = Counter((target, value) for target, values in found.items() for value in values)
         for query in self.queries:
             open_values = [(target, value) for target, values in query.parts for value in values]
-            counts = {there.pop(value, 0) for value in open_values}
+            counts = {there.pop(value, 0) for value in open_values} or {0}
             if len(counts) > 1 or not counts <= {0, 1} or (counts == {1} and not query.asked):
                 raise BrokenPromiseError(f"{query.name} {query.batch}, which was not answered, is there {counts} times")
         if there != wanted:

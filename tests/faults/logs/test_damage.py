@@ -46,8 +46,8 @@ def pages(lives: LogLives, kind: str) -> list[Path]:
 async def check(lives: LogLives, *, may_miss: bool = True) -> int:
     """A life on what is there; returns how many records are missing, each told, and the others all there."""
     async with lives.life() as stage:
-        # Who takes batches looks at their checksums itself: damage to values is not told, but to be seen.
-        gone: set[int] = set()
+        # Who takes batches looks at their checksums itself: damage to values is not told, but to be seen. And where a
+        # run goes over a record whose index item is damaged, its data is there all the same.
         for headers in ({"batch": "4000", "compression": "gzip,snappy,zstd"}, {"batch": "1024"}, {}):
             missing: set[int] = set()
             found: dict[int, bytes] = {}
@@ -67,8 +67,6 @@ async def check(lives: LogLives, *, may_miss: bool = True) -> int:
             assert not missing & set(found)
             assert missing | set(found) == set(range(RECORDS_COUNT))
             assert may_miss or not missing
-            assert gone <= missing
-            gone = missing
         # A group: what it has not settled, and no more.
         consumer = await stage.connect()
         await consumer.subscribe(LOG, id="g", ack="client-individual", group="g")

@@ -236,6 +236,20 @@ def test_a_damaged_stage_publishes_nothing_of_the_batch() -> None:
     assert world.sinks.describe("q") == {"query": "q", "batch": -1, "publishing": None}
 
 
+def test_a_stage_with_other_records_than_were_counted_is_not_published() -> None:
+    world = SinkWorld()
+    a = world.stage("a", "1", "2")
+    answers = Answers()
+    world.sinks.commit("q", 0, [StagedPart(a, T, 3)], answers)
+    world.run()
+    assert answers.error.code == "COMMIT_VOID"
+    assert world.bodies(T) == []
+    right = Answers()
+    world.sinks.commit("q", 0, [StagedPart(a, T, 2)], right)
+    world.run()
+    assert right.one["published"] is True
+
+
 def test_batches_that_the_target_can_not_hold_are_cut() -> None:
     """Files of a log are as large as they were when it was made."""
     world = SinkWorld()
