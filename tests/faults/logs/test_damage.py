@@ -99,7 +99,7 @@ async def test_a_page_file_that_is_gone_or_cut_short(
         page.write_bytes(bytes(page.stat().st_size))
     else:
         with page.open("r+b") as file:
-            file.truncate(0 if how == "empty" else 300)
+            file.truncate(0 if how == "empty" else 100)
     missing_count = await check(lives)
     assert 0 < missing_count < RECORDS_COUNT
     if how != "zeros":  # found when it is opened
