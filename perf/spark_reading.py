@@ -113,11 +113,11 @@ def _broker(folder: Path) -> Iterator[str]:
 
 
 def _fill(address: str, log: str, rows_count: int, value_bytes: int, *, head: bytes = b"") -> int:
-    """Append so many records; how many they are."""
+    """Append about so many records, at least one; how many they are."""
     from pyspark_stomp.wire import Address, Connection
     from queues.logs.batches import encode
 
-    each = max(1, BATCH_BYTES // value_bytes)
+    each = max(1, min(rows_count, BATCH_BYTES // value_bytes))
     body = encode([os.urandom(value_bytes) for _ in range(each)], head=head)
     with Connection(Address.parse(address)) as connection, connection.sender(log) as sender:
         for _ in range(rows_count // each):
@@ -147,8 +147,8 @@ def measure(rows_count: int, runs: int, say: Callable[[str], None]) -> list[Line
 
             def read(log: str, *, schema: str = "", **options: str) -> Callable[[], float]:
                 def one() -> float:
-                    reader = spark.read.format("stomp").options(brokers=address, subscribe=log, minPartitions=str(TASKS))
-                    reader = reader.options(**options)
+                    given = {"brokers": address, "subscribe": log, "minPartitions": str(TASKS), **options}
+                    reader = spark.read.format("stomp").options(**given)
                     return _seconds_of((reader.schema(schema) if schema else reader).load())
 
                 return one
@@ -208,7 +208,7 @@ def _visible(spark: SparkSession, address: str, folder: Path) -> float:
             known = len(seen)
             time.sleep(0.3)
             start = time.perf_counter()
-            _fill(address, "/log/visible", 1, BATCH_BYTES)
+            _fill(address, "/log/visible", 1, 100)
             while len(seen) == known:
                 if time.perf_counter() - start > 60:
                     raise TimeoutError("a record did not come through")

@@ -1,11 +1,11 @@
 """Logs as a source: of batches, and of streams that find each record exactly once where they left off.
 
-Offsets are those of Spark's checkpoint, {"/log/a":{"0":123}}: the next index to read, by log and partition; a partition is
-the log of that name at one broker. A range of a log is the same each time it is read, so a micro-batch that is run again
-after a crash gets the very same rows.
+Offsets are those of Spark's checkpoint, {"/log/a":{"0":123}}: the next index to read, by log and partition; a partition
+is the log of that name at one broker. A range of a log is the same each time it is read, so a micro-batch that is run
+again after a crash gets the very same rows.
 
-Who runs where: Spark keeps one process that plans (`initialOffset`, `latestOffset`, `partitions`), with the connections
-that it asks brokers over; and others that read ranges, each with a connection of its own. They share nothing but what is
+Who runs where: Spark keeps one process that plans (`initialOffset`, `latestOffset`, `partitions`), with connections to
+ask brokers over; and others that read ranges, each with a connection of its own. They share nothing but what is
 pickled. Nothing is acknowledged: the place is the checkpoint's. What Spark has committed is told to a group on the broker
 if `groupId` names one, for people to see how far the query is.
 
@@ -23,6 +23,7 @@ import logging
 import re
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -206,7 +207,7 @@ class _Reader:
             size = each.end - each.start
             pieces = min(size, max(1, -(-size * wanted // total)))
             marks = [each.start + size * piece // pieces for piece in range(pieces + 1)]
-            split += [attrs.evolve(each, start=start, end=end) for start, end in zip(marks, marks[1:], strict=False)]
+            split += [attrs.evolve(each, start=start, end=end) for start, end in pairwise(marks)]
         return split
 
     # ------------------------------------------------------------------ reading

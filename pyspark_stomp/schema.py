@@ -9,12 +9,12 @@
     message_id  STRING      unlike for all records of all logs of a broker
     headers     MAP         of the record; only with the option includeHeaders
 
-No Python runs for a record: values and keys are taken as they lie in the batch, offsets and times are computed by Arrow,
-the other columns are one value or one map, repeated. Only where batches are small (somebody sends records one by one) they
-are joined value by value.
+No Python runs for a record: values and keys are taken as they lie in the batch, offsets and times are computed by
+Arrow, the other columns are one value or one map, repeated. Only where batches are small (somebody sends records one by
+one) they are joined value by value.
 
-Spark can't tell a source which columns it wants; who reads `.schema("value binary, offset bigint")` gets just those, and
-the others cost nothing. A record batch has at most ROWS_MAX rows and about BYTES_MAX bytes of values, since Spark holds
+Spark can't tell a source which columns it wants; who reads `.schema("value binary, offset bigint")` gets just those,
+and the others cost nothing. A record batch has at most ROWS_MAX rows and about BYTES_MAX bytes of values, since Spark holds
 some of them at a time.
 """
 

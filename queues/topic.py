@@ -497,6 +497,9 @@ class Topic(MessageQueue):
         if over_count > 0:
             over_count = max(over_count, (self.policy.count_max or 0) // DROP_SHARE)
         position = floor = self.elements.first_sequence
+        if self._spares_disk and over_count <= 0:
+            floor = self._floor_by_blocks(over_bytes)
+            over_bytes = 0
         while (over_count > 0 or over_bytes > 0) and position < self._lead_position:
             count_max = FAN_OUT_COUNT if over_bytes > 0 else min(FAN_OUT_COUNT, over_count)
             part, position = self.elements.read(position, count_max, over_bytes if over_bytes > 0 else 1 << 62)
@@ -505,8 +508,6 @@ class Topic(MessageQueue):
                 if block is None:
                     break
                 floor = position = block.base + block.length
-                if self._spares_disk:
-                    continue  # memory is what is short
                 over_count -= block.live_count
                 over_bytes -= block.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES
                 continue
@@ -535,6 +536,18 @@ class Topic(MessageQueue):
                 if subscription in self._caught_up:
                     self._enter_ring(subscription)  # it may have waited for a block that it skipped
         self._gone((gone_count, gone_bytes))
+
+    def _floor_by_blocks(self, over_bytes: int) -> int:
+        """Up to where whole blocks take so much memory, without a look at their elements. What is outside takes none."""
+        floor = self.elements.first_sequence
+        for _index, block in self.elements.blocks():
+            end = block.base + block.length
+            if over_bytes <= 0 or end > self._lead_position:
+                break
+            if block.outside is None:
+                over_bytes -= block.filled_bytes or block.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES
+            floor = end
+        return floor
 
     def _nobody_lags(self, over_count: int, over_bytes: int) -> bool:
         """Nobody who may lose anything is so far behind that it would help. O(blocks that the last of them lags)."""

@@ -287,9 +287,7 @@ class Claims:
         if not isinstance(given, list) or not all(isinstance(part, dict) for part in given):
             raise BadRequestError('the request needs "parts", a list of objects')
         parts = [
-            StagedPart(
-                text_of(part, "stage"), text_of(part, "to"), number_of(part, "count") if "count" in part else -1
-            )
+            StagedPart(text_of(part, "stage"), text_of(part, "to"), number_of(part, "count") if "count" in part else -1)
             for part in given
         ]
         self.sinks.commit(text_of(request, "query"), number_of(request, "batch"), parts, send)

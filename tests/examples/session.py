@@ -148,7 +148,7 @@ class Session:
         assert _end(server, signal.SIGKILL) == -signal.SIGKILL
 
     def _shell(self, text: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        process = subprocess.Popen(
             ["/bin/sh", "-c", text],
             cwd=self._folder,
             env=self._environment,
@@ -156,9 +156,14 @@ class Session:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=COMMAND_SECONDS_MAX,
-            check=False,
+            start_new_session=True,
         )
+        try:
+            said, _nothing = process.communicate(timeout=COMMAND_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            _end(process, signal.SIGKILL)  # and the Java that it may have started
+            raise
+        return subprocess.CompletedProcess(text, process.returncode, said)
 
     def _background_output(self) -> str:
         return "".join(

@@ -1,5 +1,5 @@
-"""A query in a process of its own that dies by `kill -9` at a chosen point of a micro-batch: the JVM, and with it all of
-its Python processes. It reads a log and a queue, and writes both to a log.
+"""A query in a process of its own that dies by `kill -9` at a chosen point of a micro-batch: the JVM, and with it all
+of its Python processes. It reads a log and a queue, and writes both to a log.
 
     python -m tests.spark.killed_query BROKER CHECKPOINT POINT BATCH
 """

@@ -196,7 +196,7 @@ class Round:
             now_ms=wall_clock_ms,
             engine=engine,
             journal_folder=self._folder,
-            journal_files=files,  # type: ignore[arg-type]
+            journal_files=files,
             boot=f"boot {self._boot}",
             random=Random(self.random.random()),
             pace=self._pace,
@@ -290,9 +290,7 @@ class Round:
 
     async def _claim_request(self, peer: Peer, request: str, **facts: Any) -> dict[str, Any]:
         while True:
-            reply = await peer.ask(
-                f"claim/{request}", queue=QUEUE, group=GROUP, grace_seconds=GRACE_SECONDS, **facts
-            )
+            reply = await peer.ask(f"claim/{request}", queue=QUEUE, group=GROUP, grace_seconds=GRACE_SECONDS, **facts)
             if reply["ok"]:
                 return reply
             if reply["error"] != "INTERNAL_ERROR":
@@ -461,10 +459,7 @@ class Round:
         await client.subscribe(log, id="all", **{"from": "earliest"})
         deliveries = await client.drain(5.0)
         await client.unsubscribe("all")
-        return [
-            value.decode()
-            for _index, value in records_of(d for d in deliveries if "gap" not in d.headers)
-        ]
+        return [value.decode() for _index, value in records_of(d for d in deliveries if "gap" not in d.headers)]
 
 
 def run_round(seed: int) -> Round:
