@@ -6,8 +6,8 @@ again after a crash gets the very same rows.
 
 Who runs where: Spark keeps one process that plans (`initialOffset`, `latestOffset`, `partitions`), with connections to
 ask brokers over; and others that read ranges, each with a connection of its own. They share nothing but what is
-pickled. Nothing is acknowledged: the place is the checkpoint's. What Spark has committed is told to a group on the broker
-if `groupId` names one, for people to see how far the query is.
+pickled. Nothing is acknowledged: the place is the checkpoint's. What Spark has committed is told to a group on the
+broker if `groupId` names one, for people to see how far the query is.
 
 A broker that is away: the planner goes on with the others (its own partitions stand still), a task waits for
 `reconnectSeconds`.

@@ -44,8 +44,8 @@ class Option:
 
 
 OPTIONS: Final = (
-    Option("brokers", "read,stream,queue,write", "", "HOST:PORT of each broker, with commas. The place in the list, from"
-           " 0, is the number of the partition: add new brokers at the end."),
+    Option("brokers", "read,stream,queue,write", "", "HOST:PORT of each broker, with commas. The place in the list,"
+           " from 0, is the number of the partition: add new brokers at the end."),
     Option("login", "read,stream,queue,write", "", "Name to log in with."),
     Option("password", "read,stream,queue,write", "", "Its passcode; `passcode` is the same."),
     Option("passcode", "read,stream,queue,write", "", "See `password`, which Spark keeps out of its logs by itself."),
@@ -66,10 +66,10 @@ OPTIONS: Final = (
     Option("startingTimestamp", "read,stream", "", "Milliseconds since 1970: begin with the first record that is not"
            " older. Goes over `startingOffsets`."),
     Option("endingTimestamp", "read", "", "Stop before the first record that is not older. Goes over `endingOffsets`."),
-    Option("startingOffsetsByTimestamp", "read,stream", "", 'The same for each partition: {"/log/a":{"0":1795292100000}}.'),
+    Option("startingOffsetsByTimestamp", "read,stream", "", 'The same by partition: {"/log/a":{"0":1795292100000}}.'),
     Option("endingOffsetsByTimestamp", "read", "", "The same for each partition."),
-    Option("failOnDataLoss", "read,stream,queue", "true", "Fail when records that were to be read are gone; `false`: go on"
-           " behind them, with a warning in the log of the worker."),
+    Option("failOnDataLoss", "read,stream,queue", "true", "Fail when records that were to be read are gone; `false`: go"
+           " on behind them, with a warning in the log of the worker."),
     Option("maxOffsetsPerTrigger", "stream,queue", "", "Records of one micro-batch, shared by what there is to read in"
            " each partition."),
     Option("maxBytesPerTrigger", "stream,queue", "", "The same in bytes, by the average size of records."),
@@ -80,12 +80,12 @@ OPTIONS: Final = (
     Option("includeHeaders", "read,stream,queue", "false", "A column `headers` besides the others."),
     Option("claimGraceSeconds", "queue", "600", "How long claimed messages stay claimed when nothing is heard from the"
            " query."),
-    Option("topic", "write", "", "Where all rows go: `/log/a`, `/queue/a` or `/topic/a`. Goes over the column `topic`."),
+    Option("topic", "write", "", "Where all rows go: `/log/a`, `/queue/a` or `/topic/a`. Goes over column `topic`."),
     Option("deliveryGuarantee", "write", "exactly-once for streams into logs", "`exactly-once` or `at-least-once`."),
     Option("transactionId", "write", "", "Batch into logs: write under this id, once: a second write with it does"
            " nothing."),
     Option("compression", "write", "none", "Of batches in logs: `none`, `gzip`, `snappy` or `zstd`."),
-    Option("partitioner", "write", "hash", "Which broker gets a row that has no column `partition`: `hash` of its key, or"
+    Option("partitioner", "write", "hash", "Which broker gets a row that has no `partition`: `hash` of its key, or"
            " `random`."),
     Option("persistent", "write", "true", "Header `persistent` of messages for queues and topics."),
 )  # fmt: skip

@@ -14,8 +14,8 @@ Arrow, the other columns are one value or one map, repeated. Only where batches 
 one) they are joined value by value.
 
 Spark can't tell a source which columns it wants; who reads `.schema("value binary, offset bigint")` gets just those,
-and the others cost nothing. A record batch has at most ROWS_MAX rows and about BYTES_MAX bytes of values, since Spark holds
-some of them at a time.
+and the others cost nothing. A record batch has at most ROWS_MAX rows and about BYTES_MAX bytes of values, since Spark
+holds some of them at a time.
 """
 
 from __future__ import annotations

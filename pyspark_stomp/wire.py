@@ -23,7 +23,7 @@ import json
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from itertools import count
 from types import TracebackType
 from typing import Any, Final, TypeVar
@@ -91,7 +91,7 @@ class _Socket:
         except OSError as error:
             raise CannotConnectError(
                 f"no broker answers at {address}: is it running, and is the address right? ({error})"
-            )
+            ) from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             headers = [("accept-version", "1.2"), ("host", address.host), ("heart-beat", f"0,{HEART_BEAT_MS}")]
@@ -325,7 +325,7 @@ class Connection:
 
     def read_batches(
         self, log: str, start: int, stop: int, *, batch_bytes: int = BATCH_BYTES, verify: bool = True
-    ) -> Iterator[Batch | Gap]:
+    ) -> Generator[Batch | Gap, None, None]:
         """Records `start` to before `stop` of a log (`/log/NAME`), in order and without holes: batches, and where
         records are gone, gaps. After a lost connection it goes on behind what was yielded. The connection is for
         nothing else meanwhile.
@@ -473,8 +473,8 @@ class _UnderWay:
 
 
 class Sender:
-    """SENDs to one destination, some of them ahead of their RECEIPTs. What has no RECEIPT when the connection is lost is
-    sent again over the next one, so it may come twice.
+    """SENDs to one destination, some of them ahead of their RECEIPTs. What has no RECEIPT when the connection is lost
+    is sent again over the next one, so it may come twice.
 
     With `single_writer`, for a log that nobody else writes, each record comes once: before anything is sent again the
     log is asked how far it is. It says so for good only when the broker has let go of the lost connection, whose last
@@ -522,8 +522,8 @@ class Sender:
         self._send(receipt, before + encode_frame("SEND", pairs, body, version="1.2"), records_count)
 
     def send_frames(self, frames: Callable[[str], bytes], records_count: int) -> None:
-        """Whole frames, to whatever destinations, of which the last one has the receipt that `frames` is given. Not with
-        `single_writer`.
+        """Whole frames, to whatever destinations, of which the last one has the receipt that `frames` is given. Not
+        with `single_writer`.
         """
         receipt = f"s{self._connection.next_id()}"
         self._send(receipt, frames(receipt), records_count)
@@ -583,7 +583,7 @@ class Sender:
             self._connection.write(sent.wire)
 
     def _wait_for_lost_connections(self) -> None:
-        """Raises ConnectionLostError if the broker does not let go of them: who goes on would not know what is there."""
+        """Raises ConnectionLostError if the broker does not let go of them: nobody knows what is there as long."""
         connection = self._connection
         deadline = time.monotonic() + connection.patience_seconds
         while True:

@@ -10,8 +10,8 @@ class CuttingProxy:
     """Forwards everything, but for the first connections, which it cuts."""
 
     def __init__(self, target: tuple[str, int], cuts: list[tuple[str, int]]) -> None:
-        """`cuts`: for the first connections, one each: ("down", n) cuts after n bytes from the broker, ("up", n) after n
-        bytes to it, ("answer", n) after the n-th byte from the client too, but only when the broker's next answer is
+        """`cuts`: for the first connections, one each: ("down", n) cuts after n bytes from the broker, ("up", n) after
+        n bytes to it, ("answer", n) after the n-th byte from the client too, but only when the broker's next answer is
         on its way, which the client never sees.
         """
         self._target = target

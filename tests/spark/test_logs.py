@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +92,7 @@ def test_sql_reads_a_log_and_only_the_columns_that_are_wanted_are_made(
 ) -> None:
     fill(broker, LOG, numbers(100))
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW a USING stomp OPTIONS (brokers '{broker.address}', subscribe '{LOG}')")
-    assert spark.sql("SELECT sum(cast(cast(value AS string) AS int)) FROM a").first()[0] == sum(range(100))
+    assert spark.sql("SELECT sum(cast(cast(value AS string) AS int)) FROM a").collect() == [(sum(range(100)),)]
     options = {"brokers": broker.address, "path": LOG}
     narrow = spark.read.format("stomp").schema("offset bigint, value binary").options(**options).load()
     assert [tuple(row) for row in narrow.orderBy("offset").take(2)] == [(0, b"0"), (1, b"1")]
@@ -118,7 +118,7 @@ def test_wrong_options_are_told_to_the_user(spark: SparkSession, broker: Embedde
 def test_a_task_that_is_tried_again_counts_once(spark: SparkSession, broker: EmbeddedBroker) -> None:
     fill(broker, LOG, numbers(30_000), per_batch=5000)
 
-    def fail_once(rows: Iterator[Any]) -> Iterator[int]:
+    def fail_once(rows: Iterable[Any]) -> Iterable[int]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -153,7 +153,7 @@ def test_records_that_retention_took_fail_the_job_or_are_left_out(
         connection.request("log/truncate", log=LOG, before=30)
     frame = read(spark, broker, startingOffsets='{"/log/a":{"0":10}}', failOnDataLoss=fails)
     if fails == "true":
-        with pytest.raises(Exception, match="records 10 to 29 of /log/a .* are gone"):
+        with pytest.raises(Exception, match=r"records 10 to 29 of /log/a .* are gone"):
             frame.collect()
     else:
         assert sorted(row.offset for row in frame.collect()) == [*range(30, 100)]
@@ -205,7 +205,7 @@ def test_a_stream_takes_all_in_limited_batches_and_goes_on_where_it_was(
     )
     runs = query.run()
     assert [(batch_id, len(rows)) for batch_id, rows in runs] == [(0, 300), (1, 300), (2, 150)]
-    assert sorted(sum((rows for _, rows in runs), [])) == rows_of(LOG, 0, 0, 500) + rows_of(LOG, 1, 0, 250)
+    assert sorted(row for _, rows in runs for row in rows) == rows_of(LOG, 0, 0, 500) + rows_of(LOG, 1, 0, 250)
 
     # Stopped, and started again: nothing twice, nothing left out.
     assert query.run() == []
@@ -323,7 +323,7 @@ def test_a_running_query_outlives_its_broker_and_finds_new_logs(
         assert json.loads(progress["sources"][0]["endOffset"] or "{}").keys() == {"/log/x.a", "/log/x.b"}
     finally:
         running.stop()
-    found = sorted(sum((rows for _, rows in query.runs), []))
+    found = sorted(row for _, rows in query.runs for row in rows)
     assert found == rows_of("/log/x.a", 0, 0, 30) + rows_of("/log/x.b", 0, 0, 7)
 
 
@@ -336,7 +336,7 @@ def test_a_stream_that_was_overtaken_by_retention_fails_or_goes_on_as_it_is_told
     fill(broker, LOG, numbers(90))
     with connected(broker) as connection:
         connection.request("log/truncate", log=LOG, before=40)
-    with pytest.raises(Exception, match="records 10 to 39 of /log/a .* are gone"):
+    with pytest.raises(Exception, match=r"records 10 to 39 of /log/a .* are gone"):
         query.run()
     query.options["failOnDataLoss"] = "false"
     assert [rows for _, rows in query.run()] == [rows_of(LOG, 0, 40, 100)]

@@ -1,4 +1,6 @@
-"""What the planner of a stream of logs decides, without a Spark session: where to begin, how far to go, what to read."""
+"""What the planner of a stream of logs decides, without a Spark session: where to begin, how far to go, what
+to read.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,13 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows  # noqa: E402
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from pyspark_stomp.logs import DataLossError, LogReader, LogStreamReader, Range  # noqa: E402
-from pyspark_stomp.options import OptionError, read_options  # noqa: E402
-from pyspark_stomp.schema import COLUMNS  # noqa: E402
-from sluiceway.embedded import EmbeddedBroker  # noqa: E402
-from tests.spark.conftest import BrokerMaker, connected, fill, numbers  # noqa: E402
+from pyspark_stomp.logs import DataLossError, LogReader, LogStreamReader, Range
+from pyspark_stomp.options import OptionError, read_options
+from pyspark_stomp.schema import COLUMNS
+from sluiceway.embedded import EmbeddedBroker
+from tests.spark.conftest import BrokerMaker, connected, fill, numbers
 
 ALL = ReadAllAvailable()
 _readers: list[LogStreamReader] = []

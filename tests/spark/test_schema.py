@@ -120,7 +120,5 @@ def test_offsets_that_lead_out_of_a_batch_are_refused() -> None:
 
 
 def test_a_key_that_is_no_text_stays_what_it_is() -> None:
-    (made,) = [
-        each for each in Rows(("key",), "/log/a", 0).add(batch_of([b"x"] * 40, keys=[b"\xff\xfe"] * 40), "log.abc")
-    ]
+    (made,) = Rows(("key",), "/log/a", 0).add(batch_of([b"x"] * 40, keys=[b"\xff\xfe"] * 40), "log.abc")
     assert made.column("key").cast(pa.binary()).to_pylist() == [b"\xff\xfe"] * 40

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from pyspark_stomp.wire import Address, Connection, Gap, RefusedError, RequestError
+from pyspark_stomp.wire import BATCH_BYTES, Address, Connection, Gap, RefusedError, RequestError
 from queues.logs.batches import encode
 from sluiceway.client.errors import CannotConnectError, ConnectionLostError, DamagedError
 from sluiceway.embedded import EmbeddedBroker
@@ -18,10 +18,10 @@ from tests.spark.cutting_proxy import CuttingProxy
 LOG = "/log/a"
 
 
-def values_of(connection: Connection, start: int, stop: int, **options: int) -> list[bytes]:
+def values_of(connection: Connection, start: int, stop: int, *, batch_bytes: int = BATCH_BYTES) -> list[bytes]:
     """The records of a range, which has no gaps."""
     found: list[bytes] = []
-    for part in connection.read_batches(LOG, start, stop, **options):
+    for part in connection.read_batches(LOG, start, stop, batch_bytes=batch_bytes):
         assert not isinstance(part, Gap), part
         assert part.first_index == start + len(found)
         found += map(bytes, part.values())
@@ -199,9 +199,9 @@ def answering(answer: Callable[[bytes], bytes]) -> Address:
     "answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n\0", b"", b"CONNECTED\nversion:1.1\n\n\0", b"nonsense"]
 )
 def test_what_is_no_broker_is_told_so(answer: bytes) -> None:
-    with Connection(answering(lambda _asked: answer), patience_seconds=0.0) as connection:
-        with pytest.raises(CannotConnectError):
-            connection.connect()
+    address = answering(lambda _asked: answer)
+    with Connection(address, patience_seconds=0.0) as connection, pytest.raises(CannotConnectError):
+        connection.connect()
 
 
 def test_a_passcode_is_sent_and_never_shown(broker: EmbeddedBroker) -> None:
