@@ -60,7 +60,7 @@ LAG_FACTOR: Final = 16
 """
 
 SPARING_SHARE: Final = HIGH - 1 / 32
-"""Of memory, for those who lag while nothing is to go to the disk for them: less than what makes it page out."""
+"""Of memory, for those who lag while nothing goes to the disk for them."""
 
 DROP_SHARE: Final = 16
 """A lagging subscriber loses at least this part of the limit at once, so that making room is not done for each run."""
@@ -210,14 +210,12 @@ class Topic(MessageQueue):
     @property
     def _spares_disk(self) -> bool:
         """What lags must do with memory: too much goes to the disk for it already, and nothing is durable."""
-        budget = self._lag_budget
-        return budget is not None and not self.readers and budget.exhausted
+        return self._lag_budget is not None and not self.readers and self._lag_budget.exhausted
 
     def went_out(self, indices: list[int]) -> None:
         super().went_out(indices)
         if self._lag_budget is not None and not self.readers:
-            for index in indices:
-                block = self.elements.block(index)
+            for block in map(self.elements.block, indices):
                 if block is not None and block.outside is not None:
                     self._lag_budget.spend(block.outside.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES)
 
@@ -538,15 +536,14 @@ class Topic(MessageQueue):
         self._gone((gone_count, gone_bytes))
 
     def _floor_by_blocks(self, over_bytes: int) -> int:
-        """Up to where whole blocks take so much memory, without a look at their elements. What is outside takes none."""
+        """Up to where whole blocks take so much memory, by their sums alone. What is outside takes none."""
         floor = self.elements.first_sequence
         for _index, block in self.elements.blocks():
-            end = block.base + block.length
-            if over_bytes <= 0 or end > self._lead_position:
+            if over_bytes <= 0 or block.base + block.length > self._lead_position:
                 break
             if block.outside is None:
                 over_bytes -= block.filled_bytes or block.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES
-            floor = end
+            floor = block.base + block.length
         return floor
 
     def _nobody_lags(self, over_count: int, over_bytes: int) -> bool:

@@ -241,7 +241,7 @@ def answer(handler: Handler, body: bytes, reply: Callable[[bytes], None]) -> Non
             facts = {"ok": True, **result}
         reply(json.dumps(facts, separators=(",", ":")).encode())
 
-    try:
+    def read_and_handle() -> None:
         try:
             request = json.loads(body) if body.strip() else {}
         except (ValueError, RecursionError) as error:
@@ -249,10 +249,35 @@ def answer(handler: Handler, body: bytes, reply: Callable[[bytes], None]) -> Non
         if not isinstance(request, dict):
             raise BadRequestError("the body must be a JSON object")
         handler(request, send)
+
+    _carefully(read_and_handle, send)
+
+
+def _carefully(handle: Callable[[], None], send: Send) -> None:
+    """What it raises is an answer, too."""
+    try:
+        handle()
     except (BadRequestError, PlaceError) as error:
         send(LogError(INVALID_REQUEST, str(error)))
     except LogError as error:
         send(error)
+
+
+def _behind_writes(
+    table: LogTable,
+    handler: Callable[[LogTable, Mapping[str, Any], Send], None],
+    request: Mapping[str, Any],
+    send: Send,
+) -> None:
+    """Whoever has sent something to a log and asks about it then is told of it: the answer waits for what is on its way
+    to the file.
+    """
+    name = request.get("log")
+    log = table.logs.get(name if name.startswith(PREFIX) else PREFIX + name) if isinstance(name, str) else None
+    if log is None:
+        handler(table, request, send)
+    else:
+        log.when_written(lambda: _carefully(lambda: handler(table, request, send), send))
 
 
 def _named(table: LogTable, request: Mapping[str, Any]) -> Log:
@@ -347,4 +372,4 @@ REQUESTS: Final = tuple(_ABOUT_LOGS)
 
 def handlers(table: LogTable) -> dict[str, Handler]:
     """Those of requests about logs, by what follows REQUEST_PREFIX."""
-    return {name: partial(handler, table) for name, handler in _ABOUT_LOGS.items()}
+    return {name: partial(_behind_writes, table, handler) for name, handler in _ABOUT_LOGS.items()}

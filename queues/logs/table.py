@@ -124,7 +124,7 @@ class LogTable:
         return iter(self.logs.values())
 
     def start(self, opened: Mapping[str, Opened | DiskError], groups: Mapping[str, Mapping[str, GroupState]]) -> None:
-        """Go on with what an earlier run left: its logs, open (see `open_all`), and by log and name where groups were."""
+        """Go on with what an earlier run left: its logs, open (`open_all`), and by log and name where groups were."""
         for name, result in opened.items():
             if isinstance(result, DiskError):
                 self._warn("a log can't be opened", log=name, error=str(result))

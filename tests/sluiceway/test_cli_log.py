@@ -186,7 +186,7 @@ def log_when_there(broker: EmbeddedBroker) -> Result:
     """The log n, when two records are in it and confirmed."""
     while True:
         result = log(broker, "describe", "n", "--json")
-        if result.exit_code == 0 and json.loads(result.stdout)["synced"] == 2:
+        if result.exit_code == 0 and json.loads(result.stdout)["next"] == 2:
             return log(broker, "tail", "n")
 
 
