@@ -90,8 +90,7 @@ class Subscriptions:
         name: str,
         fail: Callable[[ProtocolError], None],
     ) -> None:
-        """`name`: the connection, for people; `fail`: end it with this error, found when no frame of it is being read.
-        """
+        """`name`: the connection, for people; `fail`: end it with this error, found when no frame of it is being read."""
         self.fail = fail
         self.live: dict[str, StompSubscription] = {}
         self.client_id = ""
@@ -518,9 +517,7 @@ class Subscriptions:
         if wrong is not None:
             raise _unknown_ack(wrong)
 
-    def _find(
-        self, subscription_id: bytes | None, token: bytes, number: int
-    ) -> tuple[StompSubscription, int] | None:
+    def _find(self, subscription_id: bytes | None, token: bytes, number: int) -> tuple[StompSubscription, int] | None:
         """Where this message is unsettled: in the live subscription of this id, else in an earlier one; without an id
         (1.0) in the oldest that was sent it. `token`: the log's, or that of all queues, which number apart. O(1), but
         O(known subscriptions) where the live one does not have it.
