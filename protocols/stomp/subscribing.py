@@ -90,7 +90,7 @@ class Subscriptions:
         name: str,
         fail: Callable[[ProtocolError], None],
     ) -> None:
-        """`name`: the connection, for people; `fail`: end it with this error, found when no frame of it is being read."""
+        """`name`: the connection, for people; `fail`: end it with this error, found while no frame of it is read."""
         self.fail = fail
         self.live: dict[str, StompSubscription] = {}
         self.client_id = ""
