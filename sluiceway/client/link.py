@@ -157,8 +157,10 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py ships no
             try:
                 self._connection.disconnect()
                 self._ended.wait(CLOSE_SECONDS)
-            except (StompException, OSError):
-                pass  # it has ended by itself in this instant, which is what we want
+            except (StompException, OSError, AttributeError):
+                # It has ended by itself in this instant, which is what we want; stomp.py takes its socket away then,
+                # and sends to None.
+                pass
         self._cut()
 
     def cut(self) -> None:

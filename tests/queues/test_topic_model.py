@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -224,6 +225,7 @@ class ExpiringTopicMachine(TopicMachine):
         assert self.topic._overdue <= held
 
 
-TestTopic = TopicMachine.TestCase
-TestExpiringTopic = ExpiringTopicMachine.TestCase
+# A few seconds as a rule; on a loaded machine a minute is soon over.
+TestTopic = pytest.mark.timeout(240)(TopicMachine.TestCase)
+TestExpiringTopic = pytest.mark.timeout(240)(ExpiringTopicMachine.TestCase)
 TestTopic.settings = TestExpiringTopic.settings = settings(max_examples=150, stateful_step_count=50)
