@@ -293,7 +293,7 @@ class Topic(MessageQueue):
             self.returned_count += reader.cursor.let_go()
             self._reader_moved(reader)
         positions = [other.cursor.position for other in self.subscriptions.values() if other.cursor is not None]
-        if self._leading and not any(position >= self._lead_position for position in positions):
+        if not any(position >= self._lead_position for position in positions):
             # Perhaps one is just a little behind: then it leads again as soon as it has caught up.
             self._leading = False
             self._release_lead()

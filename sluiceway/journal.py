@@ -37,7 +37,6 @@ from store.metadata import (
     Versioned,
 )
 
-REQUEST_PREFIX: Final = "/sluiceway/log/"
 INVALID_REQUEST: Final = "INVALID_REQUEST"
 SETTLED_MAX: Final = 4096
 GROUP_KIND: Final = "log group"
@@ -367,9 +366,7 @@ _ABOUT_LOGS: Final[dict[str, Callable[[LogTable, Mapping[str, Any], Send], None]
     "delete": _delete,
 }
 
-REQUESTS: Final = tuple(_ABOUT_LOGS)
-
 
 def handlers(table: LogTable) -> dict[str, Handler]:
-    """Those of requests about logs, by what follows REQUEST_PREFIX."""
+    """Those of requests about logs, by what follows `/sluiceway/log/`."""
     return {name: partial(_behind_writes, table, handler) for name, handler in _ABOUT_LOGS.items()}

@@ -35,6 +35,8 @@ _ID_FILE: Final = "id"
 FOLDER_NAME_BYTES_MAX: Final = 255
 """Of a file system."""
 _ID_LENGTH_MAX: Final = 64
+_DOOMED: Final = ".removed-"
+"""In the name of a folder that is being removed. No log's folder has a dot in its name."""
 
 
 def _at_least_one(_instance: object, attribute: attrs.Attribute[Any], value: int) -> None:
@@ -156,6 +158,9 @@ class Journal:
             raise DiskError(f"the folder of logs {self.folder} can't be read: {error}") from error
         names = []
         for entry in sorted(entries):
+            if _DOOMED in entry:  # the broker ended while it removed this
+                shutil.rmtree(self.folder / entry, ignore_errors=True)
+                continue
             name = PREFIX + unquote(entry)
             try:
                 check_name(name)
@@ -200,19 +205,15 @@ class Journal:
         return Opened(array, log_id)
 
     def remove(self, name: str) -> None:
-        """Delete the files of a log that is closed. Raises DiskError."""
+        """Delete the files of a log that is closed: all of it or, as far as anybody sees, nothing. Raises DiskError."""
         self._arrays.pop(name, None)
+        doomed = self.folder / f"log{_DOOMED}{secrets.token_hex(6)}"
         try:
-            shutil.rmtree(self.folder_of(name))
+            self.folder_of(name).rename(doomed)
+            RealFiles().sync_folder(self.folder)
+            shutil.rmtree(doomed)
         except OSError as error:
             raise DiskError(f"the files of {name} can't be removed: {error}") from error
-
-    def free_bytes(self) -> int | None:
-        """Of the disk."""
-        try:
-            return shutil.disk_usage(self.folder).free
-        except OSError:
-            return None
 
     def reports(self) -> dict[str, RecoveryReport]:
         """What opening found, by log."""

@@ -139,8 +139,7 @@ class Committer:
 
     def send(self, run: SendRun) -> None:
         assert run.head.transaction is not None
-        if run.head.to_log:
-            self._sender.route(run)  # says why it can't be
+        self._sender.check_for_transaction(run)
         try:
             transaction = self._transactions.add_sends(run.head.transaction, run)
             if transaction.spool is not None or self._transactions.is_over:

@@ -251,11 +251,6 @@ class LogSubscription(StompSubscription):
         return parts
 
 
-def is_log(address: Address) -> bool:
-    """Whether this names a log."""
-    return address.kind.value == "log"
-
-
 class _BatchesHead:
     """For the ledger, which looks at messages."""
 

@@ -37,6 +37,7 @@ from queues.logs.table import LogError
 from queues.names import Kind
 
 ADMIN_PREFIX: Final = "/sluiceway/"
+_LOG_PREFIX: Final = "/log/"
 
 
 class Sender:
@@ -119,6 +120,24 @@ class Sender:
         self._batch_bytes += run.size_bytes
         if receipts is not None and self._batch_receipts is not None:
             self._batch_receipts += receipts
+
+    def check_for_transaction(self, run: SendRun) -> None:
+        """Raise ProtocolError if this can't be part of a transaction: a leg of it is a log."""
+        head = run.head
+        if _LOG_PREFIX not in head.destination:
+            return
+        try:
+            addresses = parse_composite(head.destination)
+        except DestinationNameError as error:
+            raise self._send_error(head, run, "bad-destination", str(error)) from None
+        for address in addresses:
+            if address.kind is Kind.LOG:
+                raise self._send_error(
+                    head,
+                    run,
+                    "not-supported",
+                    f"SEND to {address.canonical} in a transaction: a batch is one by itself, all of it or nothing",
+                )
 
     def send_large(self, run: LargeRun) -> None:
         """Publish one whose body is in a file, or park it. Raises ProtocolError."""
@@ -351,13 +370,6 @@ class Sender:
                 run,
                 "MESSAGE_SIZE_TOO_LARGE",
                 f"{address.canonical} can't take this body: give its content-length, and see log_batch_bytes_max",
-            )
-        if head.transaction is not None:
-            raise self._send_error(
-                head,
-                run,
-                "not-supported",
-                f"SEND to {address.canonical} in a transaction: a batch is one by itself, all of it or nothing",
             )
         try:
             return logs.get(address.canonical)

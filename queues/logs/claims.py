@@ -456,11 +456,6 @@ class ClaimGroup(FlowResource):
         elif state is not self._kept and not self._saving:  # the disk failed it, and nobody has asked again
             self._when_kept(_nobody)
 
-    @property
-    def is_idle(self) -> bool:
-        """It has nothing of the queue, and nothing that is not kept."""
-        return not (self._taken or self._saving or self._making is not None)
-
     def close(self) -> None:
         """The broker stops: what is being made goes back to its queue."""
         for timer in (self._timer, self._grace_timer):

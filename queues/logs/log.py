@@ -183,22 +183,6 @@ class Log(FlowResource):
         """Whether `offer` would take so much now."""
         return self.controller.accepting
 
-    def must_wait(self, count: int, source: SourceController, *, persistent: bool) -> bool:
-        """Whether runs that belong together are held back; then `source` is blocked."""
-        if self.controller.accepts(source):
-            return False
-        self.controller.charge(0, 0, source)
-        return source.blocked
-
-    def take_together(self, runs: SequenceOf[Run], source: SourceController) -> None:
-        """Append all of these with nothing in between, over the limit if need be: a transaction. Its batches have been
-        checked (see `check`).
-        """
-        for run in runs:
-            self.controller.charge(len(run.messages), run.charge_bytes, source)
-        messages = [message for run in runs for message in run.messages]
-        self._accept_run(Run(messages, sum([run.charge_bytes for run in runs])))
-
     def append(self, batches: list[bytes | memoryview], record_count: int) -> None:
         """Append these, which are whole and checked, with nothing in between. They are not charged: their bytes lie
         elsewhere, in mapped files.
@@ -232,9 +216,9 @@ class Log(FlowResource):
             self._refuse_for_file(len(message.wire))
 
     def when_settled(self, callback: Callable[[], None]) -> None:
-        """Tell this when all that was offered so far is safe."""
+        """Tell this when all that was offered so far is safe, or the log is gone."""
         piece = self._accepted
-        if piece is None or (piece.end_index >= 0 and piece.end_index <= self.records.synced_index):
+        if self.closed or piece is None or (piece.end_index >= 0 and piece.end_index <= self.records.synced_index):
             callback()
         elif piece.end_index >= 0 and piece not in self._written:  # written, nobody has waited for it
             piece.waiters.append(lambda _how, _indexes: callback())
@@ -569,6 +553,9 @@ class Log(FlowResource):
         self._written.clear()
         self.controller.close()
         super().close()
+        waiting, self._on_written = (self._on_written, []) if deleted else ([], self._on_written)
+        for _piece, written in waiting:
+            written()
         for piece in given_up:
             waiters, piece.waiters = piece.waiters, []
             for callback in waiters:

@@ -34,7 +34,7 @@ from queues.logs.ports import DiskError, GroupKeeper, GroupState
 from queues.logs.reading import Unreadable
 from queues.logs.runs import Run, cut_run
 from queues.message import PRIORITY_DEFAULT, Message
-from queues.ranges import RangeSet
+from queues.ranges import RangeSet, stretches
 from queues.subscription import Consumer, Subscription
 
 SHARE_COUNT: Final = 256
@@ -202,7 +202,7 @@ class Outlet(FlowResource):
             if attempts:
                 for sequence in sequences:
                     attempts.pop(sequence, None)
-            for start, end in _stretches(sequences):
+            for start, end in stretches(sequences):
                 self._settle(start, end)
 
     def _settle(self, start: int, end: int) -> None:
@@ -608,21 +608,3 @@ class Group(Outlet):
 
 def _start_of(again: _Again) -> int:
     return again.start
-
-
-def _stretches(sequences: SequenceOf[int]) -> list[tuple[int, int]]:
-    """Runs of consecutive numbers; given ascending."""
-    if isinstance(sequences, range) or sequences[-1] - sequences[0] == len(sequences) - 1:
-        return [(sequences[0], sequences[-1] + 1)]
-    found: list[tuple[int, int]] = []
-    start = end = sequences[0]
-    for sequence in sequences:
-        if sequence != end:
-            found.append((start, end))
-            start = sequence
-        end = sequence + 1
-    found.append((start, end))
-    return found
-
-
-__all__ = ["DiskError", "Group", "GroupShelf", "LogConsumer", "Outlet"]

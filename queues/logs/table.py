@@ -73,9 +73,6 @@ class Cabinet(Protocol):
     def remove(self, name: str) -> None:
         """Delete the files of a log that is closed. Blocks. Raises DiskError."""
 
-    def free_bytes(self) -> int | None:
-        """Of the disk; None: nobody knows. Blocks."""
-
 
 def open_all(cabinet: Cabinet) -> dict[str, Opened | DiskError]:
     """All logs that there are. Blocks: call it from a thread. Raises DiskError if that can't be found out."""

@@ -195,6 +195,21 @@ def test_when_the_last_subscriber_leaves_its_senders_go_on(later: bool) -> None:
         assert newcomer.held_numbers == numbers(sent)
 
 
+def test_the_lead_is_let_go_when_the_last_subscriber_leaves_that_was_behind() -> None:
+    """The foremost leaves first; what came then lay ahead of the one that was behind, and of nobody when that left."""
+    world = World(later=False)
+    topic = world.topic()
+    behind, foremost = world.consumer(1), world.consumer(2)
+    subscriptions = [topic.subscribe(behind), topic.subscribe(foremost)]
+    world.send(topic, 2)
+    world.run()
+    subscriptions[1].close()
+    world.send(topic, 1)
+    subscriptions[0].close()
+    assert topic.lead.limiter.used_count == 0
+    assert topic.is_empty
+
+
 def test_policy_block_waits_for_the_slowest() -> None:
     world = World()
     topic = world.topic(full="block", count_max=10)
@@ -253,6 +268,23 @@ def test_settling_out_of_order_lets_elements_go_as_soon_as_all_have_passed() -> 
     two.settle(two.held[:1])
     assert topic.elements.live_count == 1
     assert_exact(topic)
+
+
+def test_what_is_settled_in_any_order_is_settled_and_nothing_else() -> None:
+    world = World()
+    topic = world.topic()
+    consumer = world.consumer()
+    topic.subscribe(consumer)
+    world.send(topic, 8)
+    world.run()
+    held = consumer.held
+    consumer.settle([held[5], held[0], held[7]])  # as far apart as they are many
+    assert topic.elements.live_count == 7, "1 is the front"
+    consumer.settle([delivery for delivery in consumer.held if delivery.sequence != 6])
+    assert topic.elements.live_count == 1
+    consumer.give_back()
+    world.run()
+    assert consumer.numbers[-1] == 6
 
 
 def test_what_one_gives_back_comes_again_to_it_alone() -> None:

@@ -382,6 +382,29 @@ async def test_a_deleted_log_is_told_to_its_readers_and_begins_anew(tmp_path: Pa
         assert stage.log().records.next_index == 1
 
 
+async def test_who_sent_to_a_log_that_was_deleted_can_leave() -> None:
+    async with LogStage() as stage:
+        producer, asker = await stage.connect(), await stage.connect_asking()
+        await producer.send(LOG, "x")
+        await producer.sync()
+        await asker.asked("delete", log=LOG, passcode=PASSCODE)
+        await producer.disconnect()
+
+
+async def test_what_was_left_of_a_log_that_was_being_removed_goes_at_the_next_start(tmp_path: Path) -> None:
+    """The broker ended in the middle of it: nobody sees half a log."""
+    lives = LogLives(tmp_path)
+    async with lives.life() as stage:
+        client = await stage.connect()
+        await client.sent(LOG, "x")
+    (folder,) = tmp_path.iterdir()
+    folder.rename(tmp_path / "log.removed-1234")
+    async with lives.life() as stage:
+        asker = await stage.connect_asking()
+        assert (await asker.asked("list"))["logs"] == []
+        assert not os.listdir(tmp_path)
+
+
 async def test_deleting_a_log_leaves_no_sender_waiting() -> None:
     """Whoever has SENDs on their way is answered, or told; nobody waits for ever."""
     async with LogStage() as stage:

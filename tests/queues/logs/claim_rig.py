@@ -172,9 +172,6 @@ class Shelf:
     def remove(self, name: str) -> None:
         del self.records[name]
 
-    def free_bytes(self) -> int | None:
-        return None
-
 
 class SinkWorld(World):
     """Logs, and queries that publish in them."""
