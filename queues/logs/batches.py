@@ -14,7 +14,7 @@ MESSAGE, but for twenty bytes that the broker stamps.
         41      1  flags           1: the body has keys
         42      2  head_bytes      of the headers, without their padding
         44      4  body_bytes      of the body as stored
-        48         head            header lines that all records share, as in STOMP 1.2 (`name:value`, escaped, `\n` between two);
+        48         head            lines `name:value` that all records share, escaped as in STOMP 1.2, `\n` between two;
                                    zeros to 8
                    body            compressed by the codec; zeros to 8
 
