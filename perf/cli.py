@@ -21,6 +21,8 @@ from perf.peers.port import PeerError
 from perf.results import Results, load, merge, save
 from perf.runner import Effort
 from perf.scenarios import CATALOGUE, Scenario, UnknownScenarioError, choose
+from perf.sparkreporting import spark_lines
+from perf.sparkscenarios import choose_spark
 
 _OUT = Path(__file__).resolve().parent / "out"
 _DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -176,13 +178,34 @@ def compare(
 @main.command("spark")
 @click.option("--rows", default=2_000_000, show_default=True, type=click.IntRange(10_000), help="Of 100 bytes each.")
 @click.option("--runs", default=3, show_default=True, type=click.IntRange(1))
-def spark(rows: int, runs: int) -> None:
-    """Measure how fast Spark reads logs, and what its own path from Python would carry."""
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default=_OUT / "spark.json", show_default=True)
+@click.argument("names", nargs=-1)
+def spark(rows: int, runs: int, out: Path, names: tuple[str, ...]) -> None:
+    """Measure how fast Spark reads and writes, and what its own path from and to Python carries beside it.
+
+    NAMES: of scenarios; none: all. What was measured of others before stays in the result file.
+    """
     try:
-        from perf.spark_reading import measure
+        from perf.sparkrunner import measure
     except ImportError as error:
         raise click.ClickException(f"{error}: install pyspark and pyarrow (the extra spark)") from error
-    measure(rows, runs, click.echo)
+    try:
+        chosen = choose_spark(names)
+    except UnknownScenarioError as error:
+        raise click.BadParameter(str(error)) from error
+    before = [load(out)] if out.exists() else []
+    told: set[str] = set()
+
+    def done(results: Results) -> None:
+        save(merge([*before, results]), out)
+        for name in [name for name in results.scenarios() if name not in told]:
+            told.add(name)
+            for line in spark_lines(results, name):
+                click.echo(line)
+
+    results = measure(chosen, rows, runs, done)
+    if any(one.faults for one in results.measurements):
+        sys.exit(1)
 
 
 @main.command()

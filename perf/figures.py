@@ -105,6 +105,15 @@ FIGURES: dict[str, Figure] = {
         Figure("past_bytes_per_second", "bytes_per_second", "higher", "bytes a second to the reader of the past"),
         Figure("past_disk_bytes", "bytes", "neither", "bytes that the disk was read for meanwhile"),
         Figure("anon_growth_bytes", "bytes", "lower", "growth of resident memory that is no mapped file"),
+        Figure(
+            "ceiling_rate_per_second", "per_second", "neither", "rows a second that Spark's own path carries, same run"
+        ),
+        Figure("ceiling_ratio", "ratio", "higher", "rate / that ceiling"),
+        Figure("java_cpu_us", "us", "neither", "CPU time of Spark's Java per row"),
+        Figure("python_cpu_us", "us", "neither", "CPU time of Spark's Python processes per row"),
+        Figure("batch_rows_count", "count", "neither", "rows of a micro-batch"),
+        Figure("planning_ratio", "ratio", "lower", "share of the time in which the source says how far to go"),
+        Figure("spark_ratio", "ratio", "neither", "share of the time in which Spark plans, keeps offsets and commits"),
     )
 }
 

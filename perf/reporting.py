@@ -12,6 +12,7 @@ from perf.figures import FIGURES
 from perf.logreporting import log_method
 from perf.peers import REFERENCES
 from perf.results import Results
+from perf.sparkreporting import spark_section, without_spark
 from perf.tables import BY_NAME
 
 matplotlib.use("svg")
@@ -52,8 +53,10 @@ def write_report(results: Results, folder: Path) -> list[Path]:
     """Write the page and the plot into `folder` and return their paths. Existing files are replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     page, plot = folder / "performance.md", folder / "performance.svg"
-    with_plot = _plot(results, plot)
-    page.write_text("\n".join(_page(results, plot.name if with_plot else None)) + "\n")
+    of_brokers = without_spark(results)
+    with_plot = _plot(of_brokers, plot)
+    lines = [*_page(of_brokers, plot.name if with_plot else None), *spark_section(results)]
+    page.write_text("\n".join(lines) + "\n")
     return [page, plot] if with_plot else [page]
 
 

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import median
 
 from attrs import evolve, frozen
 
@@ -37,6 +38,8 @@ from perf.topology import Layout, Load, disturbing_load, measured_load
 from perf.watching import Watch
 
 _STEP_SECONDS = 0.005
+_TURNS = 5
+"""Parts of a flood that goes on, with a pause after each."""
 _STORE_COUNTS = ("written_count", "cancelled_count", "syncs_count", "written_bytes")
 
 
@@ -83,7 +86,8 @@ class Effort:
     def lifetime_seconds(self) -> float:
         """After this a worker ends whatever happens."""
         windows = 2 * (self.seconds + self.warm_up_seconds + 8 * self.silence_seconds)
-        return windows + self.settle_seconds + self.flood_seconds + 60.0
+        beside = _TURNS * (2 * self.settle_seconds + self.seconds) + self.flood_seconds
+        return windows + beside + 60.0
 
 
 class Run:
@@ -298,21 +302,38 @@ class Run:
             )
 
     def _beside(self, board: Board, crew: Crew, load: Load, flood: Load) -> None:
-        """The second window, with the neighbour."""
+        """The second window, with the neighbour. One that goes on pauses for a while again and again: a part of it is
+        compared with the rates just before and just after, for the machine's speed changes while it lasts.
+        """
         alone = self._figures["rate_per_second"]
         crew.hire(flood.consumers)
         crew.hire(flood.producers)
         disturbance = self._scenario.disturbance
         assert disturbance is not None
-        board[FLOOD_QUOTA] = self._effort.message_count or disturbance.flood_count
-        self._watch.let_pass(self._effort.settle_seconds)
-        seconds = self._effort.flood_seconds if disturbance.sustained else self._effort.seconds
-        beside = self._window(board, crew, load.delivered_slots, seconds, fixed_load=False)
-        if disturbance.sustained and (slope := self._watch.slope_bytes_per_second()) is not None:
-            self._figures["rss_slope_bytes_per_second"] = slope
+        quota = self._effort.message_count or disturbance.flood_count
+
+        def window(seconds: float, flood_quota: int) -> float:
+            board[FLOOD_QUOTA] = flood_quota
+            self._watch.let_pass(self._effort.settle_seconds)
+            return self._window(board, crew, load.delivered_slots, seconds, fixed_load=False)
+
+        if disturbance.sustained:
+            ratios: list[float] = []
+            for _ in range(_TURNS):
+                beside = window(self._effort.flood_seconds / _TURNS, quota)
+                slope = self._watch.slope_bytes_per_second()
+                before, alone = alone, window(self._effort.seconds, 0)
+                ratios.append(2 * beside / (before + alone) if before + alone else 0.0)
+            self._figures["rate_per_second"] = beside
+            if slope is not None:
+                self._figures["rss_slope_bytes_per_second"] = slope
+            retained_ratio = median(ratios)
+        else:
+            beside = window(self._effort.seconds, quota)
+            retained_ratio = beside / alone if alone else 0.0
         self._figures |= {
             "alone_rate_per_second": alone,
-            "retained_ratio": beside / alone if alone else 0.0,
+            "retained_ratio": retained_ratio,
             "flood_count": board.total(flood.sent_slots),
         }
 

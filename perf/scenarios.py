@@ -282,6 +282,14 @@ CATALOGUE: tuple[Scenario, ...] = (
         targets=_STALLED_TARGETS,
     ),
     Scenario(
+        "flood-to-quota",
+        "the same with 1 GiB of disk for the queue, which is full after some three minutes: its sender is held then",
+        disturbance=_PAGED_QUEUE,
+        fresh_broker=True,
+        settings=_PAGED + "bytes_max = 1073741824\n",
+        targets=_STALLED_TARGETS,
+    ),
+    Scenario(
         "flood-paging-topic",
         "a fast pair beside a topic of 5,000 messages/s, kept on the disk for a subscriber that never reads",
         disturbance=evolve(_PAGED_QUEUE, kind="topic"),

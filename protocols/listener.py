@@ -197,6 +197,7 @@ class Listener:
         try:
             refusal = error_frame(
                 f"this listener has its {self._connections_max} connections already",
+                headers=[("code", "too-many-connections")],
                 body="Close some, or raise connections_max of the listener.",
                 version=None,
             )

@@ -11,6 +11,8 @@ same claims; one that was released meanwhile reads as nothing, and its messages 
 in the output at least once, and if the sink knows batches that it has seen already, exactly once (but after a release).
 
 Claims live while the planner is heard of: a thread of it tells the brokers, whatever the micro-batch does meanwhile.
+A group has one planner: with its first request it takes the group over, and the query that had it fails with the next
+one of its own. So a driver that was taken for dead and wakes up acknowledges nothing of its successor's.
 
 A batch looks at what a queue holds and takes nothing: there is no moment when Spark would say that it may.
 """
@@ -20,6 +22,7 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -98,10 +101,12 @@ def _sorted(offsets: Offsets) -> Offsets:
 class _HeartBeats:
     """Tells the brokers that the query is alive, from a thread with connections of its own."""
 
-    def __init__(self, options: ReadOptions, pairs: Sequence[Pair]) -> None:
+    def __init__(self, options: ReadOptions, planner: str, opened: set[Pair]) -> None:
+        """`opened`: those of which the planner has taken over the group; it grows."""
         self._brokers = Brokers(options)
         self._options = options
-        self._pairs = pairs
+        self._planner = planner
+        self._opened = opened
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sluiceway claims", daemon=True)
         self._thread.start()
@@ -109,7 +114,7 @@ class _HeartBeats:
     def _run(self) -> None:
         grace_seconds = self._options.claim_grace_seconds
         while not self._over.wait(grace_seconds / 5):
-            for queue, partition in self._pairs:
+            for queue, partition in tuple(self._opened):
                 try:
                     self._brokers.ask(
                         partition,
@@ -117,6 +122,7 @@ class _HeartBeats:
                         patient=False,
                         queue=queue,
                         group=self._options.group,
+                        planner=self._planner,
                         grace_seconds=grace_seconds,
                     )
                 except ClientError as error:
@@ -137,6 +143,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             (queue, partition) for queue in options.subscribe for partition in range(len(options.brokers.addresses))
         ]
         self._beats: _HeartBeats | None = None
+        self._planner = secrets.token_hex(8)
+        self._opened: set[Pair] = set()
+        """Whose group this planner has taken over."""
         self._acknowledged: dict[Pair, int] = {}
         self._away_until: dict[int, float] = {}
         self._turn = 0
@@ -151,20 +160,23 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ask(self, pair: Pair, request: str, *, patient: bool, **facts: Any) -> dict[str, Any]:
         queue, partition = pair
-        return self._brokers.ask(
-            partition,
-            f"claim/{request}",
-            patient=patient,
-            queue=queue,
-            group=self._options.group,
-            grace_seconds=self._options.claim_grace_seconds,
+        facts = {
             **facts,
-        )
+            "queue": queue,
+            "group": self._options.group,
+            "planner": self._planner,
+            "grace_seconds": self._options.claim_grace_seconds,
+        }
+        if pair not in self._opened:
+            opening = {name: facts[name] for name in ("queue", "group", "planner", "grace_seconds")}
+            self._brokers.ask(partition, "claim/open", patient=patient, **opening)
+            self._opened.add(pair)
+        return self._brokers.ask(partition, f"claim/{request}", patient=patient, **facts)
 
     def _live(self) -> None:
         """This process plans: from now on it gives signs of life."""
         if self._beats is None:
-            self._beats = _HeartBeats(self._options, self._pairs)
+            self._beats = _HeartBeats(self._options, self._planner, self._opened)
 
     # ------------------------------------------------------------------ how far to go
 

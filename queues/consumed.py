@@ -122,8 +122,7 @@ class ConsumedQueue(MessageQueue):
     def _available_of(self, part: Slice) -> Slice | None:
         """What of this may be handed over now. The cursor passes over what waits for its time or is given up."""
         now_ms = self._environment.now_ms()
-        later, condemned = self._later, self._condemned
-        passed: list[int] = []
+        later, condemned, passed = self._later, self._condemned, list[int]()
         for place, (sequence, message) in enumerate(zip(part.sequences, part.messages, strict=True)):
             if (later is not None and later.holds(sequence)) or (condemned is not None and sequence in condemned):
                 passed.append(sequence)
@@ -193,6 +192,11 @@ class ConsumedQueue(MessageQueue):
             self._condemned.came_in()
         if self._cursor.arrived(index):
             self.context.request_dispatch()
+
+    @property
+    def awaits_disk(self) -> bool:
+        waiting_for = self._cursor.waiting_for
+        return waiting_for is not None and (waiting_for >= 0 or waiting_for == NOTING)
 
     def may_go_on(self) -> None:
         if self._cursor.arrived(NOTING):
@@ -337,18 +341,15 @@ class ConsumedQueue(MessageQueue):
         most = policy.redeliveries_max if self._gives_up else None
         spent: list[int] = []
         waiting: list[int] = []
-        alive = sequences if charged is sequences else set(sequences)
-        for sequence in charged:
-            if sequence not in alive:
-                continue  # past its date, and gone
+        alive = sequences if charged is sequences else set(sequences)  # others are past their date, and gone
+        for sequence in filter(alive.__contains__, charged):
             count = cursor.count_attempt(sequence)
             if most is not None and count > most:
                 spent.append(sequence)
             elif policy.redelivery_delay_ms:
                 waiting.append(sequence)
                 self._put_later([sequence], self._environment.now_ms() + backoff_ms(policy, count))
-        if spent or waiting:
-            out = {*spent, *waiting}
+        if out := {*spent, *waiting}:
             sequences = [sequence for sequence in sequences if sequence not in out]
         return sequences, spent
 
@@ -467,7 +468,7 @@ class ConsumedQueue(MessageQueue):
             self._drop(sequences)
             return
         if self._condemned is None:
-            self._condemned = Condemned(self, router, to, self._environment)
+            self._condemned = Condemned(self, self, router, to, self._environment)
         self._withdraw(sequences)
         self._condemned.add(sequences, reason)
         self._condemned.move()
@@ -501,6 +502,9 @@ class ConsumedQueue(MessageQueue):
         self._drop(sequences)
         if self._shelf is not None and to.shelf is not None and self._store is not None:
             self._store.bind((self._shelf, to.shelf))
+
+    def still_has(self, sequence: int) -> bool:
+        return self.elements.is_alive(sequence)
 
     def attempts_of(self, sequence: int) -> int:
         """How often this element has failed."""

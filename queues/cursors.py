@@ -243,7 +243,7 @@ class TrackingCursor(Cursor):
     the front moves. A slice is shared with the others at the same position. Do not `untake`.
     """
 
-    __slots__ = ("_settled", "front")
+    __slots__ = ("_settled", "front", "withdrawn")
 
     _shares_slices = True
 
@@ -252,6 +252,8 @@ class TrackingCursor(Cursor):
         self.front = position
         self._settled = RangeSet()
         """Above the front; some of it may have left the queue."""
+        self.withdrawn: set[int] = set()
+        """Refused by its consumer: in nobody's hands, and not to be handed out."""
         queue.track(position)
 
     def settled_above(self) -> tuple[tuple[int, int], ...]:
@@ -311,7 +313,23 @@ class TrackingCursor(Cursor):
     def held_of(self, sequences: Iterable[int]) -> set[int]:
         """Which of these, all of them still in the queue, are in the hands of its consumer. O(n)."""
         front, position, settled, returned = self.front, self.position, self._settled, self._returned_set
-        return {s for s in sequences if front <= s < position and s not in settled and s not in returned}
+        held = {s for s in sequences if front <= s < position and s not in settled and s not in returned}
+        return held - self.withdrawn
+
+    def withdraw(self, sequences: Iterable[int]) -> None:
+        """See Cursor. They are given back later, or settled."""
+        super().withdraw(sequences)
+        self.withdrawn.update(sequences)
+
+    def is_given_back(self, sequence: int) -> bool:
+        """Whether this element was given back and not handed out again."""
+        return sequence in self._returned_set
+
+    def forget(self, sequences: Iterable[int]) -> None:
+        """See Cursor."""
+        super().forget(sequences)
+        if self.withdrawn:
+            self.withdrawn.difference_update(sequences)
 
     def settle(self, sequences: SequenceOf[int]) -> Gone:
         """These need not come again. Returns what left the queue because all cursors passed.
@@ -339,15 +357,22 @@ class TrackingCursor(Cursor):
         front = self.front
         counted = None if charged is None else [sequence for sequence in charged if sequence >= front]
         super().give_back(wanted, attempted=attempted, charged=counted)
+        if self.withdrawn:
+            self.withdrawn.difference_update(wanted)
         return sum(1 for sequence in sequences if sequence < self.front)
 
     def skip_to(self, floor: int) -> tuple[int, Gone]:
         """Give up everything below `floor`.
 
-        Returns how many of these elements were not in anybody's hands (never handed out, or given back), and what left
-        the queue because of it. What is in somebody's hands may still be settled or given back; both find it gone.
+        Returns how many of these elements were not in anybody's hands (never handed out, or given back, or withdrawn),
+        and what left the queue because of it. What is in somebody's hands may still be settled or given back; both find
+        it gone.
         """
         missed_count = sum(1 for sequence in self._returned_set if sequence < floor)
+        if self.withdrawn:
+            left = {sequence for sequence in self.withdrawn if sequence >= floor}
+            missed_count += len(self.withdrawn) - len(left)
+            self.withdrawn = left
         if floor > self.position:
             missed_count += self._queue.count_live(self.position, floor)
             self.position = floor

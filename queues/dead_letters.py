@@ -9,6 +9,8 @@ the other in one write.
 
 A queue that some policy names as a dead-letter queue gives nothing up: there are no loops.
 
+A subscriber of a topic gives up what it has refused too often; then the dead letter is a copy (refusals.py).
+
 Bound: what is condemned is bounded by the queue that holds it; 100 bytes each beside that.
 Source: DESIGN section 6 (redelivery limit, `dead_letter`); issue 3.
 """
@@ -18,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from flow import Flow, FlowClosedError, FlowController, SourceController, WindowLimiter
 from queues.cursored import BLOCK_BITS
@@ -27,9 +29,6 @@ from queues.gate import QueueFullError
 from queues.message import Envelope, Message
 from queues.names import parse
 from queues.queue import MessageQueue
-
-if TYPE_CHECKING:
-    from queues.consumed import ConsumedQueue
 
 FAILED: Final = "redeliveries"
 """It was tried as often as the policy allows."""
@@ -50,8 +49,28 @@ class Unreachable(Exception):
     """The dead-letter queue can't take anything now, and won't tell when it can. The message says why."""
 
 
+RefusedBy = tuple[str, str | None]
+"""Name of the subscription of a topic that has refused it, and the client id of a durable one."""
+
+
+class GivesUp(Protocol):
+    """Who gives messages of a queue up: the queue itself, or a subscriber of a topic."""
+
+    def still_has(self, sequence: int) -> bool:
+        """Whether this is there, and still to be moved."""
+
+    def attempts_of(self, sequence: int) -> int:
+        """How often it has failed."""
+
+    def dead_lettered(self, sequences: SequenceOf[int], to: MessageQueue) -> None:
+        """These have gone to that queue."""
+
+
 class DeadLetterQueues(Protocol):
     """What a router needs of the registry."""
+
+    def durable_names(self, durable_id: int) -> RefusedBy:
+        """Name and client id of this durable subscription."""
 
     def queue_for_dead_letters(self, name: str, priority: int) -> MessageQueue:
         """The partition for this priority, made if need be. Raises Unreachable."""
@@ -60,12 +79,22 @@ class DeadLetterQueues(Protocol):
 class DeadLetterRouter:
     """Takes messages to dead-letter queues. One per broker."""
 
-    __slots__ = ("_names", "_now_ms", "_queues", "_rewrite")
+    __slots__ = ("_names", "_now_ms", "_queues", "_rewrite", "_take_numbers", "durable_names")
 
     def __init__(
-        self, queues: DeadLetterQueues, names: Iterable[str], *, rewrite: Rewrite, now_ms: Callable[[], int]
+        self,
+        queues: DeadLetterQueues,
+        names: Iterable[str],
+        *,
+        rewrite: Rewrite,
+        now_ms: Callable[[], int],
+        take_numbers: Callable[[int], int] | None = None,
     ) -> None:
-        """`names`: all that any policy may name."""
+        """`names`: all that any policy may name. `take_numbers` gives the first of so many new message numbers: for
+        what subscribers of topics refuse (None: they keep theirs).
+        """
+        self.durable_names = queues.durable_names
+        self._take_numbers = take_numbers
         self._queues = queues
         self._names = frozenset(parse(name).canonical for name in names)
         self._rewrite = rewrite
@@ -76,11 +105,22 @@ class DeadLetterRouter:
         return name not in self._names
 
     def move(
-        self, message: Message, to: str, *, origin: str, reason: str, attempts_count: int, source: SourceController
+        self,
+        message: Message,
+        to: str,
+        *,
+        origin: str,
+        reason: str,
+        attempts_count: int,
+        source: SourceController,
+        refused_by: RefusedBy | None = None,
     ) -> MessageQueue | None:
         """Put this message into the dead-letter queue `to`. Returns the partition that took it; None: it has no room,
         and `source` is blocked. Raises Unreachable.
+
+        `refused_by` a subscription of a topic: what goes is a copy, for others may still have the message.
         """
+        subscription, client_id = (None, None) if refused_by is None else refused_by
         name = parse(to).canonical
         queue = self._queues.queue_for_dead_letters(name, message.head.priority)
         head, wire = self._rewrite(
@@ -91,6 +131,8 @@ class DeadLetterRouter:
                 "dead-letter-destination": origin,
                 "dead-letter-count": str(attempts_count),
                 "dead-letter-time": str(self._now_ms()),
+                "dead-letter-subscription": subscription,
+                "dead-letter-client-id": client_id,
                 "group": None,
                 "JMSXGroupID": None,
                 "expires": None,
@@ -100,8 +142,11 @@ class DeadLetterRouter:
                 "x-delay": None,
             },
         )
+        letter = message.rewritten(head, wire)
+        if refused_by is not None and self._take_numbers is not None:
+            letter.number = self._take_numbers(1)
         try:
-            taken = queue.offer([message.rewritten(head, wire)], len(wire), source)
+            taken = queue.offer([letter], len(wire), source)
         except (QueueFullError, FlowClosedError) as error:
             raise Unreachable(str(error)) from None
         return queue if taken else None
@@ -113,9 +158,11 @@ class Condemned:
     __slots__ = (
         "_environment",
         "_gate",
+        "_giver",
         "_moving",
         "_queue",
         "_reasons",
+        "_refused_by",
         "_router",
         "_source",
         "_to",
@@ -123,8 +170,19 @@ class Condemned:
         "trouble",
     )
 
-    def __init__(self, queue: ConsumedQueue, router: DeadLetterRouter, to: str, environment: QueueEnvironment) -> None:
+    def __init__(
+        self,
+        queue: MessageQueue,
+        giver: GivesUp,
+        router: DeadLetterRouter,
+        to: str,
+        environment: QueueEnvironment,
+        *,
+        refused_by: RefusedBy | None = None,
+    ) -> None:
         self._queue = queue
+        self._giver = giver
+        self._refused_by = refused_by
         self._router = router
         self._to = to
         self._environment = environment
@@ -186,7 +244,7 @@ class Condemned:
         self.trouble = ""
         try:
             for sequence, reason in list(islice(self._reasons.items(), MOVE_COUNT)):
-                if not self._queue.elements.is_alive(sequence):  # it could not be read back
+                if not self._giver.still_has(sequence):  # it could not be read back
                     del self._reasons[sequence]
                     continue
                 message = self._read(sequence)
@@ -197,8 +255,9 @@ class Condemned:
                     self._to,
                     origin=self._queue.name_on_disk,
                     reason=reason,
-                    attempts_count=self._queue.attempts_of(sequence),
+                    attempts_count=self._giver.attempts_of(sequence),
                     source=self._source,
+                    refused_by=self._refused_by,
                 )
                 if took is None:
                     break
@@ -213,9 +272,17 @@ class Condemned:
         finally:
             self._moving = False
         for took, sequences in moved.items():
-            self._queue.dead_lettered(sequences, took)
+            self._giver.dead_lettered(sequences, took)
         if not self._reasons and self._gate.limiter.used_count and not self._gate.closed:
             self._gate.release(1, 0)
+
+    def close(self) -> None:
+        """Who gives up is gone: what was not moved yet goes with it."""
+        self._reasons.clear()
+        self._source.close()
+        if self._gate.limiter.used_count and not self._gate.closed:
+            self._gate.release(1, 0)
+        self._gate.close()
 
     def _read(self, sequence: int) -> Message | None:
         """None: it is not in memory; `came_in` is called when it is."""

@@ -124,6 +124,8 @@ class ExpiryDates:
 
 def dates_in(block: Block) -> Iterator[tuple[int, int, int]]:
     """Of a block in memory: the dates of its elements, each with the first of those that have it, and their end."""
+    if not sum([message.expires_at_ms for message in block.elements if message is not None]):
+        return  # as nearly always
     alive = ((block.base + place, message) for place, message in enumerate(block.elements) if message is not None)
     for at_ms, group in groupby(alive, key=lambda pair: pair[1].expires_at_ms):
         if at_ms:

@@ -37,6 +37,11 @@ class Attachment:
         self.consumer = consumer
         self.closed = False
 
+    @property
+    def awaits_disk(self) -> bool:
+        """Some partition has more, which is on its way from the disk."""
+        return any(partition.awaits_disk for partition in self._queue.partitions.values())
+
     def close(self) -> None:
         """Let go of this name; with the last, detach from every partition. What is unsettled stays with the consumer. A
         second call does nothing.

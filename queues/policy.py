@@ -226,7 +226,8 @@ class QueuePolicy:
         validator=_not_negative_or_none,
         metadata={
             "unit": "count",
-            "doc": "Queues: how often a message is tried again. Counted is each time that it was refused (NACK), or "
+            "doc": "How often a message is tried again; of a topic each subscription counts for itself. "
+            "Counted is each time that it was refused (NACK), or "
             "that the connection of its consumer broke while it was the first that this consumer had not acknowledged: "
             "what had only been prefetched beside it is not charged. One time more, and it goes to `dead_letter`. The "
             "default rides out a consumer that restarts a few times, and gets a message that nobody can digest out of "
@@ -238,7 +239,7 @@ class QueuePolicy:
         validator=_not_negative,
         metadata={
             "unit": "ms",
-            "doc": "Queues: how long a message that failed waits before it is tried again; later ones pass it "
+            "doc": "How long a message that failed waits before it is tried again; later ones pass it "
             "meanwhile. 0, the default: it comes again at once, in its old place, so that order is kept.",
         },
     )
@@ -266,7 +267,8 @@ class QueuePolicy:
         metadata={
             "unit": "",
             "doc": "The queue for messages that are given up, with headers that say why (`dead-letter-reason`), where "
-            "they come from (`dead-letter-destination`), how often they had failed (`dead-letter-count`) and when it "
+            "they come from (`dead-letter-destination`), for a topic whose subscription refused it "
+            "(`dead-letter-subscription`), how often they had failed (`dead-letter-count`) and when it "
             "was (`dead-letter-time`). A queue that is named here anywhere gives nothing up itself. None: such "
             "messages are dropped, and counted.",
         },

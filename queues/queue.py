@@ -337,6 +337,11 @@ class MessageQueue(Gate):
             self._expiries.move_out(indices)
             self._arm_expiry()
 
+    @property
+    def awaits_disk(self) -> bool:
+        """It has more for its readers, which is being read from the disk, or is noted there as seen."""
+        return False
+
     def may_go_on(self) -> None:
         """The store has done what a reader waited for."""
         self.context.request_dispatch()

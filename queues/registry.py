@@ -182,6 +182,11 @@ class WildcardConsumer:
         del destination.wildcards[self]
         self.attachments.pop(destination).close()
 
+    @property
+    def awaits_disk(self) -> bool:
+        """Some destination has more, which is on its way from the disk."""
+        return any(attachment.awaits_disk for attachment in self.attachments.values())
+
     def close(self) -> None:
         """Detach from all of them. A second call does nothing."""
         self._registry.forget_wildcard(self)
@@ -229,13 +234,17 @@ class DestinationRegistry:
         durables_max: int = 10_000,
         durable_keeper: DurableKeeper | None = None,
         rewrite: Rewrite | None = None,
+        take_numbers: Callable[[int], int] | None = None,
         dead_letter_queues: Iterable[str] = (),
     ) -> None:
         """`durable_keeper`: where durable subscriptions are kept (None: they live as long as the broker); `rewrite`
-        changes headers (None: nothing is dead-lettered); `dead_letter_queues`: all that any policy may name.
+        changes headers (None: nothing is dead-lettered); `take_numbers`: see DeadLetterRouter; `dead_letter_queues`:
+        all that any policy may name.
         """
         if rewrite is not None:
-            router = DeadLetterRouter(self, dead_letter_queues, rewrite=rewrite, now_ms=environment.now_ms)
+            router = DeadLetterRouter(
+                self, dead_letter_queues, rewrite=rewrite, now_ms=environment.now_ms, take_numbers=take_numbers
+            )
             environment = attrs.evolve(environment, dead_letters=router)
         self._environment = environment
         self._policy_for = policy_for
@@ -286,6 +295,11 @@ class DestinationRegistry:
             return self.get(parse(name)).queue.partition(priority)
         except DestinationLimitError as error:
             raise Unreachable(str(error)) from None
+
+    def durable_names(self, durable_id: int) -> tuple[str, str]:
+        """Name and client id of this durable subscription; empty if it is being removed. O(durables)."""
+        found = next((durable for durable in self.durables if durable.durable_id == durable_id), None)
+        return ("", "") if found is None else (found.name, found.client_id)
 
     def policy_for(self, address: Address) -> QueuePolicy:
         """The policy that a destination of this name has, or would have."""

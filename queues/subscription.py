@@ -122,6 +122,11 @@ class Subscription:
         self.returned_count += count
         self.queue.given_back(self, sequences, attempted=attempted, charged=charged)
 
+    @property
+    def awaits_disk(self) -> bool:
+        """The queue has more, which is on its way from the disk."""
+        return self.queue.awaits_disk
+
     def close(self) -> None:
         """No deliveries from now on. What is unsettled stays with the consumer until it settles it or gives it back."""
         if not self.closed:

@@ -39,16 +39,15 @@ from typing import Final
 from flow import Flow, FlowController, ResidencyLimiter, SourceController, WindowLimiter
 from queues.cursored import BLOCK_BITS, BLOCK_SIZE
 from queues.cursors import NOTING, TrackingCursor
-from queues.durables import DurableReader
 from queues.environment import QueueEnvironment
 from queues.gate import Run
 from queues.lag import LagBudget
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
 from queues.paging import HIGH
 from queues.policy import MIB, QueuePolicy
-from queues.queue import MessageQueue
+from queues.readers import ReaderQueue
 from queues.slices import Slice
-from queues.storage import Restored, Shelf
+from queues.storage import Restored
 from queues.subscription import Subscription
 
 FAN_OUT_COUNT: Final = 512
@@ -66,7 +65,7 @@ DROP_SHARE: Final = 16
 """A lagging subscriber loses at least this part of the limit at once, so that making room is not done for each run."""
 
 
-class Topic(MessageQueue):
+class Topic(ReaderQueue):
     """Many tracking cursors over one sequence."""
 
     kind_label = "topic"
@@ -84,8 +83,6 @@ class Topic(MessageQueue):
         lasting: bool = True,
     ) -> None:
         super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
-        self.readers: dict[int, DurableReader] = {}
-        """Of durable subscriptions, by their ids."""
         self._leading = False
         """A connected subscription has caught up since it came."""
         self._drops_durables = policy.full == "drop_oldest"
@@ -93,7 +90,6 @@ class Topic(MessageQueue):
         """Messages that nobody was there to hear."""
         self._lead_position = 0
         self._caught_up: dict[Subscription, None] = {}
-        self._overdue: set[int] = set()
         per_second = policy.lag_bytes_per_second
         self._lag_budget: LagBudget | None = None
         if self._residency is not None and self._pages_out and self._full == "drop_oldest" and per_second is not None:
@@ -281,17 +277,7 @@ class Topic(MessageQueue):
 
     def _detached(self, subscription: Subscription) -> None:
         self._caught_up.pop(subscription, None)
-        self.unsettled_count -= subscription.unsettled_count
-        cursor = subscription.cursor
-        assert cursor is not None
-        reader = None if subscription.durable_id is None else self.readers.get(subscription.durable_id)
-        if reader is None:
-            self._gone(cursor.close())
-        else:
-            reader.subscription = None
-            reader.settled_late = None
-            self.returned_count += reader.cursor.let_go()
-            self._reader_moved(reader)
+        self._leave_cursor(subscription)
         positions = [other.cursor.position for other in self.subscriptions.values() if other.cursor is not None]
         if not any(position >= self._lead_position for position in positions):
             # Perhaps one is just a little behind: then it leads again as soon as it has caught up.
@@ -326,6 +312,10 @@ class Topic(MessageQueue):
             part = cursor.take(min(FAN_OUT_COUNT, room_count), room_bytes)
             if self.elements.outside_count:
                 self._page_in(cursor, part)
+            if part is not None and part.attempts is not None:
+                part = self._without_spent(subscription, part)
+                if part is None:
+                    continue
             if part is None:
                 del ring[subscription]
                 self._caught_up[subscription] = None
@@ -432,12 +422,11 @@ class Topic(MessageQueue):
         gone_count = subscription.cursor.give_back(sequences, attempted=attempted, charged=charged)
         if gone_count:
             self._missed(subscription, gone_count)
-        if attempted and subscription.durable_id is not None:
-            self._reader_moved(self.readers[subscription.durable_id])
-        if self._expiring:
-            now_ms = self._environment.now_ms()
-            get = self.elements.get
-            self._expire(sorted([s for s in sequences if (m := get(s)) is not None and 0 < m.expires_at_ms <= now_ms]))
+        if attempted:
+            if subscription.durable_id is not None:
+                self._reader_moved(self.readers[subscription.durable_id])
+            self._refuse(subscription, sequences if charged is None else charged)
+        self._expire_given_back(sequences)
         self._enter_ring(subscription)
 
     # ------------------------------------------------------------------ leaving for other reasons
@@ -459,7 +448,7 @@ class Topic(MessageQueue):
         dead = set(sequences)
         for cursor in behind:
             if cursor.position > first:
-                dead -= cursor.held_of(dead)
+                dead -= cursor.held_of(dead) | cursor.withdrawn
         self._overdue.update([sequence for sequence in sequences if sequence not in dead])
         if not dead:
             return
@@ -479,12 +468,6 @@ class Topic(MessageQueue):
         if ahead and self._full == "drop_oldest":
             self.lead.release(len(ahead), size_of(ahead))
         self._gone((gone_count, gone_bytes))
-
-    def _missed(self, subscription: Subscription, count: int) -> None:
-        """It will never get so many messages, and is told with the next one."""
-        self.dropped_count += count
-        subscription.dropped_count += count
-        subscription.dropped_unreported_count += count
 
     def _make_room(self, over_count: int, over_bytes: int) -> None:
         """Move every cursor that lags past the oldest elements, by a little more than asked (DROP_SHARE)."""
@@ -564,66 +547,6 @@ class Topic(MessageQueue):
                 return False
         return True
 
-    # ------------------------------------------------------------------ durable subscriptions
-
-    def _cursors(self) -> list[TrackingCursor]:
-        """All of them, also those that nobody reads with now."""
-        cursors = [s.cursor for s in self.subscriptions.values() if s.cursor is not None and s.durable_id is None]
-        return cursors + [reader.cursor for reader in self.readers.values()]
-
-    def add_reader(self, durable_id: int) -> DurableReader:
-        """A durable subscription begins here, behind all that is there."""
-        reader = DurableReader(durable_id, TrackingCursor(self.elements, self.elements.next_sequence))
-        self.readers[durable_id] = reader
-        if self._may_keep:
-            self.keeps = True
-            self._open_shelf().reader_moved(durable_id)
-        return reader
-
-    def remove_reader(self, durable_id: int) -> None:
-        """A durable subscription is removed, and what only it needed goes. Nobody reads with it any more."""
-        reader = self.readers.pop(durable_id, None)
-        if reader is None:
-            return
-        self.keeps = self._may_keep and bool(self.readers)
-        if self._shelf is not None:
-            self._shelf.reader_gone(durable_id)
-        self._gone(reader.cursor.close())
-
-    def backlog_of(self, durable_id: int) -> int:
-        """Messages that this durable subscription has not settled. O(blocks)."""
-        reader = self.readers.get(durable_id)
-        if reader is None:
-            return 0
-        cursor = reader.cursor
-        return cursor.unsettled_count
-
-    def reader_states(self) -> Mapping[int, DurableReader]:
-        """The readers, by durable subscription."""
-        return self.readers
-
-    def _reader_moved(self, reader: DurableReader) -> None:
-        if self._shelf is not None:
-            self._shelf.reader_moved(reader.durable_id)
-
-    def _note_reader(self, reader: DurableReader) -> None:
-        """What is stored is handed to it only when the disk knows that it may have been."""
-        shelf, cursor = self._shelf, reader.cursor
-        if shelf is None or cursor.waiting_for is not None:
-            return
-        position = cursor.position = self.elements.first_live(cursor.position)  # what it reads next may be far away
-        saved_to = shelf.saved_to
-        is_noted = min(position + BLOCK_SIZE, saved_to) <= reader.lease or position >= saved_to
-        if shelf.holds(position) or (not is_noted and shelf.can_note):
-            cursor.waiting_for = NOTING
-            shelf.note_reader(reader.durable_id)
-
-    def may_go_on(self) -> None:
-        for reader in self.readers.values():
-            reader.lease = max(reader.lease, reader.lease_under_way)
-            if reader.cursor.arrived(NOTING) and reader.subscription is not None:
-                self._enter_ring(reader.subscription)
-
     # ------------------------------------------------------------------ memory and store
 
     def _page_in(self, cursor: TrackingCursor, part: Slice | None) -> None:
@@ -640,6 +563,7 @@ class Topic(MessageQueue):
         for subscription in self.subscriptions.values():
             if subscription.cursor is not None and subscription.cursor.arrived(index):
                 self._enter_ring(subscription)
+        self._refused_came_in()
 
     def reading_blocks(self) -> Iterable[int]:
         return [
@@ -648,35 +572,9 @@ class Topic(MessageQueue):
             if subscription.cursor is not None and not subscription.source.blocked
         ]
 
-    def _open_shelf(self) -> Shelf:
-        if self._shelf is None:
-            assert self._store is not None, "only a queue with a store asks"
-            self._shelf = self._store.shelf(self, topic=True)
-            self.elements.on_trim = self._shelf.trimmed
-        return self._shelf
-
     def restored(self, found: Restored) -> None:
         super().restored(found)
-        for record in found.cursors.values():
-            # What was not persistent went with that run, but this reader has passed it: what comes in now is behind it.
-            passed_to = max([record.front, *(part.stop for part in record.settled)])
-            self.elements.next_sequence = max(self.elements.next_sequence, passed_to)
-        for durable_id, record in found.cursors.items():
-            reader = DurableReader(durable_id, TrackingCursor(self.elements, record.front))
-            seen_to = min(record.handed_to, self.elements.next_sequence)  # what comes in from now on is new
-            reader.cursor.restore_reader(record.settled, seen_to, record.attempts)
-            reader.lease = reader.lease_under_way = record.handed_to
-            self.readers[durable_id] = reader
-        self.keeps = self._may_keep and bool(self.readers)
         self._lead_position = self.elements.next_sequence
-
-    def open_stored(self) -> None:
-        """Take what an earlier run left of it; what no durable subscription needs goes."""
-        self._open_shelf()
-        for reader in self.readers.values():
-            self._gone(reader.cursor.pass_over(()))  # what it waited for may have gone with the run that it was sent in
-        fronts = [reader.cursor.front for reader in self.readers.values()]
-        self._gone(self.elements.trim(min(fronts, default=self.elements.next_sequence)))
 
     # ------------------------------------------------------------------ end, and what people see
 
@@ -696,4 +594,5 @@ class Topic(MessageQueue):
             facts["durable subscriptions"] = len(self.readers)
         elif not self.subscriptions:
             facts["consumers"] = "none: messages are dropped unheard"
+        facts |= self._refusal_facts()
         return facts

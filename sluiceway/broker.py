@@ -190,6 +190,7 @@ class Broker:
             durables_max=config.broker.durables_max,
             durable_keeper=self._durables,
             rewrite=rewrite,
+            take_numbers=self.take_numbers,
             dead_letter_queues=config.dead_letter_queues,
         )
         self._started_seconds = self.clock()

@@ -1,11 +1,13 @@
 """Claims and staged commits: kept with the metadata managers, asked for by requests.
 
+    /sluiceway/claim/open     {"queue", "group", "planner"}                this one plans; who did before is refused
     /sluiceway/claim/state    {"queue", "group"}                           where the group is
     /sluiceway/claim/claim    {"queue", "group", "claim", "max", "max_bytes"?, "wait_seconds"?}
     /sluiceway/claim/ack      {"queue", "group", "claim"}                  done with all claims up to this
     /sluiceway/claim/touch    {"queue", "group"}                           the group is alive
     /sluiceway/claim/release  {"queue", "group"}                           its claims read as nothing, and come again
-        all of these: "grace_seconds"?, how long claims live when nothing is heard of their group
+        all of these: "grace_seconds"?, how long claims live when nothing is heard of their group; "planner"?, the
+        answer is GROUP_TAKEN if another one has opened the group since
     /sluiceway/sink/state     {"query"}                                    the last batch that was published
     /sluiceway/sink/commit    {"query", "batch", "parts": [{"stage", "to", "count"?}, ...]}
     /sluiceway/sink/drop      {"stages": [...]}
@@ -89,6 +91,7 @@ class ClaimRecords(_Records):
             "claims": json.dumps(claims, separators=(",", ":")),
             "again": json.dumps(state.again, separators=(",", ":")),
             "grace_seconds": repr(state.grace_seconds),
+            "planner": state.planner,
         }
         self.put(log, CLAIMS_SUBSCRIBER, values, done)
 
@@ -106,6 +109,7 @@ def claim_state_of(values: Mapping[str, str]) -> ClaimState:
         ),
         tuple((start, end) for start, end in json.loads(values["again"])),
         float(values["grace_seconds"]),
+        values.get("planner", ""),
     )
 
 
@@ -156,6 +160,7 @@ class Claims:
         self.sinks = Sinks(table, SinkRecords(managers), disk.read, now_ms=environment.now_ms, warn=log.warning)
         self._timer: Any = None
         self.handlers: Mapping[str, Handler] = {
+            "claim/open": self._open,
             "claim/state": self._state,
             "claim/claim": self._claim,
             "claim/ack": self._ack,
@@ -216,7 +221,8 @@ class Claims:
         )
         return group
 
-    def _group(self, request: Mapping[str, Any]) -> ClaimGroup:
+    def _group(self, request: Mapping[str, Any], *, opening: bool = False) -> ClaimGroup:
+        """The group that a request is about. Raises LogError, BadRequestError."""
         queue, name = text_of(request, "queue"), text_of(request, "group")
         if len(name) > GROUP_LENGTH_MAX:
             raise BadRequestError(f'the "group" has {len(name)} characters: {GROUP_LENGTH_MAX} at most')
@@ -236,12 +242,18 @@ class Claims:
         elif group.log is not claim_log:  # it was deleted: what was in it is gone, the numbers go on
             group.close()
             group = self._make(claim_log, group.state)
+        if "planner" in request and not opening:
+            group.check_planner(_planner_of(request))
         if "grace_seconds" in request:
             given = request["grace_seconds"]
             if not isinstance(given, int | float) or not GRACE_SECONDS_MIN <= given <= GRACE_SECONDS_MAX:
                 raise BadRequestError(f'"grace_seconds" must be {GRACE_SECONDS_MIN} to {GRACE_SECONDS_MAX}')
             group.set_grace(float(given))
         return group
+
+    def _open(self, request: Mapping[str, Any], send: Send) -> None:
+        planner = _planner_of(request)
+        self._group(request, opening=True).open_for(planner, send)
 
     def _state(self, request: Mapping[str, Any], send: Send) -> None:
         group = self._group(request)
@@ -298,6 +310,13 @@ class Claims:
             raise BadRequestError('the request needs "stages", a list of names')
         self.sinks.drop(stages)
         send({})
+
+
+def _planner_of(request: Mapping[str, Any]) -> str:
+    planner = text_of(request, "planner")
+    if not 0 < len(planner) <= GROUP_LENGTH_MAX:
+        raise BadRequestError(f'the "planner" has {len(planner)} characters: 1 to {GROUP_LENGTH_MAX} are possible')
+    return planner
 
 
 def _with_log(answer: Mapping[str, Any] | LogError, group: ClaimGroup) -> Mapping[str, Any] | LogError:

@@ -3,8 +3,8 @@
 A log's folder is called like the log, with whatever is not a letter or a digit written as %XX, so that no name leads
 out of the folder. Beside its BigArray it holds `id`, a name for ever, of which message-ids are made.
 
-Three threads: one appends (and prunes), one syncs, one reads ahead; none waits for another, and the dispatch loop for
-none. Within each, jobs run in the order given.
+Four threads: one makes the files of new logs, one appends (and prunes), one syncs, one reads ahead; none waits for
+another, and the dispatch loop for none. Within each, jobs run in the order given.
 
 Without a data folder logs are kept in a temporary one, which goes when the broker does.
 """
@@ -25,6 +25,7 @@ import attrs
 
 from queues.logs.ports import DiskError
 from queues.logs.table import INVALID_TOPIC, PREFIX, LogError, Opened, check_name
+from queues.logs.unmade import Unmade
 from queues.logs.warmth import TAIL_BYTES
 from store.bigarray import ArrayError, ArrayOptions, BigArray, Files, RealFiles, RecoveryReport
 from store.bodythread import BodyThread, InlineRunner, Job, Runner
@@ -34,6 +35,7 @@ MIB: Final = 1024 * 1024
 _ID_FILE: Final = "id"
 FOLDER_NAME_BYTES_MAX: Final = 255
 """Of a file system."""
+_ID_BYTES: Final = 6
 _ID_LENGTH_MAX: Final = 64
 _DOOMED: Final = ".removed-"
 """In the name of a folder that is being removed. No log's folder has a dot in its name."""
@@ -176,6 +178,34 @@ class Journal:
 
     def open(self, name: str) -> Opened:
         """Open a log, or make it. Raises DiskError; LogError for a name that can't be that of a folder."""
+        return self._open(name, self._checked_folder(name), "")
+
+    def begin(self, name: str) -> Opened:
+        """A log that is yet to be made, by its `make`. If its folder is there, which an earlier run made and this one
+        could not open, it is opened. Raises as `open`.
+        """
+        folder = self._checked_folder(name)
+        if os.path.lexists(folder):
+            return self._open(name, folder, "")
+        log_id = secrets.token_hex(_ID_BYTES)
+        return Opened(Unmade(self._config.data_page_bytes), log_id, lambda: self._open(name, folder, log_id).records)
+
+    def _checked_folder(self, name: str) -> Path:
+        """Raises DiskError; LogError."""
+        try:
+            folder = self.folder_of(name)
+        except OSError as error:
+            raise DiskError(f"there is no temporary folder for logs: {error}") from error
+        if len(folder.name) > FOLDER_NAME_BYTES_MAX:
+            raise LogError(
+                INVALID_TOPIC,
+                f"{name[:80]!r}... is too long for the name of a folder: what is not a letter or a digit of ASCII "
+                "counts three times and more",
+            )
+        return folder
+
+    def _open(self, name: str, folder: Path, log_id: str) -> Opened:
+        """`log_id`: the one that it must have; empty: whichever it has. Raises DiskError."""
         config = self._config
         options = ArrayOptions(
             data_page_bytes=config.data_page_bytes,
@@ -183,37 +213,43 @@ class Journal:
             mapped_pages_max=config.mapped_pages_max,
             cached_bytes_max=config.page_cache_bytes_max,
         )
-        folder = self.folder_of(name)
-        if len(folder.name) > FOLDER_NAME_BYTES_MAX:
-            raise LogError(
-                INVALID_TOPIC,
-                f"{name[:80]!r}... is too long for the name of a folder: what is not a letter or a digit of ASCII "
-                "counts three times and more",
-            )
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             array = BigArray.open(folder, options, files=self._files, now_ms=self._now_ms, boot_id=self._boot)
         except (ArrayError, OSError) as error:
             raise DiskError(str(error)) from error
         try:
-            log_id = _id_in(folder)
+            found_id = _id_in(folder, log_id)
         except OSError as error:
             with suppress(ArrayError):  # the disk does not work: the first error says so
                 array.close()
             raise DiskError(f"the id of {name} can't be kept: {error}") from error
+        if log_id and found_id != log_id:
+            with suppress(ArrayError):
+                array.close()
+            raise DiskError(f"somebody else has put {folder} there meanwhile: start the broker again to read it")
         self._arrays[name] = array
-        return Opened(array, log_id)
+        return Opened(array, found_id)
 
     def remove(self, name: str) -> None:
         """Delete the files of a log that is closed: all of it or, as far as anybody sees, nothing. Raises DiskError."""
         self._arrays.pop(name, None)
         doomed = self.folder / f"log{_DOOMED}{secrets.token_hex(6)}"
         try:
-            self.folder_of(name).rename(doomed)
+            try:
+                self.folder_of(name).rename(doomed)
+            except FileNotFoundError:
+                return  # the disk did not take it when it was to be made
             RealFiles().sync_folder(self.folder)
-            shutil.rmtree(doomed)
         except OSError as error:
             raise DiskError(f"the files of {name} can't be removed: {error}") from error
+        try:
+            shutil.rmtree(doomed)
+        except OSError as error:
+            raise DiskError(
+                f"{name} is deleted, but its files still take room: {error}. Remove {doomed}; else the broker tries it "
+                "again when it starts."
+            ) from error
 
     def reports(self) -> dict[str, RecoveryReport]:
         """What opening found, by log."""
@@ -236,15 +272,15 @@ class Journal:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
 
-def _id_in(folder: Path) -> str:
-    """The id of a log, made if it has none."""
+def _id_in(folder: Path, log_id: str = "") -> str:
+    """The id of a log; if it has none, this one or one that is made."""
     path = folder / _ID_FILE
     try:
         text = path.read_bytes().decode("ascii", "replace").strip()
     except FileNotFoundError:
         text = ""
     if not (text.isascii() and text.isalnum() and len(text) <= _ID_LENGTH_MAX):
-        text = secrets.token_hex(6)
+        text = log_id or secrets.token_hex(_ID_BYTES)
         new = folder / f"{_ID_FILE}.new"
         with new.open("w", encoding="ascii") as file:
             file.write(text + "\n")
@@ -258,7 +294,8 @@ def _id_in(folder: Path) -> str:
 class JournalDisk:
     """Its threads. Satisfies `queues.logs.ports.Disk`."""
 
-    def __init__(self, appending: Runner, syncing: Runner, reading: Runner) -> None:
+    def __init__(self, making: Runner, appending: Runner, syncing: Runner, reading: Runner) -> None:
+        self._making = making
         self._appending = appending
         self._syncing = syncing
         self._reading = reading
@@ -266,12 +303,15 @@ class JournalDisk:
     @classmethod
     def threads(cls, submit: Callable[[Callable[[], None]], None]) -> JournalDisk:
         """The real ones; each begins with its first job."""
-        return cls(*(BodyThread(f"sluiceway log {what}", submit) for what in ("writer", "syncer", "reader")))
+        return cls(*(BodyThread(f"sluiceway log {what}", submit) for what in ("maker", "writer", "syncer", "reader")))
 
     @classmethod
     def inline(cls, schedule: Callable[[Callable[[], None]], None]) -> JournalDisk:
         """On the loop, for tests in virtual time."""
-        return cls(*(InlineRunner(schedule) for _ in range(3)))
+        return cls(*(InlineRunner(schedule) for _ in range(4)))
+
+    def make(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None:
+        self._making.put(Job(_told(work), done))
 
     def append(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None:
         self._appending.put(Job(_told(work), done))
@@ -284,7 +324,7 @@ class JournalDisk:
 
     def close(self) -> None:
         """Finish what was given; waits for it."""
-        for runner in (self._reading, self._appending, self._syncing):
+        for runner in (self._making, self._reading, self._appending, self._syncing):
             runner.close()
 
 

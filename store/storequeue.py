@@ -325,12 +325,17 @@ class StoreQueue(FlowResource):
         """A record can't be read: it is moved aside, and said."""
         self.counters.corrupt_count += 1
         place: object = None
+        why_not = "the store has no folder" if value else "not even its bytes can be read"
         if self._housing is not None and value:
             try:
                 place = self._housing.attic_put(f"chunk-{key.hex()}", value)
+                why_not = "it is larger than the whole attic"
             except DirectoryError as full:
-                place = f"nowhere: {full}"
-        self._log.error("corrupt record moved aside", queue=queue_name, error=str(error), moved_to=str(place))
+                why_not = str(full)
+        if place is None:
+            self._log.error("corrupt record can't be kept", queue=queue_name, error=str(error), because=why_not)
+        else:
+            self._log.error("corrupt record moved aside", queue=queue_name, error=str(error), moved_to=str(place))
 
     def lost(self, queue_name: str, index: int, count: int) -> None:
         """Messages of a block can't be read."""

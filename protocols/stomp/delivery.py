@@ -278,6 +278,11 @@ class StompSubscription(FlowResource):
         """
         if not self.unsubscribed:
             self.unsubscribed = True
+            if self.ledger is not None:
+                # Of a durable subscription, too, what its consumer broke over is charged; while it can be given back.
+                portion = self.ledger.take_worked_on(lambda subscription: subscription.durable_id is not None)
+                if portion is not None:
+                    portion.subscription.give_back(portion.sequences, attempted=True)
             for attachment in self.attachments:
                 attachment.close()
             self.attachments.clear()

@@ -29,7 +29,8 @@ class LocalProtocolError(ValueError):
 class ProtocolError(Exception):
     """The peer broke the protocol or a limit; the connection ends with an ERROR frame.
 
-    `code` is stable and meant for logs and tests (for example ``"header-block-too-large"``). `message` is one line.
+    `code` is stable and meant for programs and logs (for example ``"header-block-too-large"``): it is the header
+    ``code`` of the ERROR frame. `message` is one line.
     `detail` says more, with the remedy. `extra` are headers that this ERROR must carry besides (b19: ``version``).
     `receipt_id` and `headers` are filled in by `identify`, or by whoever raises it after a frame was taken apart.
     """

@@ -256,6 +256,14 @@ class Ledger:
         if self.worked_on is not None and self.worked_on >= self.flushed_ordinal:
             self.worked_on = None
 
+    def take_worked_on(self, is_meant: Callable[[Subscription], bool]) -> Portion | None:
+        """What was being worked on when the connection broke, if it came over one of these: it is done."""
+        chunk = None if self.worked_on is None else self._find(self.worked_on)
+        if chunk is None or chunk.gone or not is_meant(chunk.subscription):
+            return None
+        assert self.worked_on is not None
+        return self._change(chunk, (self.worked_on,), _UNSETTLED, _DONE)
+
     def take_all(self) -> Iterator[tuple[Portion, bool]]:
         """The connection is gone: everything left, held or not, in order; with whether it had been handed over. Charged
         is only what was being worked on: what lay beside it is innocent. Empties the ledger.

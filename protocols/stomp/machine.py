@@ -208,7 +208,7 @@ class ServerMachine(_Machine):
 
         Use it for a `Fault`, and for a mistake that the session found (an unknown transaction, for instance).
         """
-        headers: list[tuple[str, str]] = []
+        headers: list[tuple[str, str]] = [("code", error.code)]
         if error.receipt_id is not None:
             headers.append(("receipt-id", error.receipt_id))
         if error.command is not None:

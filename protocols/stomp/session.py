@@ -353,10 +353,12 @@ class Session:
             self._connect_timer.cancel()
         if self._heart_beat is not None:
             self._heart_beat.stop()
+        if self._broke:
+            self.subscriptions.note_worked_on()
         self.subscriptions.detach_all()
         self.outbound.close()
         if self._broke:
-            self.subscriptions.note_worked_on()
+            self.subscriptions.note_worked_on()  # of those that were given up before, after what closing let go
         self._committer.close()
         self.subscriptions.return_unsettled()
         self._temporary.close(f"its connection {self.peer} ended")

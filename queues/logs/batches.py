@@ -356,3 +356,42 @@ def split(data: bytes | memoryview) -> Iterator[Batch]:
         batch = Batch(view, offset)
         offset += batch.total_bytes
         yield batch
+
+
+class Damage:
+    """Records of a run that can't be read: from `first_index` to before `end_index`."""
+
+    __slots__ = ("end_index", "first_index", "why")
+
+    def __init__(self, first_index: int, end_index: int, why: str) -> None:
+        self.first_index = first_index
+        self.end_index = end_index
+        self.why = why
+
+
+def sound(data: bytes | memoryview, first_index: int, end_index: int) -> Iterator[Batch | Damage]:
+    """For readers: the batches of a run that is said to hold these records, verified, and in the place of those that
+    are damaged what of it is missing. Nobody has looked at them since they were written: the broker passes them on as
+    they lie in its files. What is missing without being damaged is not told.
+    """
+    place = first_index
+    why = ""
+    batches = split(data)
+    while True:
+        try:
+            batch = next(batches, None)  # behind one whose size is wrong none is found
+            if batch is None:
+                break
+            batch.verify()
+            if not batch.is_stamped_right():
+                raise BatchError("the stamp of a batch is wrong: it was damaged on its way")
+        except BatchError as error:
+            why = why or str(error)
+            continue
+        if why and batch.first_index > place:
+            yield Damage(place, batch.first_index, why)
+            why = ""
+        yield batch
+        place = batch.end_index
+    if why and place < end_index:
+        yield Damage(place, end_index, why)

@@ -9,6 +9,10 @@ A claim lives while somebody says that the group is alive (`touch`), and a grace
 as nothing from then on, and its records come again in a later claim. A claim never changes otherwise: whoever replays
 one finds the same records, or none.
 
+One *planner* at a time asks for a group and acknowledges. Who opens the group takes it over; one that opened it before
+and wakes up late is refused, so it can't acknowledge what it never read, nor keep alive what nobody reads. What is
+claimed stays so over a take-over: the new planner may be the old one's next life.
+
 `state` is what was decided, `_kept` what is on disk of it. Nothing is told that is not kept: a claim that was told as
 released and came to life after a crash would be acknowledged unread. One save is under way at a time, of the newest
 state, so that no older one can come behind it.
@@ -43,12 +47,15 @@ ASKERS_MAX: Final = 100
 """Who wait for the claim that is being made."""
 LINGER_SECONDS: Final = 0.02
 """A claim is complete when the queue has given nothing more for so long."""
+DISK_SECONDS: Final = 2.0
+"""The same where what comes next is on its way from the disk."""
 WAIT_SECONDS_MAX: Final = 20.0
 CLAIM_COUNT_MAX: Final = 1_000_000
 CLAIM_BYTES_MAX: Final = 256 * 1024 * 1024
 GRACE_SECONDS: Final = 600.0
 """How long claims outlive the last sign of their group, if it asks for nothing else."""
 INVALID_CLAIM: Final = "INVALID_CLAIM"
+GROUP_TAKEN: Final = "GROUP_TAKEN"
 
 
 @attrs.frozen
@@ -81,6 +88,8 @@ class ClaimState:
     again: tuple[tuple[int, int], ...] = ()
     """Ranges that were released, to be claimed anew."""
     grace_seconds: float = GRACE_SECONDS
+    planner: str = ""
+    """Who opened it last."""
 
     @property
     def floor(self) -> int:
@@ -102,6 +111,10 @@ class ClaimKeeper(Protocol):
 
 class Attached(Protocol):
     """What attaching to a queue gives."""
+
+    @property
+    def awaits_disk(self) -> bool:
+        """The queue has more, which is on its way from the disk."""
 
     def close(self) -> None: ...
 
@@ -152,6 +165,8 @@ class ClaimGroup(FlowResource):
         self._making: int | None = None
         self._replies: list[Reply] = []
         self._taken: list[_Taken] = []
+        self._delivered_seconds = 0.0
+        """When the queue gave something last, or the claim was begun."""
         self._range: tuple[int, int] | None = None
         """Of the claim that is being made, as far as it is stored."""
         self._storing_count = 0
@@ -189,6 +204,7 @@ class ClaimGroup(FlowResource):
             "claims": [claim.facts() for claim in state.claims],
             "again": sum([end - start for start, end in state.again]),
             "grace_seconds": state.grace_seconds,
+            "planner": state.planner,
             "silent_seconds": self._environment.clock() - self._touched_seconds,
         }
 
@@ -226,6 +242,7 @@ class ClaimGroup(FlowResource):
         self._range = None
         self._refusal = ""
         self._is_last_turn = False
+        self._delivered_seconds = self._environment.clock()
         self._making, self._replies = number, [reply]
         try:
             self._attachment = self._attach(self)
@@ -235,17 +252,41 @@ class ClaimGroup(FlowResource):
         wait_seconds = min(max(wait_seconds, LINGER_SECONDS), WAIT_SECONDS_MAX)
         self._timer = self._environment.scheduling.call_later(wait_seconds, self._lingered)
 
+    def open_for(self, planner: str, reply: Reply) -> None:
+        """From now on this one plans, and who did before is refused: it may only have slept."""
+        self.touch()
+        if planner != self.state.planner:
+            self.state = attrs.evolve(self.state, planner=planner)
+        self._tell_when_kept(reply, dict)
+
+    def check_planner(self, planner: str) -> None:
+        """Raise LogError if another one has opened the group meanwhile. Where nobody has, this one does."""
+        if planner == self.state.planner:
+            return
+        if self.state.planner:
+            raise LogError(
+                GROUP_TAKEN,
+                f"another query has taken over group {self.state.group} of {self.state.queue}: let only one run at a "
+                "time, or give each a groupId of its own",
+            )
+        self.state = attrs.evolve(self.state, planner=planner)
+
     def ack(self, number: int, reply: Reply) -> None:
         """All claims up to this are done. A number that was never given out is taken, too: then the reader's checkpoint
-        is all that is left of an earlier life, and the next claim follows it. Raises LogError.
+        is all that is left of an earlier life, and the next claim follows it. What is claimed in this life it can't
+        mean: that comes again. Raises LogError.
         """
         self.touch()
         state = self.state
         if self._making is not None and number >= self._making:
             raise LogError(INVALID_CLAIM, f"{self.name}: claim {number} is being made, nobody has it yet")
-        left = tuple(claim for claim in state.claims if claim.number > number)
-        if len(left) != len(state.claims) or number >= state.next_number:
-            self.state = attrs.evolve(state, claims=left, next_number=max(state.next_number, number + 1))
+        if number >= state.next_number:
+            unread = [(claim.start, claim.end) for claim in state.claims if not claim.released]
+            again = _joined([*state.again, *unread])
+            self.state = attrs.evolve(state, claims=(), again=again, next_number=number + 1)
+        elif state.claims and state.claims[0].number <= number:
+            left = tuple(claim for claim in state.claims if claim.number > number)
+            self.state = attrs.evolve(state, claims=left)
         self._tell_when_kept(reply, lambda: {"acked": number})
 
     def touch(self) -> None:
@@ -308,7 +349,13 @@ class ClaimGroup(FlowResource):
             if self._on_kept and not self._saving:
                 self._save()
 
-        self._keeper.save(self.log.name, state, saved)
+        def made(error: Exception | None) -> None:
+            if error is not None:
+                saved(error)
+            else:
+                self._keeper.save(self.log.name, state, saved)
+
+        self.log.when_made(made)  # what is kept of a log that is not there is not found again
 
     def _settle(self) -> None:
         """The queue may forget what is in claims that are kept."""
@@ -338,20 +385,22 @@ class ClaimGroup(FlowResource):
 
     def deliver(self, subscription: Subscription, part: Slice, *, dropped_count: int) -> None:
         messages, sequences = part.messages, part.sequences
-        count = self._fitting_count(messages)
+        sizes = [len(message.wire) for message in messages]
+        count = self._fitting_count(messages, max(sizes))
         if count < len(messages):
             subscription.give_back(sequences[count:], attempted=False)
             messages, sequences = messages[:count], sequences[:count]
             self._count_left = 0
         if count:
             assert self._making is not None, "it takes only while it makes a claim"
-            wire_bytes = sum([len(message.wire) for message in messages])
+            wire_bytes = sum(sizes[:count])
             self._taken.append(_Taken(self._making, subscription, sequences, wire_bytes))
             self._count_left = max(0, self._count_left - count)
             self._bytes_left = max(0, self._bytes_left - wire_bytes)
             self._storing_count += 1
             self.log.take_plain(messages, wire_bytes)
             self.log.when_durable(self._stored)
+        self._delivered_seconds = self._environment.clock()
         if self._timer is not None:
             self._timer.cancel()
         is_full = not self._count_left or not self._bytes_left
@@ -360,16 +409,24 @@ class ClaimGroup(FlowResource):
         if is_full:
             self._window.charge(1, 0, subscription.source)
 
-    def _fitting_count(self, messages: SequenceOf[Message]) -> int:
+    def _fitting_count(self, messages: SequenceOf[Message], longest_bytes: int) -> int:
         """How many of these can lie in the log; why the next one can't is noted."""
         if self.log.closed:
             self._refusal = f"{self.log.name} was deleted: ask again"
             return 0
+        if [message.large for message in messages].count(None) == len(messages):
+            try:
+                for head in {id(message.head): message.head for message in messages}.values():
+                    self.log.check_plain(head, longest_bytes)
+            except BatchError:
+                pass  # one of them may be the reason: look at each
+            else:
+                return len(messages)
         for place, message in enumerate(messages):
             try:
                 if message.large is not None:
                     raise BatchError("its body is in a file (large_body_bytes of the listener)")
-                self.log.check_plain(message)
+                self.log.check_plain(message.head, len(message.wire))
             except BatchError as error:
                 self._refusal = (
                     f"{self.state.queue} has a message next that no claim can hold: {error}. Consume it otherwise."
@@ -389,6 +446,10 @@ class ClaimGroup(FlowResource):
             self._is_last_turn = True
             self._context.request_dispatch()
             return
+        if self._attachment is not None and self._waits_for_disk(self._attachment):
+            self._is_last_turn = False
+            self._timer = self._environment.scheduling.call_later(LINGER_SECONDS, self._lingered)
+            return
         attachment, self._attachment = self._attachment, None
         if attachment is not None:
             attachment.close()
@@ -396,6 +457,17 @@ class ClaimGroup(FlowResource):
         if used_count:
             self._window.release(used_count, 0)
         self._perhaps_complete()
+
+    def _waits_for_disk(self, attachment: Attached) -> bool:
+        """The queue has more, and will soon have read it. Else a backlog on disk would be claimed in crumbs: whatever
+        happened to come within LINGER_SECONDS.
+        """
+        return (
+            self._count_left > 0
+            and self._bytes_left > 0
+            and self._environment.clock() - self._delivered_seconds < DISK_SECONDS
+            and attachment.awaits_disk
+        )
 
     def _last_turn(self, _budget: int) -> bool:
         if self._is_last_turn and self._timer is None and self._attachment is not None:

@@ -112,9 +112,11 @@ class Log(FlowResource):
         *,
         log_id: str,
         on_failing: Callable[[str, str], None],
+        make: Callable[[], Records] | None = None,
     ) -> None:
         """`log_id`: part of the message-ids, the same for ever; `on_failing` is told what the disk said, and an empty
-        text when it works again.
+        text when it works again; `make`: makes the records, which are empty until then (it blocks, and raises
+        DiskError). None: they are there.
         """
         self.on_failing = on_failing
         super().__init__(name, "log", environment.manager)
@@ -147,6 +149,8 @@ class Log(FlowResource):
         self._sync_timer: Any = None
         self._good_head = b""
         """Of the batch that was checked last."""
+        self._make = make
+        self._on_made: list[Callable[[DiskError | None], None]] = []
         self._lines: dict[tuple[Any, bytes], bytes] = {}
         self._last_head: Any = None
         self._last_lines = b""
@@ -163,6 +167,8 @@ class Log(FlowResource):
         )
         self.context = environment.scheduling.register(self._dispatch, f"log {name}", PRIORITY_DEFAULT)
         self.open()
+        if make is not None:
+            disk.make(make, self._made)
 
     # ------------------------------------------------------------------ in
 
@@ -194,9 +200,15 @@ class Log(FlowResource):
         charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
         self.controller.charge(len(messages), charge_bytes, None)
         batches: list[bytes | memoryview] = []
-        for lines, group in groupby(messages, key=lambda message: self._stored_lines(message.head)):
-            values = [message.wire[message.head.body_offset : -1] for message in group]  # type: ignore[attr-defined]
-            self._encode(values, lines, batches)
+        head: Any = messages[0].head
+        heads = [message.head for message in messages]
+        if heads.count(head) == len(heads):  # as nearly always: no Python for each of them
+            offset = head.body_offset
+            self._encode([message.wire[offset:-1] for message in messages], self._stored_lines(head), batches)
+        else:
+            for lines, group in groupby(messages, key=lambda message: self._stored_lines(message.head)):
+                values = [message.wire[message.head.body_offset : -1] for message in group]  # type: ignore[attr-defined]
+                self._encode(values, lines, batches)
         self._take_piece(_Piece(batches, [1] * len(messages), charge_bytes))
 
     def when_durable(self, callback: OnDurable, *, synced: bool = False) -> None:
@@ -207,13 +219,13 @@ class Log(FlowResource):
         self._accepted.waiters.append(callback)
         self._accepted.must_sync |= synced
 
-    def check_plain(self, message: Message) -> None:
-        """Raise BatchError if `take_plain` can't append this."""
-        lines_bytes = len(self._stored_lines(message.head))
+    def check_plain(self, head: Any, wire_bytes: int) -> None:
+        """Raise BatchError if `take_plain` can't append a message with this header block and so many bytes in all."""
+        lines_bytes = len(self._stored_lines(head))
         if lines_bytes > HEAD_BYTES_MAX:
             raise BatchTooLargeError(f"{lines_bytes} bytes of headers: a record has {HEAD_BYTES_MAX} at most")
-        if len(message.wire) + lines_bytes + RECORD_OVERHEAD_BYTES > self.records.batch_bytes_max:
-            self._refuse_for_file(len(message.wire))
+        if wire_bytes + lines_bytes + RECORD_OVERHEAD_BYTES > self.records.batch_bytes_max:
+            self._refuse_for_file(wire_bytes)
 
     def when_settled(self, callback: Callable[[], None]) -> None:
         """Tell this when all that was offered so far is safe, or the log is gone."""
@@ -373,8 +385,53 @@ class Log(FlowResource):
 
     # ------------------------------------------------------------------ to the disk
 
+    def when_made(self, callback: Callable[[DiskError | None], None]) -> None:
+        """Call this when the files are there, at once if they are; or with what the disk said. Then they are tried to
+        be made again.
+        """
+        if self._make is None:
+            callback(None)
+        else:
+            self._on_made.append(callback)
+
+    def _made(self, result: Records | DiskError) -> None:
+        error: DiskError | None = None
+        if isinstance(result, DiskError):
+            error = result
+            self._disk_fails(result)
+            if not self.closed:
+                self._timer = self.environment.scheduling.call_later(AGAIN_SECONDS, self._make_again)
+        else:
+            self._make = None
+            self.records = result  # also of a log that is closed meanwhile: who removes it closes them
+            self.warmth = Warmth(result)
+            if not self.closed:
+                self._disk_works()
+                self.context.request_dispatch()
+        waiting, self._on_made = self._on_made, []
+        for callback in waiting:
+            callback(error)
+
+    def _make_again(self) -> None:
+        self._timer = None
+        if self._make is not None:
+            self._disk.make(self._make, self._made)
+
+    def _disk_fails(self, what: DiskError) -> None:
+        if self.failing != str(what):
+            self.failing = str(what)
+            self.on_failing(self.name, self.failing)
+        waiting, self._on_written = self._on_written, []
+        for _piece, callback in waiting:
+            callback()
+
+    def _disk_works(self) -> None:
+        if self.failing:
+            self.failing = ""
+            self.on_failing(self.name, "")
+
     def _dispatch(self, _budget: int) -> bool:
-        if self._pending and not self._writing and self._timer is None:
+        if self._pending and not self._writing and self._timer is None and self._make is None:
             self._write()
         return False
 
@@ -398,17 +455,10 @@ class Log(FlowResource):
         if self.closed:  # what it brought was given up
             return
         if isinstance(result, DiskError):
-            if self.failing != str(result):
-                self.failing = str(result)
-                self.on_failing(self.name, self.failing)
-            waiting, self._on_written = self._on_written, []
-            for _piece, callback in waiting:
-                callback()
+            self._disk_fails(result)
             self._timer = self.environment.scheduling.call_later(AGAIN_SECONDS, self._write_again)
             return
-        if self.failing:
-            self.failing = ""
-            self.on_failing(self.name, "")
+        self._disk_works()
         index = result
         charge_bytes = charge_count = 0
         must_sync = self.policy.log_sync == "receipt"
@@ -471,9 +521,8 @@ class Log(FlowResource):
             if self._sync_timer is None and not self.closed:
                 self._sync_timer = self.environment.scheduling.call_later(AGAIN_SECONDS, self._interval_over)
             return
-        if self.failing and not self._timer:
-            self.failing = ""
-            self.on_failing(self.name, "")
+        if not self._timer:
+            self._disk_works()
         while self._written and self._written[0].end_index <= result:
             self._tell(self._written.popleft(), "disk")
         if self._sync_due or self._written:

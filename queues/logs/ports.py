@@ -102,6 +102,9 @@ class DiskError(Exception):
 class Disk(Protocol):
     """Does what blocks with records, elsewhere. Each `done` is called on the loop with what came of it."""
 
+    def make(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None:
+        """For the files of new logs: whatever that takes, nobody else waits for it."""
+
     def append(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None:
         """In the order given; for all that changes records."""
 

@@ -1,7 +1,7 @@
 """All logs of a broker: by name, with their groups, their retention, and what can be asked of them.
 
-Logs are made when somebody sends or subscribes to them, and stay until they are deleted. Opening one touches the disk
-(a few milliseconds); the logs of an earlier run are opened before anybody connects.
+Logs are made when somebody sends or subscribes to them, and stay until they are deleted. The logs of an earlier run are
+opened before anybody connects, the files of new ones are made by a thread: what is sent to them waits, nobody else.
 
 Bound: `logs_max`, and `groups_max` for each.
 Source: seed 001 "The Queue Interface", "Luxun Thrift IDL" (the names of errors); DESIGN section 8.
@@ -59,6 +59,10 @@ class Opened:
 
     records: Records
     log_id: str
+    make: Callable[[], Records] | None = None
+    """Makes the records, which are empty until then. Blocks, raises DiskError, may be called again. None: they are
+    there.
+    """
 
 
 class Cabinet(Protocol):
@@ -69,6 +73,11 @@ class Cabinet(Protocol):
 
     def open(self, name: str) -> Opened:
         """Open a log, or make it. Blocks. Raises DiskError, and LogError for a name that can't be kept."""
+
+    def begin(self, name: str) -> Opened:
+        """A log that is not among `names`, and is yet to be made. One that is (it could not be opened at the start) is
+        opened, which blocks. Raises as `open`.
+        """
 
     def remove(self, name: str) -> None:
         """Delete the files of a log that is closed. Blocks. Raises DiskError."""
@@ -157,7 +166,7 @@ class LogTable:
                 INVALID_TOPIC, f"there are {self._logs_max} logs already (logs_max of [journal]): {name} can't be made"
             )
         try:
-            return self._add(name, self._cabinet.open(name))
+            return self._add(name, self._cabinet.begin(name))
         except DiskError as error:
             raise LogError(INTERNAL_ERROR, f"{name} can't be opened: {error}") from None
 
@@ -180,6 +189,7 @@ class LogTable:
             self.reading,
             log_id=opened.log_id,
             on_failing=self._failing,
+            make=opened.make,
         )
         self.logs[name] = log
         return log
@@ -252,7 +262,16 @@ class LogTable:
         return group
 
     def _keep(self, log: Log, group: Group) -> None:
-        self._keeper.create(log.name, group.group, group.state(), lambda error: self._created(log, group, error))
+        def made(error: DiskError | None) -> None:
+            if error is not None or group.deleted:
+                self._created(log, group, error)
+            else:
+                self._keeper.create(log.name, group.group, group.state(), created)
+
+        def created(error: Exception | None) -> None:
+            self._created(log, group, error)
+
+        log.when_made(made)  # a group without its log would be forgotten when the broker starts again
 
     def _created(self, log: Log, group: Group, error: Exception | None) -> None:
         waiting, group.creating = group.creating or [], None
@@ -401,7 +420,7 @@ class LogTable:
 
     def remove(self, log: Log, done: Callable[[DiskError | None], None]) -> None:
         """The same without asking."""
-        name, records = log.name, log.records
+        name = log.name
         for outlet in list(log.outlets):
             outlet.end_deleted()
         for group_name, group in self.groups.pop(name, {}).items():
@@ -413,15 +432,17 @@ class LogTable:
         self.reading.forget(log)
 
         def remove() -> None:
-            records.close()
+            log.records.close()
             self._cabinet.remove(name)
 
         def removed(result: DiskError | None) -> None:
             self._deleting.discard(name)
             done(result)
 
-        # Behind what is being written and synced.
-        self._disk.sync(lambda: None, lambda _result: self._disk.append(remove, removed))
+        def made(_result: object) -> None:
+            self._disk.sync(lambda: None, lambda _result: self._disk.append(remove, removed))
+
+        self._disk.make(lambda: None, made)  # behind what is being made, written and synced
 
     # ------------------------------------------------------------------ retention
 

@@ -17,26 +17,29 @@ A client does not load the broker: neither trio nor the store. docs/clients.md t
 
 from __future__ import annotations
 
-from sluiceway.client.backoff import Backoff
-from sluiceway.client.consumer import Consumer, ConsumerStatistics, Stream
-from sluiceway.client.errors import (
-    BufferFullError,
-    CannotConnectError,
-    ClientError,
-    ClosedError,
-    ConnectionLostError,
-    DamagedError,
-    Gap,
-    GapError,
-    LogDeletedError,
-    RefusedError,
-    RequestError,
-)
-from sluiceway.client.packs import Sent
-from sluiceway.client.partitioning import by_hash
-from sluiceway.client.producer import Producer, ProducerStatistics
-from sluiceway.client.records import Record
-from sluiceway.client.requests import GroupInfo, LogClient, LogInfo
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sluiceway.client.backoff import Backoff
+    from sluiceway.client.consumer import Consumer, ConsumerStatistics, Stream
+    from sluiceway.client.errors import (
+        BufferFullError,
+        CannotConnectError,
+        ClientError,
+        ClosedError,
+        ConnectionLostError,
+        DamagedError,
+        Gap,
+        GapError,
+        LogDeletedError,
+        RefusedError,
+        RequestError,
+    )
+    from sluiceway.client.packs import Sent
+    from sluiceway.client.partitioning import by_hash
+    from sluiceway.client.producer import Producer, ProducerStatistics
+    from sluiceway.client.records import Record
+    from sluiceway.client.requests import GroupInfo, LogClient, LogInfo
 
 __all__ = [
     "Backoff",
@@ -63,3 +66,45 @@ __all__ = [
     "Stream",
     "by_hash",
 ]
+
+_HOMES = {
+    "Backoff": "sluiceway.client.backoff",
+    "BufferFullError": "sluiceway.client.errors",
+    "CannotConnectError": "sluiceway.client.errors",
+    "ClientError": "sluiceway.client.errors",
+    "ClosedError": "sluiceway.client.errors",
+    "ConnectionLostError": "sluiceway.client.errors",
+    "Consumer": "sluiceway.client.consumer",
+    "ConsumerStatistics": "sluiceway.client.consumer",
+    "DamagedError": "sluiceway.client.errors",
+    "Gap": "sluiceway.client.errors",
+    "GapError": "sluiceway.client.errors",
+    "GroupInfo": "sluiceway.client.requests",
+    "LogClient": "sluiceway.client.requests",
+    "LogDeletedError": "sluiceway.client.errors",
+    "LogInfo": "sluiceway.client.requests",
+    "Producer": "sluiceway.client.producer",
+    "ProducerStatistics": "sluiceway.client.producer",
+    "Record": "sluiceway.client.records",
+    "RefusedError": "sluiceway.client.errors",
+    "RequestError": "sluiceway.client.errors",
+    "Sent": "sluiceway.client.packs",
+    "Stream": "sluiceway.client.consumer",
+    "by_hash": "sluiceway.client.partitioning",
+}
+"""Looked up on first use: Spark starts processes for each micro-batch, which need a few of these modules only."""
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'sluiceway.client' has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value  # the next look-up does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -15,7 +15,7 @@ import attrs
 from queues.logs.codecs import codec_named
 from sluiceway.client.address import parse_all
 from sluiceway.client.backoff import Backoff
-from sluiceway.client.errors import ClosedError, Gap
+from sluiceway.client.errors import ClosedError, Gap, GapError
 from sluiceway.client.inbox import Inbox
 from sluiceway.client.reader import Reader, ReadingOptions
 from sluiceway.client.records import Record
@@ -122,9 +122,11 @@ class Stream(Generic[T]):
             if isinstance(item, Gap):
                 self._gap(item)
                 continue
-            self._in_hand = item.records(self._decoder)
+            self._in_hand = item.records(self._decoder, self._gap)
             self.records_count += len(self._in_hand)
-            return self._in_hand
+            if self._in_hand:
+                return self._in_hand
+            item.reader.acknowledge(item)  # all of it is damaged, and was told
 
 
 class Consumer:
@@ -161,8 +163,8 @@ class Consumer:
             on, the default), an index, or `time:MS`. In a group it counts only when the group is new.
         :param to: the index to end before.
         :param auto_ack: in a group, acknowledge records when the next ones are asked for; otherwise by `Stream.ack`.
-        :param on_gap: what to do about records that are gone: `report` counts them and goes on, `error` raises GapError
-            in the streams.
+        :param on_gap: what to do about records that are gone, or damaged: `report` counts them and goes on, `error`
+            raises GapError in the streams.
         :param gap_callback: called with each gap that is reported, in the thread of the stream.
         :param batch_bytes: how much the broker puts into one MESSAGE, about.
         :param buffer_bytes: how much waits in memory, for each log; then the broker waits.
@@ -289,6 +291,8 @@ class Consumer:
         return all(inbox.ended for inbox in self._inboxes.values()) and all(stream.idle for stream in self._streams)
 
     def _gap(self, gap: Gap) -> None:
+        if self._options.gap_is_error:  # of the others the reader has told: this one was found only now
+            raise GapError(gap)
         self._gaps_count += 1
         if self._gap_callback is not None:
             self._gap_callback(gap)

@@ -42,7 +42,7 @@ class ClosedError(ClientError):
 
 
 class DamagedError(ClientError):
-    """What the broker sent is no batch of records, or its checksum is wrong."""
+    """What the broker sent makes no sense. (Records whose checksum is wrong are a gap.)"""
 
 
 class LogDeletedError(ClientError):

@@ -10,8 +10,8 @@ import attrs
 
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.escaping import unescape
-from queues.logs.batches import CONTENT_TYPE, BatchError, split
-from sluiceway.client.errors import DamagedError
+from queues.logs.batches import CONTENT_TYPE, Batch, BatchError, Damage, sound
+from sluiceway.client.errors import DamagedError, Gap
 
 if TYPE_CHECKING:
     from sluiceway.client.link import Link
@@ -66,10 +66,12 @@ class Delivery:
         """What it counts in a buffer."""
         return len(self.body) + 256
 
-    def records(self, decoder: Callable[[bytes], T] | None) -> list[Record[T]]:
-        """Its records, decoded. Raises DamagedError, and what the decoder raises."""
+    def records(self, decoder: Callable[[bytes], T] | None, damaged: Callable[[Gap], None]) -> list[Record[T]]:
+        """Its records, decoded. `damaged` is told of those whose bytes are not what was sent: they count as settled.
+        Raises DamagedError if the MESSAGE makes no sense, and what `damaged` and the decoder raise.
+        """
         if self.headers.get("content-type") == CONTENT_TYPE:
-            return self._of_batches(decoder)
+            return self._of_batches(decoder, damaged)
         own = {name: value for name, value in self.headers.items() if name not in _OF_THE_MESSAGE}
         return [
             Record(
@@ -84,41 +86,52 @@ class Delivery:
             )
         ]
 
-    def _of_batches(self, decoder: Callable[[bytes], T] | None) -> list[Record[T]]:
+    def _of_batches(self, decoder: Callable[[bytes], T] | None, damaged: Callable[[Gap], None]) -> list[Record[T]]:
         records: list[Record[T]] = []
-        log, broker, end = self.reader.log, self.reader.broker, self.first + self.count
-        try:
-            for batch in split(self.body):
-                batch.verify()
-                # A reader that begins in the middle of a batch gets all of it.
-                start = max(0, self.first - batch.first_index)
-                stop = min(batch.count, end - batch.first_index)
-                if start >= stop:
-                    continue
-                values: list[Any] = [bytes(value) for value in batch.values(start, stop)]
-                if decoder is not None:
-                    values = list(map(decoder, values))
-                stored_keys = batch.keys(start, stop)
-                head = headers_of(batch.head)
-                time_ms = batch.timestamp_ms
-                index = batch.first_index + start
-                if stored_keys is None:
-                    records += [
-                        Record(log, place, time_ms, None, value, head, broker, self)
-                        for place, value in enumerate(values, index)
-                    ]
-                else:
-                    records += [
-                        Record(log, place, time_ms, bytes(key) or None, value, head, broker, self)
-                        for place, (key, value) in enumerate(zip(stored_keys, values, strict=True), index)
-                    ]
-        except BatchError as error:
-            raise DamagedError(f"records from {self.first} of log {log} at {broker} are damaged: {error}") from error
-        if len(records) != self.count:
+        log, broker = self.reader.log, self.reader.broker
+        missing_count = 0
+        for part in sound(self.body, self.first, self.first + self.count):
+            if isinstance(part, Damage):
+                missing_count += part.end_index - part.first_index
+                self.settled.update(range(part.first_index, part.end_index))
+                damaged(Gap(log, broker, part.first_index, part.end_index, "damaged"))
+                continue
+            try:
+                records += self._of_batch(part, decoder)
+            except BatchError as error:
+                raise DamagedError(
+                    f"records from {self.first} of log {log} at {broker} are damaged: {error}"
+                ) from error
+        if len(records) + missing_count != self.count:
             raise DamagedError(
                 f"{broker} announced {self.count} records from {self.first} of log {log}, and sent {len(records)}"
             )
         return records
+
+    def _of_batch(self, batch: Batch, decoder: Callable[[bytes], T] | None) -> list[Record[T]]:
+        """Those that belong to this delivery. Raises BatchError, and what the decoder raises."""
+        # A reader that begins in the middle of a batch gets all of it.
+        start = max(0, self.first - batch.first_index)
+        stop = min(batch.count, self.first + self.count - batch.first_index)
+        if start >= stop:
+            return []
+        log, broker = self.reader.log, self.reader.broker
+        values: list[Any] = [bytes(value) for value in batch.values(start, stop)]
+        if decoder is not None:
+            values = list(map(decoder, values))
+        stored_keys = batch.keys(start, stop)
+        head = headers_of(batch.head)
+        time_ms = batch.timestamp_ms
+        index = batch.first_index + start
+        if stored_keys is None:
+            return [
+                Record(log, place, time_ms, None, value, head, broker, self)
+                for place, value in enumerate(values, index)
+            ]
+        return [
+            Record(log, place, time_ms, bytes(key) or None, value, head, broker, self)
+            for place, (key, value) in enumerate(zip(stored_keys, values, strict=True), index)
+        ]
 
 
 @lru_cache(maxsize=256)

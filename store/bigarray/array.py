@@ -260,8 +260,12 @@ class BigArray:
         return self._writer().remove_to(index)
 
     def remove_before(self, timestamp_ms: int) -> int:
-        """Lets go of all records older than this; see `remove_to`."""
-        return self.remove_to(self.find_closest_index(timestamp_ms))
+        """Lets go of all records older than this; see `remove_to`. A gap that ends there stays, so that it can be said
+        why nothing is in it.
+        """
+        index = self.find_closest_index(timestamp_ms)
+        gap = self._reading.gaps.at(index - 1)
+        return self.remove_to(index if gap is None else gap.from_index)
 
     def limit_back_file_size(self, bytes_max: int) -> int:
         """Lets go of the oldest data pages until no more than this is held; never of the one being written. See

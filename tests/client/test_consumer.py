@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from queues.logs.batches import Batch, encode
+from queues.logs.batches import Batch, encode, stamped
 from queues.logs.codecs import Codec
 from sluiceway.client import (
     CannotConnectError,
@@ -201,7 +201,7 @@ def test_a_group_shares_its_records(fake_broker: FakeBroker) -> None:
     for taker in takers:
         taker.join(SECONDS)
     indexes = sorted(record.index for taker in takers for record in taker.records)
-    assert set(indexes) >= set(range(190))
+    assert len(set(indexes)) >= 190, "whichever one was not acknowledged"
 
 
 # ---------------------------------------------------------------------- back-pressure
@@ -333,15 +333,69 @@ def test_a_gap_is_an_error_where_it_was_asked_to_be(fake_broker: FakeBroker) -> 
         assert caught.value.gap.end == 20
 
 
-def test_a_damaged_batch_is_an_error_behind_what_was_good(fake_broker: FakeBroker) -> None:
+def damaged_at(fake_broker: FakeBroker, place: int, *, byte: int = -1) -> None:
+    """Three batches of ten records; one has a wrong bit, as a disk that forgets leaves it."""
+    log = fake_broker.fill("orders", numbers(30))
+    bad = bytearray(log.batches[place].data)
+    bad[byte] ^= 1
+    batch = log.batches[place]
+    batch.data = memoryview(bad)  # its place is known from the index
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 100_000])
+@pytest.mark.parametrize("byte", [0, 5, 9, 29, -1])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_damaged_records_are_a_gap(fake_broker: FakeBroker, place: int, byte: int, batch_bytes: int) -> None:
+    """As for plain readers, whom the broker tells; it does not look at batches that it passes on. What stands behind
+    a batch of which not even the size is right can't be found in that MESSAGE.
+    """
+    damaged_at(fake_broker, place, byte=byte)
+    gaps: list[Gap] = []
+    with Consumer(fake_broker.address, from_=0, to=30, batch_bytes=batch_bytes, gap_callback=gaps.append) as consumer:
+        found = {record.index: record.value for record in consumer.stream("orders")}
+        assert consumer.statistics().gaps_count == len(gaps) == 1
+    (gap,) = gaps
+    first, end = place * 10, place * 10 + 10
+    if byte in (0, 5) and batch_bytes > 1:
+        end = 30
+    assert (gap.first, gap.end, gap.reason) == (first, end, "damaged")
+    assert found == {index: b"%d" % index for index in range(30) if not first <= index < end}
+
+
+def test_damaged_records_are_an_error_for_those_who_want_it(fake_broker: FakeBroker) -> None:
+    damaged_at(fake_broker, 1)
+    with Consumer(fake_broker.address, from_=0, to=30, batch_bytes=1, on_gap="error") as consumer:
+        stream = consumer.stream("orders")
+        assert taken(stream, 10) == numbers(10)
+        with pytest.raises(GapError, match=r"records 10 to 19 .* \(damaged\); .* read from 20") as caught:
+            next(stream)
+        assert caught.value.gap.end == 20
+
+
+@pytest.mark.parametrize("auto_ack", [True, False])
+def test_damaged_records_of_a_group_count_as_done(fake_broker: FakeBroker, auto_ack: bool) -> None:
+    """Or the same MESSAGE would come again for ever."""
+    damaged_at(fake_broker, 0)
+    with Consumer(fake_broker.address, group="g", from_="earliest", batch_bytes=1, auto_ack=auto_ack) as consumer:
+        stream = consumer.stream("orders")
+        for _ in range(20):
+            record = next(stream)
+            if not auto_ack:
+                stream.ack(record)
+        assert stream.poll(0.01) == []
+        group = fake_broker.log("orders").groups["g"]
+        fake_broker.wait_until(lambda: sum(end - first for first, end in group.acknowledged) == 30)
+
+
+def test_a_message_that_holds_less_than_it_says_is_an_error(fake_broker: FakeBroker) -> None:
     log = fake_broker.fill("orders", numbers(20))
-    bad = bytearray(log.batches[1].data)
-    bad[-1] ^= 1
-    log.batches[1] = Batch(bytes(bad))
+    batch = log.batches[1]
+    shorter = Batch(encode(numbers(5)))
+    batch.data = memoryview(stamped(bytes(shorter.data[:32]), 10, TIMESTAMP_MS) + bytes(shorter.data[32:]))
     with Consumer(fake_broker.address, from_=0, to=20, batch_bytes=1) as consumer:
         stream = consumer.stream("orders")
         assert taken(stream, 10) == numbers(10)
-        with pytest.raises(DamagedError, match="checksum"):
+        with pytest.raises(DamagedError, match="announced 10 records from 10"):
             next(stream)
 
 

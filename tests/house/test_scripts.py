@@ -140,3 +140,28 @@ def test_the_build_script_stamps_what_the_shell_script_compares(checkout: Path, 
     ).stdout
     (venv / "sluiceway.stamp").write_text(written)
     assert run(checkout, commands).returncode == 0
+
+
+def test_the_suite_says_what_it_leaves_out(checkout: Path, commands: Path) -> None:
+    """Also if it fails, whose code it has; with arguments it runs what they say and nothing is left out."""
+    shutil.copy(ROOT / "scripts" / "test", checkout / "scripts" / "test")
+    put(checkout / "scripts", "setup", "exit 0")
+    (checkout / ".venv" / "bin").mkdir(parents=True)
+    put(checkout / ".venv" / "bin", "python", 'echo "$*"; exit 3')
+
+    def test(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(checkout / "scripts" / "test"), *arguments],
+            env={"PATH": str(commands)},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+
+    whole, some = test(), test("-m", "spark")
+    assert (whole.returncode, whole.stdout) == (3, "-m pytest -n 2 -m not spark\n")
+    assert "left out" in whole.stderr
+    assert "scripts/test -m spark" in whole.stderr
+    assert (some.returncode, some.stdout, some.stderr) == (3, "-m pytest -m spark\n", "")

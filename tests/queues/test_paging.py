@@ -172,6 +172,21 @@ def test_at_worst_one_block_is_held_beyond_the_limit(world: StoreWorld) -> None:
     assert consumer.numbers == list(range(66))
 
 
+def test_a_queue_says_that_its_reader_waits_for_the_disk(world: StoreWorld) -> None:
+    """First for the note that something is handed over, then for each block. Who takes in portions goes by it."""
+    queue = world.queue(memory_bytes=room_for(60))
+    put_paged(world, queue, 100)
+    assert not queue.awaits_disk
+    consumer = attached(world, queue, auto=True)
+    world.run()
+    assert queue.awaits_disk
+    world.write()  # the lease
+    assert queue.awaits_disk
+    world.flush(seconds=0.2)
+    assert consumer.numbers == list(range(100))
+    assert not queue.awaits_disk
+
+
 def test_what_was_given_back_does_not_wait_for_a_block_ahead(world: StoreWorld) -> None:
     queue = world.queue(memory_bytes=room_for(24))
     put_paged(world, queue, 30)

@@ -24,6 +24,8 @@ POLICIES: list[dict[str, Any]] = [
     {"full": "block", "memory_bytes": 6 * CHARGE_BYTES},
     {"full": "drop_newest", "count_max": 6},
     {"full": "reject", "memory_bytes": 6 * CHARGE_BYTES},
+    {"count_max": 6, "redeliveries_max": 1, "dead_letter": None},
+    {"full": "block", "count_max": 6, "redeliveries_max": 0, "dead_letter": None},
 ]
 
 
@@ -60,7 +62,7 @@ class TopicMachine(RuleBasedStateMachine):
         self.topic = self.world.topic(**policy)
         self.drops_oldest = self.policy.full in (None, "drop_oldest")
         self.listeners: list[_Listener] = []
-        self.rejected_count = 0
+        self.rejected_count = self.given_up_count = 0
         self.sent_count = 0
         self.largest_run_count = 0
         self.producers = [Producer(self.world, self.topic, on_rejected=self._rejected) for _ in range(2)]
@@ -106,8 +108,13 @@ class TopicMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def give_back(self, data: st.DataObject) -> None:
         listener, chosen = self._choose_held(data)
+        assert listener.subscription.cursor is not None
+        front, most = listener.subscription.cursor.front, self.policy.redeliveries_max
         for delivery in chosen:
-            listener.attempts[delivery.sequence] = listener.attempts.get(delivery.sequence, 0) + 1
+            count = listener.attempts[delivery.sequence] = listener.attempts.get(delivery.sequence, 0) + 1
+            if self.policy.dead_letter is None and most is not None and count > most and delivery.sequence >= front:
+                listener.settled_count += 1  # given up: it never comes again
+                self.given_up_count += 1
         listener.consumer.give_back(chosen)
 
     def _choose_held(self, data: st.DataObject) -> tuple[_Listener, list[Delivery]]:
@@ -198,7 +205,7 @@ class TopicMachine(RuleBasedStateMachine):
             missed_count = subscription.dropped_count if self.drops_oldest else 0
             unheard_count = added_count - listener.settled_count - missed_count
             assert 0 <= unheard_count <= topic.expired_count
-        lost_count = 0 if self.drops_oldest else topic.dropped_count
+        lost_count = 0 if self.drops_oldest else topic.dropped_count - self.given_up_count
         assert self.sent_count == topic.added_count + topic.unheard_count + self.rejected_count + lost_count
 
 

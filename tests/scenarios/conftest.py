@@ -14,6 +14,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from protocols.stomp import spooling
 from protocols.stomp.escaping import Version
 from tests.scenarios.stage import Stage
 
@@ -51,3 +52,9 @@ def later_version(request: pytest.FixtureRequest) -> Version:
     """The versions with NACK, client-individual and escapes."""
     chosen: Version = request.param
     return chosen
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spooled transactions in pieces of five messages or so, so that there are many of them."""
+    monkeypatch.setattr(spooling, "PIECE_BYTES", 6_000)

@@ -147,6 +147,62 @@ def _ends(claimed: dict[str, Any]) -> dict[str, int]:
     return {"start": claimed["from"], "stop": claimed["to"]}
 
 
+@pytest.mark.parametrize("restart", [False, True])
+async def test_an_old_planner_that_wakes_up_changes_nothing_for_the_new_one(tmp_path: Path, restart: bool) -> None:
+    """Two queries with the same group and different checkpoints; the first one sleeps while the second takes over."""
+    lives = LogLives(tmp_path)
+    async with lives.life(end="crash") as stage:
+        old, new = await planner(stage), await planner(stage)
+        for n in range(4):
+            await old.client.sent(QUEUE, str(n), persistent="true")
+        await old.about("open", planner="old", grace_seconds=100)
+        first = await old.about("claim", claim=1, max=2, planner="old")
+        await new.about("open", planner="new")
+        taken = await new.about("claim", claim=1, max=2, planner="new")
+        assert _ends(taken) == _ends(first), "nobody has acknowledged it"
+        await new.about("ack", claim=1, planner="new")
+        held = await new.about("claim", claim=2, max=2, planner="new")
+        if not restart:
+            await _refused_to(old)
+            assert await read(stage, held["log"], **_ends(held)) == ["2", "3"]
+        for client in stage.clients:
+            client.vanish()
+    async with lives.life() as stage:
+        old, new = await planner(stage), await planner(stage)
+        await _refused_to(old)
+        again = await new.about("claim", claim=2, max=2, planner="new")
+        assert await read(stage, again["log"], **_ends(again)) == ["2", "3"]
+
+
+async def _refused_to(old: Planner) -> None:
+    """Whatever it wants. None of it counts as a sign of life of the group."""
+    for request, facts in (
+        ("ack", {"claim": 2}),
+        ("ack", {"claim": 56}),
+        ("release", {}),
+        ("claim", {"claim": 3, "max": 1}),
+        ("touch", {}),
+        ("state", {}),
+    ):
+        reply = await old.ask(f"claim/{request}", queue=QUEUE, group="g", planner="old", **facts)
+        assert (reply["ok"], reply["error"]) == (False, "GROUP_TAKEN"), request
+
+
+async def test_an_old_planner_keeps_no_claim_alive() -> None:
+    async with LogStage() as stage:
+        old, new = await planner(stage), await planner(stage)
+        await old.client.sent(QUEUE, "m", persistent="true")
+        await old.about("open", planner="old", grace_seconds=100)
+        await old.about("claim", claim=1, max=1, planner="old")
+        await new.about("open", planner="new")
+        for _ in range(4):
+            await trio.sleep(50)
+            await old.ask("claim/touch", queue=QUEUE, group="g", planner="old")
+        state = await new.about("state", planner="new")
+        assert (state["claims"][0]["released"], state["again"]) == (True, 1)
+        assert await read(stage, state["log"], **_ends(await new.claim(2))) == ["m"]
+
+
 async def test_nobody_else_appends_to_claims() -> None:
     async with LogStage() as stage:
         asker, stranger = await planner(stage), await stage.connect()
@@ -194,6 +250,8 @@ async def test_a_deleted_claim_log_leaves_the_numbers_and_the_queue() -> None:
         ("claim/claim", {"queue": "/queue/a", "group": "g", "claim": 7, "max": 1}),
         ("claim/claim", {"queue": "/queue/a", "group": "g", "claim": 1, "max": 1, "wait_seconds": "x"}),
         ("claim/ack", {"queue": "/queue/a", "group": "g", "claim": -1}),
+        ("claim/open", {"queue": "/queue/a", "group": "g"}),
+        ("claim/open", {"queue": "/queue/a", "group": "g", "planner": "p" * 201}),
         ("sink/commit", {"query": "q", "batch": 0, "parts": {}}),
         ("sink/commit", {"query": "q", "batch": 0, "parts": [{"stage": "/log/a", "to": "/log/b"}]}),
         ("sink/commit", {"query": "q" * 201, "batch": 0, "parts": []}),

@@ -397,8 +397,8 @@ async def test_what_was_left_of_a_log_that_was_being_removed_goes_at_the_next_st
     async with lives.life() as stage:
         client = await stage.connect()
         await client.sent(LOG, "x")
-    (folder,) = tmp_path.iterdir()
-    folder.rename(tmp_path / "log.removed-1234")
+    (folder,) = os.listdir(tmp_path)
+    (tmp_path / folder).rename(tmp_path / "log.removed-1234")
     async with lives.life() as stage:
         asker = await stage.connect_asking()
         assert (await asker.asked("list"))["logs"] == []

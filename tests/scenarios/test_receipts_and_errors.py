@@ -119,6 +119,7 @@ async def test_error_names_its_frame_and_closes(
     error = await client.expect_error()
     assert error.headers["receipt-id"] == "the culprit"
     assert error.headers["command"] == command
+    assert error.headers["code"].replace("-", "").isalnum(), "for programs"
     assert about == "missing-header" or about in (error.headers["message"] + error.body.decode())
     assert not client.receipts, "a frame that failed has no RECEIPT"
 

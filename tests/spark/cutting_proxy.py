@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 
 
 class CuttingProxy:
     """Forwards everything, but for the first connections, which it cuts."""
 
-    def __init__(self, target: tuple[str, int], cuts: list[tuple[str, int]]) -> None:
+    def __init__(
+        self, target: tuple[str, int], cuts: list[tuple[str, int]], *, at_first_cut: Callable[[], None] | None = None
+    ) -> None:
         """`cuts`: for the first connections, one each: ("down", n) cuts after n bytes from the broker, ("up", n) after
         n bytes to it, ("answer", n) after the n-th byte from the client too, but only when the broker's next answer is
-        on its way, which the client never sees.
+        on its way, which the client never sees. `at_first_cut` is called at the first one, before the client sees it.
         """
         self._target = target
         self._cuts = list(cuts)
+        self._at_cuts = [at_first_cut] if at_first_cut is not None else []
         self.connections_count = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._thread = threading.Thread(target=self._accept, daemon=True)
@@ -36,17 +40,24 @@ class CuttingProxy:
                 return
             self.connections_count += 1
             cut = self._cuts.pop(0) if self._cuts else ("", 0)
-            server = socket.create_connection(self._target)
-            shared = _Pair(client, server, cut)
+            try:
+                server = socket.create_connection(self._target)
+            except OSError:  # it is away
+                client.close()
+                continue
+            shared = _Pair(client, server, cut, self._at_cuts)
             threading.Thread(target=shared.up, daemon=True).start()
             threading.Thread(target=shared.down, daemon=True).start()
 
 
 class _Pair:
-    def __init__(self, client: socket.socket, server: socket.socket, cut: tuple[str, int]) -> None:
+    def __init__(
+        self, client: socket.socket, server: socket.socket, cut: tuple[str, int], at_cuts: list[Callable[[], None]]
+    ) -> None:
         self._client = client
         self._server = server
         self._way, self._count = cut
+        self._at_cuts = at_cuts
         self._sent = 0
 
     def up(self) -> None:
@@ -65,6 +76,8 @@ class _Pair:
                     break
                 if way == self._way and done + len(data) >= self._count:
                     target.sendall(data[: self._count - done])
+                    if self._at_cuts:
+                        self._at_cuts.pop()()
                     break
                 target.sendall(data)
                 done += len(data)

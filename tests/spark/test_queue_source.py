@@ -4,10 +4,8 @@ its batches everything arrives once, also over `kill -9` of all of Spark and ove
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sluiceway.embedded import EmbeddedBroker
-from tests.spark.conftest import ROOT, BrokerMaker, connected, fill, numbers
-from tests.spark.killed_query import GROUP, POINTS, both_sources
+from tests.spark.conftest import BrokerMaker, connected, fill, numbers
+from tests.spark.killed_query import GROUP, POINTS, KilledQuery
 from tests.spark.test_sink import run_available, stages, values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
+
+POINTS_OF_CI = ("before the offsets", "behind the commit")
 
 
 def send(broker: EmbeddedBroker, bodies: list[bytes], *, queue: str = "/queue/in") -> None:
@@ -81,6 +81,37 @@ def test_available_now_takes_all_in_portions_with_all_columns(
     assert (state["claims"], state["waiting"], state["again"]) == ([], 0, 0)
 
 
+@pytest.mark.spark_ci
+def test_a_claim_that_is_read_twice_and_by_tasks_that_fail_has_the_same_messages(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """`orderBy` looks at its input twice; then a first attempt of a task dies in the middle."""
+    send(broker, numbers(300))
+    found: list[list[int]] = []
+
+    def fail_once(rows: Iterable[Any]) -> Iterable[int]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        for number, row in enumerate(rows):
+            if number == 40 and context.attemptNumber() == 0:
+                raise RuntimeError("the first attempt fails in the middle")
+            yield int(bytes(row.value))
+
+    def keep(batch: DataFrame, _number: int) -> None:
+        found.append([int(bytes(row.value)) for row in batch.orderBy("offset").collect()])
+        found.append(sorted(batch.rdd.mapPartitions(fail_once).collect()))
+
+    query = (
+        stream(spark, broker, minPartitions="3").writeStream.foreachBatch(keep)
+        .option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    )  # fmt: skip
+    assert query.awaitTermination(120)
+    assert found == [list(range(300))] * 2
+
+
+@pytest.mark.spark_ci
 def test_an_idle_query_leaves_nothing_unacknowledged(
     spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
@@ -142,25 +173,48 @@ def test_a_group_needs_a_name(spark: SparkSession, broker: EmbeddedBroker, tmp_p
         run_available(rows.load("/queue/in").select("value"), tmp_path, brokers=broker.address, topic="/log/out")
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_after_kill_9_of_spark_every_row_is_there_once(
+@pytest.mark.parametrize(
+    "point",
+    # For the others continuous integration has no time: each starts another Spark.
+    [pytest.param(point, marks=[pytest.mark.spark_ci] if point in POINTS_OF_CI else []) for point in POINTS],
+)
+def test_after_kill_9_at_any_point_of_a_batch_every_row_is_there_once(
     spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path, point: str
 ) -> None:
-    """Log and queue into a log: in the sink, before its commit, and behind it, before Spark knows of it."""
+    """Log and queue into a log, killed in the third batch."""
     fill(broker, "/log/in", numbers(450))
     send(broker, numbers(450, 1000))
     checkpoint = tmp_path / "point"
-    killed = subprocess.run(
-        [sys.executable, "-m", "tests.spark.killed_query", broker.address, str(checkpoint), point, "2"],
-        cwd=ROOT, capture_output=True, text=True, timeout=200, check=False,
-    )  # fmt: skip
-    assert killed.returncode != 0
-    assert (checkpoint / "offsets" / "2").exists(), killed.stderr[-2000:]
+    query = KilledQuery(broker.address, str(checkpoint))
+    said = query.die(point, 2)
+    assert (checkpoint / "commits" / "1").exists(), said[-2000:]
+    assert (checkpoint / "offsets" / "2").exists() == (point != "before the offsets")
     assert not (checkpoint / "commits" / "2").exists()
-    before = len(values(broker, "/log/out"))
-    assert before == (600 if point == "behind the commit" else 400)
-    run_available(both_sources(spark, broker.address), checkpoint, brokers=broker.address, topic="/log/out")
-    assert sorted(map(int, values(broker, "/log/out"))) == [*range(450), *range(1000, 1450)]
+    assert len(claims(broker)["claims"]) == 1, "it was made, and not acknowledged"
+    before = values(broker, "/log/out")
+    assert len(before) == (600 if point == "behind the commit" else 400)
+    run_available(query.rows(spark), checkpoint, brokers=broker.address, topic="/log/out")
+    after = values(broker, "/log/out")
+    assert after[: len(before)] == before
+    assert sorted(map(int, after)) == [*range(450), *range(1000, 1450)]
     state = claims(broker)
     assert (state["claims"], state["waiting"], state["again"]) == ([], 0, 0)
     assert len(stages(broker)) <= 4, "what the killed tasks had begun goes after a day"
+
+
+def test_latest_means_the_same_after_kill_9_before_the_first_commit(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """First before Spark has written anything, then behind the offsets of its first batch."""
+    fill(broker, "/log/in", numbers(100))
+    checkpoint = tmp_path / "point"
+    query = KilledQuery(broker.address, str(checkpoint), source="log", starting="latest")
+    query.die("before the offsets", 0)
+    assert not (checkpoint / "offsets" / "0").exists()
+    fill(broker, "/log/in", numbers(50, 100))
+    query.die("in the sink", 0)
+    assert (checkpoint / "offsets" / "0").exists()
+    assert not (checkpoint / "commits" / "0").exists()
+    fill(broker, "/log/in", numbers(30, 150))
+    run_available(query.rows(spark), checkpoint, brokers=broker.address, topic="/log/out")
+    assert sorted(map(int, values(broker, "/log/out"))) == list(range(100, 180))

@@ -168,6 +168,7 @@ def test_rows_that_can_not_be_written_fail_the_job_and_say_why(
 # ---------------------------------------------------------------------- once
 
 
+@pytest.mark.spark_ci
 def test_a_transaction_is_written_once(spark: SparkSession, broker: EmbeddedBroker) -> None:
     rows = spark.range(100).selectExpr("cast(id as string) AS value")
     for _ in range(2):
@@ -189,6 +190,7 @@ def test_a_job_that_fails_leaves_nothing_if_it_writes_exactly_once(spark: SparkS
     assert len(values(broker, "/log/out")) == 99
 
 
+@pytest.mark.spark_ci
 def test_a_task_that_is_run_again_writes_once(spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path) -> None:
     """Its first attempt dies after it has sent rows."""
     marker = str(tmp_path / "failed")
@@ -228,6 +230,7 @@ def run_available(rows: DataFrame, checkpoint: Path, **options: str) -> list[dic
     return [json.loads(each.json) for each in query.recentProgress]
 
 
+@pytest.mark.spark_ci
 def test_a_stream_from_log_to_log_keeps_its_counts_over_restarts(
     spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:

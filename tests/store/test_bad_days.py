@@ -217,7 +217,7 @@ def test_a_piece_that_the_engine_finds_damaged_is_told_and_holds_nobody_up() -> 
     spool.read(0, answers.append, lambda: None)
     world.flush()
     assert answers == [[]]
-    assert world.log.names("error") == ["corrupt record moved aside"]
+    assert world.log.names("error") == ["corrupt record can't be kept"]
     assert not spools.reading.limiter.used_bytes
 
 
@@ -259,8 +259,8 @@ def test_damage_is_told_also_when_the_attic_has_no_room() -> None:
     later = StoreWorld(engine.crash(), now_seconds=world.now_seconds, housing=BrokenHousing())
     later.restored().subscribe(later.consumer())
     later.flush()
-    assert later.log.names("error") == ["corrupt record moved aside", "messages lost"]
-    assert "no space" in later.log.events[-2][2]["moved_to"]
+    assert later.log.names("error") == ["corrupt record can't be kept", "messages lost"]
+    assert "no space" in later.log.events[-2][2]["because"]
 
 
 def test_a_folder_that_does_not_answer_is_told_and_asked_again() -> None:

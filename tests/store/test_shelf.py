@@ -397,7 +397,7 @@ def test_a_damaged_chunk_is_moved_aside_and_said_and_the_others_come_in_order() 
     later.flush()
     assert consumer.numbers == [*range(8), *range(16, 24)]
     assert (later.store.counters.corrupt_count, later.store.counters.lost_count) == (1, 8)
-    assert later.log.names("error") == ["corrupt record moved aside", "messages lost"]
+    assert later.log.names("error") == ["corrupt record can't be kept", "messages lost"]
     consumer.settle()
     later.flush()
     assert later.leftovers() == {}

@@ -16,23 +16,18 @@ Outside of these lives are checkpoints: which claim a reader is at, which batch 
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 import attrs
-import structlog
 import trio
-from trio.testing import MockClock
 
-import store.journal
 from protocols.stomp.limits import StompLimits
 from queues.logs.batches import CONTENT_TYPE, encode
 from sluiceway.broker import Broker
@@ -40,13 +35,16 @@ from sluiceway.config import BrokerConfig, Config, DestinationPolicy, Listener
 from store.bigarray.faulty import FaultyFiles
 from store.faulty import FaultyEngine
 from store.journal import JournalConfig
-from tests.faults.logs.lives import MortalFiles
-from tests.faults.logs.power_cut import FailingFiles, SlowLogBroker, _drop, _leaf
-from tests.faults.store.power_cut import wall_clock_ms
+from tests.faults.logs.lives import MortalFiles, array_options
+from tests.faults.logs.power_cut import FailingFiles, SlowLogBroker
+from tests.faults.rounds import play, play_many
 from tests.faults.store.slow_disk import MortalEngine, Pace
-from tests.faults.store.small_store import constants, repeatable_trio, small
+from tests.faults.store.small_store import small
 from tests.scenarios.client import Client
 from tests.scenarios.log_stage import records_of
+from tests.scenarios.stage import wall_clock_ms
+
+MODULE: Final = "tests.faults.logs.claim_cut"
 
 PATIENCE_SECONDS: Final = 900.0
 QUEUE: Final = "/queue/q"
@@ -465,56 +463,23 @@ class Round:
 def run_round(seed: int) -> Round:
     """One round. Raises what went wrong, with the command that shows it again."""
     random = Random(seed)
-    played: list[Round] = []
-
-    async def main(folder: Path) -> None:
-        played.append(Round(random, folder))
-        await played[0].run()
-
-    options = store.journal.ArrayOptions
     lease_items = random.choice((5, 100, 5000))
-    store.journal.ArrayOptions = lambda **sizes: options(  # type: ignore[assignment,misc]
-        **sizes, lease_items=lease_items, dirty_pages_max=8
+    with array_options(lease_items=lease_items), tempfile.TemporaryDirectory() as folder:
+        return play(MODULE, seed, random, lambda: Round(random, Path(folder)), sizes=small(4))
+
+
+def _told(played: Round) -> Iterator[str]:
+    yield (
+        f"{len(played.safe)} messages safe, {sum(played.reader.committed.values())} read, "
+        f"{played.replays_count} replays; "
+        + ", ".join(f"{query.name}: {len(query.committed)} batches" for query in played.queries)
     )
-    with constants(small(4)), repeatable_trio(random), tempfile.TemporaryDirectory() as folder:
-        try:
-            trio.run(main, Path(folder), clock=MockClock(autojump_threshold=0))
-        except BaseException as error:
-            story = "; ".join(played[0].story) if played else ""
-            error.add_note(f"again: python -m tests.faults.logs.claim_cut --seed {seed}    (lives: {story})")
-            raise
-        finally:
-            store.journal.ArrayOptions = options  # type: ignore[misc]
-    return played[0]
+    yield "; ".join(played.story)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of the module."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.logs.claim_cut", description=__doc__)
-    parser.add_argument("--seed", type=int, help="one round, with what the broker logged")
-    parser.add_argument("--from", dest="first", type=int, default=0, help="the first seed")
-    parser.add_argument("--rounds", type=int, default=200)
-    chosen = parser.parse_args(arguments)
-    if chosen.seed is not None:
-        played = run_round(chosen.seed)
-        print(
-            f"{len(played.safe)} messages safe, {sum(played.reader.committed.values())} read, "
-            f"{played.replays_count} replays; "
-            + ", ".join(f"{query.name}: {len(query.committed)} batches" for query in played.queries)
-        )
-        print("; ".join(played.story))
-        return 0
-    structlog.configure(processors=[_drop])
-    failed = 0
-    started = time.monotonic()
-    for seed in range(chosen.first, chosen.first + chosen.rounds):
-        try:
-            run_round(seed)
-        except Exception as error:  # noqa: BLE001 - counted, and shown with its seed
-            failed += 1
-            print(f"seed {seed}: {_leaf(error)}", flush=True)
-    print(f"{chosen.rounds} rounds, {failed} failed, {time.monotonic() - started:.1f} s")
-    return 1 if failed else 0
+    return play_many(MODULE, __doc__, run_round, _told, arguments, rounds_count=200)
 
 
 if __name__ == "__main__":

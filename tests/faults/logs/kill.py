@@ -11,11 +11,8 @@ kept.
 
 from __future__ import annotations
 
-import argparse
-import shutil
 import socket
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -27,8 +24,10 @@ from protocols.stomp.frames import Frame
 from protocols.streams import SocketStream
 from tests.faults.logs.claims import ClaimError, LogClaims
 from tests.faults.logs.clients import Auditor, Connection, Habits, RandomClient
+from tests.faults.rounds import kill_many, play_with_processes
 from tests.sluiceway.broker_process import BrokerProcess
 
+MODULE: Final = "tests.faults.logs.kill"
 LOGS: Final = ("/log/a", "/log/b.c")
 CONFIGURATION: Final = """
 [journal]
@@ -197,34 +196,21 @@ def _connected(process: BrokerProcess) -> SocketStream:
 
 def run_round(folder: Path, seed: int, *, kills_count: int) -> KillRound:
     """One round in this folder. Raises what went wrong."""
-    played = KillRound(folder, Random(seed), kills_count=kills_count)
-    try:
-        trio.run(played.run)
-    except BaseException as error:
-        error.add_note(f"the folder is {folder}; again: python -m tests.faults.logs.kill --from {seed} --rounds 1")
-        raise
-    return played
+    return play_with_processes(MODULE, seed, folder, KillRound(folder, Random(seed), kills_count=kills_count))
+
+
+def _told(played: KillRound) -> str:
+    claims = played.claims.values()
+    return (
+        f"{sum(len(each.of_value) for each in claims)} records sent, "
+        f"{sum(len(each.receipted) for each in claims)} receipted, {sum(each.seen_count for each in claims)} seen, "
+        f"{played.same_reads_count} bounded reads the same"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of the module."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.logs.kill", description=__doc__)
-    parser.add_argument("--from", dest="first", type=int, default=0, help="the first seed")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--kills", type=int, default=4, help="of each round")
-    options = parser.parse_args(arguments)
-    for seed in range(options.first, options.first + options.rounds):
-        folder = Path(tempfile.mkdtemp(prefix=f"sluiceway-log-kill-{seed}-"))
-        played = run_round(folder, seed, kills_count=options.kills)
-        shutil.rmtree(folder)
-        claims = played.claims.values()
-        print(
-            f"round {seed}: {options.kills} kills, {sum(len(each.of_value) for each in claims)} records sent, "
-            f"{sum(len(each.receipted) for each in claims)} receipted, {sum(each.seen_count for each in claims)} seen, "
-            f"{played.same_reads_count} bounded reads the same",
-            flush=True,
-        )
-    return 0
+    return kill_many(MODULE, __doc__, run_round, _told, arguments, kills_count=4)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -15,6 +15,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+import store.journal
 from protocols.stomp.limits import StompLimits
 from sluiceway.broker import Broker
 from sluiceway.config import Config, DestinationPolicy, Listener
@@ -26,6 +27,19 @@ from tests.scenarios.stage import Stage, wall_clock_ms
 
 SMALL: Final = JournalConfig(data_page_bytes=4096, index_page_count=64, mapped_pages_max=3)
 """Pages of a few batches, so that a handful of records fills several."""
+
+
+@contextmanager
+def array_options(*, lease_items: int) -> Iterator[None]:
+    """In the block, arrays are opened with leases of so many items, and a few dirty pages are many."""
+    options = store.journal.ArrayOptions
+    store.journal.ArrayOptions = lambda **sizes: options(  # type: ignore[assignment,misc]
+        **sizes, lease_items=lease_items, dirty_pages_max=8
+    )
+    try:
+        yield
+    finally:
+        store.journal.ArrayOptions = options  # type: ignore[misc]
 
 
 class MortalFiles:

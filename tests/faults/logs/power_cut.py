@@ -11,21 +11,16 @@ claims ledger says whether all promises were kept.
 
 from __future__ import annotations
 
-import argparse
 import errno
-import signal
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 import attrs
-import structlog
 import trio
-from trio.testing import MockClock
 
 import store.journal
 from protocols.stomp.limits import StompLimits
@@ -38,15 +33,13 @@ from store.faulty import FaultyEngine
 from store.journal import JournalConfig
 from tests.faults.logs.claims import ClaimError, LogClaims
 from tests.faults.logs.clients import Auditor, Connection, Habits, RandomClient
-from tests.faults.logs.lives import MortalFiles
-from tests.faults.store.power_cut import wall_clock_ms
+from tests.faults.logs.lives import MortalFiles, array_options
+from tests.faults.rounds import PATIENCE_SECONDS, play, play_many
 from tests.faults.store.slow_disk import MortalEngine, Pace, SlowDiskBroker, _Thread
-from tests.faults.store.small_store import constants, repeatable_trio, small
+from tests.faults.store.small_store import small
+from tests.scenarios.stage import wall_clock_ms
 
-PATIENCE_SECONDS: Final = 600.0
-"""Virtual. Whoever waits longer waits for ever."""
-STUCK_SECONDS: Final = 30
-"""Of computing, for one round of the command line."""
+MODULE: Final = "tests.faults.logs.power_cut"
 LOGS: Final = ("/log/a", "/log/b.c")
 
 
@@ -182,7 +175,9 @@ class Round:
         self._names_count = 0
         self._actions_left = 0
         self._dead = trio.Event()
-        self._excuses = ("shutting down", "can't be opened") if plan.failure_share else ("shutting down",)
+        self._excuses = (
+            ("shutting down", "can't be opened", "can't be stored") if plan.failure_share else ("shutting down",)
+        )
 
     async def run(self) -> None:
         """The whole round. Raises ClaimError, or whatever the broker died of."""
@@ -300,76 +295,23 @@ def run_round(seed: int) -> Round:
     """One round. Raises what went wrong, with the command that shows it again."""
     random = Random(seed)
     plan = Plan.drawn(random)
-    played: list[Round] = []
+    with array_options(lease_items=plan.lease_items), tempfile.TemporaryDirectory() as folder:
+        return play(MODULE, seed, random, lambda: Round(plan, random, Path(folder)), sizes=small(4))
 
-    async def main(folder: Path) -> None:
-        played.append(Round(plan, random, folder))
-        await played[0].run()
 
-    options = store.journal.ArrayOptions
-    store.journal.ArrayOptions = lambda **sizes: options(  # type: ignore[assignment,misc]
-        **sizes, lease_items=plan.lease_items, dirty_pages_max=8
-    )
-    with constants(small(4)), repeatable_trio(random), tempfile.TemporaryDirectory() as folder:
-        try:
-            trio.run(main, Path(folder), clock=MockClock(autojump_threshold=0))
-        except BaseException as error:
-            story = "; ".join(played[0].story) if played else ""
-            error.add_note(f"again: python -m tests.faults.logs.power_cut --seed {seed}    (lives: {story})")
-            raise
-        finally:
-            store.journal.ArrayOptions = options  # type: ignore[misc]
-    return played[0]
+def _told(played: Round) -> Iterator[str]:
+    yield str(played.plan)
+    for claims in played.claims.values():
+        yield (
+            f"{claims.name}: {len(claims.sends)} SENDs of {len(claims.of_value)} records, {len(claims.receipted)} "
+            f"receipted, {claims.seen_count} seen"
+        )
+    yield "; ".join(played.story)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of the module."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.logs.power_cut", description=__doc__)
-    parser.add_argument("--seed", type=int, help="one round, with what the broker logged")
-    parser.add_argument("--from", dest="first", type=int, default=0, help="the first seed")
-    parser.add_argument("--rounds", type=int, default=1000)
-    chosen = parser.parse_args(arguments)
-    if chosen.seed is not None:
-        played = run_round(chosen.seed)
-        print(played.plan)
-        for claims in played.claims.values():
-            print(
-                f"{claims.name}: {len(claims.sends)} SENDs of {len(claims.of_value)} records, {len(claims.receipted)} "
-                f"receipted, {claims.seen_count} seen"
-            )
-        print("; ".join(played.story))
-        return 0
-    structlog.configure(processors=[_drop])
-    signal.signal(signal.SIGVTALRM, _alarm)
-    failed = 0
-    started = time.monotonic()
-    for seed in range(chosen.first, chosen.first + chosen.rounds):
-        signal.setitimer(signal.ITIMER_VIRTUAL, STUCK_SECONDS)
-        try:
-            run_round(seed)
-        except Exception as error:  # noqa: BLE001 - counted, and shown with its seed
-            failed += 1
-            print(f"seed {seed}: {_leaf(error)}", flush=True)
-    print(f"{chosen.rounds} rounds, {failed} failed, {time.monotonic() - started:.1f} s")
-    return 1 if failed else 0
-
-
-def _leaf(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    where = error.__traceback__
-    while where is not None and where.tb_next is not None:
-        where = where.tb_next
-    place = f"{where.tb_frame.f_code.co_filename.rsplit('/', 2)[-1]}:{where.tb_lineno}" if where else ""
-    return f"{type(error).__name__} {place} {str(error).partition(chr(10))[0][:300]}"
-
-
-def _alarm(_number: int, _frame: object) -> None:
-    raise TimeoutError(f"the round takes more than {STUCK_SECONDS} seconds: somebody runs in circles")
-
-
-def _drop(_logger: object, _method: str, _event: object) -> Any:
-    raise structlog.DropEvent
+    return play_many(MODULE, __doc__, run_round, _told, arguments)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,8 @@ all; what a failed round did is in its claims, and its folder is kept.
 
 from __future__ import annotations
 
-import argparse
-import shutil
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,10 +20,12 @@ from typing import Final
 import trio
 
 from protocols.streams import SocketStream
+from tests.faults.rounds import kill_many, play_with_processes
 from tests.faults.store.claims import ClaimError, Claims
 from tests.faults.store.clients import Connection, Habits, RandomClient, drain
 from tests.sluiceway.broker_process import BrokerProcess
 
+MODULE: Final = "tests.faults.store.kill"
 QUEUES: Final = ("/queue/a", "/queue/b", "/queue/c")
 AUTO_QUEUES: Final = ("/queue/auto",)
 
@@ -184,33 +183,20 @@ def _connected(process: BrokerProcess) -> SocketStream:
 
 def run_round(folder: Path, seed: int, *, kills_count: int) -> KillRound:
     """One round in this folder. Raises what went wrong."""
+    return play_with_processes(MODULE, seed, folder, KillRound(folder, Random(seed), kills_count=kills_count))
 
-    played = KillRound(folder, Random(seed), kills_count=kills_count)
-    try:
-        trio.run(played.run)
-    except BaseException as error:
-        error.add_note(f"the folder is {folder}; again: python -m tests.faults.store.kill --from {seed} --rounds 1")
-        raise
-    return played
+
+def _told(played: KillRound) -> str:
+    claims = played.claims
+    return (
+        f"{len(claims.messages)} sent, {claims.receipted_count} receipted, {claims.delivered_count} delivered, "
+        f"{claims.came_again_count} of them again"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of the module."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.store.kill", description=__doc__)
-    parser.add_argument("--from", dest="first", type=int, default=0, help="the first seed")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--kills", type=int, default=5, help="of each round")
-    options = parser.parse_args(arguments)
-    for seed in range(options.first, options.first + options.rounds):
-        folder = Path(tempfile.mkdtemp(prefix=f"sluiceway-kill-{seed}-"))
-        claims = run_round(folder, seed, kills_count=options.kills).claims
-        shutil.rmtree(folder)
-        print(
-            f"round {seed}: {options.kills} kills, {len(claims.messages)} sent, {claims.receipted_count} receipted, "
-            f"{claims.delivered_count} delivered, {claims.came_again_count} of them again",
-            flush=True,
-        )
-    return 0
+    return kill_many(MODULE, __doc__, run_round, _told, arguments, kills_count=5)
 
 
 if __name__ == "__main__":

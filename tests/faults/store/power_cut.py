@@ -11,18 +11,13 @@ promises were kept.
 
 from __future__ import annotations
 
-import argparse
-import signal
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any, Final
 
 import attrs
-import structlog
 import trio
-from trio.testing import MockClock
 
 from protocols.stomp.limits import StompLimits
 from protocols.streams import MemoryStream
@@ -30,27 +25,18 @@ from sluiceway.broker import Broker
 from sluiceway.config import BrokerConfig, Config, DestinationPolicy, Listener
 from store.config import StoreConfig
 from store.faulty import Failure, FaultyEngine
+from tests.faults.rounds import PATIENCE_SECONDS, play, play_many
 from tests.faults.store.claims import ClaimError, Claims
 from tests.faults.store.clients import Connection, Habits, RandomClient, drain
 from tests.faults.store.slow_disk import MortalEngine, Pace, SlowDiskBroker
-from tests.faults.store.small_store import constants, repeatable_trio, small
+from tests.faults.store.small_store import small
+from tests.scenarios.stage import wall_clock_ms
 
-EPOCH_MS: Final = 1_700_000_000_000
-PATIENCE_SECONDS: Final = 600.0
-"""Virtual. Whoever waits longer waits for ever."""
-
-STUCK_SECONDS: Final = 20
-"""Of computing, for one round of the command line."""
-
+MODULE: Final = "tests.faults.store.power_cut"
 QUEUES: Final = ("/queue/a", "/queue/b", "/queue/c")
 AUTO_QUEUES: Final = ("/queue/auto",)
 DURABLES: Final = {"/topic/t": ("first", "second"), "/topic/u": ("third",)}
 """Durable subscriptions."""
-
-
-def wall_clock_ms() -> int:
-    """The date that goes with virtual time."""
-    return EPOCH_MS + round(trio.current_time() * 1000)
 
 
 @attrs.frozen
@@ -358,69 +344,21 @@ def run_round(seed: int) -> Round:
     """One round. Raises what went wrong, with the command that shows it again."""
     random = Random(seed)
     plan = Plan.drawn(random)
-    played: list[Round] = []
+    return play(MODULE, seed, random, lambda: Round(plan, random), sizes=small(plan.block_bits))
 
-    async def main() -> None:
-        played.append(Round(plan, random))
-        await played[0].run()
 
-    with constants(small(plan.block_bits)), repeatable_trio(random):
-        try:
-            trio.run(main, clock=MockClock(autojump_threshold=0))
-        except BaseException as error:
-            story = "; ".join(played[0].story) if played else ""
-            error.add_note(f"again: python -m tests.faults.store.power_cut --seed {seed}    (lives: {story})")
-            raise
-    return played[0]
+def _told(played: Round) -> Iterator[str]:
+    claims = played.claims
+    yield str(played.plan)
+    yield (
+        f"{len(claims.messages)} sent, {claims.receipted_count} receipted, {claims.delivered_count} delivered, "
+        f"{claims.came_again_count} of them again; {'; '.join(played.story)}"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of the module."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.store.power_cut", description=__doc__)
-    parser.add_argument("--seed", type=int, help="one round, with what the broker logged")
-    parser.add_argument("--from", dest="first", type=int, default=0, help="the first seed")
-    parser.add_argument("--rounds", type=int, default=1000)
-    options = parser.parse_args(arguments)
-    if options.seed is not None:
-        played = run_round(options.seed)
-        claims = played.claims
-        print(played.plan)
-        print(
-            f"{len(claims.messages)} sent, {claims.receipted_count} receipted, {claims.delivered_count} delivered, "
-            f"{claims.came_again_count} of them again; {'; '.join(played.story)}"
-        )
-        return 0
-    structlog.configure(processors=[_drop])
-    signal.signal(signal.SIGVTALRM, _alarm)
-    failed = 0
-    started = time.monotonic()
-    for seed in range(options.first, options.first + options.rounds):
-        signal.setitimer(signal.ITIMER_VIRTUAL, STUCK_SECONDS)
-        try:
-            run_round(seed)
-        except Exception as error:  # noqa: BLE001 - counted, and shown with its seed
-            failed += 1
-            print(f"seed {seed}: {_leaf(error)}", flush=True)
-    print(f"{options.rounds} rounds, {failed} failed, {time.monotonic() - started:.1f} s")
-    return 1 if failed else 0
-
-
-def _leaf(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    where = error.__traceback__
-    while where is not None and where.tb_next is not None:
-        where = where.tb_next
-    place = f"{where.tb_frame.f_code.co_filename.rsplit('/', 2)[-1]}:{where.tb_lineno}" if where else ""
-    return f"{type(error).__name__} {place} {str(error).partition(chr(10))[0][:300]}"
-
-
-def _alarm(_number: int, _frame: object) -> None:
-    raise TimeoutError(f"the round takes more than {STUCK_SECONDS} seconds: somebody runs in circles")
-
-
-def _drop(_logger: object, _method: str, _event: object) -> Any:
-    raise structlog.DropEvent
+    return play_many(MODULE, __doc__, run_round, _told, arguments)
 
 
 if __name__ == "__main__":

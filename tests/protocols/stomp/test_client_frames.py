@@ -146,7 +146,8 @@ def test_the_error_frame_identifies_the_frame() -> None:
     (fault,) = machine.receive_data(wire("SUBSCRIBE", destination="/queue/a\\c1", receipt="r\\c1"))
     assert isinstance(fault, Fault)
     assert machine.fail(fault.error) == (
-        b"ERROR\nmessage:SUBSCRIBE without id\nreceipt-id:r\\c1\ncommand:SUBSCRIBE\ndestination:/queue/a\\c1\n"
+        b"ERROR\nmessage:SUBSCRIBE without id\ncode:missing-header\nreceipt-id:r\\c1\n"
+        b"command:SUBSCRIBE\ndestination:/queue/a\\c1\n"
         b"content-type:text/plain\ncontent-length:64\n\n"
         b"STOMP 1.1 requires id on SUBSCRIBE; add the header with a value.\0"
     )

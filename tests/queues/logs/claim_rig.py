@@ -15,6 +15,7 @@ from queues.logs.log import Log
 from queues.logs.reading import Reading
 from queues.logs.stages import STAGE_PREFIX, Sinks, SinkState, StagedPart
 from queues.logs.table import LogError, LogTable, Opened, open_all
+from queues.logs.unmade import Unmade
 from tests.queues.logs.rig import CACHE_BYTES, DictKeeper, HandDisk, ListRecords, LogWorld, sends
 from tests.queues.rig import World, make_policy
 
@@ -168,6 +169,11 @@ class Shelf:
     def open(self, name: str) -> Opened:
         records = self.records.setdefault(name, ListRecords(self._now_ms))
         return Opened(records, f"id of {name}")
+
+    def begin(self, name: str) -> Opened:
+        if name in self.records:
+            return self.open(name)
+        return Opened(Unmade(ListRecords.batch_bytes_max), f"id of {name}", lambda: self.open(name).records)
 
     def remove(self, name: str) -> None:
         del self.records[name]

@@ -142,7 +142,7 @@ class HandDisk:
         if not self.held:
             self.work()
 
-    append = sync = read = _put
+    make = append = sync = read = _put
 
     def work(self, count: int = 1 << 30) -> None:
         """Do so many of the jobs."""

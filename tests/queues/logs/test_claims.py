@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queues.logs.claims import CLAIMS_MAX, Claim, ClaimState
+from queues.logs.claims import CLAIMS_MAX, Attached, Claim, ClaimGroup, ClaimState
 from queues.logs.table import LogError
 from tests.queues.logs.claim_rig import Answers, ClaimWorld
 
@@ -395,3 +395,143 @@ def test_a_broker_that_stops_gives_back_what_is_in_no_claim() -> None:
     world.queue.subscribe(reader)
     world.run()
     assert reader.numbers == [0]
+
+
+# ---------------------------------------------------------------------- one planner at a time
+
+
+def open_for(world: ClaimWorld, planner: str) -> Answers:
+    answers = Answers()
+    world.group_of.open_for(planner, answers)
+    world.run()
+    return answers
+
+
+def test_who_opens_the_group_takes_it_over_with_its_claims() -> None:
+    world = ClaimWorld()
+    world.put("a")
+    open_for(world, "old")
+    world.group_of.check_planner("old")
+    world.claim(1)
+    assert open_for(world, "new").one == {}
+    with pytest.raises(LogError, match="another query has taken over") as refused:
+        world.group_of.check_planner("old")
+    assert refused.value.code == "GROUP_TAKEN"
+    world.group_of.check_planner("new")
+    assert world.read(world.claim(1)) == ["a"], "it may be the old one's next life"
+
+
+def test_who_has_opened_it_is_kept_before_it_is_told() -> None:
+    """Else a crash would let in who was refused."""
+    world = ClaimWorld()
+    open_for(world, "old")
+    world.kept.held = True
+    answers = open_for(world, "new")
+    assert not answers.found
+    world.kept.answer()
+    assert answers.one == {}
+    world.kept.held = False
+    world.restarted()
+    with pytest.raises(LogError, match="taken over"):
+        world.group_of.check_planner("old")
+
+
+def test_where_nobody_has_opened_it_who_asks_plans() -> None:
+    """A group whose broker lost everything, under a query that goes on."""
+    world = ClaimWorld()
+    world.group_of.check_planner("first")
+    with pytest.raises(LogError, match="taken over"):
+        world.group_of.check_planner("second")
+
+
+def test_an_ack_from_another_life_leaves_nothing_unread() -> None:
+    """A checkpoint that is ahead of the broker can't mean what was claimed since: nobody has read that for it."""
+    world = ClaimWorld()
+    world.put("a")
+    world.claim(1)
+    world.put("b")
+    world.claim(2)
+    assert world.ack(56).one == {"acked": 56}
+    assert world.truncated == []
+    assert world.claim(2).range == (0, 0)
+    assert world.read(world.claim(57)) == ["a", "b"]
+
+
+def test_what_an_acknowledged_release_held_comes_again_all_the_same() -> None:
+    world = ClaimWorld()
+    world.put("a")
+    world.claim(1)
+    world.release()
+    world.ack(1)
+    assert world.records.first_index == 0
+    assert world.read(world.claim(2)) == ["a"]
+
+
+def test_released_records_outlive_a_crash_at_each_step() -> None:
+    """Released, claimed anew, released again, acknowledged late: what was not acknowledged under its newest number is
+    in the next claim."""
+    world = ClaimWorld()
+    world.put("a", "b")
+    world.claim(1)
+    world.release()
+    world.restarted()
+    assert world.read(world.claim(2, 1)) == ["a"]
+    world.restarted()
+    world.release()
+    world.restarted()
+    world.ack(2)  # late: it was released
+    world.restarted()
+    assert world.read(world.claim(3)) == ["a", "b"]
+    world.ack(3)
+    assert world.records.first_index == 2
+    world.restarted()
+    assert world.claim(4).one == {"claim": None}
+
+
+# ---------------------------------------------------------------------- a backlog on disk
+
+
+class _ReadingQueue:
+    """What attaching gives, of a queue that reads from a disk as long as it is told to."""
+
+    def __init__(self, attached: Attached) -> None:
+        self._attached = attached
+        self.awaits_disk = True
+
+    def close(self) -> None:
+        self._attached.close()
+
+
+def reading_world(monkeypatch: pytest.MonkeyPatch) -> tuple[ClaimWorld, list[_ReadingQueue]]:
+    world = ClaimWorld()
+    made: list[_ReadingQueue] = []
+
+    def attach(group: ClaimGroup) -> Attached:
+        made.append(_ReadingQueue(world.queue.subscribe(group)))
+        return made[-1]
+
+    monkeypatch.setattr(world.group_of, "_attach", attach)
+    return world, made
+
+
+def test_a_claim_goes_on_while_the_queue_reads_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a backlog would be claimed in crumbs: whatever came in within the linger."""
+    world, made = reading_world(monkeypatch)
+    world.put("a")
+    answers = world.claim(1, seconds=0.5)
+    assert not answers.found
+    world.put("b")
+    world.advance(0.5)
+    assert not answers.found
+    made[0].awaits_disk = False
+    world.advance(0.5)
+    assert world.read(answers) == ["a", "b"]
+
+
+def test_a_disk_that_gives_nothing_ends_a_claim_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, _made = reading_world(monkeypatch)
+    world.put("a")
+    answers = world.claim(1, seconds=1.5)
+    assert not answers.found
+    world.advance(1)
+    assert world.read(answers) == ["a"]

@@ -182,3 +182,19 @@ def test_what_a_crash_left_behind_the_head_is_gone_before_it_is_overwritten(tmp_
         twin.open()
         twin.compare()
         twin.files.kill()
+
+
+def test_retention_by_time_leaves_the_gap_before_what_stays(tmp_path: Path) -> None:
+    """Its readers are told that a power cut took those records, not that they were too old."""
+    torn = Torn(tmp_path)
+    torn.changed("data-0000000000", torn.positions[0], bytes(8))
+    new_ms = torn.twin.now_ms + 1
+    with BigArray.open(torn.path, OPTIONS, now_ms=lambda: new_ms, boot_id="another") as array:
+        (gap,) = array.gaps
+        array.append_batches([encode([b"new"])])
+        assert array.item(array.next_index - 1).timestamp_ms == new_ms
+        assert array.remove_before(new_ms) == gap.from_index
+        assert array.gaps == (gap,)
+        assert array.remove_before(new_ms) == gap.from_index
+        assert array.remove_to(gap.to_index) == gap.to_index, "who names an index gets it"
+        assert array.gaps == ()

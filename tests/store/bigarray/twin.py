@@ -155,7 +155,9 @@ class Twin:
             first = self.there.remove_before(timestamp_ms)
         finally:
             self.first = self.there.first_index
-        assert first == self.first == closest
+        assert first == self.first <= closest
+        assert not any(first <= index < closest for index in self.records)
+        assert first == closest or self.there.gaps[0].from_index == first, "only a gap before what stays is left"
         self._removed()
 
     def limit(self, bytes_max: int) -> None:

@@ -1,0 +1,249 @@
+"""Who reads a topic: the cursors of durable subscriptions, which stay when their consumer goes, and what subscribers
+refuse.
+
+Base of the topic, which says who gets what, when, and who waits for whom.
+
+A durable subscription is a reader: a cursor, and what of it is on disk. While there are any, persistent messages are
+stored. What a subscriber refuses is withdrawn from its cursor (refusals.py). One that has failed too often before is
+given up when its cursor comes to it: so it is after a restart, and when the policy has become stricter.
+
+Source: seed 002 ("Durables" as cursors); issue 3 (redelivery and dead letters).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as SequenceOf
+
+from queues.cursored import BLOCK_SIZE
+from queues.cursors import NOTING, TrackingCursor
+from queues.durables import DurableReader
+from queues.environment import QueueEnvironment
+from queues.policy import QueuePolicy
+from queues.queue import MessageQueue
+from queues.refusals import Refusals
+from queues.slices import Slice
+from queues.storage import Restored, Shelf
+from queues.subscription import Subscription
+
+
+class ReaderQueue(MessageQueue):
+    """Tracking cursors over one sequence. Not for direct use."""
+
+    keeps_persistent = False
+
+    def __init__(
+        self,
+        name: str,
+        policy: QueuePolicy,
+        environment: QueueEnvironment,
+        *,
+        priority: int = 4,
+        destination: str | None = None,
+        lasting: bool = True,
+    ) -> None:
+        super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
+        self.readers: dict[int, DurableReader] = {}
+        """Of durable subscriptions, by their ids."""
+        self.gives_up = policy.dead_letter is None or environment.dead_letters is not None
+        """Messages may leave a subscriber for having failed too often."""
+        self._refusals: dict[TrackingCursor, Refusals] = {}
+        """Of those who ever refused something."""
+        self._overdue: set[int] = set()
+        """Past their date, and in somebody's hands."""
+
+    def _cursors(self) -> list[TrackingCursor]:
+        """All of them, also those that nobody reads with now."""
+        cursors = [s.cursor for s in self.subscriptions.values() if s.cursor is not None and s.durable_id is None]
+        return cursors + [reader.cursor for reader in self.readers.values()]
+
+    def _missed(self, subscription: Subscription, count: int) -> None:
+        """It will never get so many messages, and is told with the next one."""
+        self.dropped_count += count
+        subscription.dropped_count += count
+        subscription.dropped_unreported_count += count
+
+    # ------------------------------------------------------------------ durable subscriptions
+
+    def add_reader(self, durable_id: int) -> DurableReader:
+        """A durable subscription begins here, behind all that is there."""
+        reader = DurableReader(durable_id, TrackingCursor(self.elements, self.elements.next_sequence))
+        self.readers[durable_id] = reader
+        if self._may_keep:
+            self.keeps = True
+            self._open_shelf().reader_moved(durable_id)
+        return reader
+
+    def remove_reader(self, durable_id: int) -> None:
+        """A durable subscription is removed, and what only it needed goes. Nobody reads with it any more."""
+        reader = self.readers.pop(durable_id, None)
+        if reader is None:
+            return
+        self.keeps = self._may_keep and bool(self.readers)
+        if self._shelf is not None:
+            self._shelf.reader_gone(durable_id)
+        self._close_cursor(reader.cursor)
+
+    def backlog_of(self, durable_id: int) -> int:
+        """Messages that this durable subscription has not settled. O(blocks)."""
+        reader = self.readers.get(durable_id)
+        if reader is None:
+            return 0
+        cursor = reader.cursor
+        return cursor.unsettled_count
+
+    def reader_states(self) -> Mapping[int, DurableReader]:
+        """The readers, by durable subscription."""
+        return self.readers
+
+    def _reader_moved(self, reader: DurableReader) -> None:
+        if self._shelf is not None:
+            self._shelf.reader_moved(reader.durable_id)
+
+    def _note_reader(self, reader: DurableReader) -> None:
+        """What is stored is handed to it only when the disk knows that it may have been."""
+        shelf, cursor = self._shelf, reader.cursor
+        if shelf is None or cursor.waiting_for is not None:
+            return
+        position = cursor.position = self.elements.first_live(cursor.position)  # what it reads next may be far away
+        saved_to = shelf.saved_to
+        is_noted = min(position + BLOCK_SIZE, saved_to) <= reader.lease or position >= saved_to
+        if shelf.holds(position) or (not is_noted and shelf.can_note):
+            cursor.waiting_for = NOTING
+            shelf.note_reader(reader.durable_id)
+
+    def may_go_on(self) -> None:
+        for reader in self.readers.values():
+            reader.lease = max(reader.lease, reader.lease_under_way)
+            if reader.cursor.arrived(NOTING) and reader.subscription is not None:
+                self._enter_ring(reader.subscription)
+
+    def _open_shelf(self) -> Shelf:
+        if self._shelf is None:
+            assert self._store is not None, "only a queue with a store asks"
+            self._shelf = self._store.shelf(self, topic=True)
+            self.elements.on_trim = self._shelf.trimmed
+        return self._shelf
+
+    def restored(self, found: Restored) -> None:
+        super().restored(found)
+        for record in found.cursors.values():
+            # What was not persistent went with that run, but this reader has passed it: what comes in now is behind it.
+            passed_to = max([record.front, *(part.stop for part in record.settled)])
+            self.elements.next_sequence = max(self.elements.next_sequence, passed_to)
+        for durable_id, record in found.cursors.items():
+            reader = DurableReader(durable_id, TrackingCursor(self.elements, record.front))
+            seen_to = min(record.handed_to, self.elements.next_sequence)  # what comes in from now on is new
+            reader.cursor.restore_reader(record.settled, seen_to, record.attempts)
+            reader.lease = reader.lease_under_way = record.handed_to
+            self.readers[durable_id] = reader
+        self.keeps = self._may_keep and bool(self.readers)
+
+    def open_stored(self) -> None:
+        """Take what an earlier run left of it; what no durable subscription needs goes."""
+        self._open_shelf()
+        for reader in self.readers.values():
+            self._gone(reader.cursor.pass_over(()))  # what it waited for may have gone with the run that it was sent in
+        fronts = [reader.cursor.front for reader in self.readers.values()]
+        self._gone(self.elements.trim(min(fronts, default=self.elements.next_sequence)))
+
+    # ------------------------------------------------------------------ what is refused
+
+    def _refuse(self, subscription: Subscription, sequences: SequenceOf[int]) -> None:
+        """It has just given these back, and they are charged."""
+        policy = self.policy
+        if not sequences or not (policy.redelivery_delay_ms or (policy.redeliveries_max is not None and self.gives_up)):
+            return
+        cursor = subscription.cursor
+        assert cursor is not None
+        most = policy.redeliveries_max
+        if policy.redelivery_delay_ms or any(cursor.attempts_of(s) > most for s in sequences if most is not None):
+            self._refusals_of(subscription).failed(sequences)
+
+    def _refusals_of(self, subscription: Subscription) -> Refusals:
+        cursor = subscription.cursor
+        assert cursor is not None
+        refusals = self._refusals.get(cursor)
+        if refusals is None:
+            by = subscription if subscription.durable_id is None else self.readers[subscription.durable_id]
+            refusals = self._refusals[cursor] = Refusals(self, cursor, by, self._environment)
+        return refusals
+
+    def _without_spent(self, subscription: Subscription, part: Slice) -> Slice | None:
+        """What of this, some of which failed before, may be tried again. The rest is given up."""
+        most = self.policy.redeliveries_max
+        if most is None or not self.gives_up or part.attempts is None or max(part.attempts.values()) <= most:
+            return part
+        spent = [sequence for sequence in part.sequences if part.attempts.get(sequence, 0) > most]
+        rest = part.without(spent)
+        self._refusals_of(subscription).give_up(spent)
+        return rest
+
+    def again(self, refusals: Refusals, sequences: SequenceOf[int]) -> None:
+        """The time of these, which were withdrawn, has come."""
+        refusals.cursor.give_back(sequences, attempted=False)
+        self._expire_given_back(sequences)
+        if refusals.subscription is not None:
+            self._enter_ring(refusals.subscription)
+
+    def done_with(self, refusals: Refusals, sequences: SequenceOf[int]) -> None:
+        """This cursor needs these, which were withdrawn, no more."""
+        self._last_active_seconds = self._environment.clock()
+        self._gone(refusals.cursor.settle(sequences))
+        if refusals.reader is not None:
+            self._reader_moved(refusals.reader)
+        if self._overdue:
+            self._expire(sorted(self._overdue.intersection(sequences)))
+
+    def refused_for_good(self, refusals: Refusals, sequences: SequenceOf[int], to: MessageQueue) -> None:
+        """These have gone to that queue."""
+        self.dead_lettered_count += len(sequences)
+        self.done_with(refusals, sequences)
+        if refusals.reader is not None and self._shelf is not None and to.shelf is not None and self._store is not None:
+            self._store.bind((self._shelf, to.shelf))
+
+    def _expire_given_back(self, sequences: SequenceOf[int]) -> None:
+        if self._expiring:
+            now_ms = self._environment.now_ms()
+            get = self.elements.get
+            dead = [s for s in sequences if (m := get(s)) is not None and 0 < m.expires_at_ms <= now_ms]
+            self._expire(sorted(dead))
+
+    def _refused_came_in(self) -> None:
+        for refusals in list(self._refusals.values()):
+            refusals.came_in()
+
+    def _leave_cursor(self, subscription: Subscription) -> None:
+        """It reads no more: its cursor goes, unless it is that of a durable subscription."""
+        self.unsettled_count -= subscription.unsettled_count
+        cursor = subscription.cursor
+        assert cursor is not None
+        reader = None if subscription.durable_id is None else self.readers.get(subscription.durable_id)
+        if reader is None:
+            self._close_cursor(cursor)
+        else:
+            reader.subscription = None
+            reader.settled_late = None
+            self.returned_count += reader.cursor.let_go()
+            self._reader_moved(reader)
+
+    def _close_cursor(self, cursor: TrackingCursor) -> None:
+        refusals = self._refusals.pop(cursor, None)
+        if refusals is not None:
+            refusals.close()
+        self._gone(cursor.close())
+
+    def _close_gates(self) -> int:
+        for refusals in self._refusals.values():
+            refusals.close()
+        return super()._close_gates()
+
+    def _refusal_facts(self) -> Mapping[str, object]:
+        facts: dict[str, object] = {}
+        if waiting_count := sum([refusals.waiting_count for refusals in self._refusals.values()]):
+            facts["wait to be tried again"] = waiting_count
+        if condemned_count := sum([refusals.condemned_count for refusals in self._refusals.values()]):
+            facts["dead letters that wait"] = condemned_count
+            if trouble := next((r.trouble for r in self._refusals.values() if r.trouble), ""):
+                facts["because"] = trouble
+        return facts
