@@ -15,7 +15,7 @@ from protocols.stomp.limits import StompLimits
 from queues.policy import FULL_ACTIONS, PAGING_MODES, QueuePolicy
 from queues.statistics import QueueStatistics
 from sluiceway.cli.exits import Exit
-from sluiceway.config import BrokerConfig
+from sluiceway.config import BrokerConfig, Listener
 from store.config import StoreConfig
 from tests.examples.pages import PAGES, anchors, blocks, links
 from tests.examples.session import Session, shows
@@ -71,6 +71,9 @@ def error_codes() -> Iterator[str]:
     """The codes of all ERRORs that the broker can send to a client, as they stand in the code."""
     for path in modules("protocols", "sluiceway"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Tuple([ast.Constant("code"), ast.Constant(str(code))]):  # an ERROR without a ProtocolError
+                    yield code
             if not isinstance(node, ast.Call):
                 continue
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -92,7 +95,7 @@ def test_the_stomp_page_knows_every_error_code_and_no_other() -> None:
 
 def test_the_stomp_page_names_real_limits() -> None:
     known = {name for name in dir(StompLimits()) if not name.startswith("_")}
-    kinds: tuple[Any, ...] = (QueuePolicy, BrokerConfig, StoreConfig, QueueStatistics)
+    kinds: tuple[Any, ...] = (QueuePolicy, BrokerConfig, Listener, StoreConfig, QueueStatistics)
     known |= {field.name for kind in kinds for field in attrs.fields(kind)}
     written = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", STOMP_PAGE.read_text(encoding="utf-8")))
     assert written <= known
