@@ -13,27 +13,57 @@
     spark      doctor: can Spark run here?
     settings   config and version
 
-Each command imports what it needs when it runs: `sluiceway send` should not load a broker.
+Each command is imported when it is asked for, and imports what it needs when it runs: `sluiceway send` should not load
+a broker, nor what the other commands are made of.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Final
+
 import click
 
 from sluiceway.cli.exits import EXIT_CODES_HELP
-from sluiceway.cli.log import log
-from sluiceway.cli.messages import browse, receive, send
-from sluiceway.cli.serve import serve
-from sluiceway.cli.settings import config, version
-from sluiceway.cli.spark import spark
-from sluiceway.cli.stat import stat
-from sluiceway.cli.store import store
 from sluiceway.version import VERSION
 
 __all__ = ["main"]
 
+COMMANDS: Final = {
+    "serve": "serve",
+    "send": "messages",
+    "receive": "messages",
+    "browse": "messages",
+    "log": "log",
+    "stat": "stat",
+    "store": "store",
+    "spark": "spark",
+    "config": "settings",
+    "version": "settings",
+}
+"""All commands, in the order of the help, and the modules of this package that have them."""
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, epilog=EXIT_CODES_HELP)
+
+class _Commands(click.Group):
+    """See `COMMANDS`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command = getattr(import_module(f"{__name__}.{module}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog=EXIT_CODES_HELP,
+)
 @click.version_option(VERSION, prog_name="sluiceway")
 def main() -> None:
     """Sluiceway: a STOMP message broker that never lets a slow reader hurt anybody else.
@@ -48,7 +78,3 @@ def main() -> None:
 
     Every command explains itself: sluiceway COMMAND --help.
     """
-
-
-for _command in (serve, send, receive, browse, log, stat, store, spark, config, version):
-    main.add_command(_command)

@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 
 from sluiceway import EmbeddedBroker
 from sluiceway.cli import main
+from sluiceway.cli.log import log as log_command
 from sluiceway.embedded import embedded_config
 from store.journal import JournalConfig
 from tests.sluiceway.broker_process import environment
@@ -340,7 +341,7 @@ def test_a_log_that_is_deleted_ends_its_readers(broker: EmbeddedBroker) -> None:
 
 
 def test_every_log_command_has_examples() -> None:
-    commands = main.commands["log"].commands  # type: ignore[attr-defined]  # it is a group
+    commands = log_command.commands
     for name in commands:
         text = CliRunner().invoke(main, ["log", name, "--help"]).stdout
         assert f"sluiceway log {name}" in text.replace("Usage: sluiceway log", ""), name
