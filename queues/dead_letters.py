@@ -223,6 +223,12 @@ class Condemned:
             self._gate.charge(1, 0, None)
         self._reasons.update(dict.fromkeys(sequences, reason))
 
+    def discard(self, sequences: Iterable[int]) -> None:
+        """These have left otherwise."""
+        for sequence in sequences:
+            self._reasons.pop(sequence, None)
+        self._let_go_on()
+
     def hold_back(self, source: SourceController) -> bool:
         """Block this source until nothing is condemned. False: nothing is."""
         if not self._reasons:
@@ -273,6 +279,10 @@ class Condemned:
             self._moving = False
         for took, sequences in moved.items():
             self._giver.dead_lettered(sequences, took)
+        self._let_go_on()
+
+    def _let_go_on(self) -> None:
+        """Nobody has to wait when nothing is condemned."""
         if not self._reasons and self._gate.limiter.used_count and not self._gate.closed:
             self._gate.release(1, 0)
 
@@ -280,8 +290,7 @@ class Condemned:
         """Who gives up is gone: what was not moved yet goes with it."""
         self._reasons.clear()
         self._source.close()
-        if self._gate.limiter.used_count and not self._gate.closed:
-            self._gate.release(1, 0)
+        self._let_go_on()
         self._gate.close()
 
     def _read(self, sequence: int) -> Message | None:

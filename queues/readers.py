@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 
+from queues.blocks import Gone
 from queues.cursored import BLOCK_SIZE
 from queues.cursors import NOTING, TrackingCursor
 from queues.durables import DurableReader
@@ -50,7 +51,7 @@ class ReaderQueue(MessageQueue):
         self._refusals: dict[TrackingCursor, Refusals] = {}
         """Of those who ever refused something."""
         self._overdue: set[int] = set()
-        """Past their date, and in somebody's hands."""
+        """Past their date, and in somebody's hands, or withdrawn."""
 
     def _cursors(self) -> list[TrackingCursor]:
         """All of them, also those that nobody reads with now."""
@@ -83,6 +84,8 @@ class ReaderQueue(MessageQueue):
         if self._shelf is not None:
             self._shelf.reader_gone(durable_id)
         self._close_cursor(reader.cursor)
+        if self._overdue:
+            self._expire(sorted(self._overdue))
 
     def backlog_of(self, durable_id: int) -> int:
         """Messages that this durable subscription has not settled. O(blocks)."""
@@ -201,6 +204,14 @@ class ReaderQueue(MessageQueue):
         self.done_with(refusals, sequences)
         if refusals.reader is not None and self._shelf is not None and to.shelf is not None and self._store is not None:
             self._store.bind((self._shelf, to.shelf))
+
+    def _skip(self, cursor: TrackingCursor, floor: int) -> tuple[int, Gone]:
+        """See TrackingCursor.skip_to."""
+        withdrawn = cursor.withdrawn
+        passed = cursor.skip_to(floor)
+        if withdrawn and (skipped := withdrawn - cursor.withdrawn):
+            self._refusals[cursor].forget(skipped)
+        return passed
 
     def _expire_given_back(self, sequences: SequenceOf[int]) -> None:
         if self._expiring:

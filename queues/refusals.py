@@ -16,6 +16,7 @@ Source: issue 3 (redelivery and dead letters).
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING
 
@@ -130,6 +131,12 @@ class Refusals:
             self._condemned = Condemned(topic, self, router, to, self._environment, refused_by=refused_by)
         self._condemned.add(sequences, FAILED)
         self._condemned.move()
+
+    def forget(self, sequences: Collection[int]) -> None:
+        """These, which were withdrawn, are not to come again: the topic has dropped them, or they were settled late."""
+        self._later.discard(sequences)
+        if self._condemned is not None:
+            self._condemned.discard(sequences)
 
     # ------------------------------------------------------------------ what dead letters need (GivesUp)
 

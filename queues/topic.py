@@ -24,7 +24,7 @@ one that reads an old backlog holds nobody back, and with none connected nobody 
 
 Invariants: an element is there only while some cursor has not passed it, and is charged to `controller`. An element at
 or beyond `_lead_position`, the foremost place that any cursor has reached, is charged to `lead` too. Everything in
-`_overdue` is in somebody's hands.
+`_overdue` is in somebody's hands, or withdrawn.
 
 Bound: the policy's memory plus one run per source, since nothing beyond the lead position is ever dropped.
 """
@@ -398,6 +398,8 @@ class Topic(ReaderQueue):
             held = cursor.held_of(left)
             if held:
                 reader.settled_late = held | (reader.settled_late or set())
+            if withdrawn := cursor.withdrawn.intersection(left):
+                self._refusals[cursor].forget(withdrawn)
             self.settled_count += len(left)
             self._gone(cursor.settle(left))
             self._reader_moved(reader)
@@ -500,7 +502,7 @@ class Topic(ReaderQueue):
         if self._drops_durables:
             for reader in self.readers.values():
                 if reader.subscription is None and reader.cursor.front < floor:
-                    missed_count, (left_count, left_bytes) = reader.cursor.skip_to(floor)
+                    missed_count, (left_count, left_bytes) = self._skip(reader.cursor, floor)
                     self.dropped_count += missed_count
                     gone_count += left_count
                     gone_bytes += left_bytes
@@ -509,7 +511,7 @@ class Topic(ReaderQueue):
             cursor = subscription.cursor
             assert cursor is not None
             if cursor.front < floor and (subscription.durable_id is None or self._drops_durables):
-                missed_count, (left_count, left_bytes) = cursor.skip_to(floor)
+                missed_count, (left_count, left_bytes) = self._skip(cursor, floor)
                 gone_count += left_count
                 gone_bytes += left_bytes
                 if missed_count:
@@ -517,6 +519,8 @@ class Topic(ReaderQueue):
                 if subscription in self._caught_up:
                     self._enter_ring(subscription)  # it may have waited for a block that it skipped
         self._gone((gone_count, gone_bytes))
+        if self._overdue and self._refusals:  # what was withdrawn, and is nobody's now
+            self._expire(sorted([sequence for sequence in self._overdue if sequence < floor]))
 
     def _floor_by_blocks(self, over_bytes: int) -> int:
         """Up to where whole blocks take so much memory, by their sums alone. What is outside takes none."""

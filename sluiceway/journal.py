@@ -119,7 +119,7 @@ class Logs:
     async def close(self, *, inline: bool) -> None:
         """Write what was appended, note where groups are, close the files. Before the store is closed."""
         table = self.table
-        for each in table:
+        for each in tuple(table):  # what was parked of a connection that is gone may make some meanwhile
             written = trio.Event()
             with trio.move_on_after(CLOSING_SECONDS):
                 each.when_written(written.set)

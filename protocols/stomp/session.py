@@ -333,6 +333,8 @@ class Session:
         self.ending = f"{error.code}: {error.message}"
         if self._large is not None:
             self._large.abort()
+        if self._broke:
+            self.subscriptions.note_worked_on()  # before durable subscriptions take back what they have out
         self.subscriptions.detach_all()
         self._changed()
 
@@ -454,6 +456,7 @@ class Session:
         """Of a message for this connection: it goes back. What is wrong is for the log, where the keeper of the files
         says it.
         """
+        self._broke = False  # its consumer did nothing wrong; who gets that message knows that it has failed
         if is_begun:
             # In the midst of a frame nothing can be said any more.
             self.end("the body of a message for it can't be read")

@@ -387,12 +387,23 @@ class Log(FlowResource):
 
     def when_made(self, callback: Callable[[DiskError | None], None]) -> None:
         """Call this when the files are there, at once if they are; or with what the disk said. Then they are tried to
-        be made again.
+        be made again. If the log is deleted before they are there, that is told; if the broker stops, nothing.
         """
         if self._make is None:
             callback(None)
+        elif self.closed:
+            callback(self._gone_error)
         else:
             self._on_made.append(callback)
+
+    @property
+    def is_made(self) -> bool:
+        """Its files are there."""
+        return self._make is None
+
+    @property
+    def _gone_error(self) -> DiskError:
+        return DiskError(f"{self.name} was deleted before its files were there")
 
     def _made(self, result: Records | DiskError) -> None:
         error: DiskError | None = None
@@ -605,6 +616,10 @@ class Log(FlowResource):
         waiting, self._on_written = (self._on_written, []) if deleted else ([], self._on_written)
         for _piece, written in waiting:
             written()
+        unmade, self._on_made = self._on_made, []
+        if deleted:  # else nothing is kept any more: who would do that has stopped when the last files are there
+            for made in unmade:
+                made(self._gone_error)
         for piece in given_up:
             waiters, piece.waiters = piece.waiters, []
             for callback in waiters:

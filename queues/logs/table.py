@@ -389,7 +389,10 @@ class LogTable:
             )
         group.delete()
         del self.groups[log.name][name]
-        self._keeper.delete(log.name, name, done)
+        if log.is_made:
+            self._keeper.delete(log.name, name, done)
+        else:
+            done(None)  # it waited for the files: nothing of it is kept
 
     def truncate(self, log: Log, before: Place | int, done: Callable[[int | DiskError], None]) -> None:
         """Remove what is older than a place, or more than so many bytes; whole files at a time where it is by bytes or
@@ -478,7 +481,10 @@ class LogTable:
         if self._timer is not None:
             self._timer.cancel()
         states = [
-            (name, group.group, group.state()) for name, groups in self.groups.items() for group in groups.values()
+            (name, group.group, group.state())
+            for name, groups in self.groups.items()
+            for group in groups.values()
+            if group.log.is_made  # else nothing of it is kept
         ]
         for log in self.logs.values():
             log.close()

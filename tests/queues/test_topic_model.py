@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import queues.cursored as cursored
 from queues import QueuePolicy, Subscription
+from queues.later import backoff_ms
 from tests.queues.rig import CHARGE_BYTES, Delivery, FakeConsumer, Head, Producer, World, assert_exact, make_policy
 
 PRODUCTION_BITS = cursored.BLOCK_BITS
@@ -28,6 +29,16 @@ POLICIES: list[dict[str, Any]] = [
     {"full": "block", "count_max": 6, "redeliveries_max": 0, "dead_letter": None},
 ]
 
+DELAYING_POLICIES: list[dict[str, Any]] = [
+    {"redelivery_delay_ms": 1000, "redelivery_backoff": 2.0, "dead_letter": None} | policy
+    for policy in (
+        {},
+        {"count_max": 4, "redeliveries_max": 2},
+        {"memory_bytes": 6 * CHARGE_BYTES, "lead_bytes": 3 * CHARGE_BYTES},
+        {"full": "block", "count_max": 6, "redeliveries_max": 1},
+    )
+]
+
 
 class _Listener:
     """A subscriber and what it should know."""
@@ -39,6 +50,8 @@ class _Listener:
         self.settled_count = 0
         self.highest = -1
         self.attempts: dict[int, int] = {}
+        self.due_ms: dict[int, int] = {}
+        """When what it gave back may come again."""
 
 
 class TopicMachine(RuleBasedStateMachine):
@@ -107,7 +120,9 @@ class TopicMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(listener.consumer.held for listener in self.listeners))
     @rule(data=st.data())
     def give_back(self, data: st.DataObject) -> None:
-        listener, chosen = self._choose_held(data)
+        self._give_back(*self._choose_held(data))
+
+    def _give_back(self, listener: _Listener, chosen: list[Delivery]) -> None:
         assert listener.subscription.cursor is not None
         front, most = listener.subscription.cursor.front, self.policy.redeliveries_max
         for delivery in chosen:
@@ -115,7 +130,11 @@ class TopicMachine(RuleBasedStateMachine):
             if self.policy.dead_letter is None and most is not None and count > most and delivery.sequence >= front:
                 listener.settled_count += 1  # given up: it never comes again
                 self.given_up_count += 1
+            self._given_back(listener, delivery.sequence, count)
         listener.consumer.give_back(chosen)
+
+    def _given_back(self, listener: _Listener, sequence: int, count: int) -> None:
+        """It is about to be, for that many times."""
 
     def _choose_held(self, data: st.DataObject) -> tuple[_Listener, list[Delivery]]:
         listener = data.draw(st.sampled_from([listener for listener in self.listeners if listener.consumer.held]))
@@ -182,15 +201,20 @@ class TopicMachine(RuleBasedStateMachine):
     def _open(self) -> list[Any]:
         return list(self.listeners)
 
+    def _let_all_be_due(self) -> None:
+        """Nothing waits for a time here."""
+
     def everybody_hears_the_rest(self) -> None:
         """All settle what they hold, again and again: each gets every message, but for those it was told it missed."""
         self.world.run()
         self._check_nothing_waits()
+        self._let_all_be_due()
         while any(listener.consumer.held for listener in self.listeners):
             for listener in self.listeners:
                 listener.settled_count += len(listener.consumer.held)
                 listener.consumer.settle()
             self.world.run()
+            self._let_all_be_due()
         self.both_controllers_are_exact()
         topic = self.topic
         assert topic.is_empty
@@ -225,6 +249,8 @@ class ExpiringTopicMachine(TopicMachine):
     def _check_nothing_waits(self) -> None:
         super()._check_nothing_waits()
         held = {delivery.sequence for listener in self.listeners for delivery in listener.consumer.held}
+        for listener in self._open():
+            held |= listener.subscription.cursor.withdrawn
         for sequence in range(self.topic.elements.next_sequence):
             message = self.topic.elements.get(sequence)
             if message is not None and 0 < message.expires_at_ms <= self.world.now_ms:
@@ -232,7 +258,52 @@ class ExpiringTopicMachine(TopicMachine):
         assert self.topic._overdue <= held
 
 
+class DelayingTopicMachine(ExpiringTopicMachine):
+    """What a subscriber refuses comes again to it when its time has come, not before; others don't notice."""
+
+    @initialize(policy=st.sampled_from(DELAYING_POLICIES), later=st.booleans(), budget=st.sampled_from([1, 3, 1024]))
+    def start(self, policy: dict[str, Any], later: bool, budget: int) -> None:
+        super().start(policy, later, budget)
+
+    def _delivered(self, listener: _Listener, delivery: Delivery) -> None:
+        assert listener.due_ms.pop(delivery.sequence, 0) <= self.world.now_ms
+        super()._delivered(listener, delivery)
+
+    @rule()
+    def refuse_all(self) -> None:
+        """So that much waits at the same time, and the topic has to drop some of it."""
+        self.world.run()
+        for listener in self.listeners:
+            if listener.consumer.held:
+                self._give_back(listener, sorted(listener.consumer.held, key=lambda delivery: delivery.sequence))
+
+    def _given_back(self, listener: _Listener, sequence: int, count: int) -> None:
+        listener.due_ms[sequence] = self.world.now_ms + backoff_ms(self.policy, count)
+
+    @invariant()
+    def what_waits_is_known_exactly(self) -> None:
+        """No element of the topic waits unseen, and nothing is remembered of one that has left."""
+        for listener in self.listeners if hasattr(self, "world") else ():
+            cursor = listener.subscription.cursor
+            assert cursor is not None
+            refusals = self.topic._refusals.get(cursor)
+            assert cursor.withdrawn == {s for s in cursor.withdrawn if self.topic.elements.is_alive(s)}
+            assert len(cursor.withdrawn) == (0 if refusals is None else refusals.waiting_count)
+            assert not any(cursor.is_given_back(s) or not cursor.front <= s < cursor.position for s in cursor.withdrawn)
+
+    def _check_nothing_waits(self) -> None:
+        super()._check_nothing_waits()
+        for listener in self._open():
+            assert all(listener.due_ms[s] > self.world.now_ms for s in listener.subscription.cursor.withdrawn)
+
+    def _let_all_be_due(self) -> None:
+        self.world.advance(100)
+
+
 # A few seconds as a rule; on a loaded machine a minute is soon over.
 TestTopic = pytest.mark.timeout(240)(TopicMachine.TestCase)
 TestExpiringTopic = pytest.mark.timeout(240)(ExpiringTopicMachine.TestCase)
-TestTopic.settings = TestExpiringTopic.settings = settings(max_examples=150, stateful_step_count=50)
+TestDelayingTopic = pytest.mark.timeout(240)(DelayingTopicMachine.TestCase)
+TestTopic.settings = TestExpiringTopic.settings = TestDelayingTopic.settings = settings(
+    max_examples=150, stateful_step_count=50
+)

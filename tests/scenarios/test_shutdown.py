@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import trio
 
 from protocols.stomp.escaping import Version
+from queues.logs.batches import encode
+from queues.logs.log import Log
+from tests.scenarios.log_stage import LogStage
 from tests.scenarios.stage import Stage
 
 Q = "/queue/work"
@@ -99,3 +104,22 @@ async def test_second_stop_waits_for_the_first(stage: Stage) -> None:
         nursery.start_soon(stage.broker.stop)
         await client.expect_error("shutting down")
     assert not stage.broker.connections
+
+
+async def test_log_that_comes_up_while_the_broker_stops_does_not_keep_it_from_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was parked of a connection that is gone may still make one."""
+    async with LogStage() as stage:
+        table = stage.broker.logs
+        assert table is not None
+        table.get("/log/first")
+        wait = Log.when_written
+
+        def wait_while_another_is_made(log: Log, callback: Callable[[], None]) -> None:
+            table.get("/log/late").append([encode([b"x"])], 1)
+            wait(log, callback)
+
+        monkeypatch.setattr(Log, "when_written", wait_while_another_is_made)
+        await stage.broker.stop()
+        assert [log.closed for log in table] == [True, True]

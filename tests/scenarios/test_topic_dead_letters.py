@@ -189,6 +189,54 @@ async def test_what_a_durable_consumer_breaks_over_is_charged() -> None:
         assert (await producer.next_message()).text == "0"
 
 
+async def test_mistake_of_a_durable_consumer_counts_as_breaking() -> None:
+    """The connection ends with an ERROR then: as with a queue, what its consumer was working on is charged."""
+    async with Stage({T: {"redeliveries_max": 1}}) as stage:
+        producer = await stage.connect()
+        client = await stage.connect(**CLIENT)
+        await subscribe_durably(client)
+        for number in range(2):
+            await producer.sent(T, str(number))
+        for _ in range(2):
+            assert [d.text for d in await client.next_messages(2)] == ["0", "1"]
+            await client.send_raw(b"NONSENSE\n\n\0")
+            await client.expect_error()
+            await client.expect_closed()
+            client = await stage.connect(**CLIENT)
+            await subscribe_durably(client)
+        left = await client.next_message()
+        assert left.text == "1"
+        await client.ack(left)
+        await producer.subscribe(GRAVE)
+        assert (await producer.next_message()).text == "0"
+
+
+async def test_body_that_can_not_be_read_is_not_charged_to_what_lay_beside_it(tmp_path: Path) -> None:
+    """The connection ends for it, and its consumer did nothing wrong."""
+    body = b"x" * 20_000
+    large = {"destination": T, "content-length": str(len(body)), "persistent": "true"}
+    async with Stage({T: {"redeliveries_max": 0}}, large_folder=tmp_path, large_body_bytes=10_000) as stage:
+        client, producer = await stage.connect(**CLIENT), await stage.connect()
+        await subscribe_durably(client)
+        await producer.sent(T, "innocent", persistent="true")
+        assert (await client.next_message()).text == "innocent"
+        await client.unsubscribe("d")
+        await producer.request("SEND", large, body)
+        file = tmp_path / f"{1:016x}"
+        file.unlink()
+        await subscribe_durably(client)
+        assert (await client.next_message()).text == "innocent"
+        await client.expect_error("can't be read")
+        file.write_bytes(body)
+        client = await stage.connect(**CLIENT)
+        await subscribe_durably(client)
+        left = await client.next_messages(2)
+        assert [delivery.body for delivery in left] == [b"innocent", body]
+        assert stage.depth_count(GRAVE) == 0
+        for delivery in left:
+            await client.ack(delivery)
+
+
 async def test_large_body_goes_with_its_dead_letter(tmp_path: Path) -> None:
     body = b"x" * 20_000
     async with Stage({T: {"redeliveries_max": 0}}, large_folder=tmp_path, large_body_bytes=10_000) as stage:

@@ -188,8 +188,7 @@ class DictKeeper:
         self._done(done)
 
     def delete(self, log: str, group: str, done: Callable[[Exception | None], None]) -> None:
-        self.states.pop((log, group), None)
-        self._done(done)
+        self._done(done, None if self.states.pop((log, group), None) else OSError("there is no such group"))
 
 
 @attrs.define(eq=False)

@@ -95,9 +95,11 @@ def test_a_group_that_is_deleted_before_its_log_is_made_stays_deleted() -> None:
     world = MakingWorld()
     log = world.table.get(A)
     world.table.make_group(log, "g", NEXT, lambda _error: None)
-    world.table.delete_group(log, "g", lambda _error: None)
+    deleted: list[Exception | None] = []
+    world.table.delete_group(log, "g", deleted.append)
     world.work()
     assert not world.keeper.states
+    assert deleted == [None], "what keeps groups never knew of it"
 
 
 def test_a_log_that_is_deleted_while_it_is_made_leaves_nothing() -> None:
@@ -120,3 +122,29 @@ def test_truncating_what_is_not_made_yet_does_nothing() -> None:
         world.table.truncate(log, before, done.append)
     world.work()
     assert done == [0, 0, 0]
+
+
+def test_who_waits_for_a_log_that_can_not_be_made_is_told_when_it_is_deleted() -> None:
+    """Nobody tries to make it any more."""
+    world = MakingWorld()
+    world.disk.failing = "full"
+    log = world.table.get(A)
+    world.work()
+    told: list[Exception | None] = []
+    world.table.make_group(log, "g", NEXT, told.append)
+    world.table.remove(log, lambda _error: None)
+    world.work()
+    assert len(told) == 1
+    assert "deleted" in str(told[0])
+
+
+def test_a_group_is_not_kept_once_the_broker_stops() -> None:
+    """What keeps groups is closed before the last files are made."""
+    world = MakingWorld()
+    told: list[Exception | None] = []
+    world.table.make_group(world.table.get(A), "g", NEXT, told.append)
+    states = world.table.close()
+    world.work()
+    assert not world.keeper.states
+    assert not told
+    assert states == [], "there is nothing to be updated"
