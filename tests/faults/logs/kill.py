@@ -37,9 +37,10 @@ index_page_count = {items}
 [[destinations]]
 match = "/log/>"
 memory_bytes = {memory}
-log_batch_bytes_max = 65536
+log_batch_bytes_max = {batch}
 log_sync_seconds = 0.2
 """
+BATCH_BYTES_MAX: Final = 65_536
 AUDIT_SECONDS: Final = 120.0
 Bytes = dict[tuple[str, int, int, str], list[tuple[bytes, tuple[tuple[str, str], ...]]]]
 """Of bounded reads: bodies, and headers but those that are the connection's."""
@@ -58,14 +59,17 @@ class KillRound:
         self._names_count = 0
         self._dead = False
         self._read: Bytes = {}
+        receipt_share, value_bytes_max = random.choice((0.1, 0.5)), random.choice((20, 300, 3000))
+        run_count_max = min(random.choice((5, 60)), BATCH_BYTES_MAX // (value_bytes_max + 100))  # none is refused
         self._habits = Habits(
-            receipt_share=random.choice((0.1, 0.5)),
-            value_bytes_max=random.choice((20, 300, 3000)),
-            run_count_max=random.choice((5, 60)),
+            receipt_share=receipt_share,
+            value_bytes_max=value_bytes_max,
+            run_count_max=run_count_max,
             window=random.choice((5, 200)),
             pause_seconds=0.004,
         )
         settings = {
+            "batch": BATCH_BYTES_MAX,
             "page": random.choice((131_072, 128 << 20)),
             "items": random.choice((512, 1 << 20)),
             "memory": random.choice((100_000, 10_000_000)),
