@@ -322,9 +322,10 @@ class Run:
             for _ in range(_TURNS):
                 beside = window(self._effort.flood_seconds / _TURNS, quota)
                 slope = self._watch.slope_bytes_per_second()
+                figures_beside = dict(self._figures)
                 before, alone = alone, window(self._effort.seconds, 0)
                 ratios.append(2 * beside / (before + alone) if before + alone else 0.0)
-            self._figures["rate_per_second"] = beside
+            self._figures = figures_beside
             if slope is not None:
                 self._figures["rss_slope_bytes_per_second"] = slope
             retained_ratio = median(ratios)

@@ -70,7 +70,6 @@ class Topic(ReaderQueue):
 
     kind_label = "topic"
     full_default = "drop_oldest"
-    keeps_persistent = False
 
     def __init__(
         self,

@@ -168,10 +168,10 @@ def test_requests_say_what_there_is_and_change_it(sluiceway_broker: EmbeddedBrok
 
 
 def test_a_reader_that_does_not_take_is_waited_for(sluiceway_broker: EmbeddedBroker, tmp_path: Path) -> None:
-    """More than all buffers on the way hold."""
+    """More than all buffers on the way hold; batches are small beside the buffer, for one alone may be larger."""
     address = sluiceway_broker.address
     value = b"x" * 10_000
-    with Producer(address, "orders") as producer:
+    with Producer(address, "orders", batch_bytes=50_000) as producer:
         producer.send_many([value] * 3000)
     with Consumer(address, from_="earliest", to=3000, buffer_bytes=500_000) as consumer:
         stream = consumer.stream("orders")

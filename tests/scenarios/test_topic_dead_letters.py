@@ -75,14 +75,20 @@ async def test_what_is_refused_waits_longer_each_time() -> None:
         assert stage.depth_count(GRAVE) == 1
 
 
+async def three_refused(stage: Stage) -> tuple[Client, Client]:
+    """Who refused all of three messages, and who may come for them."""
+    client, undertaker = await stage.connect(), await stage.connect()
+    await client.subscribe(T, ack="client-individual")
+    for number in range(3):
+        await client.send(T, str(number))
+    for delivery in await client.next_messages(3):
+        await client.nack(delivery)
+    return client, undertaker
+
+
 async def test_full_dead_letter_queue_keeps_it_with_the_subscription() -> None:
     async with Stage({T: {"redeliveries_max": 0}, GRAVE: {"count_max": 1}}) as stage:
-        client, undertaker = await stage.connect(), await stage.connect()
-        await client.subscribe(T, ack="client-individual")
-        for number in range(3):
-            await client.send(T, str(number))
-        for delivery in await client.next_messages(3):
-            await client.nack(delivery)
+        client, undertaker = await three_refused(stage)
         assert (stage.depth_count(GRAVE), stage.depth_count(T)) == (1, 2)
         await undertaker.subscribe(GRAVE)
         assert await undertaker.next_texts(3) == ["0", "1", "2"]
@@ -91,12 +97,7 @@ async def test_full_dead_letter_queue_keeps_it_with_the_subscription() -> None:
 
 async def test_subscription_that_ends_takes_what_waits_with_it() -> None:
     async with Stage({T: {"redeliveries_max": 0}, GRAVE: {"count_max": 1}}) as stage:
-        client, undertaker = await stage.connect(), await stage.connect()
-        await client.subscribe(T, ack="client-individual")
-        for number in range(3):
-            await client.send(T, str(number))
-        for delivery in await client.next_messages(3):
-            await client.nack(delivery)
+        client, undertaker = await three_refused(stage)
         await client.unsubscribe()
         assert stage.depth_count(T) == 0
         await undertaker.subscribe(GRAVE)

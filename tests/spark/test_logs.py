@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -41,6 +42,13 @@ def wait_until(done: Callable[[], bool], seconds: float = 120.0) -> None:
     while not done():
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.05)
+
+
+def knocked_at(port: int) -> None:
+    """Wait until somebody tries to connect to this port, where nobody is, and hang up."""
+    with socket.create_server(("127.0.0.1", port)) as gone:
+        gone.settimeout(60)
+        gone.accept()[0].close()
 
 
 # ---------------------------------------------------------------------- batches
@@ -312,7 +320,7 @@ def test_a_running_query_outlives_its_broker_and_finds_new_logs(
         wait_until(lambda: rows_count() == 10)
         port = broker.port
         broker.stop()
-        time.sleep(1.0)
+        knocked_at(port)
         assert running.isActive
         broker = make_broker(port=port)
         fill(broker, "/log/x.b", numbers(7))
