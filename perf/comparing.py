@@ -19,7 +19,7 @@ from attrs import evolve, frozen
 from perf.figures import FIGURES
 from perf.logrunner import LogRun
 from perf.logscenarios import LogScenario
-from perf.peers import REFERENCES, Peer
+from perf.peers import REFERENCES, RESTLESS, Peer
 from perf.peers.port import PeerError
 from perf.results import Measurement, Results, describe_machine
 from perf.runner import Effort, Run
@@ -66,7 +66,7 @@ class Comparison:
     def measure(self, scenario: Scenario | LogScenario) -> None:
         """Run one scenario against all peers. A peer that fails gets a measurement with a fault, and the others go
         on."""
-        if scenario.fresh_broker:
+        if scenario.fresh_broker or any(peer.name in RESTLESS for peer in self._peers):
             for number in range(1, self._runs + 1):
                 for peer in self._turn(number):
                     try:

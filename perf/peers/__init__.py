@@ -11,9 +11,12 @@ from perf.peers.coilmq import CoilMq
 from perf.peers.port import Peer
 from perf.peers.rabbitmq import RabbitMq
 from perf.peers.sluiceway import Sluiceway
+from perf.peers.watched import BareSluiceway, WatchedSluiceway
 
 STARTABLE: dict[str, Callable[[], Peer]] = {
     "sluiceway": Sluiceway,
+    "sluiceway-bare": BareSluiceway,
+    "sluiceway-watched": WatchedSluiceway,
     "rabbitmq": RabbitMq,
     "activemq": ActiveMq,
     "coilmq": CoilMq,
@@ -21,6 +24,9 @@ STARTABLE: dict[str, Callable[[], Peer]] = {
 }
 REFERENCES = ("rabbitmq", "activemq")
 """The peers whose better one a target is judged against."""
+
+RESTLESS = ("sluiceway-watched",)
+"""Peers that take some of the machine also while others are measured: where they take part, nobody else may be up."""
 
 
 class UnknownPeerError(ValueError):
@@ -42,4 +48,4 @@ def peer_named(name: str) -> Peer:
     )
 
 
-__all__ = ["REFERENCES", "STARTABLE", "Peer", "UnknownPeerError", "peer_named"]
+__all__ = ["REFERENCES", "RESTLESS", "STARTABLE", "Peer", "UnknownPeerError", "peer_named"]

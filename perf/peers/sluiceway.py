@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from perf.links import Link
 from perf.peers.daemon import LOOPBACK, Daemon, free_port, server_version
@@ -23,6 +24,8 @@ class Sluiceway:
 
     name = "sluiceway"
     durable = True
+    settings: Mapping[str, str] = MappingProxyType({})
+    """Environment variables that are not as by default."""
 
     def __init__(self) -> None:
         self._daemon: Daemon | None = None
@@ -31,6 +34,10 @@ class Sluiceway:
 
     def install(self) -> None:
         """Nothing to do: it is this checkout."""
+
+    def flags(self) -> list[str]:
+        """More of the command line, of this start."""
+        return []
 
     def start(self, folder: Path, cores: frozenset[int] | None = None) -> Endpoint:
         """Start it; see `Peer`."""
@@ -41,7 +48,8 @@ class Sluiceway:
         ]  # fmt: skip
         if (folder / SETTINGS_FILE).exists():
             command += ["--config", str(folder / SETTINGS_FILE)]
-        environment = {**_environment(), "PYTHONPATH": str(_CHECKOUT)}
+        command += self.flags()
+        environment = {**_environment(), **self.settings, "PYTHONPATH": str(_CHECKOUT)}
         self._daemon = Daemon(self.name, command, folder=folder, environment=environment, cores=cores)
         self._version = server_version(self._daemon.await_connected(endpoint))
         self._endpoint = endpoint

@@ -1,0 +1,65 @@
+"""Sluiceway while somebody looks at it, and Sluiceway with nothing to look at: what watching costs.
+
+`sluiceway-watched` has its admin port on. A process beside it asks each second for what an open console shows (the
+overview, the map, the destinations) and for the metrics, as Prometheus would. Trails are on, as by default.
+`sluiceway-bare` has neither port nor trails. The one who watches goes on while others are measured, so brokers are
+started anew for each run where it takes part (`RESTLESS`).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import MappingProxyType
+
+from perf.peers.daemon import LOOPBACK, free_port
+from perf.peers.port import PeerError
+from perf.peers.sluiceway import Sluiceway
+from perf.plans import Endpoint
+from perf.watcher import UnwatchedError, ask
+
+
+class BareSluiceway(Sluiceway):
+    """Nothing to look at."""
+
+    name = "sluiceway-bare"
+    settings = MappingProxyType({"SLUICEWAY_TRAILS__ENABLED": "false"})
+
+
+class WatchedSluiceway(Sluiceway):
+    """Somebody looks at all there is."""
+
+    name = "sluiceway-watched"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._port = 0
+        self._watcher: subprocess.Popen[bytes] | None = None
+
+    def flags(self) -> list[str]:
+        self._port = free_port()
+        return ["--admin", f"{LOOPBACK}:{self._port}"]
+
+    def start(self, folder: Path, cores: frozenset[int] | None = None) -> Endpoint:
+        """Start the broker, and who watches it."""
+        endpoint = super().start(folder, cores)
+        try:
+            ask(self._port)
+        except UnwatchedError as error:
+            raise PeerError(f"{self.name}: {error}") from error
+        self._watcher = subprocess.Popen([sys.executable, "-m", "perf.watcher", str(self._port)])
+        return endpoint
+
+    def stop(self, patience_seconds: float = 5.0) -> None:
+        """Stop both. Raises PeerError if nobody had watched any more."""
+        watcher, self._watcher = self._watcher, None
+        try:
+            if watcher is not None:
+                code = watcher.poll()
+                watcher.kill()
+                watcher.wait()
+                if code is not None:
+                    raise PeerError(f"{self.name}: who watched ended with status {code} before the measurement did")
+        finally:
+            super().stop(patience_seconds)
