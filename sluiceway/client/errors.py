@@ -23,6 +23,11 @@ class ConnectionLostError(ClientError):
 class RefusedError(ClientError):
     """The broker answered with an ERROR. The same again would be refused again."""
 
+    def __init__(self, message: str, code: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        """Of the ERROR, such as `bad-destination` (docs/stomp.md lists them); None where the broker gives none."""
+
 
 class RequestError(ClientError):
     """A request about a log can't be fulfilled."""

@@ -204,7 +204,7 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py ships no
         message = frame.headers.get("message", "no message")
         body = (frame.body or b"").decode("utf-8", "replace").strip()
         said = f"{message}: {body}" if body and body != message else message
-        self._refusal = RefusedError(f"{self.address} answered ERROR: {said}")
+        self._refusal = RefusedError(f"{self.address} answered ERROR: {said}", frame.headers.get("code"))
         if self._connected and not self._closing:
             self._owner.refused(self, frame.headers.get("receipt-id"), self._refusal)
         self._answered.set()

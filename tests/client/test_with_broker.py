@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from sluiceway.client import Consumer, LogClient, Producer, RequestError
+from sluiceway.client import Consumer, LogClient, Producer, RefusedError, RequestError
 from sluiceway.client.producer import Compression
 from sluiceway.config import Config, Listener
 from sluiceway.embedded import EmbeddedBroker
@@ -178,3 +178,12 @@ def test_a_reader_that_does_not_take_is_waited_for(sluiceway_broker: EmbeddedBro
         assert next(stream).index == 0
         assert consumer.statistics().held_bytes <= 500_000
         assert [record.index for record in stream] == list(range(1, 3000))
+
+
+def test_a_refusal_has_the_code_of_the_brokers_error(sluiceway_broker: EmbeddedBroker) -> None:
+    with (
+        pytest.raises(RefusedError) as refusal,
+        Consumer(sluiceway_broker.address, from_=999) as consumer,
+    ):
+        next(consumer.stream("orders"))
+    assert refusal.value.code == "INDEX_OUT_OF_BOUNDS"

@@ -26,6 +26,7 @@ def test_one_connection_too_many_is_told_so_and_closed(start_broker: StartBroker
             with RawClient(address) as refused:
                 error = refused.frames_to_end()[0]
                 assert (error.command, "5 connections" in error["message"]) == ("ERROR", True)
+                assert error["code"] == "too-many-connections"
         bystander.is_served()
         inside.close()
         for _ in poll("there is room again"):
