@@ -170,10 +170,12 @@ class SourceController:
 
         Raises PairingError if it did not block, then nothing changes.
         """
-        if self._blocked_by.pop(sink, None) is None:
+        since = self._blocked_by.pop(sink, None)
+        if since is None:
             raise PairingError(
                 f"{sink.title} does not block {self.title}; a sink resumes only a source that it blocked"
             )
+        sink.resource.held_up_seconds += self._clock() - since
         if self._blocked_by:
             return False
         self.blocked = False
@@ -226,7 +228,8 @@ class SourceController:
 
     def _withdraw(self) -> None:
         while self._blocked_by:
-            sink, _ = self._blocked_by.popitem()
+            sink, since = self._blocked_by.popitem()
+            sink.resource.held_up_seconds += self._clock() - since
             sink._forget(self)
         self.blocked = False
 
@@ -353,6 +356,10 @@ class FlowController(SourceController, Generic[E]):
     def blocked_sources(self) -> tuple[SourceController, ...]:
         """Return the sources that this controller blocks: the highest priority first, within one the next first."""
         return tuple(self._waiting)
+
+    def waits(self) -> list[float]:
+        """Clock readings: since when each of the sources has waited that this controller blocks. O(sources)."""
+        return [source._blocked_by[self] for source in self._waiting]
 
     # ------------------------------------------------------------------ in
 

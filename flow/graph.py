@@ -12,14 +12,23 @@ Everything here is O(resources + edges) in time and space, whatever the graph lo
       (the usual case) this is exact; counting exactly in any graph would cost the square of its size.
     - Cycles come from the strongly connected components (Tarjan 1972, iterative) of the whole graph, not only of the
       longest waits: one ring is reported from each. To list all rings of a knot can take exponential time.
+
+Each answer comes at once or *in steps*: a generator that yields every few microseconds and returns the answer, for
+whoever must not hold others up for as long as ten thousand edges take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from typing import TypeVar
 
 from flow.resource import ResourceId
 from flow.snapshot import BlockCycle, BlockedByChain, BlockEdge, Bottleneck
+
+T = TypeVar("T")
+
+Steps = Generator[None, None, T]
+"""Work in small pieces: run it to its end for the T that it returns."""
 
 CHAIN_LENGTH_MAX = 16
 """Edges of a chain. No sane route of messages is longer, and without a bound ten thousand queues in a row would cost
@@ -33,20 +42,38 @@ Node = tuple[int, int | None]
 _COMMON = 0
 
 
+def at_once(steps: Steps[T]) -> T:
+    """Run all steps now; returns what they come to."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
 class WaitGraph:
     """The graph of one snapshot. Made once, read once."""
 
     __slots__ = ("_apart", "_edge_counts", "_edges", "_edges_by_node", "_longest")
 
-    def __init__(self, edges: Sequence[BlockEdge], apart: frozenset[ResourceId]) -> None:
-        """Read `edges`. `apart`: the resources which do not pass through, whose flows stand each for itself."""
+    def __init__(self, edges: Sequence[BlockEdge], apart: frozenset[ResourceId], *, read: bool = True) -> None:
+        """Read `edges` (`read` False: `read_in_steps` does). `apart`: the resources which do not pass through, whose
+        flows stand each for itself.
+        """
         self._edges = edges
         self._apart = apart
         self._edges_by_node: dict[Node, list[BlockEdge]] = {}
         # The oldest edge, and how many there are: of each flow (where chains start), and of each resource as a whole.
         self._longest: dict[Node, BlockEdge] = {}
         self._edge_counts: dict[Node, int] = {}
-        for edge in edges:
+        if read:
+            at_once(self.read_in_steps())
+
+    def read_in_steps(self) -> Steps[None]:
+        """Take the edges in. Before anything else, and once."""
+        for edge in self._edges:
+            yield
             resource_id, flow_id = edge.source.resource_id, edge.flow_id
             flow_key = (resource_id, _COMMON if flow_id is None else flow_id)
             self._edges_by_node.setdefault(flow_key, []).append(edge)
@@ -58,8 +85,13 @@ class WaitGraph:
 
     def chains(self) -> tuple[BlockedByChain, ...]:
         """Return one chain for each flow that waits, and for each resource that waits as one; longest wait first."""
+        return at_once(self.chains_in_steps())
+
+    def chains_in_steps(self) -> Steps[tuple[BlockedByChain, ...]]:
+        """`chains`, in steps."""
         chains = []
         for start in self._edges_by_node:
+            yield
             path, other_count, cyclic, truncated = self._walk(start)
             chains.append(BlockedByChain(path[0].source, path[0].flow, tuple(path), other_count, cyclic, truncated))
         chains.sort(key=lambda chain: -chain.edges[0].age_seconds)
@@ -67,13 +99,19 @@ class WaitGraph:
 
     def bottlenecks(self) -> tuple[Bottleneck, ...]:
         """Return the sinks that somebody waits on, worst first."""
-        weights = self._weights()
+        return at_once(self.bottlenecks_in_steps())
+
+    def bottlenecks_in_steps(self) -> Steps[tuple[Bottleneck, ...]]:
+        """`bottlenecks`, in steps."""
+        weights = yield from self._weights()
         waiting_counts: dict[int, int] = {}
         for node, weight in weights.items():
+            yield
             waiting_counts[node[0]] = waiting_counts.get(node[0], 0) + weight
         waiting_themselves: set[int] = set()
         direct: dict[int, list[BlockEdge]] = {}
         for edge in self._edges:
+            yield
             direct.setdefault(edge.sink.resource_id, []).append(edge)
             if self._next_edge(self._node_of_sink(edge)) is not None:
                 waiting_themselves.add(edge.sink.resource_id)
@@ -93,8 +131,13 @@ class WaitGraph:
 
     def cycles(self) -> tuple[BlockCycle, ...]:
         """Return one ring for each set of nodes that wait on each other."""
-        successors = self._successors()
-        return tuple(BlockCycle(_ring(component, successors)) for component in _components(successors))
+        return at_once(self.cycles_in_steps())
+
+    def cycles_in_steps(self) -> Steps[tuple[BlockCycle, ...]]:
+        """`cycles`, in steps."""
+        successors = yield from self._successors()
+        components = yield from _components(successors)
+        return tuple(BlockCycle(_ring(component, successors)) for component in components)
 
     # ------------------------------------------------------------------ the one way on from each node
 
@@ -137,15 +180,17 @@ class WaitGraph:
             count += self._edge_counts.get((node[0], _COMMON), 0)
         return count - 1
 
-    def _weights(self) -> dict[Node, int]:
+    def _weights(self) -> Steps[dict[Node, int]]:
         """For each node that somebody waits on: how many flows get to it along their longest waits."""
         weights: dict[Node, int] = {}
         for start in self._edges_by_node:
+            yield
             node = self._node_of_sink(self._longest[start])
             weights[node] = weights.get(node, 0) + 1
         following: dict[Node, Node] = {}
         pending = list(weights)
         while pending:
+            yield
             node = pending.pop()
             edge = self._next_edge(node)
             if edge is None or node in following:
@@ -154,11 +199,13 @@ class WaitGraph:
             pending.append(following[node])
         arrivals: dict[Node, int] = {}
         for node in following.values():
+            yield
             arrivals[node] = arrivals.get(node, 0) + 1
             weights.setdefault(node, 0)
         # Every node has one way on, so what nobody leads to is done, and what is left in the end are rings.
         done = [node for node in following if node not in arrivals]
         while done:
+            yield
             node = done.pop()
             onward = following.pop(node, None)
             if onward is None:
@@ -168,6 +215,7 @@ class WaitGraph:
             if not arrivals[onward]:
                 done.append(onward)
         for start in tuple(following):
+            yield
             ring = []
             node = start
             while node in following:
@@ -180,10 +228,11 @@ class WaitGraph:
 
     # ------------------------------------------------------------------ the whole graph
 
-    def _successors(self) -> dict[Node, list[tuple[Node, BlockEdge | None]]]:
+    def _successors(self) -> Steps[dict[Node, list[tuple[Node, BlockEdge | None]]]]:
         """Return each node's edges; those without a BlockEdge tie the parts of one resource together."""
         successors: dict[Node, list[tuple[Node, BlockEdge | None]]] = {}
         for key, edges in self._edges_by_node.items():
+            yield
             resource_id = key[0]
             if resource_id not in self._apart:
                 key = (resource_id, None)
@@ -194,6 +243,7 @@ class WaitGraph:
                 # Whoever waits on the resource as a whole waits on this flow of it.
                 successors.setdefault((resource_id, None), []).append((key, None))
         for edge in self._edges:
+            yield
             node = self._node_of_sink(edge)
             # A flow of a resource that waits in common waits with it, whether or not it has edges of its own.
             common = (node[0], _COMMON)
@@ -204,7 +254,7 @@ class WaitGraph:
         return successors
 
 
-def _components(successors: dict[Node, list[tuple[Node, BlockEdge | None]]]) -> list[set[Node]]:
+def _components(successors: dict[Node, list[tuple[Node, BlockEdge | None]]]) -> Steps[list[set[Node]]]:
     """Return the strongly connected components with a cycle: of several nodes, or of one that waits on itself."""
     order: dict[Node, int] = {}
     low: dict[Node, int] = {}
@@ -219,6 +269,7 @@ def _components(successors: dict[Node, list[tuple[Node, BlockEdge | None]]]) -> 
         on_stack.add(root)
         path = [(root, iter(successors[root]))]
         while path:
+            yield
             node, rest = path[-1]
             for onward, _ in rest:
                 if onward not in order:

@@ -71,9 +71,10 @@ class FlowResource:
         name, kind: for people, "orders" and "queue". Need not be unique.
         resource_id: unique in this process.
         manager: the registry where `open` puts it.
+        held_up_seconds: how long it held up sources, those of all of them added up; without waits that go on.
     """
 
-    __slots__ = ("_controllers", "_is_open", "kind", "manager", "name", "resource_id")
+    __slots__ = ("_controllers", "_is_open", "held_up_seconds", "kind", "manager", "name", "resource_id")
 
     passes_through: ClassVar[bool] = True
     """Who waits on one flow of this resource waits for whatever blocks any flow of it: true of a queue, which sends on
@@ -86,6 +87,7 @@ class FlowResource:
         self.kind = kind
         self.manager = manager
         self.resource_id = ResourceId(next(_resource_ids))
+        self.held_up_seconds = 0.0
         # A dict for its order and its cheap removal: a connection may have thousands of flows.
         self._controllers: dict[SourceController, None] = {}
         self._is_open = False

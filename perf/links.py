@@ -33,6 +33,15 @@ class Link:
         source = (source_host, 0) if source_host else None
         self.sock = socket.create_connection((endpoint.host, endpoint.port), timeout_seconds, source)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if endpoint.transport != "plain":
+            # Costs plain links nothing later: they go on with the bare socket.
+            from perf.transports import carried
+
+            try:
+                self.sock = carried(self.sock, endpoint)
+            except BaseException:
+                self.sock.close()
+                raise
         self.spare = b""
         """What was read past the answer of a handshake: only newlines, unless messages wait."""
         self._unsent = bytearray()

@@ -25,6 +25,10 @@ class Endpoint:
     login: str = "guest"
     passcode: str = "guest"
     virtual_host: str = "/"
+    transport: str = "plain"
+    """`plain` TCP, `tls` or `websocket`; see `perf.transports`."""
+    authority: str = ""
+    """File with the authority of the broker's certificate, for `tls`."""
 
 
 @frozen(slots=True)

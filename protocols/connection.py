@@ -64,6 +64,8 @@ class Connection:
             write=stream.write,
             wake_writer=self._wake_writer,
             changed=self._session_changed,
+            certificate=lambda: stream.peer_certificate,
+            listener=listener,
         )
 
     async def run(self) -> None:
@@ -109,7 +111,7 @@ class Connection:
                 await trio.sleep(SLOW_READ_SECONDS)
                 data = stream.read(SLOW_READ_BYTES)
             else:
-                data = stream.read(size)
+                data = stream.read(min(size, session.read_bytes_max))
             if data is None:
                 await stream.wait_readable()
                 continue
@@ -166,18 +168,29 @@ class Connection:
 
     async def _finish(self) -> None:
         """Flush, shut down, and let the peer read it."""
-        session, stream = self.session, self._stream
         try:
-            while self._draining_writes:
-                await self._changed.park()
-            # From here on we are the writer: trio lets one task at a time wait for a socket to take more.
-            self._draining_writes = True
-            while not session.closed and session.outbound.waiting_bytes:
-                if not session.outbound.flush():
-                    await stream.wait_writable()
-                elif session.outbound.waiting_bytes:
-                    await self._changed.park()  # until there is more of a body that comes from elsewhere
-            session.close()
+            await self._flush_all()
+        except (OSError, trio.ClosedResourceError):
+            # What is left can't be written. A WebSocket or TLS that refuses it may still have a last word of its own.
+            pass
+        self.session.close()
+        await self._part()
+
+    async def _flush_all(self) -> None:
+        session, stream = self.session, self._stream
+        while self._draining_writes:
+            await self._changed.park()
+        # From here on we are the writer: trio lets one task at a time wait for a socket to take more.
+        self._draining_writes = True
+        while not session.closed and session.outbound.waiting_bytes:
+            if not session.outbound.flush():
+                await stream.wait_writable()
+            elif session.outbound.waiting_bytes:
+                await self._changed.park()  # until there is more of a body that comes from elsewhere
+
+    async def _part(self) -> None:
+        stream = self._stream
+        try:
             stream.shutdown_write()
             while True:
                 data = stream.read(READ_BYTES_MIN)
@@ -195,6 +208,8 @@ class Connection:
         session = self.session
         totals = session.totals
         write = log.warning if session.failed or session.lost_count else log.info
+        if session.entering.quiet:
+            write = log.debug
         lost = {}
         if session.lost_count:
             lost = {

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import trio
 
@@ -70,6 +70,23 @@ async def bind(address: str) -> list[socket.socket]:
     except socket.gaierror as error:
         reason = f"the host is not known ({error.strerror}): use an address of this machine"
         raise ListenError(address, reason) from None
+    return _bound(address, found, port)
+
+
+def bind_now(address: str) -> list[socket.socket]:
+    """As `bind`, without waiting: the host must be written as an address, or be `localhost`. Raises ListenError."""
+    host, port = split_address(address)
+    flags = socket.AI_PASSIVE if host == "localhost" else socket.AI_PASSIVE | socket.AI_NUMERICHOST
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
+    except socket.gaierror:
+        raise ListenError(
+            address, "names of hosts are looked up at the start only: write an address such as 127.0.0.1, or restart"
+        ) from None
+    return _bound(address, found, port)
+
+
+def _bound(address: str, found: Sequence[tuple[Any, ...]], port: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     try:
         for family, kind, protocol, _name, where in dict.fromkeys(found):
@@ -114,11 +131,16 @@ class Listener:
         listening: socket.socket,
         *,
         connections_max: int,
-        accepted: Callable[[SocketStream], None],
+        accepted: Callable[[Listener, SocketStream], None],
+        speaks_plainly: bool = True,
     ) -> None:
-        """`accepted` takes each new connection and starts to serve it; count them with `connection_ended`."""
+        """`accepted` takes each new connection and starts to serve it; count them with `connection_ended`.
+        `speaks_plainly`: no TLS, no WebSocket; else who is refused is told nothing.
+        """
         self._socket = listening
-        self._connections_max = connections_max
+        self.connections_max = connections_max
+        """May be changed; those that are there stay."""
+        self.speaks_plainly = speaks_plainly
         self._accepted = accepted
         self.connections_count = 0
         self.accepted_count = 0
@@ -160,7 +182,7 @@ class Listener:
                 self._say_exhausted(error)
                 return False
             stream = SocketStream(connected, name_of(where))
-            if self.connections_count >= self._connections_max:
+            if self.connections_count >= self.connections_max:
                 self._refuse(stream)
                 continue
             if self._exhausted or self._full:
@@ -168,7 +190,7 @@ class Listener:
                 log.warning("accepting again", address=self.address, refused=self.refused_count)
             self.connections_count += 1
             self.accepted_count += 1
-            self._accepted(stream)
+            self._accepted(self, stream)
         return True
 
     def _say_exhausted(self, error: OSError) -> None:
@@ -191,17 +213,18 @@ class Listener:
                 "connection refused",
                 peer=stream.peer,
                 address=self.address,
-                connections_max=self._connections_max,
+                connections_max=self.connections_max,
                 remedy="raise connections_max of the listener, or find out who keeps them open",
             )
         try:
             refusal = error_frame(
-                f"this listener has its {self._connections_max} connections already",
+                f"this listener has its {self.connections_max} connections already",
                 headers=[("code", "too-many-connections")],
                 body="Close some, or raise connections_max of the listener.",
                 version=None,
             )
-            stream.write([refusal])
+            if self.speaks_plainly:
+                stream.write([refusal])
         except OSError as error:
             log.info("refused connection was gone already", peer=stream.peer, reason=error.strerror)
         stream.shutdown_write()

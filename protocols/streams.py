@@ -4,7 +4,7 @@ Reading and writing never wait: they take what there is. Waiting is separate, so
 dispatch turn (one system call per batch, no task switch), and a task waits only when the kernel's buffer is full.
 
 `SocketStream` is the real one; `memory_pair` joins two ends in memory, for tests and for clients inside the same
-process.
+process. `tls` and `websocket` make streams of streams.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from __future__ import annotations
 import socket
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
+
+if TYPE_CHECKING:
+    from protocols.tls import PeerCertificate
 
 
 class ByteStream(Protocol):
@@ -23,11 +26,18 @@ class ByteStream(Protocol):
     peer: str
     """Who is at the other end, for people."""
 
+    @property
+    def peer_certificate(self) -> PeerCertificate | None:
+        """The certificate that the peer has shown, if it was asked for one (TLS) and it is good."""
+
     def read(self, size_max: int) -> bytes | None:
         """Bytes that are there; b"" at the end of the stream, None if there are none now. Raises OSError."""
 
     def write(self, pieces: Sequence[bytes | memoryview]) -> int:
-        """Hand over these, in order, as far as they fit; returns how many bytes that was, 0 if none. Raises OSError."""
+        """Hand over these, in order, as far as they fit; returns how many bytes that was, 0 if none. Raises OSError.
+
+        What was not taken must come again, first, in the next call: some of it may be encrypted already.
+        """
 
     async def wait_readable(self) -> None:
         """Until `read` has something. Raises trio.ClosedResourceError if the stream is closed meanwhile."""
@@ -49,6 +59,7 @@ class SocketStream:
     """A connected stream socket, made non-blocking."""
 
     __slots__ = ("_closed", "_socket", "peer")
+    peer_certificate: Final = None
 
     def __init__(self, connected: socket.socket, peer: str) -> None:
         connected.setblocking(False)
@@ -142,6 +153,7 @@ class MemoryStream:
     """One end of `memory_pair`."""
 
     __slots__ = ("_closed", "_in", "_out", "peer")
+    peer_certificate: Final = None
 
     def __init__(self, inward: _Pipe, outward: _Pipe, peer: str) -> None:
         self._in = inward

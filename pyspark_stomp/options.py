@@ -45,7 +45,8 @@ class Option:
 
 OPTIONS: Final = (
     Option("brokers", "read,stream,queue,write", "", "HOST:PORT of each broker, with commas. The place in the list,"
-           " from 0, is the number of the partition: add new brokers at the end."),
+           " from 0, is the number of the partition: add new brokers at the end. With TLS:"
+           " `stomp+ssl://HOST:PORT?ca=FILE`; the file is one of each machine."),
     Option("login", "read,stream,queue,write", "", "Name to log in with."),
     Option("password", "read,stream,queue,write", "", "Its passcode; `passcode` is the same."),
     Option("passcode", "read,stream,queue,write", "", "See `password`, which Spark keeps out of its logs by itself."),

@@ -78,6 +78,18 @@ class Frame:
     body: bytearray
 
 
+def _secured(connected: socket.socket, address: Address) -> socket.socket:
+    """TLS over it. Raises CannotConnectError."""
+    from sluiceway.client.secure import client_context, why_refused
+
+    assert address.tls is not None
+    try:
+        return client_context(address.tls).wrap_socket(connected, server_hostname=address.host)
+    except OSError as error:
+        connected.close()
+        raise CannotConnectError(f"TLS with {address} failed: {why_refused(error)}") from error
+
+
 class _Socket:
     """Frames over a blocking socket. Lives once: after an error it is good for nothing."""
 
@@ -88,6 +100,8 @@ class _Socket:
         """What was received and belongs to no frame yet."""
         try:
             self._socket = socket.create_connection((address.host, address.port), CONNECT_SECONDS)
+            if address.tls is not None:
+                self._socket = _secured(self._socket, address)
         except OSError as error:
             raise CannotConnectError(
                 f"no broker answers at {address}: is it running, and is the address right? ({error})"

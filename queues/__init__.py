@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     from queues.consumed import ConsumedQueue
     from queues.cursored import CursoredQueue
     from queues.cursors import Cursor
-    from queues.durables import Durable, DurableInUseError, DurableLimitError, DurableNameError
+    from queues.durables import (
+        Durable,
+        DurableInUseError,
+        DurableLimitError,
+        DurableNameError,
+        DurableSelectorError,
+    )
     from queues.environment import QueueEnvironment
     from queues.exclusive import ExclusiveQueue
     from queues.exclusivity import Exclusivity
@@ -57,6 +63,7 @@ __all__ = [
     "DurableInUseError",
     "DurableLimitError",
     "DurableNameError",
+    "DurableSelectorError",
     "Envelope",
     "ExclusiveQueue",
     "Exclusivity",
@@ -101,6 +108,7 @@ _HOMES = {
     "DurableInUseError": "queues.durables",
     "DurableLimitError": "queues.durables",
     "DurableNameError": "queues.durables",
+    "DurableSelectorError": "queues.durables",
     "Envelope": "queues.message",
     "ExclusiveQueue": "queues.exclusive",
     "Exclusivity": "queues.exclusivity",

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from itertools import islice
 from typing import Final
 
@@ -154,6 +154,10 @@ class AsideLines:
             line.place = None
 
     # ------------------------------------------------------------------ over all lines
+
+    def sequences(self) -> Iterable[int]:
+        """All that wait here, in any order."""
+        return self._alive
 
     def oldest(self) -> int | None:
         """The lowest sequence that waits, whatever its key. Only if `ranked`. O(log n) amortised."""

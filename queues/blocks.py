@@ -84,7 +84,7 @@ class Placeholders:
 class Outside:
     """What is kept of a block whose elements are not in memory."""
 
-    __slots__ = ("bits", "dates", "length", "placeholders", "wanted", "wire_bytes")
+    __slots__ = ("bits", "dates", "first_number", "length", "numbers", "placeholders", "wanted", "wire_bytes")
 
     def __init__(
         self, bits: int, length: int, wire_bytes: int, dates: Dates, placeholders: Placeholders | None = None
@@ -100,6 +100,10 @@ class Outside:
         self.dates = dates
         self.wanted = False
         """It was asked for, and is on its way in."""
+        self.numbers: tuple[int, int] | None = None
+        """Lowest and highest number of its messages; None: an earlier run wrote it, and it was not read since."""
+        self.first_number = 0
+        """Of the first message that was alive when it went out: how old it is. 0: an earlier run knew."""
 
 
 class Block:
@@ -147,6 +151,9 @@ class Block:
         size_bytes = sum([len(message.wire) for message in alive])
         kept = Placeholders(self.elements) if placeholders else None
         self.outside = Outside(self.live_bits(), len(self.elements), size_bytes, dates_of(alive, self.looked_ms), kept)
+        self.outside.first_number = alive[0].number if alive else 0
+        numbers = [message.number for message in alive]
+        self.outside.numbers = (min(numbers, default=0), max(numbers, default=-1))
         self.elements = []
         self.leaving = False
 

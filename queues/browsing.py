@@ -30,6 +30,7 @@ from queues.environment import QueueEnvironment
 from queues.message import Message, size_of
 from queues.paging import BLOCK_BYTES_MAX
 from queues.queue import MessageQueue
+from queues.selectors.selector import Selection
 from queues.slices import Slice, fit
 
 BROWSE_PRIORITY: Final = 3
@@ -65,9 +66,17 @@ class QueueBrowser(FlowResource):
     """One look at one queue, from its beginning to the end that it had. Made by `DestinationRegistry.browse`."""
 
     def __init__(
-        self, name: str, partitions: Iterable[MessageQueue], viewer: Viewer, environment: QueueEnvironment
+        self,
+        name: str,
+        partitions: Iterable[MessageQueue],
+        viewer: Viewer,
+        environment: QueueEnvironment,
+        selection: Selection | None = None,
     ) -> None:
-        """`partitions` of the destination `name`, as they are to be shown. Begins with the next dispatch."""
+        """`partitions` of the destination `name`, as they are to be shown; `selection`: what of them (None: all).
+        Begins with the next dispatch.
+        """
+        self._selection = selection
         super().__init__(f"{name} for {viewer.label}", "browser", environment.manager)
         self._viewer = viewer
         self._now_ms = environment.now_ms
@@ -167,6 +176,10 @@ class QueueBrowser(FlowResource):
             found, position = self._in_memory(queue, end, count_max, bytes_max)
         now_ms = self._now_ms()
         found = [(sequence, message) for sequence, message in found if not 0 < message.expires_at_ms <= now_ms]
+        if self._selection is not None:
+            takes, looked_count = self._selection.selector.takes, len(found)
+            found = [(sequence, message) for sequence, message in found if takes(message)]
+            self._selection.passed_count += looked_count - len(found)
         shown = 0
         if found:
             count, wire_bytes = fit([message.wire for _sequence, message in found], bytes_max)

@@ -1,4 +1,5 @@
-"""Base of the queues whose messages are consumed: one cursor, and an element leaves when it is settled.
+"""Base of the queues whose messages are consumed: one cursor, and an element leaves when it is settled. (leaving.py: or
+unread.)
 
 Shared by ExclusiveQueue (one subscription) and SharedQueue (many).
 
@@ -20,25 +21,19 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Final
 
-from flow import SourceController
-from queues.blocks import Block, Gone
 from queues.cursored import BLOCK_BITS
-from queues.cursors import CROWDED, NOTING, Cursor
-from queues.dead_letters import CROWDED_OUT, EXPIRED, FAILED, Condemned
+from queues.cursors import CROWDED, NOTING
+from queues.dead_letters import FAILED
 from queues.environment import QueueEnvironment, TimerHandle
 from queues.gate import Run
 from queues.later import Later, backoff_ms
-from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
+from queues.leaving import LeavingQueue
+from queues.message import MESSAGE_OVERHEAD_BYTES, Message
 from queues.policy import QueuePolicy
-from queues.queue import MessageQueue
 from queues.slices import Slice
 from queues.storage import Restored
 from queues.subscription import Subscription
-
-DROP_COUNT: Final = 64
-"""Elements looked at together when room must be made."""
-
-UNLIMITED_BYTES: Final = 1 << 62
+from queues.witness import Fate
 
 DUE_COUNT: Final = 512
 """Elements whose time has come that are let go in one go: about a millisecond of work."""
@@ -52,7 +47,7 @@ WALL_CLOCK_SECONDS: Final = 60.0
 DUE_MS_MAX: Final = 2**63 - 1
 
 
-class ConsumedQueue(MessageQueue):
+class ConsumedQueue(LeavingQueue):
     """One consuming cursor. Not for direct use."""
 
     def __init__(
@@ -66,16 +61,11 @@ class ConsumedQueue(MessageQueue):
         lasting: bool = True,
     ) -> None:
         super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
-        self._cursor = Cursor(self.elements, 0)
         self._reading_index = -1
-        self._later: Later | None = None
-        """None: nothing ever had to wait."""
         self._later_timer: TimerHandle | None = None
         self._unknown_due: list[int] = []
         """Blocks of an earlier run with delayed elements, which ones is not known yet; the next one last."""
         self._restored_ms = 0
-        self._condemned: Condemned | None = None
-        """None: nothing was ever given up."""
         self._lost_in_hand: set[int] = set()
         """In a consumer's hands, and not here any more: their records could not be read."""
 
@@ -242,13 +232,14 @@ class ConsumedQueue(MessageQueue):
     @property
     def handed_to(self) -> int:
         cursor = self._cursor
-        return cursor.position if cursor.seen_exactly else max(cursor.position, cursor.seen_to)
+        handed_to = max(cursor.position, cursor.out_to)
+        return handed_to if cursor.seen_exactly else max(handed_to, cursor.seen_to)
 
     def _hand_over(self, subscription: Subscription, part: Slice) -> None:
         count = len(part.messages)
         self.unsettled_count += count
         subscription.unsettled_count += count
-        subscription.delivered_count += count
+        subscription.delivered(count)
         subscription.consumer.deliver(subscription, part, dropped_count=0)
 
     def settled(self, subscription: Subscription, sequences: SequenceOf[int], wire_bytes: int) -> None:
@@ -263,7 +254,7 @@ class ConsumedQueue(MessageQueue):
         if self.elements.outside_count and (outside_count := self._count_outside(sequences)):
             inside_count -= outside_count
             wire_bytes = sum([len(m.wire) for s in sequences if (m := self.elements.get(s)) is not None])
-        self.elements.remove(sequences)
+        self.elements.remove(sequences, unread=self._may_be_read(sequences))
         self._cursor.forget(sequences)
         self.unsettled_count -= count
         self.settled_count += count
@@ -317,6 +308,8 @@ class ConsumedQueue(MessageQueue):
         self.context.request_dispatch()
 
     def losing(self, sequences: SequenceOf[int]) -> None:
+        if self.witness is not None:
+            self.witness.left(Fate.DROPPED, sequences, "it could not be read from the disk")
         waiting = [sequence for sequence in sequences if self._waits(sequence)]
         condemned = self._condemned or ()  # looks for itself what is still there
         self._lost_in_hand.update({s for s in sequences if s not in condemned}.difference(waiting))
@@ -350,12 +343,20 @@ class ConsumedQueue(MessageQueue):
                 waiting.append(sequence)
                 self._put_later([sequence], self._environment.now_ms() + backoff_ms(policy, count))
         if out := {*spent, *waiting}:
+            cursor.let_in(out)
             sequences = [sequence for sequence in sequences if sequence not in out]
         return sequences, spent
 
     def _put_back(self, sequences: SequenceOf[int]) -> None:
         """Hook of the kinds: these are available again."""
         self._cursor.give_back(sequences, attempted=False)
+
+    def _may_be_read(self, sequences: SequenceOf[int]) -> bool:
+        """Hook of the kinds: somebody may yet come to where some of these lie, which are in somebody's hands."""
+        return self._cursor.is_out(sequences)
+
+    def _available_again(self, sequences: SequenceOf[int]) -> None:
+        """Hook of the kinds: these lie ahead of the cursor, and are available from now on."""
 
     # ------------------------------------------------------------------ what waits for its time
 
@@ -400,13 +401,9 @@ class ConsumedQueue(MessageQueue):
         due = self._later.take_due(self._environment.now_ms(), DUE_COUNT)
         if due:
             self._put_back([sequence for sequence in due if sequence < position])
+            self._available_again([sequence for sequence in due if sequence >= position])
             self._go_on()
         self._arm_later()
-
-    def _go_on(self) -> None:
-        """Something may be there for the cursor."""
-        self._cursor.arrived(CROWDED)
-        self.context.request_dispatch()
 
     def _look_up_due(self) -> None:
         """Read the next block of an earlier run that has delayed elements: whoever asks is told how many there are, and
@@ -445,239 +442,6 @@ class ConsumedQueue(MessageQueue):
     @property
     def delayed_count(self) -> int:
         return 0 if self._later is None else len(self._later)
-
-    # ------------------------------------------------------------------ giving up
-
-    def _full_action(self) -> str:
-        policy, router = self.policy, self._environment.dead_letters
-        self._gives_up = policy.dead_letter is None or router is not None
-        """Messages may leave for having failed too often."""
-        if router is not None and not router.serves(self.name_on_disk):
-            self._gives_up = False
-        if policy.full == "dead_letter":
-            return "block" if not self._gives_up else "drop_oldest" if policy.dead_letter is None else "dead_letter"
-        return policy.full or self.full_default
-
-    def _give_up(self, sequences: SequenceOf[int], reason: str) -> None:
-        """These, which nobody holds, are to go to the dead-letter queue; without one they are dropped."""
-        to, router = self.policy.dead_letter, self._environment.dead_letters
-        if not sequences:
-            return
-        if to is None or router is None or not self._gives_up:
-            self.dropped_count += len(sequences)
-            self._drop(sequences)
-            return
-        if self._condemned is None:
-            self._condemned = Condemned(self, self, router, to, self._environment)
-        self._withdraw(sequences)
-        self._condemned.add(sequences, reason)
-        self._condemned.move()
-
-    def _give_up_expired(self, sequences: SequenceOf[int]) -> None:
-        """These are past their date, and nobody holds them."""
-        self.expired_count += len(sequences)
-        if self.policy.dead_letter_expired and self._gives_up and self.policy.dead_letter is not None:
-            self._give_up(sequences, EXPIRED)
-        else:
-            self._drop(sequences)
-
-    def _give_up_for_room(self, sequences: SequenceOf[int]) -> None:
-        """These are the oldest that nobody holds, and have to make room."""
-        if self._full == "dead_letter":
-            self._give_up(sequences, CROWDED_OUT)
-        else:
-            self.dropped_count += len(sequences)
-            self._drop(sequences)
-
-    def _withdraw(self, sequences: SequenceOf[int]) -> None:
-        """Hook of the kinds: these stay, but wait for nobody any more."""
-        self._cursor.withdraw(sequences)
-        if self._later is not None:
-            self._later.discard(sequences)
-
-    def dead_lettered(self, sequences: SequenceOf[int], to: MessageQueue) -> None:
-        """These have gone to that queue."""
-        self.dead_lettered_count += len(sequences)
-        self._last_active_seconds = self._environment.clock()
-        self._drop(sequences)
-        if self._shelf is not None and to.shelf is not None and self._store is not None:
-            self._store.bind((self._shelf, to.shelf))
-
-    def still_has(self, sequence: int) -> bool:
-        return self.elements.is_alive(sequence)
-
-    def attempts_of(self, sequence: int) -> int:
-        """How often this element has failed."""
-        return self._cursor.attempts_of(sequence)
-
-    def _waits_for_dead_letters(self, count: int, wire_bytes: int, source: SourceController) -> bool:
-        condemned = self._condemned
-        return condemned is not None and not self.fits(count, wire_bytes) and condemned.hold_back(source)
-
-    # ------------------------------------------------------------------ leaving unread
-
-    def _drop(self, sequences: SequenceOf[int]) -> None:
-        """Remove elements that nobody holds, and free their space: which may let senders go on before this returns."""
-        if not sequences:
-            return
-        messages = [message for sequence in sequences if (message := self.elements.get(sequence)) is not None]
-        # Unread always: a cursor that untakes may come past here again.
-        self.elements.remove(sequences, unread=True)
-        self._cursor.forget(sequences)
-        if self._later is not None:
-            self._later.discard(sequences)
-            if self._cursor.waiting_for == CROWDED:
-                self._go_on()
-        if self._shelf is not None:
-            self._shelf.settled(sorted(sequences))  # dead letters leave in the order in which they were given up
-        if self.elements.outside_gone_count:
-            self._account_for_outside_gone()
-        if messages:
-            self.controller.release(len(messages), size_of(messages))
-        waiting_for = self._cursor.waiting_for
-        if waiting_for is not None and waiting_for >= 0 and self.elements.block(waiting_for) is None:
-            self._cursor.arrived(waiting_for)  # nothing is left of what it waits for
-            self.context.request_dispatch()
-        elif self.controller.limiter.throttled:
-            self.context.request_dispatch()  # other blocks than before may leave memory
-
-    def _drop_expired(self, sequences: SequenceOf[int]) -> SequenceOf[int]:
-        """Of elements that come back: drop those past their date, return the others. Those that are not in memory are
-        looked at again when they can be.
-        """
-        now_ms = self._environment.now_ms()
-        if self.elements.outside_count:
-            for index in {sequence >> BLOCK_BITS for sequence in sequences}:
-                block = self.elements.block(index)
-                if block is not None and block.outside is not None and 0 < block.outside.dates.earliest_ms <= now_ms:
-                    block.outside.dates = block.outside.dates.to_be_looked_at()
-                    self._note_date(now_ms, block.base, block.base + block.length)
-        expired = [
-            sequence
-            for sequence in sequences
-            if (message := self.elements.get(sequence)) is not None and 0 < message.expires_at_ms <= now_ms
-        ]
-        if not expired:
-            return sequences
-        self._give_up_expired(expired)
-        out = set(expired)
-        return [sequence for sequence in sequences if sequence not in out]
-
-    def _waits(self, sequence: int) -> bool:
-        """Whether this element, if it is there, is in nobody's hands, and not given up either."""
-        if self._condemned is not None and sequence in self._condemned:
-            return False
-        return self._cursor.is_available(sequence) or (self._later is not None and self._later.holds(sequence))
-
-    def _expire(self, sequences: SequenceOf[int]) -> None:
-        gone = [s for s in sequences if self._waits(s) and self.elements.get(s) is not None]
-        if self.elements.outside_count:
-            gone += self._expired_outside(sequences)
-        if gone:
-            self._give_up_expired(gone)
-
-    def _expired_outside(self, sequences: SequenceOf[int]) -> list[int]:
-        """Of blocks that are outside: all of one in which everything is past its date and in nobody's hands. Others
-        have to come in.
-        """
-        assert self.pager is not None, "only what pages is outside"
-        now_ms = self._environment.now_ms()
-        gone: list[int] = []
-        for index in dict.fromkeys([sequence >> BLOCK_BITS for sequence in sequences]):
-            block = self.elements.block(index)
-            if block is None or block.outside is None:
-                continue
-            dates, placeholders = block.outside.dates, block.outside.placeholders
-            if placeholders is not None and placeholders.dates is not None:
-                gone += self._expired_placeholders(block, placeholders.dates, now_ms)
-                continue
-            if dates.all_dated and dates.latest_ms <= now_ms:
-                live = self.elements.live_sequences(block.base, block.base + block.length)
-                gone += [sequence for sequence in live if self._waits(sequence)]
-            else:
-                block.looked_ms = now_ms
-                self.pager.want(index)
-        return gone
-
-    def _make_room(self, over_count: int, over_bytes: int) -> None:
-        self._cursor.arrived(CROWDED)  # what comes next may go, whether it may be handed over or not
-        while over_count > 0 or over_bytes > 0:
-            oldest = self._oldest_passed()
-            if oldest is not None:
-                over_count -= 1
-                over_bytes -= self._charge_of(oldest)
-                self._give_up_for_room((oldest,))
-                continue
-            part = self._cursor.take(DROP_COUNT, UNLIMITED_BYTES)
-            if part is None:
-                index = self._cursor.waiting_for
-                if index is None:
-                    return
-                if index < 0:  # waiting before it is handed over; that does not keep it from leaving
-                    self._cursor.arrived(index)
-                    self.context.request_dispatch()
-                    continue
-                freed = self._drop_outside(index)
-                over_count -= freed[0]
-                over_bytes -= freed[1]
-                continue
-            cut = freed_bytes = 0
-            going: list[int] = []
-            for sequence, message in zip(part.sequences, part.messages, strict=True):
-                if over_count <= len(going) and over_bytes <= freed_bytes:
-                    break
-                cut += 1
-                if self._condemned is None or sequence not in self._condemned:
-                    going.append(sequence)
-                    freed_bytes += message.size_bytes
-            self._cursor.untake(part, cut)
-            self._give_up_for_room(going)
-            over_count -= len(going)
-            over_bytes -= freed_bytes
-
-    def _oldest_passed(self) -> int | None:
-        """The oldest of those that the cursor has passed and that wait for their time, if nothing older was given
-        back.
-        """
-        oldest = None if self._later is None else self._later.lowest()
-        if oldest is None or oldest >= self._cursor.position:
-            return None
-        returned = self._cursor.next_returned
-        return oldest if returned is None or oldest < returned else None
-
-    def _charge_of(self, sequence: int) -> int:
-        """What this element is charged; of one that is outside, its share."""
-        message = self.elements.get(sequence)
-        if message is not None:
-            return message.size_bytes
-        block = self.elements.block(sequence >> BLOCK_BITS)
-        assert block is not None and block.outside is not None, "it is alive"
-        return block.outside.wire_bytes // block.live_count + MESSAGE_OVERHEAD_BYTES
-
-    def _expired_placeholders(self, block: Block, dates: SequenceOf[int], now_ms: int) -> list[int]:
-        """Of a block with placeholders: what is past its date and in nobody's hands. Notes the next date."""
-        alive = self.elements.live_sequences(block.base, block.base + block.length)
-        later = [dates[sequence - block.base] for sequence in alive if dates[sequence - block.base] > now_ms]
-        if later:
-            self._note_date(min(later), block.base, block.base + block.length)
-        return [sequence for sequence in alive if 0 < dates[sequence - block.base] <= now_ms and self._waits(sequence)]
-
-    def _drop_outside(self, index: int) -> Gone:
-        """Of a block that is outside, and is the next to be read: all that nobody holds goes, unread. Returns how much
-        room that made.
-        """
-        block = self.elements.block(index)
-        cursor = self._cursor
-        cursor.waiting_for = None
-        if block is None or block.outside is None:
-            return 0, 0
-        self.context.request_dispatch()
-        end = block.base + block.length
-        sequences = [s for s in self.elements.live_sequences(block.base, end) if self._waits(s)]
-        size_bytes = block.outside.wire_bytes * len(sequences) // max(1, block.live_count)
-        cursor.position = max(cursor.position, end)
-        self._give_up_for_room(sequences)
-        return len(sequences), size_bytes + len(sequences) * MESSAGE_OVERHEAD_BYTES
 
     # ------------------------------------------------------------------ end, and what people see
 

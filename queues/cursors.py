@@ -6,8 +6,11 @@ given back lies in the cursor's heap of returns and goes first, in order, with i
 Where the next element is not in memory `take` finds nothing, and the cursor is *waiting* for its block: `has_more` is
 False until `arrived`.
 
+Whoever seeks by a selector takes what lies anywhere (`take_out`): what of that lies ahead of the cursor is remembered
+as *out* until it is settled or comes back, and the cursor passes over it.
+
 Invariants: the position of a cursor goes back only by `untake`; a sequence is in at most one of {ahead of the cursor,
-returned, handed out, settled}.
+returned, handed out, settled}. What is out is in somebody's hands.
 
 Source: seed 002 "CursoredQueue"; anchors d7, d17.
 """
@@ -28,6 +31,9 @@ from queues.slices import Slice
 NOTING: Final = -1
 """In place of a block: the cursor waits until the store has noted that what comes next may be handed out."""
 
+RETURNED_MIN: Final = 64
+"""Dead entries that may always lie in the heap of returns."""
+
 CROWDED: Final = -2
 """In place of a block: the cursor waits until fewer of the elements that it has passed wait for their time."""
 
@@ -39,10 +45,12 @@ class Cursor:
 
     __slots__ = (
         "_attempts",
+        "_out",
         "_queue",
         "_returned",
         "_returned_set",
         "noted_to",
+        "out_to",
         "position",
         "seen_exactly",
         "seen_to",
@@ -57,6 +65,10 @@ class Cursor:
         self._returned: list[int] = []
         self._returned_set: set[int] = set()
         self._attempts: dict[int, int] = {}
+        self._out: set[int] = set()
+        """Handed out from ahead of the position; the cursor may have come by since."""
+        self.out_to = 0
+        """Nothing from here on was ever taken out."""
         self.waiting_for: int | None = None
         """The block that has to come into memory before `take` finds anything."""
         self.seen_to = 0
@@ -64,8 +76,8 @@ class Cursor:
         those with a number of attempts (`seen_exactly`)."""
         self.seen_exactly = False
         self.noted_to = 0
-        """From here on nothing is known of an earlier run: an end in good order before a crash may have noted attempts
-        beyond `seen_to`."""
+        """What lies ahead from here on has no attempts: an end in good order before a crash may have noted some beyond
+        `seen_to`, and what was taken out may lie ahead again."""
 
     @property
     def ahead_count(self) -> int:
@@ -95,7 +107,7 @@ class Cursor:
 
     def is_available(self, sequence: int) -> bool:
         """Whether this element is not in a consumer's hands."""
-        return sequence >= self.position or sequence in self._returned_set
+        return (sequence >= self.position and sequence not in self._out) or sequence in self._returned_set
 
     def take(self, count_max: int, bytes_max: int) -> Slice | None:
         """The next elements in order: at most `count_max` (at least 1), and `bytes_max` wire bytes but for the first.
@@ -110,6 +122,12 @@ class Cursor:
                 return taken
         queue = self._queue
         result, self.position = queue.read(self.position, count_max, bytes_max, share=self._shares_slices)
+        while self._out and result is not None:
+            there = result.without(self._out) if not self._out.isdisjoint(result.sequences) else result
+            if there is not None:
+                result = there
+                break
+            result, self.position = queue.read(self.position, count_max, bytes_max)
         if result is None:
             self.waiting_for = queue.missing
         elif result.first < self.noted_to:
@@ -189,7 +207,12 @@ class Cursor:
         O(n log n). Raises QueueInvariantError for one that nobody can hold.
         """
         for sequence in sequences:
-            if sequence in self._returned_set or sequence >= self.position:
+            if self._out and sequence in self._out:
+                self._out.discard(sequence)
+                if sequence >= self.position:
+                    self.noted_to = max(self.noted_to, sequence + 1)
+                    continue  # it lies ahead, as before
+            elif sequence in self._returned_set or sequence >= self.position:
                 raise QueueInvariantError(f"element {sequence} is in nobody's hands: it can't be given back")
             self._returned_set.add(sequence)
             heapq.heappush(self._returned, sequence)
@@ -200,6 +223,48 @@ class Cursor:
             for sequence in sequences if charged is None else charged:
                 self.count_attempt(sequence)
         return 0
+
+    def take_out(self, sequences: SequenceOf[int]) -> None:
+        """Hand these out, which ascend and are available, wherever they lie. O(n), and O(block) for the position."""
+        first, end = sequences[0], sequences[-1] + 1
+        self.out_to = max(self.out_to, end)
+        if self._returned_set:
+            self._returned_set.difference_update(sequences)
+            if len(self._returned) > 2 * len(self._returned_set) + RETURNED_MIN:
+                self._returned = sorted(self._returned_set)
+        if end <= self.position:
+            return
+        if len(sequences) == end - first and self._comes_to(first):
+            self.position = end  # from the very front: as if the cursor had taken them
+        else:
+            self._out.update(sequences)
+
+    def _comes_to(self, first: int) -> bool:
+        """Whether nothing is there between the position, which moves on then, and `first`."""
+        if self.position < first and self._queue.first_live(self.position) == first:
+            self.position = first
+        return self.position == first
+
+    def let_in(self, sequences: Iterable[int]) -> None:
+        """These are not in anybody's hands any more; they lie where they lay, and somebody else knows why they wait."""
+        for sequence in sequences if self._out else ():
+            self._out.discard(sequence)
+            self.noted_to = max(self.noted_to, sequence + 1)
+
+    def is_out(self, sequences: SequenceOf[int]) -> bool:
+        """Whether some of these, which are in somebody's hands, lie ahead of the position. O(1) if nothing is out."""
+        return bool(self._out) and max(sequences) >= self.position
+
+    def are_ahead(self, sequences: SequenceOf[int]) -> bool:
+        """Whether all of these, which ascend, lie ahead of the position and are available. O(n), O(1) if nothing is
+        out.
+        """
+        return sequences[0] >= self.position and (not self._out or self._out.isdisjoint(sequences))
+
+    @property
+    def returned_sequences(self) -> Iterable[int]:
+        """What was given back and not handed out again, in any order."""
+        return self._returned_set
 
     def mark_seen(self, sequences: Iterable[int]) -> None:
         """A consumer has had these: they are marked when they come again, whether that is charged to them or not."""
@@ -217,10 +282,11 @@ class Cursor:
 
     def forget(self, sequences: Iterable[int]) -> None:
         """These left the queue: drop what is remembered of them. Cheap when there is nothing to remember."""
-        if self._attempts or self._returned_set:
+        if self._attempts or self._returned_set or self._out:
             for sequence in sequences:
                 self._attempts.pop(sequence, None)
                 self._returned_set.discard(sequence)
+                self._out.discard(sequence)
 
     def attempts_among(self, sequences: SequenceOf[int]) -> dict[int, int]:
         """Those of these that came back, and how often they were handed over in vain. O(n), O(1) if none ever did."""
@@ -259,6 +325,12 @@ class TrackingCursor(Cursor):
     def settled_above(self) -> tuple[tuple[int, int], ...]:
         """What is settled above the front: runs, each from its first to behind its last, ascending."""
         return tuple(self._settled)
+
+    def unsettled_below(self, end: int) -> Iterable[tuple[int, int]]:
+        """What below this is not settled: runs, each from its first to behind its last, ascending. Some of it may have
+        left the queue.
+        """
+        return self._settled.holes(self.front, end)
 
     @property
     def unsettled_count(self) -> int:

@@ -96,9 +96,13 @@ class DeadLetterRouter:
         self.durable_names = queues.durable_names
         self._take_numbers = take_numbers
         self._queues = queues
-        self._names = frozenset(parse(name).canonical for name in names)
+        self.name_queues(names)
         self._rewrite = rewrite
         self._now_ms = now_ms
+
+    def name_queues(self, names: Iterable[str]) -> None:
+        """From now on these are all that any policy may name."""
+        self._names = frozenset(parse(name).canonical for name in names)
 
     def serves(self, name: str) -> bool:
         """Whether this queue may give messages up: it is none of those where they end."""

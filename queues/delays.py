@@ -112,7 +112,7 @@ class Publisher:
                 break
             if topic.keeps and topic.shelf is not None and messages[0].head.persistent:
                 topic.shelf.hold(first, topic.elements.next_sequence)
-            subscription.settle(part.sequences[done : done + len(messages)], wire_bytes)
+            subscription.settle(part.sequences[done : done + len(messages)], wire_bytes, moved_to=topic.name)
             done += len(messages)
         if done < len(part.messages):
             subscription.give_back(part.sequences[done:], attempted=False)

@@ -27,6 +27,7 @@ import attrs
 from queues.cursors import TrackingCursor
 
 if TYPE_CHECKING:
+    from queues.selectors.selector import Selection
     from queues.subscription import Subscription
 
 LEASE_COUNT: Final = 65_536
@@ -49,6 +50,10 @@ class DurableNameError(ValueError):
 
 class DurableInUseError(Exception):
     """Somebody else is attached under this name, or it belongs to another topic."""
+
+
+class DurableSelectorError(Exception):
+    """It was made with another selector."""
 
 
 class DurableLimitError(Exception):
@@ -85,7 +90,8 @@ class DurableReader:
     """The place of a durable subscription in one partition of its topic."""
 
     __slots__ = (
-        "cursor", "durable_id", "lease", "lease_under_way", "settled_late", "subscription", "written_front",
+        "cursor", "durable_id", "lease", "lease_under_way", "selection", "settled_late", "subscription",
+        "written_front",
     )  # fmt: skip
 
     def __init__(self, durable_id: int, cursor: TrackingCursor) -> None:
@@ -93,6 +99,8 @@ class DurableReader:
         self.cursor = cursor
         self.subscription: Subscription | None = None
         """Who reads now."""
+        self.selection: Selection | None = None
+        """What whoever read last selects by; None: nobody has come yet, or it takes all."""
         self.lease = 0
         """Elements below this count as seen on disk."""
         self.lease_under_way = 0
@@ -127,6 +135,8 @@ class Durable:
     created_ms: int
     last_seen_ms: int
     """When somebody was attached last; kept up to date when they leave."""
+    selector: str = ""
+    """What it selects by; empty: it takes all."""
     attached: bool = False
     is_kept: bool = False
     """Its keeper has it for sure."""
@@ -210,9 +220,9 @@ class DurableTable:
             self._unseen[durable] = None
         self._next_id = max(self._next_id, durable.durable_id + 1)
 
-    def attach(self, client_id: str, name: str, destination: str) -> tuple[Durable, bool]:
+    def attach(self, client_id: str, name: str, destination: str, selector: str = "") -> tuple[Durable, bool]:
         """The one of this name, made if need be (True), for somebody who attaches now. Nothing is written: see `keep`.
-        Raises DurableNameError, DurableInUseError, DurableLimitError.
+        Raises DurableNameError, DurableInUseError, DurableSelectorError, DurableLimitError.
         """
         durable = self._by_key.get((client_id, name))
         if durable is not None:
@@ -225,6 +235,13 @@ class DurableTable:
                     f"durable subscription {durable.label} belongs to {durable.destination}, not to {destination}: "
                     "remove it first (UNSUBSCRIBE with durable:true), or choose another name"
                 )
+            if durable.selector != selector:
+                has = f"the selector {durable.selector[:200]!r}" if durable.selector else "no selector"
+                raise DurableSelectorError(
+                    f"durable subscription {durable.label} was made with {has}: what it has passed over can't come "
+                    "back. Subscribe with the same, or remove it first (UNSUBSCRIBE with durable:true), or choose "
+                    "another name"
+                )
             durable.attached = True
             return durable, False
         if len(self._by_key) >= self._durables_max:
@@ -233,7 +250,7 @@ class DurableTable:
             )
         subscriber_of(client_id, name)  # raises for names that can't be kept
         now_ms = self._now_ms()
-        durable = Durable(self._next_id, client_id, name, destination, now_ms, now_ms, attached=True)
+        durable = Durable(self._next_id, client_id, name, destination, now_ms, now_ms, selector=selector, attached=True)
         self._next_id += 1
         self._by_key[client_id, name] = durable
         return durable, True

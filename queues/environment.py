@@ -9,6 +9,7 @@ import attrs
 
 from flow import FlowManager
 from queues.storage import Store
+from queues.witness import WitnessOf
 
 if TYPE_CHECKING:
     from queues.dead_letters import DeadLetterRouter
@@ -51,3 +52,5 @@ class QueueEnvironment:
     """Where persistent messages are kept, and what memory has no room for; None: nothing outlives the broker."""
     dead_letters: DeadLetterRouter | None = None
     """Takes what queues give up; None: they give up nothing."""
+    witness_of: WitnessOf | None = None
+    """Who follows what becomes of a queue's messages; None: nobody."""

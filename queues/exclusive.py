@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from queues.consumed import ConsumedQueue
+from queues.selectors.selector import Selection
 from queues.subscription import Consumer, Subscription
 
 
@@ -11,8 +12,19 @@ class ExclusiveQueue(ConsumedQueue):
 
     kind_label = "exclusive queue"
 
-    def subscribe(self, consumer: Consumer, *, exclusive: bool = True, durable_id: int | None = None) -> Subscription:
-        """As in MessageQueue. Raises ValueError if there is a subscription already."""
+    def subscribe(
+        self,
+        consumer: Consumer,
+        *,
+        exclusive: bool = True,
+        durable_id: int | None = None,
+        selection: Selection | None = None,
+    ) -> Subscription:
+        """As in MessageQueue. Raises ValueError if there is a subscription already, or for a selection: what it did not
+        take nobody could.
+        """
+        if selection is not None:
+            raise ValueError(f"{self.name} has one consumer, who gets all: subscribe without a selection")
         if self.subscriptions:
             (taken,) = self.subscriptions.values()
             raise ValueError(f"{self.name} has its one consumer already: {taken.consumer.label}; close that one first")

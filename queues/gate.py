@@ -26,6 +26,7 @@ from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
 from queues.pace import Pace
 from queues.policy import QueuePolicy
 from queues.storage import Shelf
+from queues.witness import Fate, Witness
 
 
 class QueueFullError(Exception):
@@ -73,6 +74,8 @@ class Gate(FlowResource):
         self.elements = CursoredQueue()
         self.closed = False
         self._environment = environment
+        self.witness: Witness | None = None if environment.witness_of is None else environment.witness_of(self)
+        """Is told what becomes of its messages."""
         self._full = self._full_action()
         self.rejects = self._full == "reject"
         """It may raise QueueFullError."""
@@ -143,6 +146,8 @@ class Gate(FlowResource):
         FlowClosedError once the queue is closed: a source looks at `closed` before it goes on.
         """
         charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
+        if self.witness is not None:
+            self.witness.origin = source
         if self._full == "block":
             self.controller.add(Run(messages, charge_bytes), len(messages), charge_bytes, source)
         else:
@@ -155,6 +160,8 @@ class Gate(FlowResource):
             return False
         if self._pace is not None and not self._is_paced(len(messages), source):
             return False
+        if self.witness is not None:
+            self.witness.origin = source
         if self._full == "block" or (self._residency is not None and not self.controller.accepts(source)):
             return self.controller.offer(Run(messages, charge_bytes), len(messages), charge_bytes, source)
         if self._full == "dead_letter" and self._waits_for_dead_letters(len(messages), wire_bytes, source):
@@ -187,6 +194,8 @@ class Gate(FlowResource):
     def take_together(self, runs: SequenceOf[Run], source: SourceController) -> None:
         """Take all of these, over the limit if need be; policies that drop do what they say. Nobody is refused."""
         for run in runs:
+            if self.witness is not None:
+                self.witness.origin = source
             if self._full in ("block", "reject"):
                 self.controller.charge(len(run.messages), run.charge_bytes, source)
                 self._accept_run(run)
@@ -276,19 +285,21 @@ class Gate(FlowResource):
         policy = self.policy
         limit_bytes = policy.limit_bytes if self._residency is None else policy.bytes_max or sys.maxsize
         fitting = [message for message in messages if message.size_bytes <= limit_bytes]
-        self._count_dropped_incoming(len(messages) - len(fitting))
+        self._count_dropped_incoming([message for message in messages if message.size_bytes > limit_bytes])
         return fitting, size_of(fitting)
 
-    def _count_dropped_incoming(self, count: int) -> None:
-        self.dropped_count += count
-        self._incoming_dropped(count)
+    def _count_dropped_incoming(self, messages: SequenceOf[Message]) -> None:
+        self.dropped_count += len(messages)
+        self._incoming_dropped(len(messages))
+        if self.witness is not None and messages:
+            self.witness.outside(Fate.DROPPED, messages, "no room (full policy)")
 
     def _cut(self, messages: list[Message]) -> tuple[list[Message], int]:
         """As many as there is room for, the newest or (drop_newest) the oldest of them, and their charge."""
         newest_go = self._full == "drop_newest"
         count, charge_bytes = self._fitting(messages if newest_go else messages[::-1])
         missing_count = len(messages) - count
-        self._count_dropped_incoming(missing_count)
+        self._count_dropped_incoming(messages[count:] if newest_go else messages[:missing_count])
         return (messages[:count] if newest_go else messages[missing_count:]), charge_bytes
 
     def _fitting(self, messages: list[Message]) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from flow import SourceController
 from queues.message import Message
+from queues.witness import Witness
 
 
 class Inlet(Protocol):
@@ -24,6 +25,10 @@ class Inlet(Protocol):
     @property
     def keeps(self) -> bool:
         """What is persistent outlives the broker."""
+
+    @property
+    def witness(self) -> Witness | None:
+        """Is told what becomes of its messages."""
 
     def fits(self, count: int, wire_bytes: int) -> bool:
         """Whether a run of this size would be taken whole, at once."""

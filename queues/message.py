@@ -43,6 +43,9 @@ class Envelope(Protocol):
 
     @property
     def group(self) -> str | None: ...
+    def header(self, name: str) -> str | None:
+        """What this header says; None: it is not there. For selectors."""
+
     @property
     def neutral(self) -> bool:
         """The header block reads the same in every dialect of the protocol."""

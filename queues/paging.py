@@ -29,6 +29,7 @@ from queues.blocks import Block
 from queues.cursored import BLOCK_BITS, CursoredQueue
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message
 from queues.storage import Shelf, Store
+from queues.witness import Witness
 
 HIGH: Final = 0.5
 """Share of its memory from which on a queue pages out. The other half takes what comes in until the disk has it."""
@@ -46,6 +47,9 @@ class Paged(Protocol):
 
     @property
     def elements(self) -> CursoredQueue: ...
+    @property
+    def witness(self) -> Witness | None:
+        """Is told which blocks move."""
 
     def reading_blocks(self) -> Iterable[int]:
         """The blocks that cursors with credit read next."""
@@ -182,6 +186,8 @@ class Pager:
                 count, wire_bytes = elements.move_out(index, placeholders=self._placeholders)
                 self.paged_out_count += 1
                 self._limiter.move_out(count, wire_bytes + count * MESSAGE_OVERHEAD_BYTES)
+                if self._queue.witness is not None:
+                    self._queue.witness.paged(block.base, block.base + block.length, came_in=False)
                 self._queue.went_out([index])
                 self._controller.poll()
         if self.is_over:
@@ -189,10 +195,11 @@ class Pager:
 
     # ------------------------------------------------------------------ in
 
-    def want(self, index: int) -> None:
-        """A cursor waits for this block. Ask for it and for those behind it, as far as there is memory."""
+    def want(self, index: int, *, ahead: bool = True) -> None:
+        """A cursor waits for this block. Ask for it and (`ahead`) for those behind it, as far as there is memory."""
         self._ask(index)
-        self.read_ahead(index)
+        if ahead:
+            self.read_ahead(index)
 
     def read_ahead(self, index: int) -> None:
         """A cursor has come to this block."""
@@ -232,6 +239,8 @@ class Pager:
                 self._limiter.correct(wire_bytes - expected_bytes)
                 self._limiter.move_in(count, wire_bytes + count * MESSAGE_OVERHEAD_BYTES)
                 self.paged_in_count += 1
+                if self._queue.witness is not None:
+                    self._queue.witness.paged(base, base + block.length, came_in=True)
         self._queue.came_in(index)
         if self.is_over:
             self.relieve()

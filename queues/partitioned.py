@@ -16,6 +16,7 @@ from zlib import crc32
 from flow import FlowClosedError, SourceController
 from queues.message import PRIORITY_DEFAULT, Message
 from queues.queue import MessageQueue
+from queues.selectors.selector import Selection
 from queues.subscription import Consumer, Subscription
 
 
@@ -54,17 +55,24 @@ class Attachment:
 class _Tap:
     """A consumer's subscriptions to the partitions, and the names that it came by."""
 
-    __slots__ = ("attachments", "consumer", "durable_id", "exclusive", "subscriptions")
+    __slots__ = ("attachments", "consumer", "durable_id", "exclusive", "selection", "subscriptions")
 
-    def __init__(self, consumer: Consumer, *, exclusive: bool, durable_id: int | None = None) -> None:
+    def __init__(
+        self, consumer: Consumer, *, exclusive: bool, durable_id: int | None = None, selection: Selection | None = None
+    ) -> None:
         self.consumer = consumer
+        self.selection = selection
         self.exclusive = exclusive
         self.durable_id = durable_id
         self.attachments: list[Attachment] = []
         self.subscriptions: list[Subscription] = []
 
     def open_on(self, queue: MessageQueue) -> None:
-        self.subscriptions.append(queue.subscribe(self.consumer, exclusive=self.exclusive, durable_id=self.durable_id))
+        self.subscriptions.append(
+            queue.subscribe(
+                self.consumer, exclusive=self.exclusive, durable_id=self.durable_id, selection=self.selection
+            )
+        )
 
 
 class PartitionedQueue:
@@ -143,17 +151,26 @@ class PartitionedQueue:
         for key, part in parts.items():
             self.partition(key).add(part, sum([len(message.wire) for message in part]), source)
 
-    def attach(self, consumer: Consumer, *, exclusive: bool = False, durable_id: int | None = None) -> Attachment:
+    def attach(
+        self,
+        consumer: Consumer,
+        *,
+        exclusive: bool = False,
+        durable_id: int | None = None,
+        selection: Selection | None = None,
+    ) -> Attachment:
         """Let this consumer take from every partition, present and future. Raises FlowClosedError if it was deleted.
 
         Attached already, it gets nothing twice: the two attachments share its subscriptions, and the first one's
-        `exclusive`.
+        `exclusive` and `selection`.
         """
         if self.closed:
             raise FlowClosedError(f"{self.name} was deleted: look it up again before you subscribe to it")
         tap = self._taps.get(id(consumer))
         if tap is None:
-            tap = self._taps[id(consumer)] = _Tap(consumer, exclusive=exclusive, durable_id=durable_id)
+            tap = self._taps[id(consumer)] = _Tap(
+                consumer, exclusive=exclusive, durable_id=durable_id, selection=selection
+            )
             for queue in self.partitions.values():
                 if not queue.closed:
                     tap.open_on(queue)

@@ -32,6 +32,7 @@ from queues.gate import Gate, Run
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
 from queues.paging import Pager
 from queues.policy import QueuePolicy
+from queues.selectors.selector import Selection
 from queues.statistics import QueueStatistics
 from queues.storage import Restored, Saved, Shelf
 from queues.subscription import Consumer, Subscription
@@ -83,14 +84,18 @@ class MessageQueue(Gate):
         self._expiry_timer: TimerHandle | None = None
         self._expiring = False
         self.added_count = 0
+        self.delivered_count = 0
         self.settled_count = 0
         self.returned_count = 0
         self.dropped_count = 0
         self.dead_lettered_count = 0
+        self.moved_count = 0
         self.expired_count = 0
         self.rejected_count = 0
         self.unsettled_count = 0
         self._last_active_seconds = environment.clock()
+        self.paused_since_seconds: float | None = None
+        """Clock reading since when it delivers nothing, by somebody's will. None: it is not paused."""
         self.open()
 
     def _open_shelf(self) -> Shelf:
@@ -114,6 +119,8 @@ class MessageQueue(Gate):
                 base = index << BLOCK_BITS
                 self._note_date(outside.dates.earliest_ms, base, base + outside.length)
         self.elements.next_sequence = max(self.elements.next_sequence, found.next_sequence)
+        if self.witness is not None:
+            self.witness.restored(self.elements.next_sequence if found.outside else 0)
 
     # ------------------------------------------------------------------ in
 
@@ -126,6 +133,7 @@ class MessageQueue(Gate):
         self._last_active_seconds = self._environment.clock()
         # Before they are in: a new shelf takes care of what comes, not of what is there.
         shelf = self._open_shelf() if self.keeps and head.persistent else None
+        before = self.elements.next_sequence
         if head.expires_at_ms or head.ttl_ms or self.policy.expires_max_ms is not None:
             self._accept_expiring(run)
         elif messages[0].expires_at_ms:  # dated by the queue that they come from
@@ -133,6 +141,8 @@ class MessageQueue(Gate):
         else:
             self._append(messages, run)
         self.added_count += len(messages)
+        if self.witness is not None:
+            self.witness.accepted(messages, before, self.elements.next_sequence)
         self._arrived(messages)
         self.context.request_dispatch()
         if shelf is not None:
@@ -202,9 +212,16 @@ class MessageQueue(Gate):
 
     # ------------------------------------------------------------------ subscriptions
 
-    def subscribe(self, consumer: Consumer, *, exclusive: bool = False, durable_id: int | None = None) -> Subscription:
+    def subscribe(
+        self,
+        consumer: Consumer,
+        *,
+        exclusive: bool = False,
+        durable_id: int | None = None,
+        selection: Selection | None = None,
+    ) -> Subscription:
         """Attach a consumer. It gets messages as soon as the dispatcher runs, while its credit lasts. `durable_id`:
-        which durable subscription of a topic it serves.
+        which durable subscription of a topic it serves; `selection`: which messages it takes (None: all).
 
         Raises FlowClosedError once the queue is closed.
         """
@@ -214,6 +231,7 @@ class MessageQueue(Gate):
             self, consumer, exclusive=exclusive, clock=self._environment.clock, on_resume=self._subscription_resumed
         )
         subscription.durable_id = durable_id
+        subscription.selection = selection
         self.subscriptions[id(subscription)] = subscription
         self._subscribed(subscription)
         self._enter_ring(subscription)
@@ -282,7 +300,24 @@ class MessageQueue(Gate):
 
     # ------------------------------------------------------------------ for the kinds
 
+    def pause(self) -> None:
+        """Deliver nothing until `unpause`. Takes messages as ever, until it is full; what consumers hold they may
+        settle; what is due expires. Not kept beyond the broker's life. A second call does nothing.
+        """
+        if self.paused_since_seconds is None and not self.closed:
+            self.paused_since_seconds = self._environment.clock()
+
+    def unpause(self) -> None:
+        """Go on."""
+        if self.paused_since_seconds is not None:
+            self.paused_since_seconds = None
+            if not self.closed:
+                self.context.request_dispatch()
+
     def _dispatch_or_break(self, budget: int) -> bool:
+        if self.paused_since_seconds is not None:
+            self._end_turns(more=False)  # consumers have others to take from
+            return False
         try:
             more = self.dispatch(budget)
         except BaseException:
@@ -402,6 +437,12 @@ class MessageQueue(Gate):
 
     # ------------------------------------------------------------------ end, and what people see
 
+    def state_of(self, sequence: int) -> str:
+        """Of an element that is there, in a word: "waiting", "unsettled" (a consumer holds it), "delayed", "given up"
+        (on its way to the dead letters). Of a topic's, which each reader has for itself, "waiting".
+        """
+        return "waiting"
+
     def close_queue(self, reason: str, *, keep: bool = False) -> int:
         """Delete: blocked sources are let go, subscriptions are cancelled. A second call does nothing. `keep`: what is
         stored of it stays, for the next run.
@@ -412,6 +453,8 @@ class MessageQueue(Gate):
         if self.closed:
             return 0
         self.closed = True
+        if self.witness is not None:
+            self.witness.closed(reason)
         self.context.close()
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
@@ -442,6 +485,11 @@ class MessageQueue(Gate):
         return max(0, self.elements.live_count - self.unsettled_count)
 
     @property
+    def held_bytes(self) -> int:
+        """What its elements are charged, in memory and outside."""
+        return self.controller.limiter.used_bytes if self._residency is None else self._residency.total_bytes
+
+    @property
     def delayed_count(self) -> int:
         """Elements that must not be delivered yet."""
         return 0
@@ -450,7 +498,7 @@ class MessageQueue(Gate):
         limiter = self.controller.limiter
         return QueueStatistics(
             depth_count=self.elements.live_count,
-            depth_bytes=limiter.used_bytes if self._residency is None else self._residency.total_bytes,
+            depth_bytes=self.held_bytes,
             memory_bytes=limiter.used_bytes,
             outside_count=self.elements.outside_count,
             waiting_count=self.waiting_count,
@@ -459,10 +507,12 @@ class MessageQueue(Gate):
             overflow_count=self.controller.overflow_count,
             subscriptions_count=len(self.subscriptions),
             added_count=self.added_count,
+            delivered_count=self.delivered_count,
             settled_count=self.settled_count,
             returned_count=self.returned_count,
             dropped_count=self.dropped_count,
             dead_lettered_count=self.dead_lettered_count,
+            moved_count=self.moved_count,
             expired_count=self.expired_count,
             rejected_count=self.rejected_count,
             idle_seconds=self._environment.clock() - self._last_active_seconds,
@@ -470,6 +520,8 @@ class MessageQueue(Gate):
 
     def facts(self) -> Mapping[str, object]:
         facts: dict[str, object] = {"messages": self.elements.live_count}
+        if self.paused_since_seconds is not None:
+            facts["paused_seconds"] = self._environment.clock() - self.paused_since_seconds
         if self.elements.outside_count:
             facts["blocks on disk only"] = self.elements.outside_count
         if self.unsettled_count:

@@ -26,6 +26,7 @@ from queues.refusals import Refusals
 from queues.slices import Slice
 from queues.storage import Restored, Shelf
 from queues.subscription import Subscription
+from queues.witness import Fate
 
 
 class ReaderQueue(MessageQueue):
@@ -201,6 +202,8 @@ class ReaderQueue(MessageQueue):
     def refused_for_good(self, refusals: Refusals, sequences: SequenceOf[int], to: MessageQueue) -> None:
         """These have gone to that queue."""
         self.dead_lettered_count += len(sequences)
+        if self.witness is not None:
+            self.witness.left(Fate.DEAD_LETTERED, sequences, f"{to.name}, as a copy")
         self.done_with(refusals, sequences)
         if refusals.reader is not None and self._shelf is not None and to.shelf is not None and self._store is not None:
             self._store.bind((self._shelf, to.shelf))
@@ -219,6 +222,8 @@ class ReaderQueue(MessageQueue):
             get = self.elements.get
             dead = [s for s in sequences if (m := get(s)) is not None and 0 < m.expires_at_ms <= now_ms]
             self._expire(sorted(dead))
+            if self._overdue:  # what the topic has dropped since is nobody's now
+                self._overdue.difference_update([s for s in sequences if not self.elements.is_alive(s)])
 
     def _refused_came_in(self) -> None:
         for refusals in list(self._refusals.values()):

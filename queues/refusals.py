@@ -25,6 +25,7 @@ from queues.dead_letters import FAILED, Condemned
 from queues.durables import DurableReader
 from queues.environment import QueueEnvironment, TimerHandle
 from queues.later import Later, backoff_ms
+from queues.witness import Fate
 
 if TYPE_CHECKING:
     from queues.queue import MessageQueue
@@ -121,6 +122,8 @@ class Refusals:
         self.cursor.withdraw(sequences)
         if to is None or router is None:
             topic.dropped_count += len(sequences)
+            if topic.witness is not None:
+                topic.witness.left(Fate.DROPPED, sequences, "given up, and there are no dead letters for it")
             topic.done_with(self, sequences)
             return
         if self._condemned is None:

@@ -31,6 +31,7 @@ from queues.names import Address, parse
 from queues.partitioned import Attachment, PartitionedQueue, by_priority
 from queues.policy import QueuePolicy
 from queues.queue import MessageQueue
+from queues.selectors.selector import Selection
 from queues.shared import SharedQueue
 from queues.subscription import Consumer
 from queues.topic import Topic
@@ -41,6 +42,23 @@ SWEEP_SECONDS: Final = 5.0
 
 SWEEP_COUNT: Final = 100
 """Destinations in one slice of a sweep: if all are to be deleted, a few milliseconds."""
+
+
+LIVE_POLICY: Final = frozenset(
+    {
+        "auto_delete_seconds",
+        "dead_letter_expired",
+        "durable_expires_seconds",
+        "expires_max_ms",
+        "prefetch_bytes",
+        "prefetch_count",
+        "redeliveries_max",
+        "redelivery_backoff",
+        "redelivery_delay_max_ms",
+        "redelivery_delay_ms",
+    }
+)
+"""What of a policy may change for queues that exist: what is looked at each time. The rest they were built with."""
 
 
 class DestinationLimitError(Exception):
@@ -56,6 +74,8 @@ class Destination:
         "delay_queues",
         "durable_ids",
         "idle_since_seconds",
+        "is_paused",
+        "policies_age",
         "policy",
         "producers_count",
         "queue",
@@ -65,11 +85,15 @@ class Destination:
     def __init__(self, address: Address, policy: QueuePolicy, environment: QueueEnvironment) -> None:
         self.address = address
         self.policy = policy
+        self.policies_age = 0
+        """Of the registry, when `policy` was looked up."""
         self._environment = environment
         self.delay_queues: dict[int, DelayQueue] | None = None
         """Of a topic: what waits to be published, by priority. None: nothing ever had to."""
         self.producers_count = 0
         self.idle_since_seconds: float | None = None
+        self.is_paused = False
+        """Nothing is delivered from it: see `pause`."""
         self.durable_ids: set[int] = set()
         """Durable subscriptions of it."""
         self.wildcards: dict[WildcardConsumer, None] | None = None
@@ -82,14 +106,16 @@ class Destination:
             own_name = address.canonical
             lasting = not address.temporary_global
             if address.kind.is_topic:
-                topic = Topic(name, policy, environment, priority=priority, destination=own_name, lasting=lasting)
+                topic = Topic(name, self.policy, environment, priority=priority, destination=own_name, lasting=lasting)
                 for durable_id in self.durable_ids:
                     if durable_id not in topic.readers:
                         topic.add_reader(durable_id)
+                if self.is_paused:
+                    topic.pause()
                 return topic
-            return SharedQueue(
+            queue = SharedQueue(
                 name,
-                policy,
+                self.policy,
                 environment,
                 priority=priority,
                 destination=own_name,
@@ -97,6 +123,9 @@ class Destination:
                 groups=groups,
                 exclusivity=exclusivity,
             )
+            if self.is_paused:
+                queue.pause()
+            return queue
 
         self.queue: PartitionedQueue = by_priority(address.canonical, make)
 
@@ -139,12 +168,25 @@ class Destination:
             )
         return queue
 
+    def pause(self) -> None:
+        """Deliver nothing until `unpause`, at any priority; see MessageQueue.pause. It is not forgotten meanwhile."""
+        self.is_paused = True
+        for queue in self.queue.partitions.values():
+            queue.pause()
+
+    def unpause(self) -> None:
+        """Go on."""
+        self.is_paused = False
+        for queue in self.queue.partitions.values():
+            queue.unpause()
+
     @property
     def is_deletable(self) -> bool:
-        """Empty, no senders, and no consumers but those of wildcards. O(partitions)."""
+        """Empty, no senders, not paused, and no consumers but those of wildcards. O(partitions)."""
         wildcards_count = 0 if self.wildcards is None else len(self.wildcards)
         return (
             self.producers_count == 0
+            and not self.is_paused
             and self.queue.attachments_count == wildcards_count
             and self.queue.is_empty
             and (self.delay_queues is None or all(queue.is_empty for queue in self.delay_queues.values()))
@@ -160,18 +202,34 @@ class Destination:
 class WildcardConsumer:
     """A consumer's interest in all destinations that match an address."""
 
-    __slots__ = ("_registry", "address", "attachments", "consumer", "exclusive")
+    __slots__ = ("_registry", "address", "admits", "attachments", "consumer", "exclusive", "selection")
 
-    def __init__(self, registry: DestinationRegistry, address: Address, consumer: Consumer, *, exclusive: bool) -> None:
+    def __init__(
+        self,
+        registry: DestinationRegistry,
+        address: Address,
+        consumer: Consumer,
+        *,
+        exclusive: bool,
+        admits: Callable[[str], bool] | None = None,
+        selection: Selection | None = None,
+    ) -> None:
+        """`admits`: which of the names that match it gets; None: all of them. `selection`: which of their messages."""
+        self.selection = selection
         self._registry = registry
         self.address = address
         self.consumer = consumer
         self.exclusive = exclusive
+        self.admits = admits
         self.attachments: dict[Destination, Attachment] = {}
 
     def attach(self, destination: Destination) -> None:
-        """This one matches."""
-        self.attachments[destination] = destination.queue.attach(self.consumer, exclusive=self.exclusive)
+        """This one matches; it gets it if it may."""
+        if self.admits is not None and not self.admits(destination.name):
+            return
+        self.attachments[destination] = destination.queue.attach(
+            self.consumer, exclusive=self.exclusive, selection=self.selection
+        )
         if destination.wildcards is None:
             destination.wildcards = {}
         destination.wildcards[self] = None
@@ -181,6 +239,16 @@ class WildcardConsumer:
         assert destination.wildcards is not None, "they know each other"
         del destination.wildcards[self]
         self.attachments.pop(destination).close()
+
+    def review(self, admits: Callable[[str], bool] | None) -> None:
+        """Other ones may be admitted now: let those go that are not any more, take those that are. O(destinations)."""
+        self.admits = admits
+        if admits is not None:
+            for destination in [each for each in self.attachments if not admits(each.name)]:
+                self.detach(destination)
+        for destination in self._registry.matching(self.address):
+            if destination not in self.attachments:
+                self.attach(destination)
 
     @property
     def awaits_disk(self) -> bool:
@@ -248,6 +316,9 @@ class DestinationRegistry:
             environment = attrs.evolve(environment, dead_letters=router)
         self._environment = environment
         self._policy_for = policy_for
+        self._policies_age = 0
+        """How often policies have been replaced."""
+        self._router = environment.dead_letters
         self._destinations_max = destinations_max
         self._wildcards: WildcardIndex[WildcardConsumer] = WildcardIndex()
         self._sweep_timer: TimerHandle | None = None
@@ -256,6 +327,8 @@ class DestinationRegistry:
         self.durables = DurableTable(durables_max=durables_max, now_ms=environment.now_ms, keeper=durable_keeper)
         self.made_count = 0
         self.deleted_count = 0
+        self.on_delete: Callable[[Destination], None] | None = None
+        """Told of each destination that goes, while it still is as it was: somebody adds up what it counted."""
         self.unheard_count = 0
         """Messages to temporary destinations whose owner has gone."""
 
@@ -269,6 +342,33 @@ class DestinationRegistry:
             self._sweep_timer.cancel()
         for destination in list(self.destinations.values()):
             self.delete(destination, "the broker stops", keep=True)
+
+    def replace_policies(
+        self,
+        policy_for: Callable[[Address], QueuePolicy],
+        *,
+        dead_letter_queues: Iterable[str],
+        destinations_max: int,
+    ) -> None:
+        """Other policies and limits, see the constructor. Destinations that are made from now on have them as a whole,
+        those that exist as far as `LIVE_POLICY` says, with the next sweep: within seconds, and it stops nobody.
+        """
+        self._policy_for = policy_for
+        self._policies_age += 1
+        self._destinations_max = destinations_max
+        if self._router is not None:
+            self._router.name_queues(dead_letter_queues)
+
+    def _follow_policies(self, destination: Destination) -> None:
+        destination.policies_age = self._policies_age
+        wanted = self._policy_for(destination.address)
+        live = {name: getattr(wanted, name) for name in LIVE_POLICY}
+        policy = attrs.evolve(destination.policy, **live)
+        if policy == destination.policy:
+            return
+        destination.policy = policy
+        for queue in destination.queues:
+            queue.policy = attrs.evolve(queue.policy, **live)
 
     def get(self, address: Address, *, is_stored: bool = False) -> Destination:
         """The destination of this name, made if it is not there. Raises DestinationLimitError, but not if it
@@ -305,37 +405,59 @@ class DestinationRegistry:
         """The policy that a destination of this name has, or would have."""
         return self._policy_for(address)
 
-    def attach(self, address: Address, consumer: Consumer, *, exclusive: bool = False) -> Attachment | WildcardConsumer:
-        """Let this consumer take from the destination(s). Raises DestinationLimitError.
+    def attach(
+        self,
+        address: Address,
+        consumer: Consumer,
+        *,
+        exclusive: bool = False,
+        admits: Callable[[str], bool] | None = None,
+        selection: Selection | None = None,
+    ) -> Attachment | WildcardConsumer:
+        """Let this consumer take from the destination(s); `admits`: from which of those that a wildcard matches, now
+        and later (None: all); `selection`: which messages (None: all). Raises DestinationLimitError.
 
         O(destinations) for a wildcard.
         """
         if not address.wildcard:
-            return self.get(address).queue.attach(consumer, exclusive=exclusive)
-        wildcard = WildcardConsumer(self, address, consumer, exclusive=exclusive)
+            return self.get(address).queue.attach(consumer, exclusive=exclusive, selection=selection)
+        wildcard = WildcardConsumer(self, address, consumer, exclusive=exclusive, admits=admits, selection=selection)
         self._wildcards.add(address, wildcard)
-        stem = stem_of(address)
-        for name, destination in self.destinations.items():
-            if name.startswith(stem) and address.matches(name):
-                wildcard.attach(destination)
+        for destination in self.matching(address):
+            wildcard.attach(destination)
         return wildcard
 
-    def browse(self, address: Address, viewer: Viewer) -> QueueBrowser:
-        """Show this viewer what a queue holds now: highest priority first. One that is not there is not made."""
+    def matching(self, address: Address) -> list[Destination]:
+        """Those that this wildcard covers now. O(destinations)."""
+        stem = stem_of(address)
+        return [
+            destination
+            for name, destination in self.destinations.items()
+            if name.startswith(stem) and address.matches(name)
+        ]
+
+    def browse(self, address: Address, viewer: Viewer, selection: Selection | None = None) -> QueueBrowser:
+        """Show this viewer what a queue holds now, of which it takes what it selects (None: all): highest priority
+        first. One that is not there is not made.
+        """
         destination = self.destinations.get(address.canonical)
         partitions = [] if destination is None else list(destination.queue.partitions.values())
         partitions.sort(key=lambda queue: -queue.priority)
-        return QueueBrowser(address.canonical, partitions, viewer, self._environment)
+        return QueueBrowser(address.canonical, partitions, viewer, self._environment, selection)
 
-    def attach_durable(self, address: Address, consumer: Consumer, client_id: str, name: str) -> DurableAttachment:
-        """Let this consumer read as a durable subscription of a topic, from where it stopped. `durables.keep` has yet
-        to be told of it. Raises DurableNameError, DurableInUseError, DurableLimitError, DestinationLimitError.
+    def attach_durable(
+        self, address: Address, consumer: Consumer, client_id: str, name: str, selection: Selection | None = None
+    ) -> DurableAttachment:
+        """Let this consumer read as a durable subscription of a topic, from where it stopped. The selection is a part
+        of it. `durables.keep` has yet to be told of it. Raises DurableNameError, DurableInUseError,
+        DurableSelectorError, DurableLimitError, DestinationLimitError.
         """
         destination = self.get(address)
-        durable, is_new = self.durables.attach(client_id, name, address.canonical)
+        selector = "" if selection is None else selection.selector.text.strip()
+        durable, is_new = self.durables.attach(client_id, name, address.canonical, selector)
         if is_new:
             self._begin(destination, durable)
-        attachment = destination.queue.attach(consumer, durable_id=durable.durable_id)
+        attachment = destination.queue.attach(consumer, durable_id=durable.durable_id, selection=selection)
         return DurableAttachment(self, durable, attachment)
 
     @staticmethod
@@ -393,6 +515,8 @@ class DestinationRegistry:
         if self.destinations.pop(destination.name, None) is None:
             return
         self.deleted_count += 1
+        if self.on_delete is not None:
+            self.on_delete(destination)
         destination.close(reason, keep=keep)
         for wildcard in list(destination.wildcards or ()):
             wildcard.detach(destination)
@@ -414,6 +538,8 @@ class DestinationRegistry:
         return bool(self._to_sweep)
 
     def _sweep_one(self, destination: Destination, now_seconds: float) -> None:
+        if destination.policies_age != self._policies_age:
+            self._follow_policies(destination)
         if destination.durable_ids:
             for durable in self.durables.of(destination.name):
                 if self.durables.abandoned(durable, destination.policy.durable_expires_seconds):

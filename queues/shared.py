@@ -15,22 +15,26 @@ may go on, so a settlement costs the same however many lines there are:
     nowhere                 who holds the key is not attached here any more.
 When the last of a key that was held is settled or given back, its line goes before ANYBODY from wherever it stood.
 Lines go before what lies ahead of the cursor. Each look at a line or at an element counts against the budget.
+
+Consumers with a selector are not in the ring: they look for what they take by themselves (seeking.py), also among what
+is set aside. While one of them holds a key, what others are to get of it stands nowhere.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Final
 
 from queues.aside import ANYBODY, AsideLines
-from queues.consumed import UNLIMITED_BYTES, ConsumedQueue
 from queues.environment import QueueEnvironment
 from queues.exclusivity import Exclusivity
 from queues.groups import GroupTable
+from queues.leaving import UNLIMITED_BYTES
 from queues.message import Message
 from queues.policy import QueuePolicy
+from queues.seeking import GROUPS, SeekingQueue
 from queues.shares import Shares, Taken
 from queues.slices import Slice, fit
 from queues.storage import Restored
@@ -45,7 +49,7 @@ LOOK_COUNT_MAX: Final = 256
 """Elements taken at once to be placed by group."""
 
 
-class SharedQueue(ConsumedQueue):
+class SharedQueue(SeekingQueue):
     """Many subscriptions, each message to one of them."""
 
     kind_label = "queue"
@@ -63,6 +67,10 @@ class SharedQueue(ConsumedQueue):
         exclusivity: Exclusivity | None = None,
     ) -> None:
         """`groups`, `exclusivity`: those of the destination, if this queue is one of its partitions."""
+        self._prepare_seeking()
+        self._sought_keys: dict[int, str] = {}
+        """Of what was taken out for a search and is in somebody's hands, as far as it has a group: its block may be
+        outside when it comes back."""
         self._uncounted: set[int] = set()
         """Blocks of an earlier run with groups, that were not in memory yet."""
         super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
@@ -81,6 +89,8 @@ class SharedQueue(ConsumedQueue):
 
     def _subscribed(self, subscription: Subscription) -> None:
         self._subscription_of[id(subscription.consumer)] = subscription
+        if subscription.selection is not None:
+            self._begin_search(subscription, subscription.selection)
         self._exclusivity.joined(subscription)
 
     def _detached(self, subscription: Subscription) -> None:
@@ -89,6 +99,8 @@ class SharedQueue(ConsumedQueue):
             del self._subscription_of[consumer_id]
         self._aside.clear_place(subscription)
         self._called.pop(subscription, None)
+        if subscription.selection is not None:
+            self._end_search(subscription)
         self._exclusivity.left(subscription)
 
     def _turn_has_changed(self) -> None:
@@ -108,8 +120,11 @@ class SharedQueue(ConsumedQueue):
         return self._room_of(subscription) if self._is_ready(subscription) else (0, 0)
 
     def _enter_ring(self, subscription: Subscription) -> None:
-        self._call(subscription)
-        super()._enter_ring(subscription)
+        if subscription.selection is None:
+            self._call(subscription)
+            super()._enter_ring(subscription)
+        elif not subscription.closed:
+            self._seek(self._searches[subscription])
 
     def _call(self, subscription: Subscription) -> None:
         """It has credit: the lines before it may go on."""
@@ -119,6 +134,8 @@ class SharedQueue(ConsumedQueue):
     # ------------------------------------------------------------------ dispatch
 
     def dispatch(self, budget: int) -> bool:
+        if self._searches:
+            return self._dispatch_sought(budget)
         while budget > 0:
             before = budget
             if self._grouped_count:
@@ -126,6 +143,26 @@ class SharedQueue(ConsumedQueue):
             budget = self._dispatch_ungrouped(budget)
             if budget == before:
                 return False
+        return bool(self._ring) and (self._cursor.has_more or bool(self._aside))
+
+    def _dispatch_sought(self, budget: int) -> bool:
+        """As `dispatch`, with consumers that have a selector. See seeking.py for whose turn it is."""
+        others_first = False
+        if self._ring and self._cursor.ahead_count < len(self._ring) + len(self._seeking):
+            others_first = self._others_first = not self._others_first
+        while budget > 0:
+            before = budget
+            if not others_first:
+                budget = self._serve_seekers(budget)
+            if self._ring and budget > 0:
+                if self._grouped_count:
+                    budget = self._dispatch_grouped(budget)
+                budget = self._dispatch_ungrouped(budget)
+            if budget == before and not others_first:
+                return False
+            others_first = False
+        if self._seeking or (self._hand is not None and self._hand.users):
+            return True
         return bool(self._ring) and (self._cursor.has_more or bool(self._aside))
 
     def _dispatch_ungrouped(self, budget: int) -> int:
@@ -277,7 +314,7 @@ class SharedQueue(ConsumedQueue):
                 return False
         else:
             subscription = self._subscription_of.get(id(owner))
-            if subscription is None or not shares.fits(subscription, message):
+            if subscription is None or subscription.selection is not None or not shares.fits(subscription, message):
                 self._aside.put(key, sequence)
                 self._wait_for(key, subscription)
                 return True
@@ -286,8 +323,10 @@ class SharedQueue(ConsumedQueue):
         return True
 
     def _wait_for(self, key: str, holder: Subscription | None) -> None:
-        """Let the line of this key stand before the subscription that holds it. None: the holder is not attached."""
-        if holder is None:
+        """Let the line of this key stand before the subscription that holds it. None: the holder is not attached. One
+        that seeks finds what it takes by itself.
+        """
+        if holder is None or holder.selection is not None:
             self._aside.stand_nowhere(key)
             return
         self._aside.line_up(key, holder)
@@ -325,6 +364,41 @@ class SharedQueue(ConsumedQueue):
         if self._aside.has_line(key):
             self._aside.line_up(key, ANYBODY)
             self.context.request_dispatch()
+        if self._searches:
+            for search in self._searches.values():
+                if search.free(key):
+                    self._look_first(search)
+            self._seek_on(GROUPS)
+
+    # ------------------------------------------------------------------ for those who seek
+
+    def _lies_free(self, sequence: int) -> bool:
+        return super()._lies_free(sequence) or self._aside.key_of(sequence) is not None
+
+    def _passed_sequences(self) -> Iterable[int]:
+        return [*super()._passed_sequences(), *self._aside.sequences()]
+
+    @property
+    def _has_groups(self) -> bool:
+        return bool(self._grouped_count or self._uncounted)
+
+    def _group_is_held(self, key: str, subscription: Subscription) -> bool:
+        owner = self._groups.owner(key)
+        return owner is not None and owner is not subscription.consumer
+
+    def _taken_out(self, subscription: Subscription, sequences: SequenceOf[int], messages: list[Message]) -> None:
+        for sequence in sequences if self._aside else ():
+            if self._aside.key_of(sequence) is not None:
+                self._aside.discard(sequence)
+        super()._taken_out(subscription, sequences, messages)
+        if self._grouped_count:
+            for sequence, message in zip(sequences, messages, strict=True):
+                key = message.head.group
+                if key is not None:
+                    self._sought_keys[sequence] = key
+                    self._groups.handed_over(key, subscription.consumer)
+
+    # ------------------------------------------------------------------ groups of what is stored
 
     def pinned_below(self) -> int:
         """Keys of what is held or set aside are read again when it is settled."""
@@ -345,6 +419,8 @@ class SharedQueue(ConsumedQueue):
     def _arrived(self, messages: list[Message]) -> None:
         if messages[0].head.group is not None:
             self._grouped_count += len(messages)
+        if self._searches:
+            super()._arrived(messages)
 
     # ------------------------------------------------------------------ settling
 
@@ -381,20 +457,34 @@ class SharedQueue(ConsumedQueue):
         """What is set aside of a key lies behind what comes back of it, so that goes to the front of the same line."""
         if not self._aside:
             super()._put_back(sequences)
+            if self._searches:
+                self._available_again(sequences)
             return
         others: list[int] = []
         for sequence in sequences:
             message = self.elements.get(sequence)
             key = message.head.group if message is not None else None
-            if key is None or not self._aside.has_line(key):
-                others.append(sequence)
+            if key is None or not self._aside.has_line(key) or sequence >= self._cursor.position:
+                others.append(sequence)  # what was taken out of what lies ahead lies there again
                 continue
             self._aside.put(key, sequence)
         super()._put_back(others)
+        if self._searches:
+            self._available_again(sequences)
 
     def _keys(self, sequences: SequenceOf[int]) -> list[str]:
+        if self._sought_keys:
+            return [key for sequence in sequences if (key := self._key_of(sequence)) is not None]
         messages = [self.elements.get(sequence) for sequence in sequences]
         return [message.head.group for message in messages if message is not None and message.head.group is not None]
+
+    def _key_of(self, sequence: int) -> str | None:
+        """It is not in the hands of whoever had it any more, or was in nobody's."""
+        key = self._sought_keys.pop(sequence, None)
+        if key is None:
+            message = self.elements.get(sequence)
+            key = message.head.group if message is not None else None
+        return key
 
     # ------------------------------------------------------------------ leaving unread
 

@@ -6,8 +6,12 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message
+
+if TYPE_CHECKING:
+    from queues.selectors.selector import Selector
 
 
 class Slice:
@@ -16,10 +20,22 @@ class Slice:
     `neutral`: every header block reads the same in all dialects. `sequences` is a range where nothing is missing, else
     a list. `attempts`: how often each was handed over before, None if none was. `returned`: these had been given back.
     `rendered` is scratch space for the consumers: bytes that one of them made of this slice, so that ten subscribers
-    at one position cost one rendering.
+    at one position cost one rendering. `selected`, likewise: what the selector of the last one that had one took, by
+    place and as a slice (None: nothing).
     """
 
-    __slots__ = ("attempts", "end", "first", "messages", "neutral", "rendered", "returned", "sequences", "wire_bytes")
+    __slots__ = (
+        "attempts",
+        "end",
+        "first",
+        "messages",
+        "neutral",
+        "rendered",
+        "returned",
+        "selected",
+        "sequences",
+        "wire_bytes",
+    )
 
     def __init__(
         self,
@@ -39,6 +55,7 @@ class Slice:
         self.end = sequences[-1] + 1
         self.neutral = all([message.head.neutral for message in messages])  # noqa: C419 (a list is twice as fast here)
         self.rendered: list[bytes] | None = None
+        self.selected: tuple[Selector, list[int], Slice | None] | None = None
 
     def __len__(self) -> int:
         return len(self.messages)

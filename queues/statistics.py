@@ -27,6 +27,8 @@ class QueueStatistics:
     """Messages of blocked senders that wait in front of the queue."""
     subscriptions_count: int
     added_count: int
+    delivered_count: int
+    """Handed to consumers, each time anew."""
     settled_count: int
     returned_count: int
     """Came back: NACK, or their consumer went away."""
@@ -34,6 +36,8 @@ class QueueStatistics:
     """Went by the full policy, or because a topic subscriber lagged, or were given up without a dead-letter queue."""
     dead_lettered_count: int
     """Went to the dead-letter queue."""
+    moved_count: int
+    """Went to another queue, by an operator's will."""
     expired_count: int
     """Passed their date, those that were dead-lettered for it among them."""
     rejected_count: int

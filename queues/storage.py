@@ -18,6 +18,7 @@ from queues.blocks import Outside
 from queues.cursored import CursoredQueue
 from queues.durables import DurableReader
 from queues.message import Message
+from queues.witness import Witness
 
 Saved = Callable[[str], None]
 """Called once with how safe it is: "disk" or "consumed"."""
@@ -88,6 +89,10 @@ class Stored(Protocol):
     @property
     def elements(self) -> CursoredQueue: ...
     @property
+    def witness(self) -> Witness | None:
+        """Is told what is written."""
+
+    @property
     def handed_to(self) -> int:
         """Elements below this may have been handed to a consumer."""
 
@@ -151,6 +156,10 @@ class Shelf(Confirms, Protocol):
         """Whether a durable subscription that reads on from here may come to elements of a spooled transaction that are
         not on disk yet. Then it waits, with `note_reader`; `may_hand_over` sees to that for others.
         """
+
+    @property
+    def cancelled_count(self) -> int:
+        """Messages that were settled before they were written, since it was opened."""
 
     @property
     def saved_to(self) -> int:

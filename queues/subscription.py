@@ -12,14 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from flow import Flow, SourceController
 from queues.cursors import TrackingCursor
+from queues.selectors.selector import Selection
 from queues.slices import Slice
+from queues.witness import Fate
 
 if TYPE_CHECKING:
     from queues.queue import MessageQueue
+
+
+WHO_LENGTH_MAX: Final = 160
+"""Of a consumer's label: clients choose parts of it."""
 
 
 class Consumer(Protocol):
@@ -68,9 +74,12 @@ class Subscription:
         "exclusive",
         "queue",
         "returned_count",
+        "selection",
         "settled_count",
         "source",
         "unsettled_count",
+        "who",
+        "witness",
     )
 
     def __init__(
@@ -85,9 +94,14 @@ class Subscription:
         self.queue = queue
         self.consumer = consumer
         self.exclusive = exclusive
+        self.witness = queue.witness
+        self.who = consumer.label[:WHO_LENGTH_MAX]
+        """The consumer, as the witness knows it."""
         self.cursor: TrackingCursor | None = None
         self.durable_id: int | None = None
         """Which durable subscription of a topic it serves; None: none."""
+        self.selection: Selection | None = None
+        """Which messages it takes; None: all."""
         self.closed = False
         self.delivered_count = 0
         self.settled_count = 0
@@ -104,20 +118,42 @@ class Subscription:
             clock=clock,
         )
 
-    def settle(self, sequences: SequenceOf[int], wire_bytes: int) -> None:
-        """Done with these: acknowledged, or (ack auto) taken by the kernel. `wire_bytes` is their sum as delivered."""
+    def delivered(self, count: int) -> None:
+        """So many more were handed to the consumer."""
+        self.delivered_count += count
+        self.queue.delivered_count += count
+
+    def settle(self, sequences: SequenceOf[int], wire_bytes: int, *, moved_to: str = "") -> None:
+        """Done with these: acknowledged, or (ack auto) taken by the kernel. `wire_bytes` is their sum as delivered;
+        `moved_to`: the destination in which they are now.
+        """
         count = len(sequences)
+        witness = self.witness
+        if witness is not None:
+            if moved_to:
+                witness.left(Fate.MOVED, sequences, moved_to)
+            else:
+                witness.settled(self.who, sequences)
         self.unsettled_count -= count
         self.settled_count += count
         self.queue.settled(self, sequences, wire_bytes)
 
-    def give_back(self, sequences: SequenceOf[int], *, attempted: bool, charged: SequenceOf[int] | None = None) -> None:
+    def give_back(
+        self,
+        sequences: SequenceOf[int],
+        *,
+        attempted: bool,
+        charged: SequenceOf[int] | None = None,
+        refused: bool = False,
+    ) -> None:
         """Not done: they come again, here or elsewhere, before anything later.
 
         `attempted`: they were handed over, so that they come again marked as seen. `charged`: those of them (None: all)
-        that failed, which counts against their redeliveries; the others just happened to be there.
+        that failed, which counts against their redeliveries; the others just happened to be there. `refused`: by NACK.
         """
         count = len(sequences)
+        if self.witness is not None:
+            self.witness.returned(self.who, sequences, attempted=attempted, refused=refused)
         self.unsettled_count -= count
         self.returned_count += count
         self.queue.given_back(self, sequences, attempted=attempted, charged=charged)

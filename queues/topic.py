@@ -42,13 +42,16 @@ from queues.cursors import NOTING, TrackingCursor
 from queues.environment import QueueEnvironment
 from queues.gate import Run
 from queues.lag import LagBudget
+from queues.leaving import UNLIMITED_BYTES
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
 from queues.paging import HIGH
 from queues.policy import MIB, QueuePolicy
-from queues.readers import ReaderQueue
+from queues.selectors.selector import Selection
+from queues.skipping import LOOK_COUNT_MIN, LOOKS_PER_COST, PASS_COUNT, SkippingQueue
 from queues.slices import Slice
 from queues.storage import Restored
 from queues.subscription import Subscription
+from queues.witness import Fate
 
 FAN_OUT_COUNT: Final = 512
 """Messages per hand-over. Constant, so that cursors stay at common positions and share slices."""
@@ -65,7 +68,7 @@ DROP_SHARE: Final = 16
 """A lagging subscriber loses at least this part of the limit at once, so that making room is not done for each run."""
 
 
-class Topic(ReaderQueue):
+class Topic(SkippingQueue):
     """Many tracking cursors over one sequence."""
 
     kind_label = "topic"
@@ -89,6 +92,10 @@ class Topic(ReaderQueue):
         """Messages that nobody was there to hear."""
         self._lead_position = 0
         self._caught_up: dict[Subscription, None] = {}
+        self._selecting: dict[Subscription, None] = {}
+        """Subscriptions with a selector: they pass what they don't take also without credit."""
+        self._selects_away = False
+        """Some durable subscription has a selector."""
         per_second = policy.lag_bytes_per_second
         self._lag_budget: LagBudget | None = None
         if self._residency is not None and self._pages_out and self._full == "drop_oldest" and per_second is not None:
@@ -114,8 +121,10 @@ class Topic(ReaderQueue):
     # ------------------------------------------------------------------ in
 
     def add(self, messages: list[Message], wire_bytes: int, source: SourceController | None) -> None:
+        if self.witness is not None:
+            self.witness.origin = source
         if not self._is_heard and not self.closed:
-            self.unheard_count += len(messages)
+            self._unheard(messages)
         elif self._full == "drop_oldest":
             charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
             self.lead.add(Run(messages, charge_bytes), len(messages), charge_bytes, source)
@@ -123,8 +132,10 @@ class Topic(ReaderQueue):
             super().add(messages, wire_bytes, source)
 
     def offer(self, messages: list[Message], wire_bytes: int, source: SourceController) -> bool:
+        if self.witness is not None:
+            self.witness.origin = source
         if not self._is_heard and not self.closed:
-            self.unheard_count += len(messages)
+            self._unheard(messages)
             return True
         if self._full != "drop_oldest":
             return super().offer(messages, wire_bytes, source)
@@ -155,8 +166,10 @@ class Topic(ReaderQueue):
             super().take_together(runs, source)
             return
         for run in runs:
+            if self.witness is not None:
+                self.witness.origin = source
             if not self._is_heard:
-                self.unheard_count += len(run.messages)
+                self._unheard(run.messages)
             elif self._leading:
                 self.lead.charge(len(run.messages), run.charge_bytes, source)
                 self._accept_lead(run)
@@ -221,7 +234,7 @@ class Topic(ReaderQueue):
     def _accept_lead(self, run: Run) -> None:
         count = len(run.messages)
         if not self._is_heard:
-            self.unheard_count += count
+            self._unheard(run.messages)
             self.lead.release(count, run.charge_bytes)
             return
         self._take_in(run)
@@ -238,8 +251,14 @@ class Topic(ReaderQueue):
         if self._is_heard:
             super()._accept_run(run)
         else:  # it waited until the last subscriber had left
-            self.unheard_count += len(run.messages)
+            self._unheard(run.messages)
             self.controller.release(len(run.messages), run.charge_bytes)
+
+    def _unheard(self, messages: list[Message]) -> None:
+        """Nobody is there to get these."""
+        self.unheard_count += len(messages)
+        if self.witness is not None:
+            self.witness.outside(Fate.DROPPED, messages, "nobody was subscribed")
 
     def _incoming_dropped(self, count: int) -> None:
         for subscription in self.subscriptions.values():
@@ -250,11 +269,17 @@ class Topic(ReaderQueue):
         if self._caught_up:
             self._ring.update(self._caught_up)
             self._caught_up.clear()
+        if self._selecting:
+            self._ring.update(self._selecting)
+        if self._selects_away:
+            self._watch_those_away()
 
     # ------------------------------------------------------------------ subscribers
 
     def _subscribed(self, subscription: Subscription) -> None:
         durable_id = subscription.durable_id
+        if subscription.selection is not None:
+            self._selecting[subscription] = None
         if durable_id is None:
             subscription.cursor = TrackingCursor(self.elements, self.elements.next_sequence)
         else:
@@ -262,6 +287,9 @@ class Topic(ReaderQueue):
             if reader is None:
                 reader = self.add_reader(durable_id)
             reader.subscription = subscription
+            reader.selection = subscription.selection
+            self._away.pop(reader, None)
+            self._selects_away = self._selects_away or reader.selection is not None
             subscription.cursor = reader.cursor
         if subscription.cursor.position >= self._lead_position:
             self._leading = True
@@ -276,6 +304,7 @@ class Topic(ReaderQueue):
 
     def _detached(self, subscription: Subscription) -> None:
         self._caught_up.pop(subscription, None)
+        self._selecting.pop(subscription, None)
         self._leave_cursor(subscription)
         positions = [other.cursor.position for other in self.subscriptions.values() if other.cursor is not None]
         if not any(position >= self._lead_position for position in positions):
@@ -293,10 +322,18 @@ class Topic(ReaderQueue):
 
     def dispatch(self, budget: int) -> bool:
         ring = self._ring
+        if self._away and self._pass_for_those_away(FAN_OUT_COUNT):
+            self.context.request_dispatch()
         while ring:
             subscription = next(iter(ring))
             if subscription.source.blocked:
-                del ring[subscription]
+                if subscription.selection is not None:
+                    if budget <= 0:
+                        return True
+                    del ring[subscription]
+                    budget -= self._move_on(subscription, subscription.selection)
+                else:
+                    del ring[subscription]
                 continue
             if budget <= 0:
                 return True
@@ -308,14 +345,28 @@ class Topic(ReaderQueue):
             ring.move_to_end(subscription)
             if subscription.durable_id is not None:
                 self._note_reader(self.readers[subscription.durable_id])
-            part = cursor.take(min(FAN_OUT_COUNT, room_count), room_bytes)
+            selection = subscription.selection
+            if selection is None:
+                looked = part = cursor.take(min(FAN_OUT_COUNT, room_count), room_bytes)
+            else:  # what it does not take needs no room
+                look_count = min(FAN_OUT_COUNT, max(LOOK_COUNT_MIN, 2 * room_count))
+                looked = part = cursor.take(look_count, UNLIMITED_BYTES)
             if self.elements.outside_count:
                 self._page_in(cursor, part)
+            if part is not None and selection is not None:
+                looked, part = self._select(cursor, selection, part, (room_count, room_bytes))
+                budget -= 1 + len(looked.messages) // LOOKS_PER_COST
+                if subscription.durable_id is not None:
+                    self._reader_moved(self.readers[subscription.durable_id])
+                if part is None:
+                    if looked.end > self._lead_position:
+                        self._advance_lead(looked)
+                    continue
             if part is not None and part.attempts is not None:
                 part = self._without_spent(subscription, part)
                 if part is None:
                     continue
-            if part is None:
+            if part is None or looked is None:
                 del ring[subscription]
                 self._caught_up[subscription] = None
                 if cursor.waiting_for is None and not self._leading:
@@ -325,23 +376,40 @@ class Topic(ReaderQueue):
             count = len(part.messages)
             budget -= count
             if self._expiring:
-                part = self._without_expired(cursor, part)
+                part = self._without_expired(cursor, part, looked)
                 if part is None:
                     continue
                 count = len(part.messages)
             self.unsettled_count += count
             subscription.unsettled_count += count
-            subscription.delivered_count += count
+            subscription.delivered(count)
             dropped_count = subscription.dropped_unreported_count
             subscription.dropped_unreported_count = 0
             subscription.consumer.deliver(subscription, part, dropped_count=dropped_count)
-            if part.end > self._lead_position:
-                self._advance_lead(part)
+            if looked.end > self._lead_position:
+                self._advance_lead(looked)
         self.elements.forget_shared_slice()
         return False
 
-    def _without_expired(self, cursor: TrackingCursor, part: Slice) -> Slice | None:
-        """What of this is not past its date. The rest leaves, or this one passes it over while others hold it."""
+    def _move_on(self, subscription: Subscription, selection: Selection) -> int:
+        """It has no credit: let it pass what it does not take. Returns what that cost."""
+        cursor = subscription.cursor
+        assert cursor is not None
+        passed, at_end = self._pass_ahead(cursor, selection, PASS_COUNT)
+        if at_end:
+            self._caught_up[subscription] = None
+        elif passed is not None:
+            self._ring[subscription] = None
+            if subscription.durable_id is not None:
+                self._reader_moved(self.readers[subscription.durable_id])
+            if passed.end > self._lead_position:
+                self._advance_lead(passed)
+        return 1 + (0 if passed is None else len(passed.messages) // LOOKS_PER_COST)
+
+    def _without_expired(self, cursor: TrackingCursor, part: Slice, looked: Slice) -> Slice | None:
+        """What of this is not past its date. The rest leaves, or this one passes it over while others hold it.
+        `looked`: all that the cursor has come by.
+        """
         now_ms = self._environment.now_ms()
         expired = [
             sequence
@@ -351,10 +419,12 @@ class Topic(ReaderQueue):
         if not expired:
             return part
         self.expired_count += len(expired)
+        if self.witness is not None:
+            self.witness.left(Fate.EXPIRED, expired, "passed over by a subscriber while another holds it")
         rest = part.without(expired)
         self._gone(cursor.settle(expired))
-        if part.end > self._lead_position:
-            self._advance_lead(part)
+        if looked.end > self._lead_position:
+            self._advance_lead(looked)
         return rest
 
     def _advance_lead(self, part: Slice) -> None:
@@ -451,6 +521,9 @@ class Topic(ReaderQueue):
             if cursor.position > first:
                 dead -= cursor.held_of(dead) | cursor.withdrawn
         self._overdue.update([sequence for sequence in sequences if sequence not in dead])
+        if dead and self._selecting:  # what one of them stood before may have gone
+            self._ring.update(self._selecting)
+            self.context.request_dispatch()
         if not dead:
             return
         sequences = sorted(dead)
@@ -458,6 +531,8 @@ class Topic(ReaderQueue):
         ahead = messages[bisect_left(sequences, self._lead_position) :]
         wire_bytes = sum([len(message.wire) for message in messages])
         self.expired_count += len(messages)
+        if self.witness is not None:
+            self.witness.left(Fate.EXPIRED, sequences, "")
         self.elements.remove(sequences, unread=True)
         if self._shelf is not None:
             self._shelf.settled(sequences)
@@ -472,6 +547,12 @@ class Topic(ReaderQueue):
 
     def _make_room(self, over_count: int, over_bytes: int) -> None:
         """Move every cursor that lags past the oldest elements, by a little more than asked (DROP_SHARE)."""
+        if self._pinned_count:
+            count, wire_bytes = self._let_go_of_pinned()
+            over_count -= count
+            over_bytes -= wire_bytes + count * MESSAGE_OVERHEAD_BYTES
+            if over_count <= 0 and over_bytes <= 0:
+                return
         if self._nobody_lags(over_count, over_bytes):
             return  # durable subscriptions hold it, which nothing can be done about
         if over_bytes > 0:
@@ -501,6 +582,9 @@ class Topic(ReaderQueue):
         if self._drops_durables:
             for reader in self.readers.values():
                 if reader.subscription is None and reader.cursor.front < floor:
+                    if self.witness is not None:
+                        who = f"durable subscription {reader.durable_id}"
+                        self.witness.missed(who, reader.cursor.front, floor)
                     missed_count, (left_count, left_bytes) = self._skip(reader.cursor, floor)
                     self.dropped_count += missed_count
                     gone_count += left_count
@@ -510,6 +594,8 @@ class Topic(ReaderQueue):
             cursor = subscription.cursor
             assert cursor is not None
             if cursor.front < floor and (subscription.durable_id is None or self._drops_durables):
+                if self.witness is not None:
+                    self.witness.missed(subscription.who, cursor.front, floor)
                 missed_count, (left_count, left_bytes) = self._skip(cursor, floor)
                 gone_count += left_count
                 gone_bytes += left_bytes

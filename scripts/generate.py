@@ -5,10 +5,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pyspark_stomp.options import OPTIONS
-from sluiceway.config.sample import markdown, toml_sample
+from dashboard import dashboard
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+from pyspark_stomp.options import OPTIONS
+from sluiceway.admin.reference import with_tables as with_routes
+from sluiceway.cli.manual import pages as manual_pages
+from sluiceway.config.sample import markdown, toml_sample
+from sluiceway.metrics.reference import with_tables
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
 
 
 SPARK_WORDS = {"read": "batch", "stream": "stream", "queue": "queue", "write": "sink"}
@@ -41,15 +47,19 @@ def main(check: bool) -> int:
         DOCS / "configuration.md": markdown(),
         DOCS / "sluiceway.toml": toml_sample(),
         DOCS / "spark-options.md": spark_options(),
+        DOCS / "admin-api.md": with_routes((DOCS / "admin-api.md").read_text(encoding="utf-8")),
+        DOCS / "metrics.md": with_tables((DOCS / "metrics.md").read_text(encoding="utf-8")),
+        ROOT / "deploy" / "grafana" / "sluiceway.json": dashboard(),
+        **{DOCS / "man" / name: text for name, text in manual_pages().items()},
     }
     stale = [page for page, text in pages.items() if not page.exists() or page.read_text(encoding="utf-8") != text]
     for page in stale:
         if check:
-            print(f"docs/{page.name} is not what the code generates: run scripts/check --fix", file=sys.stderr)
+            print(f"{page.relative_to(ROOT)} is not what the code generates: run scripts/check --fix", file=sys.stderr)
         else:
-            page.parent.mkdir(exist_ok=True)
+            page.parent.mkdir(parents=True, exist_ok=True)
             page.write_text(pages[page], encoding="utf-8")
-            print(f"wrote docs/{page.name}")
+            print(f"wrote {page.relative_to(ROOT)}")
     return 1 if check and stale else 0
 
 

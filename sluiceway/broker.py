@@ -12,28 +12,27 @@ done after `shutdown_seconds` is cut; then destinations and dispatcher go.
 
 from __future__ import annotations
 
-import hmac
+import contextlib
 import json
 import math
 import secrets
 import signal
-import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from dispatcher import Dispatcher
 from flow import FlowManager
 from protocols.connection import Connection
-from protocols.listener import Listener, ListenError, bind
+from protocols.listener import Listener, ListenError
 from protocols.log import get_logger
 from protocols.stomp.errors import ProtocolError
-from protocols.stomp.hub import LoginRefusedError
+from protocols.stomp.guard import Identity
+from protocols.stomp.head import SendHead
 from protocols.stomp.left_behind import LeftBehind
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.rewriting import rewrite
@@ -46,12 +45,23 @@ from sluiceway.bodies import body_files, recover_bodies
 from sluiceway.claims import Claims
 from sluiceway.config import Config
 from sluiceway.config import Listener as ListenerConfig
+from sluiceway.doors import Doors, is_loopback
+from sluiceway.draining import Draining
 from sluiceway.durables import DurableRecords
+from sluiceway.following import Following
 from sluiceway.housing import House, OnProgress, engine_kind, open_house
-from sluiceway.journal import Handler, Logs, answer, handlers, open_logs
+from sluiceway.journal import Handler, Logs, handlers, open_logs
+from sluiceway.metrics.gather import Metrics
+from sluiceway.pulse import Pulse
 from sluiceway.rationing import RationedAnswers
+from sluiceway.reloading import Reloader, ReloadError, ReloadReport
 from sluiceway.report import stat_report
 from sluiceway.resuming import Resumption
+from sluiceway.security.admission import STAT, Admission, Decided
+from sluiceway.security.gate import SecurityGate
+from sluiceway.supervision import Supervisor
+from sluiceway.trails.answering import BrokerTrails
+from sluiceway.trails.answering import handler as trail_handler
 from sluiceway.tuning import tune_allocator, tune_garbage_collector
 from sluiceway.version import VERSION
 from store.bigarray import Files
@@ -62,6 +72,11 @@ from store.metadata import MemoryMetadata, MetadataManagers, StoredMetadata
 from store.spool import Spools
 from store.storequeue import StoreQueue
 from store.worker import InlineWorker, ThreadWorker, Worker
+
+if TYPE_CHECKING:
+    from protocols.tls import PeerCertificate
+    from sluiceway.admin.server import AdminServer
+    from sluiceway.tracing.spans import SpanSink
 
 __all__ = ["Broker", "ListenError", "serve"]
 
@@ -91,12 +106,13 @@ class Broker:
         boot: str | None = None,
         serving: bool = False,
         on_reading: OnProgress | None = None,
+        spans: SpanSink | None = None,
     ) -> None:
         """`engine`: a store that is open already, in place of the configured one; it is used inline, without threads,
         and closed at the end. `large_folder`: where large bodies go, likewise. `journal_folder`,
         `journal_files`, `boot`: where logs go, how their files are reached, and what names this run of the machine,
-        likewise. `serving`: this process is all broker,
-        so that `store.engine = "auto"` means LevelDB. `on_reading`: told how far the reading of the store is.
+        likewise. `serving`: this process is all broker, so that `store.engine = "auto"` means LevelDB. `on_reading`:
+        told how far the reading of the store is. `spans`: where traces go, in place of the configured collector.
         """
         self.config = config if config is not None else Config()
         self.server_name = f"sluiceway/{VERSION}"
@@ -117,14 +133,27 @@ class Broker:
         self._engine = engine
         self._serving = serving
         self._on_reading = on_reading
+        self._spans = spans
         self._house: House | None = None
         self._store_closing = trio.Lock()
         self.connections: dict[Connection, None] = {}
-        self.listeners: list[Listener] = []
         self.now_ms = now_ms
+        self.trails: BrokerTrails | None = None
+        """Where messages went; None: that is switched off."""
         self._next_number = 1
         self._nursery_manager: Any = None
         self._nursery: trio.Nursery | None = None
+        self.admin: AdminServer | None = None
+        """HTTP; None: it is not configured."""
+        self.draining = Draining(self)
+        self.is_ready = False
+        """It has started: clients can connect, as long as it does not stop."""
+        self.is_closed = False
+        """It has stopped: what it had is closed."""
+        self.config_file: str | None = None
+        """Where its settings come from, for people."""
+        self.stop_wanted = trio.Event()
+        """It was drained: whoever runs it should let it go."""
         self._stopping = False
         self._all_gone = trio.Event()
 
@@ -137,44 +166,52 @@ class Broker:
         # Not trio.current_time, which looks up the running loop at each reading: there are a dozen to a message.
         self.clock: Callable[[], float] = trio.lowlevel.current_clock().current_time
         self.manager = FlowManager(self.clock)
+        self.admission = Admission(self)
         self.left_behind = LeftBehind(config.broker.left_behind_bytes_max, manager=self.manager, clock=self.clock)
-        bound = await self._bind_all()  # first: a port that is taken is found out at once, and clients wait in line
+        self.reloading = Reloader(self)
+        self.doors = Doors(accepted=self._accepted_by, opened=self._warn_if_open, clock=self.clock, now_ms=self.now_ms)
+        # First: a port that is taken is found out at once, and clients wait in line.
+        await self.doors.bind(config.listeners)
         try:
+            await self._bind_admin()
             await self._make_ready()
         except BaseException:
-            for _settings, listening in bound:
-                listening.close()
+            self.doors.abandon()
+            if self.admin is not None:
+                self.admin.abandon()
             self.abandon_store()
             raise
         self._nursery_manager = trio.open_nursery()
         self._nursery = await self._nursery_manager.__aenter__()
         await self._nursery.start(self.dispatcher.run)
         self.registry.start()
+        self.pulse.start()
         try:
             await self._open_logs()
         except BaseException as error:
-            for _settings, listening in bound:
-                listening.close()
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
-        await self._resume_transactions(bound)
-        for settings, listening in bound:
-            listener = Listener(
-                listening,
-                connections_max=settings.connections_max,
-                accepted=partial(self._accepted_by, len(self.listeners), settings),
-            )
-            self.listeners.append(listener)
-            self._nursery.start_soon(listener.run)
-            self._warn_if_open(settings.label, listener.address)
+        await self._resume_transactions()
+        self.doors.open(self._nursery)
+        self.is_ready = True
+        if self.admin is not None:
+            self.admin.start(self._nursery)
         log.info("broker ready", name=config.broker.name, version=VERSION, listeners=self.urls)
         return self
+
+    async def _bind_admin(self) -> None:
+        if self.config.admin.address:
+            from sluiceway.admin.server import AdminServer  # an HTTP stack, which most brokers do without
+
+            self.admin = await AdminServer.listen(self, self.config.admin)
 
     async def _make_ready(self) -> None:
         """Open the store, and make the destinations that it has messages of."""
         config = self.config
         await self._open_store()
         self._open_metadata()
+        self.following = Following(self, spans=self._spans)
+        self.trails = self.following.trails
         self._environment = QueueEnvironment(
             manager=self.manager,
             scheduling=self.dispatcher,
@@ -182,6 +219,7 @@ class Broker:
             now_ms=self.now_ms,
             resume=self.dispatcher.executor(label="resuming sources"),
             store=self.store,
+            witness_of=self.following.witness_of,
         )
         self.registry = DestinationRegistry(
             self._environment,
@@ -194,6 +232,8 @@ class Broker:
             dead_letter_queues=config.dead_letter_queues,
         )
         self._started_seconds = self.clock()
+        self.pulse = Pulse(clock=self.clock, call_at=self.dispatcher.call_at, next_number=lambda: self._next_number)
+        self.metrics = Metrics(self)
         self._stat_answers = RationedAnswers(
             lambda: json.dumps(_finite(self.report(with_idle=False)), separators=(",", ":")).encode()
         )
@@ -226,6 +266,7 @@ class Broker:
         self._handlers = {
             **{f"log/{name}": handler for name, handler in handlers(self.logs).items()},
             **self._claims.handlers,
+            "trail": trail_handler(self.trails),
         }
 
     async def _open_store(self) -> None:
@@ -284,15 +325,13 @@ class Broker:
             self.bodies = body_files(folder, manager=self.manager, clock=self.clock, submit=self.dispatcher.submit)
             await trio.to_thread.run_sync(recover_bodies, self.bodies, kept_counts)
 
-    async def _resume_transactions(self, bound: list[tuple[ListenerConfig, socket.socket]]) -> None:
+    async def _resume_transactions(self) -> None:
         """What was committed comes to its queues before anybody connects."""
         if self.spools is None or not self.spools.left:
             return
         try:
             await Resumption(self.spools, self.registry, clock=self.clock).run()
         except BaseException as error:
-            for _settings, listening in bound:
-                listening.close()
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
 
@@ -310,6 +349,7 @@ class Broker:
                 record.destination,
                 record.created_ms,
                 record.last_seen_ms,
+                selector=record.selector,
             )
             self.registry.restore_durable(durable, parse(record.destination), exactly=self._house.recovered.clean)
 
@@ -356,25 +396,14 @@ class Broker:
                 store.close()
                 self.store = self.spools = self._house = None
 
-    async def _bind_all(self) -> list[tuple[ListenerConfig, socket.socket]]:
-        bound: list[tuple[ListenerConfig, socket.socket]] = []
-        try:
-            for settings in self.config.listeners:
-                bound.extend((settings, listening) for listening in await bind(settings.address))
-        except ListenError:
-            for _settings, listening in bound:
-                listening.close()
-            raise
-        return bound
-
-    def _warn_if_open(self, label: str, address: str) -> None:
-        host = address.rpartition(":")[0].strip("[]")
-        if not self.config.security.users and not (host.startswith("127.") or host == "::1"):
+    def _warn_if_open(self, settings: ListenerConfig, listener: Listener) -> None:
+        host = listener.address.rpartition(":")[0].strip("[]")
+        if self.guard.allows_everything and not is_loopback(host):
             log.warning(
-                "listening beyond this machine without users",
-                listener=label,
-                address=address,
-                remedy="configure [security.users], or listen on 127.0.0.1",
+                "listening beyond this machine without users: whoever reaches this port may do everything",
+                listener=settings.label,
+                address=listener.address,
+                remedy="configure [security] users and permissions (docs/permissions.md), or listen on 127.0.0.1",
             )
 
     async def __aexit__(
@@ -398,8 +427,7 @@ class Broker:
         if not self._stopping:
             self._stopping = True
             log.info("broker stops", connections=len(self.connections))
-            for listener in self.listeners:
-                listener.close()
+            self.doors.close()
             for connection in list(self.connections):
                 connection.session.fail(
                     ProtocolError("shutdown", "the broker is shutting down", "Connect again when it is back."),
@@ -415,6 +443,7 @@ class Broker:
             )
             for connection in list(self.connections):
                 connection.session.close()  # what they hold goes back before the store is closed
+        self.is_closed = True
         await self._close_logs()
         await self._close_store()
         if self.bodies is not None:
@@ -424,21 +453,43 @@ class Broker:
             else:
                 self.bodies.join()
             self.bodies = None
+        self.pulse.stop()
         self.registry.close()
+        if self.admin is not None:
+            await self.admin.close()
+        await self.following.close()
         self.dispatcher.close()
 
     def abandon(self) -> None:
         """Give ports and sockets back that `stop` did not come by to close: it died of a fault, or of its caller's."""
-        for listener in self.listeners:
-            listener.abandon()
+        self.doors.abandon()
+        if self.admin is not None:
+            self.admin.abandon()
         for connection in self.connections:
             connection.abandon()
         self.abandon_store()
 
     # ------------------------------------------------------------------ connections
 
-    def _accepted_by(self, place: int, settings: ListenerConfig, stream: ByteStream) -> None:
-        self._accepted(stream, settings.label, settings.limits, self.listeners[place])
+    def drain(self, seconds: float) -> int:
+        """Take nobody in any more, let consumers finish what is there for `seconds` at most, then stop (and set
+        `stop_wanted`). Returns how many connections were ended because they only send.
+        """
+        assert self._nursery is not None, "it runs"
+        return self.draining.begin(seconds, self._nursery)
+
+    def reload(self, config: Config) -> ReloadReport:
+        """Put other settings in force as far as that can be while it runs. Raises ReloadError: nothing has changed."""
+        return self.reloading.reload(config)
+
+    async def reload_from_source(self) -> ReloadReport:
+        """The same with the file, environment and flags that it was started with, read again. What comes of it is
+        logged, too.
+        """
+        return await self.reloading.reload_from_source()
+
+    def _accepted_by(self, stream: ByteStream, settings: ListenerConfig, listener: Listener) -> None:
+        self._accepted(stream, settings.label, settings.limits, listener)
 
     def _accepted(self, stream: ByteStream, label: str, limits: StompLimits, listener: Listener | None) -> None:
         assert self._nursery is not None
@@ -468,14 +519,19 @@ class Broker:
         return ours
 
     @property
+    def listeners(self) -> list[Listener]:
+        """Those that accept connections."""
+        return self.doors.listeners
+
+    @property
     def addresses(self) -> list[str]:
         """HOST:PORT of each listener, with the ports that were really taken."""
         return [listener.address for listener in self.listeners]
 
     @property
     def urls(self) -> list[str]:
-        """stomp://HOST:PORT of each listener."""
-        return [f"stomp://{address}" for address in self.addresses]
+        """stomp://HOST:PORT of each listener, stomp+ssl:// with TLS, ws:// or wss:// with the path of a WebSocket."""
+        return self.doors.urls
 
     # ------------------------------------------------------------------ the hub of sessions
 
@@ -486,6 +542,10 @@ class Broker:
             self.store.reserve_numbers(number + count)
         return number
 
+    @property
+    def came(self) -> Callable[[SendHead, int, int], None] | None:
+        return self.following.came
+
     def at_turn_end(self, callback: Callable[[], None]) -> None:
         self.dispatcher.at_turn_end(callback)
 
@@ -495,30 +555,70 @@ class Broker:
     def new_session_id(self) -> str:
         return secrets.token_hex(8)
 
-    def authenticate(self, login: str | None, passcode: str | None) -> str | None:
-        users = self.config.security.users
-        if not users:
-            return login
-        expected = users.get(login or "")
-        given = (passcode or "").encode()
-        # Compare in any case, so that the time taken does not tell which logins exist.
-        right = hmac.compare_digest((expected if expected is not None else "").encode(), given)
-        if expected is None or not right:
-            raise LoginRefusedError(f"login {login!r} with this passcode is not let in")
-        return login
+    @property
+    def guard(self) -> SecurityGate:
+        """Who may do what."""
+        return self.admission.gate
 
-    def answer(self, destination: str, body: bytes, reply: Callable[[bytes], None]) -> None:
-        if destination == "/sluiceway/stat":
-            reply(self._stat_answers.get())
-        else:
-            answer(self._handlers[destination.removeprefix("/sluiceway/")], body, reply)
+    @property
+    def claims(self) -> Claims | None:
+        """Portions of queues, for readers that read them again; None: there is no place for them."""
+        return self._claims
+
+    def begin_login(
+        self, login: str | None, passcode: str | None, *, decided: Decided, **whence: Any
+    ) -> Callable[[], None]:
+        return self.admission.begin_login(login, passcode, spawn=self._spawn, decided=decided, **whence)
+
+    async def log_in(
+        self,
+        login: str | None,
+        secret: str | None,
+        *,
+        peer: str,
+        listener: str = "",
+        certificate: PeerCertificate | None = None,
+    ) -> Identity:
+        """Who these let in. `peer`: HOST:PORT it comes from; `listener`: the name of what it came by. Raises
+        LoginRefusedError. May wait: hashing takes a moment, and failures are slowed.
+        """
+        return await self.guard.log_in(login, secret, peer=peer, listener=listener, certificate=certificate)
+
+    def answer(self, destination: str, body: bytes, reply: Callable[[bytes], None], identity: Identity) -> None:
+        name = destination.removeprefix("/sluiceway/")
+        handler = None if name == STAT else self._handlers[name]
+        self.admission.answer(name, handler, body, reply, identity, self._stat_answers.get)
 
     def report(self, *, with_idle: bool = True) -> dict[str, Any]:
         """The state of the broker as plain data: flow map, destinations, connections, dispatcher. What `sluiceway stat`
         shows (that one is `with_idle` False: without resources that have nothing to tell).
         """
-        uptime_seconds = self.clock() - self._started_seconds
-        return stat_report(self, uptime_seconds=uptime_seconds, with_idle=with_idle)
+        return stat_report(self, uptime_seconds=self.uptime_seconds, with_idle=with_idle)
+
+    async def metrics_page(self, *, openmetrics: bool = False) -> bytes:
+        """What Prometheus scrapes, for programs that have a page of their own to show it on. Made in small steps."""
+        return await self.metrics.page(openmetrics=openmetrics)
+
+    @property
+    def uptime_seconds(self) -> float:
+        """Since it started."""
+        return self.clock() - self._started_seconds
+
+    @property
+    def is_draining(self) -> bool:
+        """It takes no new connections, and stops when what it holds is consumed."""
+        return self.draining.is_under_way
+
+    @property
+    def is_stopping(self) -> bool:
+        """It takes no new work."""
+        return self._stopping
+
+    @property
+    def data_folder(self) -> Path | None:
+        """Where it keeps what must outlive it; None: nowhere."""
+        directory = None if self._house is None else self._house.directory
+        return None if directory is None else directory.path
 
 
 def _finite(value: Any) -> Any:
@@ -532,28 +632,62 @@ def _finite(value: Any) -> Any:
     return value
 
 
-async def serve(config: Config, *, on_ready: Callable[[list[str]], None], on_reading: OnProgress | None = None) -> None:
-    """Run a broker until SIGTERM or SIGINT, then stop it in good order; a second signal cuts at once.
+async def serve(
+    config: Config,
+    *,
+    on_ready: Callable[[list[str]], None],
+    on_admin: Callable[[list[str]], None] | None = None,
+    on_reading: OnProgress | None = None,
+    source: Callable[[], Config] | None = None,
+    config_file: str | None = None,
+    apply_logs: Callable[[Config], None] | None = None,
+) -> None:
+    """Run a broker until SIGTERM or SIGINT, then stop it in good order; a second signal cuts at once. SIGHUP reloads.
 
-    `on_ready` gets the URLs when clients can connect, `on_reading` hears before how far the store is read. Raises
-    ListenError. Tunes the garbage collector of this process for many live messages.
+    `source` reads the settings again (raises ConfigError), `apply_logs` sets logging up after a change of `logs`.
+    `on_ready` gets the URLs when clients can connect, `on_admin` those of the admin port, `on_reading` hears before how
+    far the store is read. Raises ListenError. Tunes the garbage collector of this process for many live messages.
     """
     tune_garbage_collector()
     tune_allocator()
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with Broker(config, serving=True, on_reading=on_reading) as broker:
+            broker.reloading.source = source
+            broker.config_file = config_file
+            if apply_logs is not None:
+                broker.reloading.takes("logs", apply_logs)
+            supervisor = Supervisor.of()
+            broker.pulse.on_beat = supervisor.alive
             on_ready(broker.urls)
+            supervisor.ready(", ".join(broker.urls))
+            if on_admin is not None and broker.admin is not None:
+                on_admin(broker.admin.urls)
             async with trio.open_nursery() as nursery:
+                waiting = trio.CancelScope()
+
+                async def end_when_drained() -> None:
+                    await broker.stop_wanted.wait()
+                    waiting.cancel()
 
                 async def cut_on_second() -> None:
                     async for number in signals:
+                        if number == signal.SIGHUP:
+                            continue
                         log.warning("second signal: cutting all connections", signal=signal.Signals(number).name)
                         nursery.cancel_scope.cancel()
                         return
 
-                async for number in signals:
-                    log.info("signal", signal=signal.Signals(number).name)
-                    break
+                nursery.start_soon(end_when_drained)
+                with waiting:
+                    async for number in signals:
+                        log.info("signal", signal=signal.Signals(number).name)
+                        if number != signal.SIGHUP:
+                            break
+                        supervisor.reloading()
+                        with contextlib.suppress(ReloadError):  # it is logged
+                            await broker.reload_from_source()
+                        supervisor.ready(", ".join(broker.urls))
                 nursery.start_soon(cut_on_second)
+                supervisor.stopping()
                 await broker.stop()
                 nursery.cancel_scope.cancel()

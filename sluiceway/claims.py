@@ -230,7 +230,8 @@ class Claims:
             address = parse(queue)
         except DestinationNameError as error:
             raise LogError(INVALID_TOPIC, str(error)) from None
-        if address.kind is not Kind.QUEUE or address.wildcard or address.temporary_local or "," in queue:
+        is_temporary = address.temporary_local or address.temporary_global
+        if address.kind is not Kind.QUEUE or address.wildcard or is_temporary or "," in queue:
             raise LogError(INVALID_TOPIC, f"{queue[:80]!r} is no queue: claims are for one queue by its full name")
         key = hashlib.sha256(f"{address.canonical}\0{name}".encode()).hexdigest()[:24]
         group = self.groups.get(CLAIM_LOG_PREFIX + key)

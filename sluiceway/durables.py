@@ -71,7 +71,7 @@ def _preferences(durable: Durable) -> SubscriptionPreferences:
         client_id=durable.client_id,
         name=durable.name,
         destination=durable.destination,
-        selector="",
+        selector=durable.selector,
         created_ms=durable.created_ms,
         last_seen_ms=durable.last_seen_ms,
     )

@@ -142,6 +142,15 @@ class EmbeddedBroker:
         except trio.RunFinishedError:
             raise RuntimeError("the broker has stopped: ask it before the end of its `with` block") from None
 
+    def metrics(self) -> str:
+        """What Prometheus would scrape, in its text format. Raises RuntimeError if the broker is not running."""
+        broker = self.broker
+        assert self._token is not None
+        try:
+            return trio.from_thread.run(broker.metrics_page, trio_token=self._token).decode()
+        except trio.RunFinishedError:
+            raise RuntimeError("the broker has stopped: ask it before the end of its `with` block") from None
+
     def report(self) -> dict[str, Any]:
         """The state of the broker: flow map, destinations, connections; what `sluiceway stat` shows."""
         return self.call(lambda broker: broker.report())

@@ -19,7 +19,7 @@ HIDDEN: Final = "(hidden)"
 
 
 def configure(level: str = "info", format: str = "auto", stream: TextIO | None = None) -> None:
-    """Sets structlog up for the whole process; a second call replaces the first for loggers that were not used yet.
+    """Sets structlog up for the whole process; a second call replaces the first.
 
     :param level: the least level that is logged, a key of `LEVELS`.
     :param format: "json", "console", or "auto": console if `stream` is a terminal.
@@ -49,7 +49,8 @@ def configure(level: str = "info", format: str = "auto", stream: TextIO | None =
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=structlog.WriteLoggerFactory(file=out),
-        cache_logger_on_first_use=True,
+        # A reload may change the level, also for loggers that were used before; lines are few.
+        cache_logger_on_first_use=False,
     )
 
 

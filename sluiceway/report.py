@@ -35,6 +35,8 @@ def rss_bytes() -> int:
 
 def stat_report(broker: Broker, *, uptime_seconds: float, with_idle: bool = True) -> dict[str, Any]:
     """Everything, JSON-able; `with_idle` False leaves out resources that have nothing to tell."""
+    from sluiceway.metrics.destinations import oldest_seconds  # which needs this module
+
     snapshot = broker.manager.snapshot()
     return {
         **snapshot.to_dict(with_idle=with_idle),
@@ -48,7 +50,10 @@ def stat_report(broker: Broker, *, uptime_seconds: float, with_idle: bool = True
             "unheard_count": broker.registry.unheard_count,
             "left_behind_dropped_count": broker.left_behind.dropped_count,
         },
-        "destinations": [destination_report(d) for d in broker.registry.destinations.values()],
+        "destinations": [
+            {**destination_report(d), "oldest_seconds": oldest_seconds(broker, d)}
+            for d in broker.registry.destinations.values()
+        ],
         "durables": [durable_report(broker, durable) for durable in broker.registry.durables],
         "logs": [] if broker.logs is None else [broker.logs.describe(log) for log in broker.logs],
         "connections": connection_reports(broker.connections, broker.clock()),
@@ -68,7 +73,8 @@ def destination_report(destination: Destination) -> dict[str, Any]:
         "name": destination.name,
         "kind": destination.address.kind.value,
         "producers_count": destination.producers_count,
-        "subscriptions_count": len(destination.queue.attachments),
+        "subscriptions_count": destination.queue.attachments_count,
+        "paused": destination.is_paused,
         "idle_seconds": min(s.idle_seconds for s in statistics),
     }
     for name in (
@@ -86,10 +92,12 @@ def destination_report(destination: Destination) -> dict[str, Any]:
     for name in (
         "unsettled_count",
         "added_count",
+        "delivered_count",
         "settled_count",
         "returned_count",
         "dropped_count",
         "dead_lettered_count",
+        "moved_count",
     ):
         report[name] = sum(getattr(s, name) for s in statistics)
     if destination.address.kind.is_topic:
@@ -116,27 +124,34 @@ def durable_report(broker: Broker, durable: Durable) -> dict[str, Any]:
 
 def connection_reports(connections: Iterable[Connection], now_seconds: float) -> list[dict[str, Any]]:
     """One entry per connection."""
-    reports = []
-    for connection in connections:
-        session = connection.session
-        blocked_since = [since for controller in session.lanes.controllers for since in controller.blocked_by.values()]
-        reports.append(
-            {
-                "peer": session.peer,
-                "session": session.session_id,
-                "user": session.user,
-                "version": session.version if session.connected else None,
-                "subscriptions_count": len(session.subscriptions.live),
-                "unsettled_count": session.unsettled_count,
-                "parked_count": session.lanes.parked_count,
-                "stash_bytes": session.lanes.stash_bytes,
-                "waiting_bytes": session.outbound.waiting_bytes,
-                "transactions_count": len(session.transactions),
-                "in_bytes": session.totals.bytes_in,
-                "out_bytes": session.outbound.taken_bytes,
-                "in_count": session.totals.messages_in_count,
-                "blocked_seconds": now_seconds - min(blocked_since) if blocked_since else 0.0,
-                "waiting_on": session.lanes.waiting_for or None,
-            }
-        )
-    return reports
+    return [connection_report(connection, now_seconds) for connection in connections]
+
+
+def connection_report(connection: Connection, now_seconds: float) -> dict[str, Any]:
+    """One connection."""
+    session = connection.session
+    return {
+        "peer": session.peer,
+        "session": session.session_id,
+        "user": session.user,
+        "client_id": session.subscriptions.client_id or None,
+        "version": session.version if session.connected else None,
+        "subscriptions_count": len(session.subscriptions.live),
+        "unsettled_count": session.unsettled_count,
+        "parked_count": session.lanes.parked_count,
+        "stash_bytes": session.lanes.stash_bytes,
+        "waiting_bytes": session.outbound.waiting_bytes,
+        "transactions_count": len(session.transactions),
+        "in_bytes": session.totals.bytes_in,
+        "out_bytes": session.outbound.taken_bytes,
+        "in_count": session.totals.messages_in_count,
+        "blocked_seconds": blocked_seconds_of(connection, now_seconds),
+        "waiting_on": session.lanes.waiting_for or None,
+    }
+
+
+def blocked_seconds_of(connection: Connection, now_seconds: float) -> float:
+    """For how long its sends to some destination have been held up; 0: none are."""
+    controllers = connection.session.lanes.controllers
+    since = [since for controller in controllers if controller.blocked for since in controller.blocked_by.values()]
+    return now_seconds - min(since) if since else 0.0

@@ -6,9 +6,11 @@ Source: seed 002 "Persistence Store" (several operations in one sync); anchors d
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING, Final
 
 from queues.storage import Saved
+from queues.witness import Witness
 from store.engine import Change
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ class Batch:
         "saved_count",
         "size_bytes",
         "started_seconds",
+        "stored",
         "sync",
         "told_count",
         "waiters",
@@ -60,6 +63,8 @@ class Batch:
         """To be called when it is written, synced or not."""
         self.noting: list[tuple[Shelf, int]] = []
         """Leases that are valid when it is written."""
+        self.stored: list[tuple[Witness, SequenceOf[int]]] = []
+        """Elements that are written with it, for those who follow them."""
         self.saved_count = 0
         self.paged_count = 0
         self.told_count = 0
@@ -69,6 +74,17 @@ class Batch:
     def is_full(self) -> bool:
         """No more should be put in."""
         return self.size_bytes >= BATCH_BYTES
+
+    def save(self, witness: Witness | None, sequences: SequenceOf[int]) -> None:
+        """These elements are written with it."""
+        self.saved_count += len(sequences)
+        if witness is not None:
+            self.stored.append((witness, sequences))
+
+    def tell_witnesses(self) -> None:
+        """It is written."""
+        for witness, sequences in self.stored:
+            witness.stored(sequences, synced=self.sync)
 
     def add(self, change: Change, size_bytes: int) -> None:
         """Put in one more change, with a value of this size."""

@@ -32,6 +32,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from attrs import frozen
+
 from flow.words import size_in_words
 from store.attic import Attic
 from store.keys import FORMAT_VERSION
@@ -190,6 +192,55 @@ def open_directory(path: Path, *, create: bool = True) -> Directory:
         except BaseException:
             directory.close()
             raise
+
+
+def look_at(path: Path) -> None:
+    """Whether a folder that is there could be opened, as far as can be told without locking, opening or changing it.
+
+    :raises FormatError: it is of another version, or has a database that is not ours.
+    :raises MissingError: its database is gone.
+    :raises NoSpaceError: the disk is too full to open it.
+    :raises DirectoryError: it can't be read, or is no folder.
+    """
+    path = Path(path)
+    with told_of(path):
+        if not path.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+        _check_space(path)
+        _check_format(path)
+        _check_database(path)
+
+
+@frozen(slots=True)
+class LockState:
+    """What the lock of a folder says."""
+
+    is_held: bool
+    pid: int | None
+    """Who holds it; or, if nobody does, who held it to its end without closing the folder. None: nobody is named."""
+    host: str | None
+
+
+def lock_state(path: Path) -> LockState:
+    """Who uses a folder, without using it. It is shut for others for some microseconds meanwhile.
+
+    :raises DirectoryError: the lock can't be read.
+    """
+    with told_of(path):
+        try:
+            lock = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return LockState(False, None, None)
+        try:
+            match = _HOLDER.fullmatch(os.pread(lock, 400, 0).decode(errors="replace"))
+            pid, host = (int(match[1]), match[2]) if match else (None, None)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return LockState(True, pid, host)
+            return LockState(False, pid, host)
+        finally:
+            os.close(lock)
 
 
 @contextmanager

@@ -483,7 +483,7 @@ class Shelf:
         self._introduce(batch)
         batch.add(put(keys.chunk_key(self.queue_id, first), value), len(value))
         batch.add(put(keys.summary_key(self.queue_id, first), summary), len(summary))
-        batch.saved_count += len(messages)
+        batch.save(self._queue.witness, sequences)
         stored = self._blocks.get(index)
         if stored is None:
             stored = self._blocks[index] = StoredBlock()

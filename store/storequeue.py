@@ -96,6 +96,10 @@ class StoreCounters:
     """Messages in them."""
     last_write_seconds: float = 0.0
     longest_write_seconds: float = 0.0
+    write_seconds: float = 0.0
+    """Of all batches, from hand-over to the word that it is written."""
+    sync_seconds: float = 0.0
+    """The part of it for batches that were synced."""
     largest_batch_count: int = 0
     forgotten_cancelled_count: int = 0
     """Writes that became needless in queues that are gone."""
@@ -166,8 +170,8 @@ class StoreQueue(FlowResource):
         """To be asked at the end of this turn."""
         self._retry_seconds = RETRY_MIN_SECONDS
         self._failing: str | None = None
-        self._disk_is_low = False
-        self._size_bytes = 0
+        self.disk_is_low = False
+        self.size_bytes = 0
         self._numbers_to = 0
         self._closed = False
         self._last_waiters: list[Callable[[], None]] = []
@@ -501,6 +505,7 @@ class StoreQueue(FlowResource):
             self._unsynced_seconds = None
         elif batch.changes and self._unsynced_seconds is None:
             self._unsynced_seconds = batch.started_seconds
+        batch.tell_witnesses()
         for shelf, lease in batch.noting:
             shelf.noted(lease)
         for index, done in batch.put_outs:
@@ -534,6 +539,8 @@ class StoreQueue(FlowResource):
         counters.written_bytes += batch.size_bytes
         counters.last_write_seconds = now_seconds - batch.started_seconds
         counters.longest_write_seconds = max(counters.longest_write_seconds, counters.last_write_seconds)
+        counters.write_seconds += counters.last_write_seconds
+        counters.sync_seconds += counters.last_write_seconds if batch.sync else 0.0
         counters.largest_batch_count = max(counters.largest_batch_count, batch.saved_count)
 
     def _arm_next(self) -> None:
@@ -576,17 +583,17 @@ class StoreQueue(FlowResource):
             self._log.error("cannot see the free space of the disk", error=str(error))
             free_bytes = self._config.disk_free_min_bytes
         bytes_max = self._config.bytes_max
-        was_low = self._disk_is_low
-        self._disk_is_low = free_bytes < self._config.disk_free_min_bytes or (
-            bytes_max is not None and self._size_bytes > bytes_max
+        was_low = self.disk_is_low
+        self.disk_is_low = free_bytes < self._config.disk_free_min_bytes or (
+            bytes_max is not None and self.size_bytes > bytes_max
         )
-        if self._disk_is_low is not was_low:
-            tell = self._log.warning if self._disk_is_low else self._log.info
+        if self.disk_is_low is not was_low:
+            tell = self._log.warning if self.disk_is_low else self._log.info
             tell(
-                "disk is nearly full" if self._disk_is_low else "disk has room again",
+                "disk is nearly full" if self.disk_is_low else "disk has room again",
                 free_bytes=free_bytes,
-                store_bytes=self._size_bytes,
-                effect="persistent messages wait with their senders" if self._disk_is_low else "they go on",
+                store_bytes=self.size_bytes,
+                effect="persistent messages wait with their senders" if self.disk_is_low else "they go on",
             )
             self._set_gate()
         self.worker.read(lambda engine: engine.size_bytes(), self._sized)
@@ -594,10 +601,10 @@ class StoreQueue(FlowResource):
 
     def _sized(self, result: int | EngineError) -> None:
         if not isinstance(result, EngineError):
-            self._size_bytes = result
+            self.size_bytes = result
 
     def _set_gate(self) -> None:
-        shut = self._failing is not None or self._disk_is_low
+        shut = self._failing is not None or self.disk_is_low
         is_shut = bool(self._gate.limiter.used_count)
         if shut and not is_shut:
             self._gate.charge(1, 0, None)
@@ -657,12 +664,12 @@ class StoreQueue(FlowResource):
             "state": "failing"
             if self._failing is not None
             else "disk low"
-            if self._disk_is_low
+            if self.disk_is_low
             else "damaged"
             if self.counters.corrupt_count
             else "ok",
             "error": self._failing,
-            "size_bytes": self._size_bytes,
+            "size_bytes": self.size_bytes,
             "queues_count": len(self._shelves),
             "cancelled_count": forgotten + sum(shelf.cancelled_count for shelf in self._shelves.values()),
             "loaded_count": self.loaded_count,
@@ -674,7 +681,7 @@ class StoreQueue(FlowResource):
         facts: dict[str, object] = {"written": self.counters.written_count, "syncs": self.counters.syncs_count}
         if self._failing is not None:
             facts["failing"] = self._failing
-        if self._disk_is_low:
+        if self.disk_is_low:
             facts["disk"] = "nearly full: free some space, or let consumers drain their queues"
         return facts
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from perf.peers.activemq import ActiveMq
 from perf.peers.address import Address
+from perf.peers.carried import TlsSluiceway, WebSluiceway
 from perf.peers.ceiling import Ceiling
 from perf.peers.coilmq import CoilMq
 from perf.peers.port import Peer
@@ -17,6 +18,8 @@ STARTABLE: dict[str, Callable[[], Peer]] = {
     "sluiceway": Sluiceway,
     "sluiceway-bare": BareSluiceway,
     "sluiceway-watched": WatchedSluiceway,
+    "sluiceway-tls": TlsSluiceway,
+    "sluiceway-websocket": WebSluiceway,
     "rabbitmq": RabbitMq,
     "activemq": ActiveMq,
     "coilmq": CoilMq,

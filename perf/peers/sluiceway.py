@@ -39,12 +39,17 @@ class Sluiceway:
         """More of the command line, of this start."""
         return []
 
+    def endpoint(self, folder: Path) -> tuple[Endpoint, str]:
+        """Where it is going to be, and how the command line says that."""
+        endpoint = Endpoint(LOOPBACK, free_port())
+        return endpoint, f"{endpoint.host}:{endpoint.port}"
+
     def start(self, folder: Path, cores: frozenset[int] | None = None) -> Endpoint:
         """Start it; see `Peer`."""
-        endpoint = Endpoint(LOOPBACK, free_port())
+        endpoint, listen = self.endpoint(folder)
         command = [
             sys.executable, "-m", "sluiceway", "serve",
-            "--listen", f"{endpoint.host}:{endpoint.port}", "--data", str(folder / "data"),
+            "--listen", listen, "--data", str(folder / "data"),
         ]  # fmt: skip
         if (folder / SETTINGS_FILE).exists():
             command += ["--config", str(folder / SETTINGS_FILE)]

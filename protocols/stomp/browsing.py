@@ -95,7 +95,7 @@ class BrowsingSubscription(StompSubscription):
 
     def browse(self, address: Address) -> None:
         """Begin, with the next dispatch."""
-        self._browser = self._hub.registry.browse(address, self)
+        self._browser = self._hub.registry.browse(address, self, self.selection)
 
     def detach(self) -> None:
         super().detach()

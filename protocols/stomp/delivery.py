@@ -33,6 +33,7 @@ from protocols.stomp.hub import Hub
 from protocols.stomp.ledger import Ledger, Portion
 from queues import Attachment, DurableAttachment, Message, Slice, Subscription, Topic, WildcardConsumer
 from queues.large import LargeMessage
+from queues.selectors import Selection
 
 ACK_AUTO: Final = "auto"
 ACK_CLIENT: Final = "client"
@@ -84,6 +85,8 @@ class StompSubscription(FlowResource):
         self.last_settled_seconds = hub.clock()
         self.attachments: list[Attachment | WildcardConsumer | DurableAttachment | Subscription] = []
         self.unsubscribed = False
+        self.selection: Selection | None = None
+        """Which messages it takes; None: all."""
         self._bodies = hub.bodies
         self._meets_large = False
         """The last that was delivered had a large body: the next may have one, too."""
@@ -154,6 +157,8 @@ class StompSubscription(FlowResource):
         if self._bodies is not None and self._bodies.references_count:
             part = self._up_to_large(subscription, part)
         count = len(part.messages)
+        if subscription.witness is not None:
+            subscription.witness.sent(subscription.who, part.sequences, auto=self.ledger is None)
         self._totals.messages_out_count += count
         ledger, window = self.ledger, self.window
         if ledger is None or window is None:
@@ -239,7 +244,7 @@ class StompSubscription(FlowResource):
         assert self.ledger is not None, "only a ledger holds"
         self.ledger.finish_held(portion)
         if nack:
-            portion.subscription.give_back(portion.sequences, attempted=True, charged=portion.charged)
+            portion.subscription.give_back(portion.sequences, attempted=True, charged=portion.charged, refused=True)
         else:
             portion.subscription.settle(portion.sequences, portion.wire_bytes)
 
@@ -260,7 +265,7 @@ class StompSubscription(FlowResource):
         """These were refused (NACK): they come again, here or elsewhere."""
         for portion in portions:
             self.refill(len(portion.sequences), portion.wire_bytes)
-            portion.subscription.give_back(portion.sequences, attempted=True, charged=portion.charged)
+            portion.subscription.give_back(portion.sequences, attempted=True, charged=portion.charged, refused=True)
 
     def ordinal_of_number(self, number: int) -> int | None:
         """Under which ordinal this message is unsettled here, None if it is not (or ACKs do not name it so)."""
@@ -297,6 +302,8 @@ class StompSubscription(FlowResource):
 
     def facts(self) -> Mapping[str, object]:
         facts: dict[str, object] = {"ack": self.ack}
+        if self.selection is not None:
+            facts["selector:"] = self.selection.words
         if self.ledger is not None:
             facts["unacked"] = self.ledger.unsettled_count
             if self.ledger.unsettled_count:

@@ -7,9 +7,9 @@ rebuilt) because that is what subscribers get, beside the few values that the br
 The headers themselves are not kept as strings: a message with a header block of its own (a correlation-id, say) would
 take five times its size. Who wants them reads them from the block again.
 
-Invariants: `block` holds no header of `BROKER_OWNED_HEADERS`, has LF line ends without CR, does not begin or end with
-a line end, and is never empty (a SEND has a destination). Under the version it came from it reads as `headers` minus
-the owned ones.
+Invariants: `block` holds no header of `BROKER_OWNED_HEADERS`, and of `STAMPED_HEADERS` only what the broker wrote. It
+has LF line ends without CR, does not begin or end with a line end, and is never empty (a SEND has a destination). Under
+the version it came from it reads as `headers` minus the owned ones.
 
 Structurally a `SendHead` is the envelope that `queues` asks for (destination, priority, persistent, expires_at_ms,
 ttl_ms, group, delay_ms, reply_to), without an import of it.
@@ -39,11 +39,34 @@ BROKER_OWNED_HEADERS: Final = frozenset(
         "delivery-count",
         "dropped-count",
         "browser",
-        "user",
         "receipt",
         "transaction",
     }
 )
+
+#: Besides those, headers that the broker puts into blocks itself: what a SEND says under these names is dropped, too,
+#: but blocks that the broker has written keep them (dead letters, stamped users, what is told of logs).
+STAMPED_HEADERS: Final = frozenset(
+    {
+        "user",
+        "dead-letter-reason",
+        "dead-letter-destination",
+        "dead-letter-count",
+        "dead-letter-time",
+        "dead-letter-subscription",
+        "dead-letter-client-id",
+        "gap",
+        "gap-from",
+        "gap-to",
+        "gap-reason",
+        "range-end",
+        "log-deleted",
+        "sluiceway-commit",
+    }
+)
+
+FORGEABLE_HEADERS: Final = BROKER_OWNED_HEADERS | STAMPED_HEADERS
+"""All that no SEND and no batch of a log may say."""
 
 #: Milliseconds beyond this (about 292 million years) are a mistake, and would not fit eight bytes in a store.
 _MS_MAX: Final = 2**63 - 1
@@ -65,11 +88,14 @@ _SPECIAL_NAMES: Final = frozenset(
     {"persistent", "priority", "expires", "expiration", *_GROUP_NAMES, *_DELAY_NAMES, *_REPEAT_NAMES}
 )
 
-_ALL_OWNED: Final = re.compile(
-    rb"^[ \t]*(?:message-id|subscription|ack|redelivered|delivery-count|dropped-count|browser|user|receipt"
-    rb"|transaction)[ \t]*:",
-    re.MULTILINE,
-)
+
+def _lines_named(names: frozenset[str]) -> re.Pattern[bytes]:
+    alternatives = b"|".join(re.escape(name.encode()) for name in sorted(names))
+    return re.compile(rb"^[ \t\r]*(?:" + alternatives + rb")[ \t\r]*:", re.MULTILINE)
+
+
+_ALL_OWNED: Final = _lines_named(BROKER_OWNED_HEADERS)
+_ALL_FORGEABLE: Final = _lines_named(FORGEABLE_HEADERS)
 _PADDED: Final = re.compile(rb"^[ \t]|[ \t]$|[ \t]:|:[ \t]", re.MULTILINE)
 
 
@@ -196,6 +222,7 @@ class SendHead:
         "destination",
         "expires_at_ms",
         "group",
+        "marked",
         "neutral",
         "persistent",
         "priority",
@@ -233,6 +260,8 @@ class SendHead:
         self.content_length: int = whole_number(headers, "content-length", _MS_MAX, absent=-1)
         #: What the body is; only logs look at it.
         self.content_type: str | None = get("content-type")
+        #: It has a correlation-id, or belongs to a trace: somebody may want to know where it goes.
+        self.marked: bool = "correlation-id" in headers or "traceparent" in headers
         self.persistent: bool = False
         #: 0 to 9, 4 if not given.
         self.priority: int = 4
@@ -266,23 +295,45 @@ class SendHead:
                 )
 
     @classmethod
-    def parse(cls, block: bytes, version: Version, limits: StompLimits) -> tuple[SendHead, str | None]:
-        """Make a head of header lines as received under `version`, and the receipt that they ask for. Raises
+    def parse(
+        cls, block: bytes, version: Version, limits: StompLimits, *, stamp: bytes = b""
+    ) -> tuple[SendHead, str | None]:
+        """Make a head of header lines as received under `version`, and the receipt that they ask for. What is not the
+        sender's to say (FORGEABLE_HEADERS) is left out; `stamp` is a line that the broker adds. Raises
         `ProtocolError`.
         """
         headers = parse_headers(block, limits, unescape_as=version, trim=version == "1.0")
-        if not BROKER_OWNED_HEADERS.isdisjoint(headers) or (
-            (_SPACE in block or _TAB in block) and _ALL_OWNED.search(block) is not None
-        ):
-            block = _without_owned(block)
-        if _CR in block:
-            block = block.replace(b"\r\n", b"\n").removesuffix(b"\r")
+        block = _cleaned(block, headers, FORGEABLE_HEADERS, _ALL_FORGEABLE)
+        if stamp:
+            block += b"\n" + stamp
         return cls(headers, block, version), headers.get("receipt")
+
+    @classmethod
+    def restore(cls, block: bytes, version: Version, limits: StompLimits) -> SendHead:
+        """The head of a block that the broker has written down: what it has put in stays. Raises `ProtocolError`."""
+        headers = parse_headers(block, limits, unescape_as=version, trim=version == "1.0")
+        return cls(headers, _cleaned(block, headers, BROKER_OWNED_HEADERS, _ALL_OWNED), version)
 
     @property
     def headers(self) -> dict[str, str]:
         """The headers that are forwarded, decoded, in order; read from the block anew each time."""
         return parse_headers(self.block, _UNLIMITED, unescape_as=self.version, trim=self.version == "1.0")
+
+    def header(self, name: str) -> str | None:
+        """What one of these headers says, None if it is not there. A block of plain lines is not taken apart for it."""
+        if not self.neutral or "\n" in name:
+            return self.headers.get(name)
+        block = self.block
+        start = name.encode("utf-8", "surrogatepass") + b":"
+        if block.startswith(start):
+            place = len(start)
+        else:
+            place = block.find(b"\n" + start)
+            if place < 0:
+                return None
+            place += len(start) + 1
+        end = block.find(b"\n", place)
+        return (block[place:] if end < 0 else block[place:end]).decode()
 
     def block_for(self, version: Version) -> bytes:
         """The header lines as a subscriber that speaks `version` must get them; O(1) after the first call per version.
@@ -318,6 +369,7 @@ class SendHead:
         head.reply_to = self.reply_to
         head.content_length = content_length
         head.content_type = self.content_type
+        head.marked = self.marked
         head.persistent = self.persistent
         head.priority = self.priority
         head.expires_at_ms = self.expires_at_ms
@@ -351,18 +403,25 @@ def _is_neutral(block: bytes) -> bool:
     return not ((_SPACE in block or _TAB in block) and _PADDED.search(block) is not None)
 
 
-def _without_owned(block: bytes) -> bytes:
-    """The block without lines whose name is the broker's. Blanks around a name count as padding, whatever the version.
+def _cleaned(block: bytes, headers: Mapping[str, str], names: frozenset[str], lines: re.Pattern[bytes]) -> bytes:
+    """The block without lines of these names, and without CR at line ends. Blanks around a name count as padding,
+    whatever the version.
 
     A 1.0 subscriber trims, so ``" ack:x"`` from a 1.1 producer would otherwise arrive there as ``ack``.
     """
-    return b"\n".join(line for line in block.split(b"\n") if _ALL_OWNED.match(line) is None)
+    if not names.isdisjoint(headers) or (
+        (_SPACE in block or _TAB in block or _CR in block) and lines.search(block) is not None
+    ):
+        block = b"\n".join(line for line in block.split(b"\n") if lines.match(line) is None)
+    if _CR in block:
+        block = block.replace(b"\r\n", b"\n").removesuffix(b"\r")
+    return block
 
 
 def _write_block(headers: Mapping[str, str], version: Version) -> bytes:
     lines = [
         f"{escape_name(name, version)}:{escape_value(value, version)}"
         for name, value in headers.items()
-        if name.strip(" \t") not in BROKER_OWNED_HEADERS
+        if name.strip(" \t\r") not in BROKER_OWNED_HEADERS
     ]
     return "\n".join(lines).encode()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from flow import FlowManager
+from protocols.stomp.guard import Guard, Identity
+from protocols.stomp.head import SendHead
 from protocols.stomp.left_behind import LeftBehind
 from protocols.stomp.spools import Spools
 from protocols.stomp.staging import Bodies
@@ -14,9 +16,17 @@ from queues.environment import Scheduling
 from queues.logs.table import LogTable
 from queues.storage import Store
 
+if TYPE_CHECKING:
+    from protocols.tls import PeerCertificate
+
 
 class LoginRefusedError(Exception):
     """These credentials are not let in. The message goes to the peer: it must not tell which part was wrong."""
+
+    def __init__(self, message: str, *, quiet: bool = False) -> None:
+        """`quiet`: it is one of many, of which the log has told already."""
+        super().__init__(message)
+        self.quiet = quiet
 
 
 class Hub(Protocol):
@@ -60,6 +70,12 @@ class Hub(Protocol):
     def take_numbers(self, count: int) -> int:
         """Reserve this many message numbers; returns the first."""
 
+    @property
+    def came(self) -> Callable[[SendHead, int, int], None] | None:
+        """To be told of SENDs with a marked head: the head, the number of the first of them, and how many they are.
+        None: nobody wants to know.
+        """
+
     def at_turn_end(self, callback: Callable[[], None]) -> None:
         """Run this once at the end of the dispatch turn."""
 
@@ -69,10 +85,23 @@ class Hub(Protocol):
     def new_session_id(self) -> str:
         """Unguessable, without colon and backslash."""
 
-    def authenticate(self, login: str | None, passcode: str | None) -> str | None:
-        """The name of the user that these let in (None: anonymous). Raises LoginRefused."""
+    @property
+    def guard(self) -> Guard:
+        """Who may do what."""
 
-    def answer(self, destination: str, body: bytes, reply: Callable[[bytes], None]) -> None:
-        """Answer a request that was sent to `/sluiceway/…`: `reply` gets the JSON, now or later. Raises KeyError for an
-        unknown one, with nothing done.
+    def begin_login(
+        self,
+        login: str | None,
+        passcode: str | None,
+        *,
+        peer: str,
+        listener: str,
+        certificate: PeerCertificate | None,
+        decided: Callable[[Identity | LoginRefusedError], None],
+    ) -> Callable[[], None]:
+        """Find out who these let in; `decided` is told, perhaps before this returns. Returns what gives it up."""
+
+    def answer(self, destination: str, body: bytes, reply: Callable[[bytes], None], identity: Identity) -> None:
+        """Answer a request that this one sent to `/sluiceway/…`: `reply` gets the JSON, now or later. Raises KeyError
+        for an unknown one and ForbiddenError, with nothing done.
         """

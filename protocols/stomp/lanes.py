@@ -16,7 +16,7 @@ that hold something are bounded by the stash); the stash's limiter.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Final
 
@@ -28,6 +28,7 @@ from protocols.stomp.replies import Owed
 from protocols.stomp.temporary import LOCAL_PREFIXES
 from queues import MESSAGE_OVERHEAD_BYTES, Destination, Message, MessageQueue
 from queues.inlet import Inlet, Target
+from queues.witness import Fate
 
 ROUTES_MAX: Final = 1024
 LANES_MAX: Final = 1024
@@ -68,13 +69,15 @@ class Barrier:
 class Lane:
     """One flow of the connection, to one queue."""
 
-    __slots__ = ("inlet", "parked", "source", "target")
+    __slots__ = ("inlet", "parked", "sent_count", "source", "target")
 
     def __init__(self, target: Target, inlet: Inlet, source: SourceController) -> None:
         self.target = target
         self.inlet = inlet
         self.source = source
         self.parked: deque[ParkedRun | Barrier] = deque()
+        self.sent_count = 0
+        """Messages that went this way, but for those of transactions."""
 
     @property
     def queue(self) -> MessageQueue:
@@ -185,6 +188,11 @@ class Lanes(FlowResource):
     def stash_bytes(self) -> int:
         return self.stash.limiter.used_bytes
 
+    @property
+    def lanes(self) -> Collection[Lane]:
+        """All of them. A live view."""
+        return self._lanes.values()
+
     def blocked_queues(self) -> set[Inlet]:
         """What holds this connection back."""
         return {lane.inlet for lane in self._lanes.values() if lane.source.blocked}
@@ -218,6 +226,10 @@ class Lanes(FlowResource):
             self._plain[head.destination, head.priority] = route.targets[0][1]
         else:
             self._routes[head] = route
+
+    def forget_routes(self) -> None:
+        """Routes are found anew: where SENDs may go has changed."""
+        self._forget_routes()
 
     def _forget_routes(self) -> None:
         self._routes.clear()
@@ -284,6 +296,8 @@ class Lanes(FlowResource):
         else:
             lane.parked.insert(lane.parked.index(before), run)
         self.parked_count += len(messages)
+        if lane.inlet.witness is not None:
+            lane.inlet.witness.outside(Fate.PARKED, messages, f"it has no room: held back in {self.name}")
         self.stash.charge(0, charge_bytes, self._gate)
 
     def hold(self, lanes: Iterable[Lane], size_bytes: int) -> Barrier:

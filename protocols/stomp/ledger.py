@@ -182,6 +182,16 @@ class Ledger:
         """How many deliveries of these queues are unsettled or held. O(chunks)."""
         return sum([chunk.left_count for chunk in self._chunks if chunk.subscription.queue in queues])
 
+    def holds(self, queue: object, sequence: int) -> bool:
+        """Whether this element of this queue is unsettled or held. O(chunks)."""
+        return any(
+            chunk.left_count
+            and chunk.subscription.queue is queue
+            and sequence in chunk.sequences
+            and chunk.states[chunk.sequences.index(sequence)] != _DONE
+            for chunk in self._chunks
+        )
+
     # ------------------------------------------------------------------ what ACKs and transactions do
 
     def take_through(self, ordinal: int) -> list[Portion]:

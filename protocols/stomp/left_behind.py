@@ -33,6 +33,11 @@ class LeftBehind(FlowResource):
         """Messages that there was no room for."""
         self.open()
 
+    @property
+    def used_bytes(self) -> int:
+        """What is left behind now."""
+        return self._account.limiter.used_bytes
+
     def take(self, size_bytes: int) -> bool:
         """An ended connection leaves this many bytes; False: there is no room for them."""
         if self._account.limiter.used_bytes + size_bytes > self._bytes_max:

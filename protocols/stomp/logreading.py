@@ -40,7 +40,7 @@ from queues.logs.runs import Run
 BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
 """The largest batch MESSAGE that can be asked for; a single batch that is larger comes all the same."""
 BATCH_BYTES_MIN: Final = 1024
-_MISPLACED: Final = ("browser", "durable", "activemq.subscriptionName", "exclusive", "activemq.exclusive", "selector")
+_MISPLACED: Final = ("browser", "durable", "activemq.subscriptionName", "exclusive", "activemq.exclusive")
 
 
 @attrs.frozen
@@ -84,6 +84,12 @@ def log_wishes(headers: Mapping[str, str]) -> LogWishes:
         raise ProtocolError("bad-place", f"on-gap {on_gap[:40]!r} is not known", "Write on-gap:marker or on-gap:error.")
     batch_bytes = None
     if "batch" in headers:
+        if headers.get("selector", "").strip():
+            raise ProtocolError(
+                "not-for-batches",
+                "batches come as they lie in the log: a selector can't take records out of them",
+                "SUBSCRIBE without batch, or without selector.",
+            )
         batch_bytes = min(BATCH_BYTES_MAX, max(BATCH_BYTES_MIN, whole_number(headers, "batch", 1 << 40)))
     return LogWishes(group, place, stop, on_gap == "error", batch_bytes, codecs | {Codec.NONE})
 

@@ -24,7 +24,7 @@ from typing import Final
 
 from protocols.stomp.encoder import encode_frame, error_frame
 from protocols.stomp.errors import LocalProtocolError, ProtocolError
-from protocols.stomp.escaping import SUPPORTED_VERSIONS, Version
+from protocols.stomp.escaping import SUPPORTED_VERSIONS, Version, escape_value
 from protocols.stomp.frames import Connect, Event, Fault, Frame
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.parser import Parser
@@ -162,9 +162,15 @@ class ServerMachine(_Machine):
         return events
 
     def accept(
-        self, session_id: str, *, heart_beat: tuple[int, int] = (0, 0), extra: Iterable[tuple[str, str]] = ()
+        self,
+        session_id: str,
+        *,
+        heart_beat: tuple[int, int] = (0, 0),
+        extra: Iterable[tuple[str, str]] = (),
+        stamped_user: str | None = None,
     ) -> bytes:
         """Let the peer in: the CONNECTED frame to write. `heart_beat` is what we (can send, want), in milliseconds.
+        `stamped_user`: who each SEND is from, as its header `user` will say; None: they say nothing.
 
         Sets `version`, `read_every_ms` and `write_every_ms`. Raises `LocalProtocolError` unless a CONNECT is being
         decided, and for a session id that clients could trip over (a colon, a backslash, blanks: CONNECTED is never
@@ -187,6 +193,8 @@ class ServerMachine(_Machine):
             most = self._limits.heart_beat_max_ms
             self.read_every_ms = read_every_ms if read_every_ms <= most else 0
             self.write_every_ms = min(write_every_ms, most)
+        if stamped_user is not None:
+            self._parser.stamp = f"user:{escape_value(stamped_user, version)}".encode()
         self._version = version
         self._connect = None
         self._enter(State.CONNECTED)

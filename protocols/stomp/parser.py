@@ -102,12 +102,14 @@ class Parser:
         "_target_bytes",
         "_version",
         "_wait",
+        "stamp",
     )
 
     def __init__(self, limits: StompLimits, *, role: Role = "server", stages: bool = False) -> None:
         """`stages`: large bodies come in pieces, as large_body_bytes says."""
         self._limits = limits
         self._stages = stages and limits.large_body_bytes > 0
+        self.stamp = b""  #: A header line for each SEND, which its sender can't forge.
         self._large: LargeBody | None = None
         self._receipt_bytes_max = min(_FAST_RECEIPT_BYTES_MAX, limits.header_line_bytes_max - len("receipt:"))
         self._role: Role = role
@@ -421,7 +423,7 @@ class Parser:
         assert version is not None
         try:
             self._check_raw_head(raw)
-            head, receipt = SendHead.parse(raw.partition(b"\n")[2], version, self._limits)
+            head, receipt = SendHead.parse(raw.partition(b"\n")[2], version, self._limits, stamp=self.stamp)
             if head.content_length > (self._frame_bytes_max if head.to_log else self._send_bytes_max):
                 raise self._send_too_large(collected=head.to_log)
         except ProtocolError as error:

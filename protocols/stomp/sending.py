@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from protocols.stomp.allowing import check_allowed, refusal
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.frames import SendRun
+from protocols.stomp.guard import ANYBODY, Action, ForbiddenError
 from protocols.stomp.head import SendHead
 from protocols.stomp.hub import Hub
 from protocols.stomp.lanes import Lane, Lanes, ParkedRun, Route
@@ -49,6 +51,7 @@ class Sender:
         "_batch_lane",
         "_batch_persistent",
         "_batch_receipts",
+        "_came",
         "_fail",
         "_held_of",
         "_hub",
@@ -56,6 +59,7 @@ class Sender:
         "_replies",
         "_temporary",
         "closed",
+        "identity",
         "lanes",
     )
 
@@ -80,6 +84,7 @@ class Sender:
         self._replies = replies
         self._held_of = held_of
         self._fail = fail
+        self._came = hub.came
         self._batch_lane: Lane | None = None
         self._batch: list[Message] = []
         self._batch_bytes = 0
@@ -87,6 +92,8 @@ class Sender:
         self._batch_receipts: list[str] | None = None
         self.closed = False
         """Answers that come now reach nobody."""
+        self.identity = ANYBODY
+        """Whose SENDs these are."""
 
     def route(self, run: SendRun) -> Route | None:
         """Where a run goes. None: it was dealt with here (a request to the broker, a temporary destination that is
@@ -116,20 +123,25 @@ class Sender:
             self._batch_receipts = None if receipts is None else []
         wires = run.wires
         number = self._hub.take_numbers(len(wires))
+        if head.marked and self._came is not None:
+            self._came(head, number, len(wires))
         self._batch += [Message(head, wire, n) for n, wire in enumerate(wires, number)]
         self._batch_bytes += run.size_bytes
         if receipts is not None and self._batch_receipts is not None:
             self._batch_receipts += receipts
 
     def check_for_transaction(self, run: SendRun) -> None:
-        """Raise ProtocolError if this can't be part of a transaction: a leg of it is a log."""
+        """Raise ProtocolError if this can't be part of a transaction: a leg of it is a log, or forbidden."""
         head = run.head
-        if _LOG_PREFIX not in head.destination:
+        if _LOG_PREFIX not in head.destination and self._hub.guard.allows_everything:
             return
+        if head.destination.startswith(ADMIN_PREFIX):
+            return  # asked for when it is answered
         try:
             addresses = parse_composite(head.destination)
         except DestinationNameError as error:
             raise self._send_error(head, run, "bad-destination", str(error)) from None
+        self._check_allowed(addresses, head, run)
         for address in addresses:
             if address.kind is Kind.LOG:
                 raise self._send_error(
@@ -193,6 +205,8 @@ class Sender:
             wires = [forwarded.block + wire[start:] for wire in wires]
             size_bytes = sum(map(len, wires))
         number = self._hub.take_numbers(len(wires))
+        if forwarded.marked and self._came is not None:
+            self._came(forwarded, number, len(wires))
         if isinstance(run, LargeRun):
             return [LargeMessage(forwarded, wires[0], number, run.body)], size_bytes
         return [Message(forwarded, wire, n) for n, wire in enumerate(wires, number)], size_bytes
@@ -258,6 +272,7 @@ class Sender:
                 good = messages[:place]
                 log.offer(good, sum([len(message.wire) for message in good]), lane.source)
             raise _refused_by_log(refusal, messages, owed) from None
+        lane.sent_count += len(messages)
         if owed is None:
             self._replies.unconfirmed_logs.add(log)
             return True
@@ -288,7 +303,10 @@ class Sender:
         queue = lane.inlet
         if queue.rejects and not queue.fits(len(messages), size_bytes):
             return self._publish_one_by_one(lane, messages, owed)
-        return queue.offer(messages, size_bytes, lane.source)
+        if not queue.offer(messages, size_bytes, lane.source):
+            return False
+        lane.sent_count += len(messages)
+        return True
 
     def _publish_one_by_one(self, lane: Lane, messages: list[Message], owed: Owed | None) -> bool:
         """The queue would refuse the run as a whole. What of it still fits goes in, as if the frames had come apart:
@@ -335,6 +353,7 @@ class Sender:
             raise self._send_error(head, run, "bad-destination", str(error)) from None
         except DestinationLimitError as error:
             raise self._send_error(head, run, "too-many-destinations", str(error)) from None
+        self._check_allowed(addresses, head, run)
         targets: list[tuple[SendHead, Lane]] = []
         for address in addresses:
             if address.wildcard:
@@ -359,6 +378,13 @@ class Sender:
         route = Route(tuple(targets), plain=len(targets) == 1 and targets[0][0] is head and not head.delay_ms)
         self.lanes.keep_route(head, route)
         return route
+
+    def _check_allowed(self, addresses: Sequence[Address], head: SendHead, run: SendRun) -> None:
+        """All of them, before any is made. Raises ProtocolError."""
+        try:
+            check_allowed(self._hub, self.identity, Action.SEND, addresses)
+        except ForbiddenError as forbidden:
+            raise self._about(refusal(self._hub, forbidden), head, run) from None
 
     def _log_for_send(self, address: Address, head: SendHead, run: SendRun) -> Log:
         logs = self._hub.logs
@@ -389,13 +415,12 @@ class Sender:
 
     @staticmethod
     def _send_error(head: SendHead, run: SendRun, code: str, message: str) -> ProtocolError:
-        error = ProtocolError(
-            code,
-            message,
-            receipt_id=run.receipts[0] if run.receipts else None,
-            headers={"destination": head.destination},
-        )
-        error.command = "SEND"
+        return Sender._about(ProtocolError(code, message), head, run)
+
+    @staticmethod
+    def _about(error: ProtocolError, head: SendHead, run: SendRun) -> ProtocolError:
+        headers = {"destination": head.destination}
+        error.identify("SEND", {**headers, "receipt": run.receipts[0]} if run.receipts else headers)
         return error
 
     def _answer(self, run: SendRun) -> None:
@@ -416,6 +441,7 @@ class Sender:
             raise self._send_error(head, run, "bad-reply-to", str(error)) from None
         except DestinationLimitError as error:
             raise self._send_error(head, run, "too-many-destinations", str(error)) from None
+        self._check_allowed([address], head, run)
         destination = self._destination_for_send(address, head, run)
         for wire in run.wires:
             if self.lanes.stash_is_full:
@@ -431,7 +457,9 @@ class Sender:
                     self._reply(head, reply_to, destination, body, run)
 
             try:
-                self._hub.answer(head.destination, wire[head.body_offset : -1], answered)
+                self._hub.answer(head.destination, wire[head.body_offset : -1], answered, self.identity)
+            except ForbiddenError as forbidden:
+                raise self._about(refusal(self._hub, forbidden), head, run) from None
             except KeyError:
                 raise self._send_error(
                     head, run, "unknown-request", f"there is no request {head.destination}: try {ADMIN_PREFIX}stat"

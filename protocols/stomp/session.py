@@ -24,12 +24,13 @@ room for (`left_behind`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from protocols.outbound import Outbound, Piece
 from protocols.stomp.committing import Committer
 from protocols.stomp.delivery import SessionTotals
 from protocols.stomp.encoder import HEART_BEAT
+from protocols.stomp.entering import Entering
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.escaping import Version
 from protocols.stomp.frames import (
@@ -43,18 +44,23 @@ from protocols.stomp.frames import (
     LargeSendStart,
     SendRun,
 )
+from protocols.stomp.guard import ANYBODY, Action, Identity
 from protocols.stomp.heartbeat import HeartBeat
-from protocols.stomp.hub import Hub, LoginRefusedError
+from protocols.stomp.hub import Hub
 from protocols.stomp.lanes import Lanes
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.machine import ServerMachine
+from protocols.stomp.rated import NO_LIMIT_BYTES, RatedReading
 from protocols.stomp.replies import Replies
 from protocols.stomp.sending import Sender
 from protocols.stomp.staging import LargeRun, LargeSends
-from protocols.stomp.subscribing import Subscriptions
+from protocols.stomp.subscribing import Subscriptions, owned_client_id
 from protocols.stomp.temporary import TemporaryDestinations, names_temporary
 from protocols.stomp.transactions import Transactions
 from queues.environment import DispatchHandle, TimerHandle
+
+if TYPE_CHECKING:
+    from protocols.tls import PeerCertificate
 
 RECEIPT_BYTES: Final = 64
 """About what one waiting RECEIPT takes; turns `receipts_pending_max` into bytes of control frames."""
@@ -72,15 +78,23 @@ class Session:
         write: Callable[[Sequence[Piece]], int],
         wake_writer: Callable[[], None],
         changed: Callable[[], None],
+        certificate: Callable[[], PeerCertificate | None] = lambda: None,
+        listener: str = "",
     ) -> None:
         """`write` takes bytes without waiting; `wake_writer`: the kernel is full, call `flush` when it is not;
-        `changed`: look at `may_read` and `ending` again."""
+        `changed`: look at `may_read` and `ending` again; `certificate`: what the peer has shown in its TLS
+        handshake; `listener`: the name of what it came by."""
         self.hub = hub
+        self.certificate = certificate
         self.limits = limits
         self.peer = peer
         self.session_id = hub.new_session_id()
         self.name = f"{peer}"
-        self.user: str | None = None
+        self.identity: Identity = ANYBODY
+        """Who it is, once it is connected."""
+        self.entering = Entering(hub, changed)
+        self._listener = listener
+        self._rated: RatedReading | None = None
         self.totals = SessionTotals()
         self.ending: str | None = None
         """Why the connection is about to end: flush what is written, linger, close. None while it goes on."""
@@ -188,6 +202,10 @@ class Session:
         lanes = self.lanes
         if self._leaving:
             lanes.waiting_for = ""  # nothing more can come but the end
+        elif self.entering.is_pending:
+            lanes.waiting_for = "the check of its login"
+        elif self._rated is not None and self._rated.waits_for:
+            lanes.waiting_for = self._rated.waits_for
         elif self.outbound.control_bytes > self.limits.receipts_pending_max * RECEIPT_BYTES:
             lanes.waiting_for = "the client to read its receipts"
         elif self._replies.owed_bytes > self.limits.outbound_bytes_max:
@@ -232,22 +250,37 @@ class Session:
 
     def receive(self, data: bytes) -> None:
         """Bytes have arrived. All their frames take effect before this returns."""
-        self.totals.bytes_in += len(data)
+        totals = self.totals
+        totals.bytes_in += len(data)
         if self._heart_beat is not None:
             self._heart_beat.bytes_arrived()
+        before_count = totals.messages_in_count
         try:
             self._receive(data)
         finally:
+            if self._rated is not None:
+                self._rated.came_in(totals.messages_in_count - before_count, len(data))
             self._account_unfinished()
             self.lanes.trim()
 
     @property
     def holds_back(self) -> bool:
         """Something that was read waits for `go_on`."""
-        return self._held_back is not None
+        return self._held_back is not None or self.entering.is_pending
 
     def go_on(self) -> None:
-        """What was held back behind a large SEND takes effect, if it may now. Call it before `may_read`."""
+        """What was held back behind a large SEND takes effect, if it may now, or behind a CONNECT, if that is decided.
+        Call it before `may_read`.
+        """
+        if self.entering.is_pending and self.ending is None:
+            try:
+                if self._let_in():
+                    self._receive(b"")  # what came behind it
+            except ProtocolError as error:
+                self.fail(error)
+            finally:
+                self._account_unfinished()
+                self.lanes.trim()
         if self._held_back is not None and not (self._large is not None and self._large.is_committing):
             held_back, self._held_back = self._held_back, None
             try:
@@ -268,8 +301,8 @@ class Session:
             for event in events:
                 if self.ending is not None or self._leaving:
                     return False
-                accepted = isinstance(event, Connect)
                 self._take(event)
+                accepted = isinstance(event, Connect) and self.connected
                 if self._large is not None and self._large.is_committing:
                     self._held_back = events
                     return False
@@ -331,6 +364,7 @@ class Session:
         self.failed = peers_fault
         self._broke = self._broke and peers_fault
         self.ending = f"{error.code}: {error.message}"
+        self.entering.give_up()
         if self._large is not None:
             self._large.abort()
         if self._broke:
@@ -348,6 +382,10 @@ class Session:
             self.ending = "closed"
         self._machine.park()
         self._held_back = None
+        self.entering.give_up()
+        if self._rated is not None:
+            self._rated.close()
+            self._rated = None
         if self._large is not None:
             self._large.close()
         self._account_unfinished()
@@ -474,21 +512,26 @@ class Session:
     # ------------------------------------------------------------------ connecting and leaving
 
     def _connect(self, event: Connect) -> None:
-        try:
-            self.user = self.hub.authenticate(event.login, event.passcode)
-        except LoginRefusedError as refusal:
-            error = ProtocolError("login-refused", str(refusal), "Check login and passcode.")
-            error.identify("CONNECT", {})  # so that a client can tell it from an ERROR that will pass
-            raise error from None
+        self.entering.begin(event, peer=self.peer, listener=self._listener, certificate=self.certificate())
+        self._let_in()
+
+    def _let_in(self) -> bool:
+        """If its login is decided. Raises ProtocolError if it is refused."""
+        decided = self.entering.take()
+        if decided is None:
+            return False
+        event, identity = decided
         if self._connect_timer is not None:
             self._connect_timer.cancel()
             self._connect_timer = None
         self._replies.version = event.version
-        self.subscriptions.client_id = event.headers.get("client-id", "")
+        self._become(identity)
+        self.subscriptions.client_id = owned_client_id(identity, event.headers.get("client-id", ""))
         self.connected = True
         limits, machine = self.limits, self._machine
         offered = (limits.heart_beat_min_ms, limits.heart_beat_min_ms) if limits.heart_beat_max_ms else (0, 0)
-        self.outbound.send_control(machine.accept(self.session_id, heart_beat=offered))
+        stamped = identity.user if self.hub.guard.stamps_user else None
+        self.outbound.send_control(machine.accept(self.session_id, heart_beat=offered, stamped_user=stamped))
         read_every_ms, write_every_ms = machine.read_every_ms, machine.write_every_ms
         if read_every_ms or write_every_ms:
             self._heart_beat = HeartBeat(
@@ -501,6 +544,48 @@ class Session:
                 beat=self._beat,
                 dead=self._peer_is_dead,
             )
+
+        return True
+
+    @property
+    def user(self) -> str | None:
+        """The user that it is; None: nobody in particular."""
+        return self.identity.user
+
+    @property
+    def read_bytes_max(self) -> int:
+        """No more should be read at once, lest a limit per second is overdrawn for long."""
+        return NO_LIMIT_BYTES if self._rated is None else self._rated.read_bytes_max
+
+    def _become(self, identity: Identity) -> None:
+        self.identity = self._sender.identity = self.subscriptions.identity = identity
+        if self._rated is not None:
+            self._rated.close()
+        gates = self.hub.guard.rates_of(identity, self._listener)
+        self._rated = RatedReading(gates, self.lanes, self.hub.clock, self._changed) if gates else None
+
+    def identity_changed(self, identity: Identity | None) -> None:
+        """Permissions, groups or rates are other ones now. None: there is no such user any more. What it may not have
+        any longer ends with an ERROR; SENDs that were parked already go on.
+        """
+        if not self.connected or self.ending is not None:
+            return
+        if identity is None or not self.hub.guard.may(identity, Action.CONNECT, self._listener or None):
+            self.fail(
+                ProtocolError(
+                    "forbidden",
+                    "no permission to connect any more",
+                    "Users or permissions of the broker were changed.",
+                )
+            )
+            return
+        self._become(identity)
+        self.lanes.forget_routes()
+        try:
+            self.subscriptions.review()
+        except ProtocolError as error:
+            self.fail(error)
+        self._changed()
 
     def _last_written(self) -> float:
         """While bytes wait for the kernel there is nothing to add: only an idle line needs a beat."""
@@ -520,13 +605,7 @@ class Session:
 
     def _connect_timed_out(self) -> None:
         self._connect_timer = None
-        self.fail(
-            ProtocolError(
-                "connect-timeout",
-                f"no CONNECT within {self.limits.connect_timeout_seconds:g} seconds",
-                "Send a complete CONNECT frame right after opening the connection.",
-            )
-        )
+        self.fail(self.entering.timed_out(self.limits.connect_timeout_seconds))
 
     def _disconnect(self, frame: Frame) -> None:
         self._broke = False

@@ -11,7 +11,7 @@ from typing import Final, cast
 
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.escaping import Version
-from protocols.stomp.head import SendHead
+from protocols.stomp.head import STAMPED_HEADERS, SendHead, parse_headers
 from protocols.stomp.limits import StompLimits
 from queues import Envelope
 
@@ -40,10 +40,23 @@ class HeadBlocks:
         head = self._heads.get(key)
         if head is None:
             try:
-                head, _receipt = SendHead.parse(block, DIALECTS[dialect], _UNLIMITED)
+                head = SendHead.restore(block, DIALECTS[dialect], _UNLIMITED)
             except (ProtocolError, IndexError) as error:
                 raise ValueError(f"a header block of dialect {dialect} can't be read: {error}") from error
             self._heads[key] = head
             if len(self._heads) > HEADS_MAX:
                 self._heads.popitem(last=False)
         return head
+
+    @staticmethod
+    def check_offered(dialect: int, block: bytes) -> None:
+        """Raises ValueError if this block of a client says what only the broker may say, or can't be read. What is left
+        out whenever a block is restored (BROKER_OWNED_HEADERS) does no harm.
+        """
+        try:
+            headers = parse_headers(block, _UNLIMITED, unescape_as=DIALECTS[dialect])
+        except ProtocolError as error:
+            raise ValueError(f"they are no STOMP {DIALECTS[dialect]}: {error}") from error
+        forged = sorted({name.strip(" \t\r") for name in headers} & STAMPED_HEADERS)
+        if forged:
+            raise ValueError(f"{', '.join(forged)} may be said by the broker only: leave it out")

@@ -15,18 +15,22 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping
 from itertools import accumulate
 from typing import Final, cast
+from urllib.parse import quote
 
 from protocols.outbound import Outbound
+from protocols.stomp.allowing import check_allowed, refusal
 from protocols.stomp.browsing import BrowsingSubscription, browsable, wants_to_browse
 from protocols.stomp.delivery import ACK_AUTO, ACK_CLIENT, SessionTotals, StompSubscription
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.frames import AckRun, Frame
+from protocols.stomp.guard import ANYBODY, Action, ForbiddenError, Identity
 from protocols.stomp.head import whole_number
 from protocols.stomp.hub import Hub
 from protocols.stomp.ledger import Portion
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.logreading import LogSubscription, log_wishes
 from protocols.stomp.replies import Replies
+from protocols.stomp.selecting import selection_of
 from protocols.stomp.sending import ADMIN_PREFIX
 from protocols.stomp.temporary import TemporaryDestinations
 from protocols.stomp.transactions import Transactions
@@ -38,6 +42,8 @@ from queues import (
     DurableInUseError,
     DurableLimitError,
     DurableNameError,
+    DurableSelectorError,
+    WildcardConsumer,
     parse_composite,
 )
 from queues.logs.outlets import GroupShelf
@@ -45,11 +51,6 @@ from queues.logs.table import PREFIX as LOG_PREFIX
 from queues.logs.table import LogError, check_name
 from queues.names import Kind
 from queues.storage import Confirms
-
-_NOT_YET: Final = {
-    "selector": "selectors",
-}
-
 
 LOG_TOKEN: Final = b"log."
 """How the message-ids of records begin."""
@@ -74,6 +75,7 @@ class Subscriptions:
         "_transactions",
         "client_id",
         "fail",
+        "identity",
         "live",
     )
 
@@ -94,7 +96,8 @@ class Subscriptions:
         self.fail = fail
         self.live: dict[str, StompSubscription] = {}
         self.client_id = ""
-        """As CONNECT said; durable subscriptions belong to it."""
+        """As CONNECT said, and whose it is; durable subscriptions belong to it."""
+        self.identity = ANYBODY
         self._by_key: dict[int, StompSubscription] = {}
         self._next_key = 1
         self._hub = hub
@@ -116,6 +119,13 @@ class Subscriptions:
         for subscription in self.live.values():
             subscription.detach()
         self.live.clear()
+
+    def holder_of(self, queue: object, sequence: int) -> str | None:
+        """Which subscription has this element of this queue, and has not settled it. O(known subscriptions)."""
+        for subscription in self._by_key.values():
+            if subscription.ledger is not None and subscription.ledger.holds(queue, sequence):
+                return subscription.label
+        return None
 
     def unsettled_of(self, queues: Container[object]) -> int:
         """How many deliveries of these queues the connection has not acknowledged. O(known subscriptions)."""
@@ -142,11 +152,6 @@ class Subscriptions:
 
     def subscribe(self, frame: Frame) -> None:
         headers = frame.headers
-        for name, feature in _NOT_YET.items():
-            if headers.get(name) not in (None, "false"):
-                raise ProtocolError(
-                    "not-supported", f"{feature} ({name}) are not available in this version", "Subscribe without it."
-                )
         if len(self._by_key) >= self._limits.subscriptions_max:
             raise ProtocolError(
                 "too-many-subscriptions",
@@ -168,14 +173,17 @@ class Subscriptions:
             self._subscribe_log(frame, name, subscription_id, table_key)
             return
         browses = wants_to_browse(headers)
+        selection = selection_of(headers, self._hub)
         try:
             addresses = self._addresses_to_subscribe(name)
             if browses:
                 addresses = [browsable(name, addresses)]
+            self._check_allowed(Action.BROWSE if browses else Action.RECEIVE, addresses)
             kind = BrowsingSubscription if browses else StompSubscription
             subscription = self._make_subscription(frame, addresses[0], subscription_id, kind)
         except (DestinationNameError, DestinationLimitError) as error:
             raise ProtocolError("bad-destination", str(error)) from None
+        subscription.selection = selection
         self.live[table_key] = subscription
         self._by_key[subscription.key] = subscription
         if isinstance(subscription, BrowsingSubscription):
@@ -189,7 +197,10 @@ class Subscriptions:
             return
         try:
             for address in addresses:
-                subscription.attachments.append(self._hub.registry.attach(address, subscription, exclusive=exclusive))
+                attached = self._hub.registry.attach(
+                    address, subscription, exclusive=exclusive, admits=self._admits(), selection=selection
+                )
+                subscription.attachments.append(attached)
         except DestinationLimitError as error:
             raise ProtocolError("too-many-destinations", str(error)) from None
         self._replies.receipt(headers.get("receipt"))
@@ -200,13 +211,16 @@ class Subscriptions:
         if logs is None:
             raise ProtocolError("no-logs", "this broker keeps no logs", "Give it a data folder (data_dir of [broker]).")
         wishes = log_wishes(headers)
+        selection = selection_of(headers, self._hub)
         try:
             check_name(name)  # no composites, no wildcards
             address = parse_composite(name)[0]
+            self._check_allowed(Action.RECEIVE, [address])
             subscription = self._make_subscription(frame, address, subscription_id, LogSubscription)
         except (DestinationNameError, LogError) as error:
             raise ProtocolError("bad-destination", str(error)) from None
         assert isinstance(subscription, LogSubscription)
+        subscription.selection = selection
         answer = self._replies.later(headers.get("receipt"))
 
         def done(error: Exception | None) -> None:
@@ -224,6 +238,35 @@ class Subscriptions:
         self.live[table_key] = subscription
         self._by_key[subscription.key] = subscription
 
+    def _check_allowed(self, action: Action, addresses: list[Address]) -> None:
+        """Raises ProtocolError."""
+        try:
+            check_allowed(self._hub, self.identity, action, addresses)
+        except ForbiddenError as forbidden:
+            raise refusal(self._hub, forbidden) from None
+
+    def _admits(self) -> Callable[[str], bool] | None:
+        """Which of the destinations that a wildcard covers it gets; None: all of them."""
+        guard = self._hub.guard
+        return None if guard.allows_everything else lambda name: guard.may(self.identity, Action.RECEIVE, name)
+
+    def review(self) -> None:
+        """Permissions have changed: wildcards cover other destinations now. Raises ProtocolError for a subscription
+        that is not allowed any more.
+        """
+        for subscription in self.live.values():
+            addresses = [self._temporary.to_global(each) for each in parse_composite(subscription.destination)]
+            action = Action.BROWSE if isinstance(subscription, BrowsingSubscription) else Action.RECEIVE
+            for address in addresses:
+                may_stay = address.temporary_global or self._hub.guard.may(self.identity, action, address.canonical)
+                if not may_stay:
+                    error = refusal(self._hub, ForbiddenError(action, address.canonical))
+                    error.identify("SUBSCRIBE", {"id": subscription.subscription_id or ""})
+                    raise error
+            for attachment in subscription.attachments:
+                if isinstance(attachment, WildcardConsumer):
+                    attachment.review(self._admits())
+
     def _attach_durable(
         self, subscription: StompSubscription, addresses: list[Address], name: str, headers: dict[str, str]
     ) -> None:
@@ -237,7 +280,9 @@ class Subscriptions:
             )
         registry = self._hub.registry
         try:
-            attachment = registry.attach_durable(address, subscription, self.client_id, name)
+            attachment = registry.attach_durable(address, subscription, self.client_id, name, subscription.selection)
+        except DurableSelectorError as error:
+            raise ProtocolError("other-selector", str(error)) from None
         except DurableInUseError as error:
             raise ProtocolError("durable-in-use", str(error)) from None
         except DurableNameError as error:
@@ -534,6 +579,13 @@ class Subscriptions:
                 if ordinal is not None:
                     return subscription, ordinal
         return None
+
+
+def owned_client_id(identity: Identity, client_id: str) -> str:
+    """Client ids of one user are apart from those of others, so that nobody gets at another one's durable
+    subscriptions. Without users they are as they come.
+    """
+    return client_id if identity.user is None else f"{quote(identity.user, safe=' @')}/{client_id}"
 
 
 def _durable_name(headers: Mapping[str, str]) -> str | None:

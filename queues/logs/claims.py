@@ -362,7 +362,7 @@ class ClaimGroup(FlowResource):
         done = [each for each in self._taken if each.number < self._kept.next_number]
         self._taken = self._taken[len(done) :]
         for each in done:
-            each.subscription.settle(each.sequences, each.wire_bytes)
+            each.subscription.settle(each.sequences, each.wire_bytes, moved_to=self.log.name)
 
     def _facts_of(self, number: int) -> Mapping[str, Any]:
         """Of a claim that was given out."""

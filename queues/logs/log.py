@@ -99,6 +99,8 @@ class Log(FlowResource):
 
     rejects = False
     keeps = True
+    witness = None
+    """Records have no trail: they stay where they are."""
     priority = PRIORITY_DEFAULT
 
     def __init__(
@@ -306,7 +308,7 @@ class Log(FlowResource):
             batch.forget()
             head = batch.head
             if head != self._good_head:
-                self.reading.head_of(self.name, head)
+                self.reading.head_of(self.name, head, offered=True)
                 self._good_head = head
             checked.append(batch)
 

@@ -9,6 +9,9 @@ What was given back comes again before anything later, to whoever of the group h
 is settled beyond its front, as ranges; the front is the lowest unsettled index. Of a single reader nothing is kept:
 acknowledging gives credit only.
 
+A consumer with a selector gets what that takes; the other records are settled as it comes by them, for all of its
+group, whose consumers therefore all have the same one.
+
 What is not there any more (retention, a power cut, damage) is told by a gap marker; a group counts it as settled.
 
 Flow: consumers block an outlet's source for each of them, nobody else; an outlet at the end waits for the log. What is
@@ -35,6 +38,8 @@ from queues.logs.reading import Unreadable
 from queues.logs.runs import Run, cut_run
 from queues.message import PRIORITY_DEFAULT, Message
 from queues.ranges import RangeSet, stretches
+from queues.selectors.selector import Selection
+from queues.slices import Slice, fit
 from queues.subscription import Consumer, Subscription
 
 SHARE_COUNT: Final = 256
@@ -42,6 +47,10 @@ SHARE_COUNT: Final = 256
 SINGLE_COUNT: Final = 1024
 SAVE_SECONDS: Final = 1.0
 """How long the place of a group may be behind on disk when nobody waits for it."""
+LOOK_BYTES: Final = 1024 * 1024
+"""Of records that a consumer with a selector looks at together."""
+LOOKS_PER_COST: Final = 8
+"""Of a dispatch's budget: so many records passed over cost as much as one that is handed over."""
 RUN_COST: Final = 64
 """Of a dispatch's budget, for one run."""
 FRONT_ONLY_MAX: Final = 4096
@@ -62,6 +71,10 @@ class LogConsumer(Consumer, Protocol):
     @property
     def stops_at_gaps(self) -> bool:
         """A gap ends it, with an error."""
+
+    @property
+    def selection(self) -> Selection | None:
+        """Which records it takes (None: all); not with batches. The consumers of a group have the same."""
 
     def deliver_run(self, subscription: Subscription, run: Run, attempts: int) -> None:
         """Take these; `attempts`: how often they were handed over before. Settled and given back by the run's first
@@ -109,6 +122,8 @@ class Outlet(FlowResource):
     """One reader: a group or a single consumer."""
 
     shelf: GroupShelf | None = None
+    witness = None
+    """Records have no trail: they stay where they are."""
 
     def __init__(
         self, log: Log, label: str, position: int, *, stop: int | None = None, kind: str = "log reader"
@@ -294,6 +309,10 @@ class Outlet(FlowResource):
         try:
             if consumer.batch_bytes is not None:
                 return self._hand_run(subscription, start, end, min(room_bytes, consumer.batch_bytes), attempts)
+            if consumer.selection is not None:
+                part = self.log.reading.part(self.log, start, end, count_max, LOOK_BYTES)
+                looked_count, selected = self._select(consumer.selection, part, room_count, room_bytes)
+                return self._hand_over(subscription, selected, part.first + looked_count, attempts, looked_count)
             part = self.log.reading.part(self.log, start, end, min(count_max, room_count), room_bytes)
         except Unreadable as error:
             self._gap(subscription, start, max(start + 1, min(error.end_index, end)), "damaged")
@@ -304,14 +323,46 @@ class Outlet(FlowResource):
         except DiskError as error:
             self._read_later(str(error))
             return 0
-        self._moved(part.end)
+        return self._hand_over(subscription, part, part.end, attempts, len(part))
+
+    def _hand_over(
+        self, subscription: Subscription, part: Slice | None, moved_to: int, attempts: int, looked_count: int
+    ) -> int:
+        """These are for this consumer, of those before `moved_to`. Returns what that cost."""
+        self._moved(moved_to)
+        if part is None:
+            return 1 + looked_count // LOOKS_PER_COST
         if attempts:
             self._attempts.update(dict.fromkeys(part.sequences, attempts))
             part = part.tried(attempts)
         subscription.unsettled_count += len(part)
         self._count(subscription, len(part))
-        consumer.deliver(subscription, part, dropped_count=0)
+        subscription.consumer.deliver(subscription, part, dropped_count=0)
         return len(part)
+
+    def _select(self, selection: Selection, part: Slice, room_count: int, room_bytes: int) -> tuple[int, Slice | None]:
+        """How many of these are done with, and which of them the consumer takes. The others are settled."""
+        places = selection.selector.places(part.messages)
+        looked_count = len(part)
+        if len(places) == looked_count <= room_count and part.wire_bytes <= room_bytes:
+            return looked_count, part
+        wire_bytes = 0
+        if places:
+            count, wire_bytes = fit([part.messages[place].wire for place in places[:room_count]], room_bytes)
+            if count < len(places):
+                looked_count = places[count]
+                places = places[:count]
+        chosen = [part.sequences[place] for place in places]
+        passed_count = looked_count - len(chosen)
+        if passed_count:
+            selection.passed_count += passed_count
+            kept = set(chosen)
+            for start, end in stretches([s for s in part.sequences[:looked_count] if s not in kept]):
+                self._settle(start, end)
+        if not chosen:
+            return looked_count, None
+        sequences = part.sequences[:looked_count] if not passed_count else chosen
+        return looked_count, Slice([part.messages[place] for place in places], sequences, wire_bytes)
 
     def _read_later(self, why: str) -> None:
         """It can't be read now, which says nothing of what is there."""

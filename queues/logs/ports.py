@@ -141,3 +141,6 @@ class HeadCodec(Protocol):
     """Header blocks to envelopes: `protocols.stomp.stored.HeadBlocks` fits."""
 
     def restore(self, dialect: int, block: bytes) -> Any: ...
+
+    def check_offered(self, dialect: int, block: bytes) -> None:
+        """Raises ValueError for a block that says what only the broker may say."""

@@ -115,18 +115,21 @@ class Reading(FlowResource):
         self._take(size_bytes)
         return batch
 
-    def head_of(self, name: str, lines: bytes) -> Envelope:
+    def head_of(self, name: str, lines: bytes, *, offered: bool = False) -> Envelope:
         """The head of records of this log that share these header lines. Raises BatchError for lines that can't stand
-        in a MESSAGE.
+        in a MESSAGE, and if they are `offered` by a client for those that are the broker's.
         """
         lines = lines.removesuffix(b"\n")
         if b"\0" in lines or b"\r" in lines:
             raise BatchError("the headers of a batch hold a NUL or a CR: write CR as \\r")
         block = b"destination:" + name.encode()
+        block = block + b"\n" + lines if lines else block
         try:
-            return self._heads.restore(DIALECT_12, block + b"\n" + lines if lines else block)  # type: ignore[no-any-return]
+            if offered:
+                self._heads.check_offered(DIALECT_12, block)
+            return self._heads.restore(DIALECT_12, block)  # type: ignore[no-any-return]
         except ValueError as error:
-            raise BatchError(f"the headers of a batch are no STOMP 1.2: {error}") from None
+            raise BatchError(f"the headers of a batch can't be: {error}") from None
 
     def forget(self, log: Log) -> None:
         """That log is gone, or is another one under the same name."""

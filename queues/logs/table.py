@@ -50,6 +50,7 @@ TOPIC_IS_EMPTY: Final = "TOPIC_IS_EMPTY"
 AUTHENTICATION_FAILURE: Final = "AUTHENTICATION_FAILURE"
 GROUP_NOT_EXIST: Final = "GROUP_NOT_EXIST"
 GROUP_IN_USE: Final = "GROUP_IN_USE"
+OTHER_SELECTOR: Final = "other-selector"
 INTERNAL_ERROR: Final = "INTERNAL_ERROR"
 
 
@@ -226,6 +227,7 @@ class LogTable:
         """
         group = self.groups.get(log.name, {}).get(name)
         if group is not None:
+            _check_selection(group, consumer)
             _when_created(group, created)
             return group, group.subscribe(consumer)
         group = self._new_group(log, name, place, created, refuse_gaps=consumer.stops_at_gaps)
@@ -527,3 +529,22 @@ def _when_created(group: Group, created: Callable[[Exception | None], None]) -> 
         group.creating.append(created)
     else:
         created(None)
+
+
+def _check_selection(group: Group, consumer: LogConsumer) -> None:
+    """Raises LogError if this consumer does not select like those who are there."""
+    for subscription in group.subscriptions:
+        other: Any = subscription.consumer
+        has, wants = _selector_of(other), _selector_of(consumer)
+        if has != wants:
+            raise LogError(
+                OTHER_SELECTOR,
+                f"the consumers of group {group.group} have "
+                + (f"the selector {has[:200]!r}" if has else "no selector")
+                + ", and what one passes over the others never get: subscribe with the same, or use another group",
+            )
+        return
+
+
+def _selector_of(consumer: LogConsumer) -> str:
+    return "" if consumer.selection is None else consumer.selection.selector.text.strip()

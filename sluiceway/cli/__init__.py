@@ -1,4 +1,4 @@
-"""The command line: `sluiceway serve | send | receive | browse | log | stat | store | spark | config | version`.
+"""The command line, `sluiceway COMMAND`: all commands are in `COMMANDS`.
 
     exits      exit codes, and how a command ends with one
     serve      a broker in the foreground
@@ -7,11 +7,17 @@
     log        logs: list, describe, groups, seek, truncate, delete; log_tail reads, log_append writes, log_view draws,
                log_asking has what they share
     stat       asks a running broker for its flow map
-    stat_view  draws the answer
+    stat_view  draws the answer; answers reads it
+    trail      where is my message?; trail_view draws the answer
+    top        the same, live in a terminal (sluiceway.top)
+    doctor     is all well with this machine and this configuration? (sluiceway.doctor)
     store      looks after a data folder: check, repair, export, import, compact
     progress   something to look at meanwhile
     spark      doctor: can Spark run here?
+    permissions  which entry decides what a user may do
+    secret     hashes of passcodes
     settings   config and version
+    suggestions  what was meant by a mistyped command
 
 Each command is imported when it is asked for, and imports what it needs when it runs: `sluiceway send` should not load
 a broker, nor what the other commands are made of.
@@ -25,6 +31,7 @@ from typing import Final
 import click
 
 from sluiceway.cli.exits import EXIT_CODES_HELP
+from sluiceway.cli.suggestions import SuggestingGroup
 from sluiceway.version import VERSION
 
 __all__ = ["main"]
@@ -36,15 +43,20 @@ COMMANDS: Final = {
     "browse": "messages",
     "log": "log",
     "stat": "stat",
+    "trail": "trail",
+    "top": "top",
+    "doctor": "doctor",
     "store": "store",
     "spark": "spark",
+    "permissions": "permissions",
+    "secret": "secret",
     "config": "settings",
     "version": "settings",
 }
 """All commands, in the order of the help, and the modules of this package that have them."""
 
 
-class _Commands(click.Group):
+class _Commands(SuggestingGroup):
     """See `COMMANDS`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import queue
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Mapping
@@ -21,9 +22,13 @@ from urllib.parse import unquote, urlsplit
 
 import attrs
 import stomp
+from stomp.connect import BaseConnection, StompConnection12
 from stomp.exception import StompException
+from stomp.protocol import Protocol12
 
-DEFAULT_PORT: Final = 61613
+from sluiceway.client.address import DEFAULT_PORT, DEFAULT_TLS_PORT, TLS_SCHEME, Tls, tls_of
+from sluiceway.client.secure import SecureTransport, client_context, why_refused
+
 CONNECT_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 5.0
 EVENTS_MAX: Final = 1000
@@ -47,6 +52,10 @@ class Refused(ClientError):
     """The broker sent an ERROR frame."""
 
 
+class NotSluiceway(ClientError):
+    """Who answers speaks STOMP, but does not know this request: another broker, or another version."""
+
+
 @attrs.frozen
 class Target:
     """Where to connect, and as whom."""
@@ -56,19 +65,21 @@ class Target:
     login: str | None = None
     passcode: str | None = attrs.field(default=None, repr=False)
     virtual_host: str | None = None
+    tls: Tls | None = None
+    """None: without TLS."""
 
     @property
     def url(self) -> str:
         """For people; without the passcode."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"stomp://{host}:{self.port}"
+        return f"{'stomp' if self.tls is None else TLS_SCHEME}://{host}:{self.port}"
 
     @classmethod
     def parse(
         cls, url: str, *, login: str | None = None, passcode: str | None = None, virtual_host: str | None = None
     ) -> Target:
-        """From `stomp://[LOGIN:PASSCODE@]HOST[:PORT]` or plain `HOST[:PORT]`; the named arguments go over the URL's
-        own.
+        """From `stomp://[LOGIN:PASSCODE@]HOST[:PORT]`, with TLS `stomp+ssl://…[?ca=FILE&cert=FILE&key=FILE]`, or plain
+        `HOST[:PORT]`; the named arguments go over the URL's own.
 
         :raises ValueError: says how it is written.
         """
@@ -78,11 +89,15 @@ class Target:
             port = parts.port
         except ValueError:
             raise ValueError(wrong) from None
-        if parts.scheme != "stomp" or not parts.hostname or parts.path not in ("", "/"):
+        if parts.scheme in ("ws", "wss"):
+            raise ValueError(f"{url!r}: this client does not speak WebSocket; name a listener of the broker without it")
+        if parts.scheme not in ("stomp", TLS_SCHEME) or not parts.hostname or parts.path not in ("", "/"):
             raise ValueError(wrong)
+        tls = tls_of(parts.scheme, parts.query)
         return cls(
+            tls=tls,
             host=parts.hostname,
-            port=DEFAULT_PORT if port is None else port,
+            port=port if port is not None else DEFAULT_PORT if tls is None else DEFAULT_TLS_PORT,
             login=login if login is not None else _unquoted(parts.username),
             passcode=passcode if passcode is not None else _unquoted(parts.password),
             virtual_host=virtual_host,
@@ -134,6 +149,14 @@ class _Listener(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py shi
         self._put(Event("lost"))
 
 
+class _Connection(StompConnection12):  # type: ignore[misc]  # stomp.py ships no types
+    """As stomp.py's, on a transport that may speak TLS."""
+
+    def __init__(self, transport: SecureTransport) -> None:
+        BaseConnection.__init__(self, transport)
+        Protocol12.__init__(self, transport, heartbeats=(HEART_BEAT_MS, HEART_BEAT_MS))
+
+
 class Client:
     """A connection, from `with` to its end. Leaving the block without an error says DISCONNECT and waits until that was
     processed.
@@ -147,21 +170,29 @@ class Client:
         self._receipts_count = 0
         # Its warnings about a failed connection would double ours.
         logging.getLogger("stomp.py").setLevel(logging.CRITICAL)
-        self._connection: Any = stomp.Connection12(
-            [(target.host, target.port)],
+        try:
+            tls = None if target.tls is None else client_context(target.tls)
+        except OSError as error:
+            raise CannotConnect(f"TLS with {target.url}: {error}") from error
+        transport = SecureTransport(
+            target.host,
+            target.port,
+            tls,
             try_loopback_connect=False,
             reconnect_attempts_max=1,
             timeout=CONNECT_SECONDS,
-            heartbeats=(HEART_BEAT_MS, HEART_BEAT_MS),
             vhost=target.virtual_host,
             auto_decode=False,
         )
+        self._connection: Any = _Connection(transport)
         self._connection.set_listener("sluiceway", _Listener(self._events, self._closing))
 
     def __enter__(self) -> Client:
         """Connects. Raises CannotConnect, or Refused with the broker's words."""
         try:
             self._connection.connect(self.target.login, self.target.passcode)
+        except ssl.SSLError as error:
+            raise CannotConnect(f"TLS with {self.target.url} failed: {why_refused(error)}") from error
         except (StompException, OSError) as error:
             raise CannotConnect(_why_not(self.target)) from error
         try:

@@ -24,18 +24,20 @@ class Exit(IntEnum):
     CONNECT = 4
     """The broker can't be reached, or the connection was lost."""
     REFUSED = 5
-    """The broker answered with an ERROR, or that it can't do what a `log` command asks."""
+    """The broker answered with an ERROR, or that it can't do what a `log` command asks. permissions explain: no."""
     STORE = 6
     """serve, store: the data folder can't be used."""
     FAULTY = 7
-    """store: the store, or the file to be imported, has faults. spark doctor: something that Spark needs is missing."""
+    """store: the store, or the file to be imported, has faults. doctor: there is a problem. spark doctor: something
+    that Spark needs is missing.
+    """
 
 
 EXIT_CODES_HELP: Final = (
     "\b\nExit codes: 0 done; 1 fewer messages than asked for, or interrupted; 2 wrong usage or\n"
     "configuration; 3 can't listen; 4 can't reach the broker, or lost it; 5 the broker answered\n"
-    "ERROR; 6 the data folder can't be used; 7 faults in the store, in what should be imported, or in\n"
-    "what Spark needs."
+    "ERROR; 6 the data folder can't be used; 7 faults in the store or in what should be imported, or a\n"
+    "doctor found a problem."
 )
 
 

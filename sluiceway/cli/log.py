@@ -25,6 +25,7 @@ from sluiceway.cli.log_asking import (
     size_option,
 )
 from sluiceway.cli.log_tail import tail
+from sluiceway.cli.suggestions import SuggestingGroup
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +37,7 @@ PIPED_WIDTH: Final = 160
 _DELETE_PASSCODE: Final = "SLUICEWAY_DELETE_PASSCODE"
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def log() -> None:
     """Logs: records that stay when they are read, each with an index.
 

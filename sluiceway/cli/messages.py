@@ -23,7 +23,21 @@ RECEIPTS_PENDING_MAX: Final = 100
 
 def login_options(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the options that say which broker, and as whom: `url`, `login`, `passcode`."""
+
+    @wraps(command)
+    def with_tls(url: str, ca: str | None, cert: str | None, key: str | None, **options: Any) -> None:
+        from sluiceway.client.address import with_files
+
+        command(url=with_files(url, ca, cert, key), **options)
+
     for option in (
+        click.option("--key", metavar="FILE", help="PEM file with the key of --cert, if it is not in the same file."),
+        click.option("--cert", metavar="FILE", help="PEM file with our certificate, if the broker asks for one."),
+        click.option(
+            "--ca",
+            metavar="FILE",
+            help="PEM file with the authorities to trust, with stomp+ssl:// [default: the system's].",
+        ),
         click.option(
             "--passcode",
             envvar="SLUICEWAY_PASSCODE",
@@ -35,11 +49,11 @@ def login_options(command: Callable[..., None]) -> Callable[..., None]:
             envvar="SLUICEWAY_URL",
             default="stomp://127.0.0.1:61613",
             show_default=True,
-            help="The broker: stomp://[LOGIN:PASSCODE@]HOST[:PORT]. Also from SLUICEWAY_URL.",
+            help="The broker: stomp://[LOGIN:PASSCODE@]HOST[:PORT], with TLS stomp+ssl://. Also from SLUICEWAY_URL.",
         ),
     ):
-        command = option(command)
-    return command
+        with_tls = option(with_tls)
+    return with_tls
 
 
 def broker_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -160,6 +174,18 @@ _format_option = click.option(
 )
 
 
+_selector_option = click.option(
+    "--selector",
+    metavar="CONDITION",
+    help="Only messages whose headers meet this condition, such as \"color = 'red' AND size > 3\".",
+)
+
+
+def _select(headers: dict[str, str], selector: str | None) -> None:
+    if selector is not None:
+        headers["selector"] = selector
+
+
 @click.command()
 @click.argument("destination")
 @click.option("--count", type=click.IntRange(min=1), help="End after so many messages [default: go on until Ctrl-C].")
@@ -178,6 +204,7 @@ _format_option = click.option(
     help="When a message counts as consumed: `auto` as soon as it was sent to us, so some may be lost when we stop; "
     "the others when we have printed it.",
 )
+@_selector_option
 @_show_headers_option
 @_format_option
 @header_option
@@ -188,6 +215,7 @@ def receive(
     count: int | None,
     timeout_seconds: float | None,
     ack: str,
+    selector: str | None,
     show_headers: bool,
     output: str,
     headers: dict[str, str],
@@ -200,9 +228,11 @@ def receive(
       sluiceway receive /queue/orders --count 1 --timeout 5 --format body > order.json
       sluiceway receive '/topic/prices.>' --headers
       sluiceway receive /queue/orders --format json | jq .headers
+      sluiceway receive /queue/orders --selector "priority > 4 AND region IN ('eu', 'us')"
     """
     from sluiceway.cli.client import Client
 
+    _select(headers, selector)
     if count is not None and ack != "auto":
         # No more than we will take: the rest stays free for other consumers.
         headers.setdefault("prefetch-count", str(min(count, 1000)))
@@ -240,6 +270,7 @@ def receive(
     show_default=True,
     help="Give up when nothing came for so long, neither a message nor the end.",
 )
+@_selector_option
 @_show_headers_option
 @_format_option
 @header_option
@@ -249,6 +280,7 @@ def browse(
     destination: str,
     count: int | None,
     timeout_seconds: float,
+    selector: str | None,
     show_headers: bool,
     output: str,
     headers: dict[str, str],
@@ -262,9 +294,11 @@ def browse(
       sluiceway browse /queue/hello
       sluiceway browse /queue/orders --count 10 --headers
       sluiceway browse /queue/orders --format json | jq .headers
+      sluiceway browse /queue/orders --selector "JMSCorrelationID = 'order-17'"
     """
     from sluiceway.cli.client import Client
 
+    _select(headers, selector)
     headers["browser"] = "true"
     shown = 0
     with Client(target) as client:

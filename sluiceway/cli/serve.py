@@ -19,10 +19,23 @@ from sluiceway.cli.exits import Exit, fail
 @click.option(
     "--listen",
     "addresses",
-    metavar="HOST:PORT",
+    metavar="HOST:PORT|URL",
     multiple=True,
-    help="Listen here instead of on the configured addresses; may be repeated. Port 0: any free one.",
+    help="Listen here instead of on the configured addresses; may be repeated. Port 0: any free one. A URL says more:"
+    " stomp+ssl:// is with TLS, ws:// over WebSocket, wss:// both.",
 )
+@click.option(
+    "--tls-certificate",
+    "certificate",
+    metavar="FILE",
+    help="PEM file with the certificate for --listen stomp+ssl:// and wss://.",
+)
+@click.option(
+    "--admin",
+    metavar="HOST:PORT",
+    help="Serve console, API, metrics and health over HTTP here, such as 127.0.0.1:8161 [default: nowhere].",
+)
+@click.option("--tls-key", "key", metavar="FILE", help="PEM file with its key, if it is not in the same file.")
 @click.option(
     "--data", "data_dir", metavar="DIR", help="Folder for what outlives the process [default: ./sluiceway-data]."
 )
@@ -36,55 +49,90 @@ from sluiceway.cli.exits import Exit, fail
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error [default: info].")
 @click.option("--log-format", metavar="FORMAT", help="json, console, or auto: console on a terminal [default: auto].")
 def serve(
-    addresses: tuple[str, ...], data_dir: str | None, file: Path | None, log_level: str | None, log_format: str | None
+    addresses: tuple[str, ...],
+    certificate: str | None,
+    key: str | None,
+    admin: str | None,
+    data_dir: str | None,
+    file: Path | None,
+    log_level: str | None,
+    log_format: str | None,
 ) -> None:
     """Run a broker until Ctrl-C or SIGTERM.
 
-    When it is ready it prints one line for each listener on standard output, with the port that it really has:
+    When it is ready it prints one line for each listener on standard output, with the port that it really has, and one
+    for the admin port, if there is one:
 
     \b
       sluiceway ready: stomp://127.0.0.1:61613
+      sluiceway admin: http://127.0.0.1:8161
 
     Logs go to standard error. Settings come from the file, then SLUICEWAY_SECTION__KEY variables, then these flags.
+    SIGHUP reads them again: certificates, limits, listeners and more change without a restart.
 
     \b
     Examples:
       sluiceway serve
       sluiceway serve --listen 0.0.0.0:61613 --listen '[::]:61613'
       sluiceway serve --listen 127.0.0.1:0 --log-level debug
+      sluiceway serve --listen 127.0.0.1:61613 --listen ws://127.0.0.1:15674/stomp
+      sluiceway serve --listen stomp+ssl://0.0.0.0:61614 --tls-certificate server.pem
+      sluiceway serve --admin 127.0.0.1:8161
       sluiceway serve --config sluiceway.toml
       SLUICEWAY_LOGS__FORMAT=json sluiceway serve
     """
     from sluiceway import logs
     from sluiceway.config import ConfigError, load
+    from sluiceway.config.listening import listener_table
     from sluiceway.config.sources import Layer
 
     flags = []
+    listeners = []
     if addresses:
-        flags.append(Layer("--listen", {"listeners": list(addresses)}))
+        try:
+            listeners = [listener_table(address, certificate, key) for address in addresses]
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--listen") from None
+        flags.append(Layer("--listen", {"listeners": listeners}))
+    if certificate is not None and not any("tls" in listener for listener in listeners):
+        raise click.UsageError("--tls-certificate is for --listen stomp+ssl://HOST:PORT or wss://HOST:PORT: give one")
+    if admin is not None:
+        flags.append(Layer("--admin", {"admin": {"address": admin}}))
     if data_dir is not None:
         flags.append(Layer("--data", {"broker": {"data_dir": data_dir}}))
     if log_level is not None:
         flags.append(Layer("--log-level", {"logs": {"level": log_level}}))
     if log_format is not None:
         flags.append(Layer("--log-format", {"logs": {"format": log_format}}))
+    source = partial(load, file, environment=dict(os.environ), flags=flags)
     try:
-        config = load(file, environment=os.environ, flags=flags)
+        config = source()
     except ConfigError as error:
         fail(Exit.USAGE, f"the configuration can't be used:\n{error}")
     logs.configure(config.logs.level, config.logs.format)
 
     import trio
 
+    from protocols.tls import CertificateError
     from sluiceway.broker import ListenError
     from sluiceway.broker import serve as serve_until_signalled
+    from sluiceway.following import TracingError
     from store.directory import DirectoryError
     from store.engine import EngineError
     from store.keys import StoreFormatError
 
     refused: list[ListenError] = []
     unusable: list[Exception] = []
-    serving = partial(serve_until_signalled, config, on_ready=_announce)
+    wrong: list[CertificateError | TracingError | ConfigError] = []
+    serving = partial(
+        serve_until_signalled,
+        config,
+        on_ready=_announce,
+        on_admin=_announce_admin,
+        source=source,
+        config_file=None if file is None else str(file),
+        apply_logs=lambda changed: logs.configure(changed.logs.level, changed.logs.format),
+    )
     if config.logs.format != "json" and sys.stderr.isatty():
         serving = partial(serving, on_reading=_display())
     try:
@@ -93,6 +141,10 @@ def serve(
         refused.extend(_leaves(group))
     except* (DirectoryError, EngineError, StoreFormatError) as group:
         unusable.extend(_leaves(group))
+    except* (CertificateError, TracingError, ConfigError) as group:
+        wrong.extend(_leaves(group))
+    if wrong:
+        fail(Exit.USAGE, "\n".join(str(error) for error in wrong))
     if unusable:
         fail(Exit.STORE, "\n".join(str(error) for error in unusable))
     if refused:
@@ -118,6 +170,11 @@ def _announce(urls: list[str]) -> None:
     """One line for each listener, at once: whoever started us may be waiting for it."""
     for url in urls:
         click.echo(f"sluiceway ready: {url}")
+
+
+def _announce_admin(urls: list[str]) -> None:
+    for url in urls:
+        click.echo(f"sluiceway admin: {url}")
 
 
 def _leaves(group: BaseExceptionGroup[Any]) -> list[Any]:

@@ -32,17 +32,21 @@ def config(file: Path | None) -> None:
         click.echo(toml_sample(), nl=False)
         return
     from sluiceway.config import ConfigError, load
+    from sluiceway.security.rules import rules_of
 
     try:
         loaded = load(file, environment=os.environ)
+        rules = rules_of(loaded)
     except ConfigError as error:
         fail(Exit.USAGE, f"the configuration can't be used:\n{error}")
     where = ", ".join(listener.address for listener in loaded.listeners)
     entries = len(loaded.destinations)
     click.echo(
         f"{file} is fine: listens on {where}; {entries} destination {'entry' if entries == 1 else 'entries'}; "
-        f"{len(loaded.security.users) or 'no'} users"
+        f"{len(rules.users.identities) or 'no'} users"
     )
+    for warning in rules.warnings:
+        click.echo(f"warning: {warning}", err=True)
 
 
 @click.command()

@@ -17,10 +17,11 @@ from collections.abc import Iterator
 from pkgutil import iter_modules
 from typing import Final
 
-import attrs
 import click
 
 from sluiceway.cli.exits import Exit, fail
+from sluiceway.cli.suggestions import SuggestingGroup
+from sluiceway.doctor.findings import Finding, Verdict, tell
 
 INSTALL: Final = "pip install 'sluiceway[spark]'"
 RECORDS_COUNT: Final = 10_000
@@ -29,19 +30,7 @@ PYSPARK_BELOW: Final = (5,)
 PYARROW_MIN: Final = (18,)
 
 
-@attrs.frozen
-class Finding:
-    """One thing that was looked at."""
-
-    what: str
-    said: str
-    remedy: str = ""
-    """Empty: it is well."""
-    fatal: bool = True
-    """Whether Spark can't run with it."""
-
-
-@click.group()
+@click.group(cls=SuggestingGroup)
 def spark() -> None:
     """Reading and writing with PySpark: is all here that it takes?"""
 
@@ -73,11 +62,7 @@ def doctor(session: bool) -> None:
 
 def _tell(finding: Finding) -> bool:
     """Print it. Whether Spark can do with it."""
-    mark = "✓" if not finding.remedy else "✗" if finding.fatal else "!"
-    click.echo(f" {mark} {finding.what}: {finding.said}")
-    if finding.remedy:
-        click.echo(f"   {finding.remedy}")
-    return not (finding.remedy and finding.fatal)
+    return tell(finding, click.echo) is not Verdict.PROBLEM
 
 
 # ---------------------------------------------------------------------- looking

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from sluiceway.cli.exits import Exit, fail
 from sluiceway.cli.messages import broker_options
 
 if TYPE_CHECKING:
@@ -68,16 +67,20 @@ def stat(target: Target, as_json: bool, watch: bool, interval_seconds: float, sh
             return
 
 
-def ask(client: Client) -> dict[str, Any]:
-    """One request and its answer; `client` is subscribed to the reply queue."""
-    client.send(REQUEST_DESTINATION, b"", {"reply-to": REPLY_DESTINATION}, receipt=False)
+def ask(client: Client, reply_destination: str = REPLY_DESTINATION) -> dict[str, Any]:
+    """One request and its answer; `client` is subscribed to the reply queue. Raises NotSluiceway, Refused or
+    ConnectionLost.
+    """
+    from sluiceway.cli.client import NotSluiceway
+
+    client.send(REQUEST_DESTINATION, b"", {"reply-to": reply_destination}, receipt=False)
     reply = client.next_message(REPLY_SECONDS)
     if reply is None:
-        fail(Exit.CONNECT, f"{client.target.url} did not answer within {REPLY_SECONDS:g} s: is it a Sluiceway broker?")
+        raise NotSluiceway(f"{client.target.url} did not answer within {REPLY_SECONDS:g} s: is it a Sluiceway broker?")
     try:
         report = json.loads(reply.body)
     except ValueError:
         report = None
     if not isinstance(report, dict):
-        fail(Exit.CONNECT, f"{client.target.url} did not answer with JSON: is it a Sluiceway broker of this version?")
+        raise NotSluiceway(f"{client.target.url} did not answer with JSON: is it a Sluiceway broker of this version?")
     return report

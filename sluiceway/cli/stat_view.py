@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from flow.words import age_in_words, count_in_words, size_in_words
+from sluiceway.cli.answers import is_number, list_of, mapping_of, rows_of, words_of
 
 CHAINS_MAX: Final = 5
 LASTING_SECONDS: Final = 1.0
@@ -50,18 +51,22 @@ def render(report: Mapping[str, Any], console: Console, *, rows_max: int | None 
     _chains(report, console, None if rows_max is None else CHAINS_MAX)
     _remedy(report, console)
     draw_table(
-        console, "Destinations", _DESTINATIONS, _rows(report, "destinations", ("depth_count", "added_count")), rows_max
+        console,
+        "Destinations",
+        _DESTINATIONS,
+        rows_of(report, "destinations", ("depth_count", "added_count")),
+        rows_max,
     )
-    logs = _rows(report, "logs", ("waiting", "bytes"))
+    logs = rows_of(report, "logs", ("waiting", "bytes"))
     draw_table(console, "Logs", LOGS, logs, rows_max)
     groups: list[Mapping[str, Any]] = [
-        {**row, "log": log.get("log")} for log in logs for row in _rows(log, "groups", ())
+        {**row, "log": log.get("log")} for log in logs for row in rows_of(log, "groups", ())
     ]
     groups.sort(key=_lag_of)
     draw_table(console, "Groups of logs", (_LOG, *GROUPS), groups, rows_max)
-    draw_table(console, "Durable subscriptions", _DURABLES, _rows(report, "durables", ("backlog_count",)), rows_max)
+    draw_table(console, "Durable subscriptions", _DURABLES, rows_of(report, "durables", ("backlog_count",)), rows_max)
     draw_table(
-        console, "Connections", _CONNECTIONS, _rows(report, "connections", ("blocked_seconds", "in_bytes")), rows_max
+        console, "Connections", _CONNECTIONS, rows_of(report, "connections", ("blocked_seconds", "in_bytes")), rows_max
     )
     _store(report, console)
     _dispatcher(report, console)
@@ -69,66 +74,72 @@ def render(report: Mapping[str, Any], console: Console, *, rows_max: int | None 
 
 def bottleneck_line(report: Mapping[str, Any]) -> str:
     """The one sentence that says what holds the broker up, or that nothing does."""
-    cycles = _list(report, "cycles")
+    cycles = list_of(report, "cycles")
     if cycles:
-        return f"a cycle, which never resolves by itself: {_words(cycles[0])}"
-    bottlenecks = _list(report, "bottlenecks")
+        return f"a cycle, which never resolves by itself: {words_of(cycles[0])}"
+    bottlenecks = list_of(report, "bottlenecks")
     if bottlenecks:
-        return f"bottleneck: {_words(bottlenecks[0])}"
+        return f"bottleneck: {words_of(bottlenecks[0])}"
     return "nobody waits for anybody"
+
+
+def remedy_for(sink: str, age_seconds: Any) -> str:
+    """What to do about a bottleneck, named by its title, if it is a client and lasts; the words of the others say it
+    themselves. Empty: nothing.
+    """
+    kind, _, name = sink.partition(" ")
+    if kind not in _CLIENTS or not is_number(age_seconds) or age_seconds < LASTING_SECONDS:
+        return ""
+    return f"look at the client {name.rpartition(' of ')[2]}. {_CLIENTS[kind]}"
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
 
 
 def _header(report: Mapping[str, Any], console: Console) -> None:
-    broker = _mapping(report, "broker")
+    broker = mapping_of(report, "broker")
     said = [f"[bold]{escape(str(broker.get('name', 'broker')))}[/]"]
     if "version" in broker:
         said.append(f"version {escape(str(broker['version']))}")
-    if _is_number(broker.get("uptime_seconds")):
+    if is_number(broker.get("uptime_seconds")):
         said.append(f"up {age_in_words(broker['uptime_seconds'])}")
-    if _is_number(report.get("used_bytes")):
+    if is_number(report.get("used_bytes")):
         said.append(f"{size_in_words(report['used_bytes'])} held by limiters")
-    if _is_number(broker.get("rss_bytes")):
+    if is_number(broker.get("rss_bytes")):
         said.append(f"{size_in_words(broker['rss_bytes'])} of memory")
     console.print(", ".join(said), highlight=False, soft_wrap=True)
 
 
 def _bottleneck(report: Mapping[str, Any], console: Console) -> None:
     line = bottleneck_line(report)
-    troubled = bool(_list(report, "cycles") or _list(report, "bottlenecks"))
+    troubled = bool(list_of(report, "cycles") or list_of(report, "bottlenecks"))
     console.print(f"[{'bold red' if troubled else 'green'}]{escape(line)}[/]", highlight=False, soft_wrap=True)
 
 
 def _chains(report: Mapping[str, Any], console: Console, chains_max: int | None) -> None:
-    chains = _list(report, "chains")
+    chains = list_of(report, "chains")
     shown = chains[:chains_max]
     for chain in shown:
-        console.print(f"  {escape(_words(chain))}", highlight=False, soft_wrap=True)
+        console.print(f"  {escape(words_of(chain))}", highlight=False, soft_wrap=True)
     if len(chains) > len(shown):
         console.print(f"  … and {len(chains) - len(shown):,} more that wait (--all)", highlight=False)
 
 
 def _remedy(report: Mapping[str, Any], console: Console) -> None:
-    """What to do about the bottleneck, if it is a client and lasts; the words of the others say it themselves."""
-    bottlenecks = _list(report, "bottlenecks")
-    if _list(report, "cycles") or not bottlenecks or not isinstance(bottlenecks[0], Mapping):
+    bottlenecks = list_of(report, "bottlenecks")
+    if list_of(report, "cycles") or not bottlenecks or not isinstance(bottlenecks[0], Mapping):
         return
-    kind, _, name = str(bottlenecks[0].get("sink")).partition(" ")
-    age_seconds: Any = bottlenecks[0].get("oldest_seconds")
-    if kind not in _CLIENTS or not _is_number(age_seconds) or age_seconds < LASTING_SECONDS:
-        return
-    client = name.rpartition(" of ")[2]
-    console.print(f"what to do: look at the client {escape(client)}. {_CLIENTS[kind]}", highlight=False, soft_wrap=True)
+    said = remedy_for(str(bottlenecks[0].get("sink")), bottlenecks[0].get("oldest_seconds"))
+    if said:
+        console.print(f"what to do: {escape(said)}", highlight=False, soft_wrap=True)
 
 
 def _store(report: Mapping[str, Any], console: Console) -> None:
-    store = _mapping(report, "store")
+    store = mapping_of(report, "store")
     if not store:
         return
     said = []
-    if _is_number(store.get("size_bytes")):
+    if is_number(store.get("size_bytes")):
         said.append(f"{size_in_words(store['size_bytes'])} on disk")
     for key, noun, words in (
         ("written_count", "message", "{} written"),
@@ -137,9 +148,9 @@ def _store(report: Mapping[str, Any], console: Console) -> None:
         ("syncs_count", "sync", "{}"),
         ("lost_count", "", "{} lost to corruption"),
     ):
-        if _is_number(store.get(key)) and (store[key] or key == "written_count"):
+        if is_number(store.get(key)) and (store[key] or key == "written_count"):
             said.append(words.format(count_in_words(store[key], noun) if noun else f"{store[key]:,}"))
-    if _is_number(store.get("longest_write_seconds")):
+    if is_number(store.get("longest_write_seconds")):
         said.append(f"longest write {age_in_words(store['longest_write_seconds'])}")
     console.print(f"store: {', '.join(said)}", highlight=False, soft_wrap=True)
     if store.get("state") not in (None, "ok"):
@@ -150,20 +161,20 @@ def _store(report: Mapping[str, Any], console: Console) -> None:
 
 
 def _dispatcher(report: Mapping[str, Any], console: Console) -> None:
-    dispatcher = _mapping(report, "dispatcher")
+    dispatcher = mapping_of(report, "dispatcher")
     if not dispatcher:
         return
     said = []
-    if _is_number(dispatcher.get("dispatches_count")):
+    if is_number(dispatcher.get("dispatches_count")):
         said.append(f"{dispatcher['dispatches_count']:,} dispatches")
-    if _is_number(dispatcher.get("longest_dispatch_seconds")):
+    if is_number(dispatcher.get("longest_dispatch_seconds")):
         label = dispatcher.get("longest_dispatch_label")
         by = f" ({escape(str(label))})" if label else ""
         said.append(f"longest {age_in_words(dispatcher['longest_dispatch_seconds'])}{by}")
     ready = dispatcher.get("ready_count")
-    if isinstance(ready, list) and all(_is_number(count) for count in ready):
+    if isinstance(ready, list) and all(is_number(count) for count in ready):
         said.append(f"{sum(ready):,} ready")
-    if _is_number(dispatcher.get("timers_count")):
+    if is_number(dispatcher.get("timers_count")):
         said.append(f"{dispatcher['timers_count']:,} timers")
     if said:
         console.print(f"dispatcher: {', '.join(said)}", highlight=False, soft_wrap=True)
@@ -174,15 +185,15 @@ Column = tuple[str, str, Callable[[Any], str]]
 
 
 def _count(value: Any) -> str:
-    return f"{value:,}" if _is_number(value) else str(value)
+    return f"{value:,}" if is_number(value) else str(value)
 
 
 def _size(value: Any) -> str:
-    return size_in_words(value) if _is_number(value) else str(value)
+    return size_in_words(value) if is_number(value) else str(value)
 
 
 def _age(value: Any) -> str:
-    return age_in_words(value) if _is_number(value) else str(value)
+    return age_in_words(value) if is_number(value) else str(value)
 
 
 _DESTINATIONS: Final[Sequence[Column]] = (
@@ -272,42 +283,6 @@ def draw_table(
         console.print(f"  … and {len(rows) - len(shown):,} more (--all)", highlight=False)
 
 
-# -- reading what may be missing ---------------------------------------------------------------------------------------
-
-
-def _rows(report: Mapping[str, Any], key: str, busiest: Sequence[str]) -> list[Mapping[str, Any]]:
-    def rank(row: Mapping[str, Any]) -> tuple[float, ...]:
-        return tuple(-row[name] if _is_number(row.get(name)) else 0.0 for name in busiest)
-
-    return sorted((row for row in _list(report, key) if isinstance(row, Mapping)), key=rank)
-
-
-def _groups(logs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Of all logs, those that are furthest behind first."""
-    found: list[Mapping[str, Any]] = [
-        {**row, "log": log.get("log")} for log in logs for row in _rows(log, "groups", ())
-    ]
-    return sorted(found, key=_lag_of)
-
-
 def _lag_of(group: Mapping[str, Any]) -> float:
     lag: Any = group.get("lag")
-    return -lag if _is_number(lag) else 0.0
-
-
-def _list(report: Mapping[str, Any], key: str) -> list[Any]:
-    value = report.get(key)
-    return value if isinstance(value, list) else []
-
-
-def _mapping(report: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = report.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _words(item: Any) -> str:
-    return str(item.get("words", item)) if isinstance(item, Mapping) else str(item)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return -lag if is_number(lag) else 0.0

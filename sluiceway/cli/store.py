@@ -18,6 +18,7 @@ import click
 
 from flow.words import count_in_words, size_in_words
 from sluiceway.cli.exits import Exit, fail
+from sluiceway.cli.suggestions import SuggestingGroup
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,7 +40,7 @@ _PACKED_BYTES: Final = 1 << 18
 """Lines that are packed at once: each by itself costs a call for the checksum and one for the packing."""
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def store() -> None:
     """Look after the data folder of a broker that does not run.
 

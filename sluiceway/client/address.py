@@ -1,14 +1,28 @@
-"""Where a broker is, and as whom to connect there."""
+"""Where a broker is, how to reach it, and as whom to connect there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import attrs
 
 DEFAULT_PORT: Final = 61613
+DEFAULT_TLS_PORT: Final = 61614
+TLS_SCHEME: Final = "stomp+ssl"
+
+
+@attrs.frozen
+class Tls:
+    """How a client speaks TLS: paths of PEM files, so that it can be pickled and shown."""
+
+    ca: str | None = None
+    """Authorities that are trusted; None: those of the system."""
+    cert: str | None = None
+    """Our own certificate, for brokers that ask for one."""
+    key: str | None = None
+    """Its private key; None: it is in the file of the certificate."""
 
 
 @attrs.frozen
@@ -19,6 +33,8 @@ class Address:
     port: int
     login: str | None = None
     passcode: str | None = attrs.field(default=None, repr=False)
+    tls: Tls | None = None
+    """None: without TLS."""
 
     def __str__(self) -> str:
         """HOST:PORT, for people; without login and passcode."""
@@ -27,7 +43,8 @@ class Address:
 
     @classmethod
     def parse(cls, text: str, *, login: str | None = None, passcode: str | None = None) -> Address:
-        """From HOST[:PORT] or stomp://[LOGIN:PASSCODE@]HOST[:PORT]; what the text says goes over the arguments.
+        """From HOST[:PORT], stomp://[LOGIN:PASSCODE@]HOST[:PORT], or with TLS stomp+ssl://…[?ca=FILE&cert=FILE&key=FILE];
+        what the text says goes over the arguments.
 
         :raises ValueError: says how it is written.
         """
@@ -37,14 +54,35 @@ class Address:
             port = parts.port
         except ValueError:
             raise ValueError(wrong) from None
-        if parts.scheme != "stomp" or not parts.hostname or parts.path not in ("", "/"):
+        if parts.scheme not in ("stomp", TLS_SCHEME) or not parts.hostname or parts.path not in ("", "/"):
             raise ValueError(wrong)
+        tls = tls_of(parts.scheme, parts.query)
         return cls(
             host=parts.hostname,
-            port=DEFAULT_PORT if port is None else port,
+            port=port if port is not None else DEFAULT_PORT if tls is None else DEFAULT_TLS_PORT,
             login=login if parts.username is None else unquote(parts.username),
             passcode=passcode if parts.password is None else unquote(parts.password),
+            tls=tls,
         )
+
+
+def tls_of(scheme: str, query: str) -> Tls | None:
+    """What the scheme and the query of an address say about TLS. Raises ValueError that says how it is written."""
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    unknown = [name for name, file in given.items() if name not in ("ca", "cert", "key") or not file]
+    if unknown or (query and not given):
+        raise ValueError(f"an address takes ?ca=FILE&cert=FILE&key=FILE for TLS, not {query!r}")
+    if scheme == TLS_SCHEME:
+        return Tls(**given)
+    if given:
+        raise ValueError(f"files for TLS need {TLS_SCHEME}:// in front of the address")
+    return None
+
+
+def with_files(text: str, ca: str | None, cert: str | None, key: str | None) -> str:
+    """An address with these files for TLS in its query."""
+    given = {name: file for name, file in (("ca", ca), ("cert", cert), ("key", key)) if file is not None}
+    return f"{text}{'&' if '?' in text else '?'}{urlencode(given)}" if given else text
 
 
 def parse_all(brokers: str | Iterable[str], login: str | None, passcode: str | None) -> tuple[Address, ...]:

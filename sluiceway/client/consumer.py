@@ -167,8 +167,8 @@ class Consumer:
             raises GapError in the streams.
         :param gap_callback: called with each gap that is reported, in the thread of the stream.
         :param batch_bytes: how much the broker puts into one MESSAGE, about.
-        :param buffer_bytes: how much waits in memory, for each log; then the broker waits. One batch alone may be larger:
-            it comes whole.
+        :param buffer_bytes: how much waits in memory, for each log; then the broker waits. One batch alone may be
+            larger: it comes whole.
         :param compression: codecs in which batches may come as they are; others are expanded by the broker.
         :param give_up_seconds: without a connection for so long, the streams raise CannotConnectError.
         :param login: where an address names none; `passcode` likewise.

@@ -14,6 +14,7 @@ Not here: reconnecting (`outbox`, `reader`), what is sent (`producer`), what com
 from __future__ import annotations
 
 import logging
+import ssl
 import threading
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
@@ -22,10 +23,10 @@ import stomp
 from stomp.connect import BaseConnection
 from stomp.exception import StompException
 from stomp.protocol import Protocol12
-from stomp.transport import Transport
 
 from sluiceway.client.address import Address
 from sluiceway.client.errors import CannotConnectError, ClientError, ConnectionLostError, RefusedError
+from sluiceway.client.secure import SecureTransport, client_context, why_refused
 
 CONNECT_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 5.0
@@ -52,10 +53,12 @@ class Owner(Protocol):
         """The connection has ended, and nobody here asked for it. Comes once."""
 
 
-class _Transport(Transport):  # type: ignore[misc]  # stomp.py ships no types
-    def __init__(self, host: str, port: int) -> None:
+class _Transport(SecureTransport):
+    def __init__(self, address: Address) -> None:
         super().__init__(
-            [(host, port)],
+            address.host,
+            address.port,
+            None if address.tls is None else client_context(address.tls),
             try_loopback_connect=False,
             reconnect_attempts_max=1,
             reconnect_sleep_initial=0,  # it sleeps after its last attempt, too
@@ -75,8 +78,8 @@ class _Transport(Transport):  # type: ignore[misc]  # stomp.py ships no types
 class _Connection(BaseConnection, Protocol12):  # type: ignore[misc]  # stomp.py ships no types
     """As stomp.Connection12, on a transport of our own."""
 
-    def __init__(self, host: str, port: int) -> None:
-        transport = _Transport(host, port)
+    def __init__(self, address: Address) -> None:
+        transport = _Transport(address)
         BaseConnection.__init__(self, transport)
         Protocol12.__init__(self, transport, heartbeats=(HEART_BEAT_MS, HEART_BEAT_MS))
 
@@ -97,7 +100,10 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py ships no
         self._connected = False
         self._closing = False
         self._refusal: RefusedError | None = None
-        self._connection = _Connection(address.host, address.port)
+        try:
+            self._connection = _Connection(address)
+        except OSError as error:
+            raise CannotConnectError(f"TLS with {address}: {error}") from error
         self._connection.set_listener("sluiceway", self)
 
     # ------------------------------------------------------------------ what the owner does
@@ -106,6 +112,9 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py ships no
         """Connect, and wait for CONNECTED. Raises CannotConnectError, or RefusedError with the broker's words."""
         try:
             self._connection.transport.start()
+        except ssl.SSLError as error:
+            self._cut()
+            raise CannotConnectError(f"TLS with {self.address} failed: {why_refused(error)}") from error
         except (StompException, OSError) as error:
             self._cut()
             raise CannotConnectError(

@@ -4,27 +4,38 @@
 flags, each going over the one before. The sample file and docs/configuration.md are generated from the fields' own
 documentation (`sample`).
 
+    fields      how a class documents its fields, and validators; classes of other folders use it too
     model       the objects: what can be configured, with defaults and reasons
+    listening   listeners in one word, such as wss://0.0.0.0:15673/stomp
     units       "64 MiB" and "1500 ms" to numbers and back
     structure   plain data to the objects; unknown keys and bad values refused by name
+    admin       the admin port
     sources     file, environment and flags merged, each value remembering where it came from
     sample      the TOML sample and the documentation page
+
+The names below are looked up on first use: classes that live elsewhere import `fields` from here, and `model` imports
+them.
 """
 
 from __future__ import annotations
 
-from sluiceway.config.model import (
-    BrokerConfig,
-    Config,
-    DestinationPolicy,
-    Listener,
-    LogsConfig,
-    SecurityConfig,
-)
-from sluiceway.config.sources import load
-from sluiceway.config.structure import ConfigError
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sluiceway.config.admin import AdminConfig
+    from sluiceway.config.model import (
+        BrokerConfig,
+        Config,
+        DestinationPolicy,
+        Listener,
+        LogsConfig,
+    )
+    from sluiceway.config.sources import load
+    from sluiceway.config.structure import ConfigError
+    from sluiceway.security.config import SecurityConfig
 
 __all__ = [
+    "AdminConfig",
     "BrokerConfig",
     "Config",
     "ConfigError",
@@ -34,3 +45,30 @@ __all__ = [
     "SecurityConfig",
     "load",
 ]
+
+_HOMES = {
+    "AdminConfig": "sluiceway.config.admin",
+    "BrokerConfig": "sluiceway.config.model",
+    "Config": "sluiceway.config.model",
+    "ConfigError": "sluiceway.config.structure",
+    "DestinationPolicy": "sluiceway.config.model",
+    "Listener": "sluiceway.config.model",
+    "LogsConfig": "sluiceway.config.model",
+    "SecurityConfig": "sluiceway.security.config",
+    "load": "sluiceway.config.sources",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'sluiceway.config' has no attribute {name!r}; it offers {', '.join(__all__)}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value  # the next look-up does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,10 +1,9 @@
 """What can be configured: one frozen object per section, composed in `Config`.
 
-Each field carries its documentation as metadata: `doc` (meaning, the default's reason, the trade-off), `unit`, and
-`secret` where the value must not be shown. Sizes are bytes and durations seconds or milliseconds, as the name says;
-`units` reads "64 MiB" and "30 s" for them. Validators say what is allowed in words that name the field. The objects of
-other folders (`StompLimits`, `QueuePolicy`, `DispatcherConfig`) follow the same convention and live with the code that
-they govern.
+Each field carries its documentation as metadata (`fields`). Sizes are bytes and durations seconds or milliseconds, as
+the name says; `units` reads "64 MiB" and "30 s" for them. Validators say what is allowed in words that name the field.
+The objects of other folders (`StompLimits`, `QueuePolicy`, `DispatcherConfig`, `SecurityConfig`) follow the same
+convention and live with the code that they govern.
 
 Not here: reading files (`sources`), turning plain data into these (`structure`).
 """
@@ -12,7 +11,6 @@ Not here: reading files (`sources`), turning plain data into these (`structure`)
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -20,87 +18,69 @@ from typing import Any, Final
 import attrs
 
 from dispatcher.config import DispatcherConfig
+from protocols.settings import TlsConfig, WebSocketConfig
 from protocols.stomp.limits import StompLimits
 from queues import names
 from queues.policy import QueuePolicy
+from sluiceway.config.admin import AdminConfig
+from sluiceway.config.fields import (
+    about,
+    at_least,
+    copied,
+    field,
+    is_address,
+    not_blank,
+    one_of,
+    section,
+    split_address,
+)
+from sluiceway.metrics.config import MetricsConfig
+from sluiceway.security.config import Rates, SecurityConfig
+from sluiceway.tracing.config import TracingConfig
+from sluiceway.trails.config import TrailsConfig
 from store.config import StoreConfig
 from store.journal import JournalConfig
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LOG_FORMATS: Final = ("auto", "json", "console")
+PROTOCOLS: Final = ("stomp", "websocket")
 DEFAULT_ADDRESS: Final = "127.0.0.1:61613"
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT` or `[IPv6]:PORT`. Raises ValueError that says how an address is written."""
-    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:\[\]]+)):([0-9]{1,5})", address)
-    if match is None or int(match[3]) > 65_535:
-        raise ValueError(
-            f"{address!r} is not an address: write HOST:PORT or [IPv6]:PORT, such as 127.0.0.1:61613, 0.0.0.0:61613 "
-            "(all interfaces), [::1]:61613; port 0 takes any free one"
-        )
-    return match[1] or match[2], int(match[3])
-
-
-def _address(_instance: object, _attribute: attrs.Attribute[str], value: str) -> None:
-    split_address(value)
-
-
-def _at_least(least: float) -> Any:
-    def check(_instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
-        if not value >= least:
-            raise ValueError(f"{attribute.name} must be {least:g} or more, got {value!r}")
-
-    return check
-
-
-def _one_of(allowed: tuple[str, ...]) -> Any:
-    def check(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
-        if value not in allowed:
-            raise ValueError(f"{attribute.name} must be one of {', '.join(allowed)}, got {value!r}")
-
-    return check
-
-
-def _not_blank(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
-    if not value.strip():
-        raise ValueError(f"{attribute.name} must not be empty")
-
-
-def _about(doc: str, unit: str = "", *, secret: bool = False) -> dict[str, object]:
-    """The metadata of a documented field."""
-    return {"doc": doc, "unit": unit, "secret": secret}
-
-
-def _field(default: Any, unit: str, doc: str, validator: Any = None, converter: Any = None) -> Any:
-    """A documented field with a plain default."""
-    return attrs.field(default=default, validator=validator, converter=converter, metadata=_about(doc, unit))
 
 
 @attrs.frozen
 class Listener:
     """One address that clients connect to, with what it allows them. There may be several, each with its own limits."""
 
-    address: str = _field(
+    address: str = field(
         DEFAULT_ADDRESS,
         "",
         "Where to listen: `HOST:PORT` or `[IPv6]:PORT`; port 0 takes any free one. The default is STOMP's usual port, "
         "reachable from this machine only: a broker that is open to a network should have users first. "
         "`0.0.0.0:61613` is every interface.",
-        _address,
+        is_address,
     )
-    name: str = _field("", "", "How logs and statistics call this listener. Empty: its address.")
-    connections_max: int = _field(
+    protocol: str = field(
+        "stomp",
+        "",
+        "`stomp`: STOMP over TCP. `websocket`: STOMP over WebSocket, for browsers; see `websocket` below. With a "
+        "certificate in `tls`, either is encrypted.",
+        one_of(PROTOCOLS),
+    )
+    name: str = field("", "", "How logs and statistics call this listener. Empty: its address.")
+    connections_max: int = field(
         20_000,
         "count",
         "Connections at a time; the next one is closed at once, so that those that are there keep their memory and "
         "file descriptors. The default is twice what one process is meant to serve; the limit of open files (`ulimit "
         "-n`) must allow it.",
-        _at_least(1),
+        at_least(1),
     )
     limits: StompLimits = attrs.field(
-        factory=StompLimits, metadata=_about("What one connection may ask for; see the table of limits.")
+        factory=StompLimits, metadata=about("What one connection may ask for; see the table of limits.")
     )
+    rates: Rates = section(Rates, "What may come in within a second, over all connections of this listener together.")
+    tls: TlsConfig = section(TlsConfig, "TLS; off without a certificate.")
+    websocket: WebSocketConfig = section(WebSocketConfig, 'What counts for `protocol = "websocket"`.')
 
     @property
     def host(self) -> str:
@@ -118,10 +98,6 @@ class Listener:
         return self.name or self.address
 
 
-def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(values)  # so that the caller's own may change
-
-
 def _pattern(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
     if not value.startswith("/"):
         raise ValueError(
@@ -137,17 +113,17 @@ class DestinationPolicy:
 
     match: str = attrs.field(
         validator=_pattern,
-        metadata=_about(
+        metadata=about(
             "The destinations that this entry is for: a full name, or a pattern with `*` for one level and a last "
             "`>` for one or more (levels are parted by `.` or `/`): `/queue/orders.>`, `/topic/*`, `/>` for all. All "
             "entries that match apply, from top to bottom, so put the general ones first."
         ),
     )
-    settings: Mapping[str, Any] = attrs.field(factory=dict, converter=_copied, hash=False)
+    settings: Mapping[str, Any] = attrs.field(factory=dict, converter=copied, hash=False)
     """Fields of `QueuePolicy` to change."""
 
     def __attrs_post_init__(self) -> None:
-        known = [field.name for field in attrs.fields(QueuePolicy)]
+        known = [known_field.name for known_field in attrs.fields(QueuePolicy)]
         for key in self.settings:
             if key not in known:
                 near = difflib.get_close_matches(key, known, 1)
@@ -169,47 +145,47 @@ class DestinationPolicy:
 class BrokerConfig:
     """The broker as a whole."""
 
-    name: str = _field(
+    name: str = field(
         "sluiceway",
         "",
         "How this broker calls itself in logs and statistics; give each its own if there are several.",
-        _not_blank,
+        not_blank,
     )
-    data_dir: Path = _field(
+    data_dir: Path = field(
         Path("sluiceway-data"),
         "",
         "Folder for what must outlive the process. Relative to the working directory. Made at the start if it is not "
         "there and the broker has a store. One broker at a time may use it.",
         converter=Path,
     )
-    shutdown_seconds: float = _field(
+    shutdown_seconds: float = field(
         10.0,
         "seconds",
         "After SIGTERM or Ctrl-C: how long connections may take to end in good order (what was received is processed, "
         "what was written is read by the peer) before they are cut. The default fits the grace period of the usual "
         "process supervisors; 0 cuts at once.",
-        _at_least(0),
+        at_least(0),
     )
-    destinations_max: int = _field(
+    destinations_max: int = field(
         100_000,
         "count",
         "Destinations at a time. Bounds what clients that make up names can cost (some kilobytes each); those that "
         "are empty and idle are forgotten by themselves (`auto_delete_seconds`).",
-        _at_least(1),
+        at_least(1),
     )
-    durables_max: int = _field(
+    durables_max: int = field(
         10_000,
         "count",
         "Durable subscriptions at a time; each is a place on disk, and may hold messages back there.",
-        _at_least(0),
+        at_least(0),
     )
-    left_behind_bytes_max: int = _field(
+    left_behind_bytes_max: int = field(
         64 * 1024 * 1024,
         "bytes",
         "What connections that ended without DISCONNECT may leave behind, all together: SENDs whose destinations had "
         "no room yet. They go on as there is room. Beyond this they are dropped, with a warning in the log; no RECEIPT "
         "was given for them.",
-        _at_least(0),
+        at_least(0),
     )
 
 
@@ -217,42 +193,20 @@ class BrokerConfig:
 class LogsConfig:
     """What is logged, and how."""
 
-    level: str = _field(
+    level: str = field(
         "info",
         "",
         "The least level that is logged: `debug`, `info`, `warning`, `error`. `info` is a few lines per connection at "
         "most, never one per message; `debug` shows every refused frame.",
-        _one_of(LOG_LEVELS),
+        one_of(LOG_LEVELS),
     )
-    format: str = _field(
+    format: str = field(
         "auto",
         "",
         "`json`: one object per line, for machines. `console`: aligned and coloured, for people. `auto`: `console` on "
         "a terminal, else `json`. Logs go to standard error, times are UTC.",
-        _one_of(LOG_FORMATS),
+        one_of(LOG_FORMATS),
     )
-
-
-@attrs.frozen
-class SecurityConfig:
-    """Who may connect."""
-
-    users: Mapping[str, str] = attrs.field(
-        factory=dict,
-        converter=_copied,
-        repr=False,
-        hash=False,
-        metadata=_about(
-            "Logins and their passcodes. Empty: everybody may connect, with any login or none, which is meant for a "
-            "broker that only this "
-            "machine reaches. The passcodes are plain text: keep the file to yourself (`chmod 600`).",
-            secret=True,
-        ),
-    )
-
-
-def _section(cls: type, doc: str) -> Any:
-    return attrs.field(factory=cls, metadata=_about(doc))
 
 
 def _listeners(listeners: Sequence[Listener]) -> tuple[Listener, ...]:
@@ -278,14 +232,18 @@ def _labels_differ(_instance: object, _attribute: attrs.Attribute[Any], value: t
 class Config:
     """The whole configuration of a broker. `Config()` is a good one: open to this machine, on STOMP's usual port."""
 
-    broker: BrokerConfig = _section(BrokerConfig, "The broker as a whole.")
-    logs: LogsConfig = _section(LogsConfig, "What is logged, and how.")
-    security: SecurityConfig = _section(SecurityConfig, "Who may connect.")
-    store: StoreConfig = _section(StoreConfig, "Where messages are kept, and when they are written.")
-    journal: JournalConfig = _section(
+    broker: BrokerConfig = section(BrokerConfig, "The broker as a whole.")
+    logs: LogsConfig = section(LogsConfig, "What is logged, and how.")
+    admin: AdminConfig = section(AdminConfig, "The admin port: console, API, metrics and health over HTTP.")
+    security: SecurityConfig = section(SecurityConfig, "Who may connect.")
+    store: StoreConfig = section(StoreConfig, "Where messages are kept, and when they are written.")
+    journal: JournalConfig = section(
         JournalConfig, "Where logs (`/log/...`) are kept. What each may hold stands with the destinations."
     )
-    dispatcher: DispatcherConfig = _section(
+    metrics: MetricsConfig = section(MetricsConfig, "What `/metrics` of the admin port shows.")
+    trails: TrailsConfig = section(TrailsConfig, "What is remembered of the ways of messages (`sluiceway trail`).")
+    tracing: TracingConfig = section(TracingConfig, "Spans of traced messages, for OpenTelemetry.")
+    dispatcher: DispatcherConfig = section(
         DispatcherConfig,
         "How the dispatch loop shares out its time. The defaults are measured; few need to change them.",
     )
@@ -293,12 +251,12 @@ class Config:
         default=(Listener(),),
         converter=_listeners,
         validator=_labels_differ,
-        metadata=_about("Addresses that clients connect to; at least one."),
+        metadata=about("Addresses that clients connect to; at least one."),
     )
     destinations: tuple[DestinationPolicy, ...] = attrs.field(
         default=(),
         converter=_policies,
-        metadata=_about(
+        metadata=about(
             "Limits and habits of destinations, by pattern. Every entry that matches applies, from top to bottom; "
             "what none names has the default below."
         ),

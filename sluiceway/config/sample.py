@@ -15,9 +15,11 @@ from typing import Any, Final
 
 import attrs
 
+from protocols.settings import TlsConfig, WebSocketConfig
 from queues.policy import QueuePolicy
 from sluiceway.config.model import Config, DestinationPolicy, Listener
 from sluiceway.config.units import format_bytes, format_ms
+from sluiceway.security.config import Rates
 
 _WIDTH: Final = 110
 
@@ -54,6 +56,8 @@ def toml_value(attribute: attrs.Attribute[Any], value: object) -> str:
         return f"{value:_}" if value >= 10_000 else str(value)
     if isinstance(value, str | Path):
         return json.dumps(str(value))
+    if isinstance(value, tuple | list):
+        return json.dumps(list(value))
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{json.dumps(key)} = {json.dumps(item)}" for key, item in value.items()) + "}"
     raise TypeError(f"{attribute.name}: no TOML form for a {type(value).__name__}; teach sample.toml_value")
@@ -68,7 +72,26 @@ def _default_of(attribute: attrs.Attribute[Any]) -> Any:
 def _keys(cls: type[Any]) -> Iterator[attrs.Attribute[Any]]:
     """The fields of a class that are single values."""
     hints = typing.get_type_hints(cls)
-    return (attribute for attribute in attrs.fields(cls) if not attrs.has(hints[attribute.name]))
+    return (
+        attribute
+        for attribute in attrs.fields(cls)
+        if not attrs.has(hints[attribute.name]) and _entry_of(hints[attribute.name]) is None
+    )
+
+
+def _lists(cls: type[Any]) -> Iterator[tuple[attrs.Attribute[Any], type[Any]]]:
+    """The fields of a class that are lists of tables, each with the class of its entries."""
+    hints = typing.get_type_hints(cls)
+    for attribute in attrs.fields(cls):
+        entry = _entry_of(hints[attribute.name])
+        if entry is not None:
+            yield attribute, entry
+
+
+def _entry_of(kind: Any) -> type[Any] | None:
+    arguments = typing.get_args(kind)
+    is_list = typing.get_origin(kind) is tuple and attrs.has(arguments[0])
+    return arguments[0] if is_list else None
 
 
 # -- the sample --------------------------------------------------------------------------------------------------------
@@ -87,11 +110,20 @@ def _sample_lines() -> Iterator[str]:
             continue
         yield from ("", "", *_comment(section.metadata["doc"]), f"[{section.name}]")
         yield from _sample_keys(type(_default_of(section)))
+        for attribute, entry in _lists(type(_default_of(section))):
+            yield from ("", *_comment(attribute.metadata["doc"]), f"#[[{section.name}.{attribute.name}]]")
+            yield from _sample_keys(entry)
     fields = attrs.fields(Config)
     yield from ("", "", *_comment(fields.listeners.metadata["doc"]), "[[listeners]]")
     yield from _sample_keys(Listener)
     yield from ("", *_comment("What one connection of the listener above may ask for."), "[listeners.limits]")
     yield from _sample_keys(type(Listener().limits))
+    yield from ("", *_comment(attrs.fields(Listener).rates.metadata["doc"]), "[listeners.rates]")
+    yield from _sample_keys(Rates)
+    yield from ("", *_comment("TLS of the listener above: it is on when there is a certificate."), "[listeners.tls]")
+    yield from _sample_keys(TlsConfig)
+    yield from ("", *_comment('If its protocol is "websocket".'), "[listeners.websocket]")
+    yield from _sample_keys(WebSocketConfig)
     yield from ("", "", *_comment(fields.destinations.metadata["doc"]), "#[[destinations]]")
     match = attrs.fields(DestinationPolicy).match
     yield from ("", *_comment(match.metadata["doc"]), '#match = "/>"')
@@ -147,7 +179,17 @@ name = "orders-1"
 level = "warning"
 
 [security]
-users = { web = "a passcode", billing = "another" }
+users_file = "users"
+groups = { shops = ["web", "till"] }
+
+[[security.permissions]]
+users = ["*"]
+actions = ["connect"]
+
+[[security.permissions]]
+groups = ["shops"]
+actions = ["send", "create"]
+destinations = ["/queue/orders.>"]
 
 [[listeners]]
 address = "0.0.0.0:61613"
@@ -172,12 +214,28 @@ def _markdown_lines() -> Iterator[str]:
             continue
         yield from ("", f"## [{section.name}]", "", section.metadata["doc"], "")
         yield from _table(type(_default_of(section)))
+        for attribute, entry in _lists(type(_default_of(section))):
+            yield from ("", f"### [[{section.name}.{attribute.name}]]", "", attribute.metadata["doc"], "")
+            yield from _table(entry)
     fields = attrs.fields(Config)
     yield from ("", "## [[listeners]]", "", fields.listeners.metadata["doc"])
-    yield from ('The short form `listeners = ["127.0.0.1:61613", "[::1]:61613"]` gives addresses alone.', "")
+    yield from ('The short form `listeners = ["127.0.0.1:61613", "[::1]:61613"]` gives addresses alone; with',)
+    yield from ("`ws://127.0.0.1:15674/stomp` for one of them it is WebSocket. TLS needs a table.", "")
     yield from _table(Listener)
     yield from ("", "### listeners.limits", "", "What one connection may ask for.", "")
     yield from _table(type(Listener().limits))
+    yield from ("", "### listeners.rates", "", attrs.fields(Listener).rates.metadata["doc"], "")
+    yield from _table(Rates)
+    yield from (
+        "",
+        "### listeners.tls",
+        "",
+        "TLS: it is on when there is a certificate. See [network](network.md).",
+        "",
+    )
+    yield from _table(TlsConfig)
+    yield from ("", "### listeners.websocket", "", 'What counts for `protocol = "websocket"`.', "")
+    yield from _table(WebSocketConfig)
     yield from ("", "## [[destinations]]", "", fields.destinations.metadata["doc"], "")
     yield from _TABLE_HEAD
     yield f"| `match` | (needed) | {_cell(attrs.fields(DestinationPolicy).match.metadata['doc'])} |"

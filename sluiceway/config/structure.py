@@ -22,6 +22,7 @@ import cattrs
 from cattrs.gen import make_dict_structure_fn, override
 
 from queues.policy import QueuePolicy
+from sluiceway.config.listening import listener_table
 from sluiceway.config.model import Config, DestinationPolicy, Listener
 from sluiceway.config.units import parse_bytes, parse_ms, parse_seconds
 
@@ -132,7 +133,7 @@ def _structure_str(value: Any, _type: Any) -> str:
 
 def _structure_path(value: Any, _type: Any) -> Path:
     if not isinstance(value, str | Path) or not str(value):
-        raise ValueError("must be the path of a folder, as text in quotes")
+        raise ValueError("must be a path, as text in quotes")
     return Path(value)
 
 
@@ -219,7 +220,7 @@ def _listener_hook() -> Callable[[Any, Any], Any]:
 
     def hook(value: Any, kind: Any) -> Any:
         if isinstance(value, str) and not value.lstrip().startswith("{"):
-            value = {"address": value}  # the short form: listeners = ["127.0.0.1:61613"]
+            value = listener_table(value)  # the short form: listeners = ["127.0.0.1:61613"]
         return whole(value, kind)
 
     return hook
@@ -251,6 +252,13 @@ def _policy_hook() -> Callable[[Any, Any], DestinationPolicy]:
     return hook
 
 
+def _structure_texts(value: Any, _type: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise ValueError("must be a list of texts in quotes")
+    return tuple(_structure_str(each, str) for each in value)
+
+
+_CONVERTER.register_structure_hook_func(lambda kind: kind == tuple[str, ...], _structure_texts)
 _CONVERTER.register_structure_hook(int, _structure_int)
 _CONVERTER.register_structure_hook(float, _structure_float)
 _CONVERTER.register_structure_hook(bool, _structure_bool)

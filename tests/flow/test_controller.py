@@ -368,3 +368,24 @@ class TestClose:
             tank.controller.close()
         assert tank.controller.close() == [("b", 5)]
         assert not source.controller.blocked and not other.controller.blocked
+
+
+def test_a_resource_adds_up_how_long_it_held_up_its_sources(
+    tank: Tank, manager: FlowManager, clock: ManualClock
+) -> None:
+    """Each source for itself, resumed or withdrawn; what still waits is told by `waits`. It outlives the resource."""
+    first, second = Source("first", manager), Source("second", manager)
+    tank.resource.open()
+    tank.add("a", 100, first)
+    clock.advance(10)
+    assert not tank.offer("b", 1, second)
+    clock.advance(5)
+    assert sorted(tank.controller.waits()) == [clock.now - 15, clock.now - 5]
+    assert tank.resource.held_up_seconds == 0
+    second.controller.close()
+    assert tank.resource.held_up_seconds == 5
+    tank.drain()
+    assert tank.resource.held_up_seconds == 20
+    assert tank.controller.waits() == []
+    tank.resource.close()
+    assert manager.gone_held_up_seconds == {"queue": 20}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-LAZY = ("sluiceway", "sluiceway.client", "queues")
+LAZY = ("sluiceway", "sluiceway.client", "sluiceway.config", "queues")
 
 
 @pytest.mark.parametrize("package", LAZY)

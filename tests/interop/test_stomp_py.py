@@ -77,7 +77,7 @@ def test_one_connection_object_can_connect_again(address: tuple[str, int], versi
 @pytest.fixture
 def guarded() -> Iterator[tuple[str, int]]:
     """A broker that lets in one user, whose passcode holds what escaping could spoil."""
-    config = attrs.evolve(embedded_config(), security=SecurityConfig(users={"ann": "pass:word\\n"}))
+    config = attrs.evolve(embedded_config(), security=SecurityConfig(users={"ann": "pass:word\\n"}, default="allow"))
     with EmbeddedBroker(config) as broker:
         yield broker.host, broker.port
 

@@ -47,6 +47,11 @@ class Head:
     delay_ms: int = 0
     group: str | None = None
     neutral: bool = True
+    color: str = ""
+    """The one header that there is for selectors; empty: it is missing."""
+
+    def header(self, name: str) -> str | None:
+        return self.color or None if name == "color" else None
 
 
 class World:

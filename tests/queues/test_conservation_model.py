@@ -22,15 +22,16 @@ import queues.cursored as cursored
 from queues import (
     Attachment,
     ConsumedQueue,
-    Consumer,
     ExclusiveQueue,
     Exclusivity,
     GroupTable,
+    Message,
     PartitionedQueue,
     QueuePolicy,
     SharedQueue,
     by_priority,
 )
+from queues.selectors import Selection, Selector, compile_selector
 from tests.queues.rig import Delivery, FakeConsumer, Head, Producer, World, assert_exact, make_policy
 
 PRODUCTION_BITS = cursored.BLOCK_BITS
@@ -50,9 +51,13 @@ POLICIES: list[dict[str, Any]] = [
 class _Party:
     """A consumer with its attachment to the destination."""
 
-    def __init__(self, consumer: FakeConsumer, attachment: Attachment) -> None:
+    def __init__(self, consumer: FakeConsumer, attachment: Attachment, selector: Selector | None) -> None:
         self.consumer = consumer
         self.attachment = attachment
+        self.selector = selector
+
+    def takes(self, message: Message) -> bool:
+        return self.selector is None or self.selector.takes(message)
 
     @property
     def is_open(self) -> bool:
@@ -63,6 +68,7 @@ class ConservationMachine(RuleBasedStateMachine):
     """See the module."""
 
     exclusive_queue = False
+    selectors: tuple[str, ...] = ("",)
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,9 +130,12 @@ class ConservationMachine(RuleBasedStateMachine):
         count=st.integers(1, 5),
         wire_bytes=st.sampled_from([1, 100, 400]),
         ttl_ms=st.sampled_from([0, 0, 0, 2000, 5000]),
+        color=st.sampled_from(["", "red", "blue"]),
     )
-    def send(self, producer: int, priority: int, group: str | None, count: int, wire_bytes: int, ttl_ms: int) -> None:
-        head = Head(priority=priority, group=group, ttl_ms=ttl_ms)
+    def send(
+        self, producer: int, priority: int, group: str | None, count: int, wire_bytes: int, ttl_ms: int, color: str
+    ) -> None:
+        head = Head(priority=priority, group=group, ttl_ms=ttl_ms, color=color)
         run = self.world.messages(count, wire_bytes=wire_bytes, head=head)
         for message in run:
             self.sent[message.number] = head
@@ -141,9 +150,17 @@ class ConservationMachine(RuleBasedStateMachine):
         modest=st.booleans(),
         exclusive=st.sampled_from([False, False, False, True]),
         same_credit=st.sampled_from([False, False, True]),
+        which_selector=st.integers(0, 4),
     )
     def subscribe(
-        self, window: int | None, size_bytes: int | None, auto: bool, modest: bool, exclusive: bool, same_credit: bool
+        self,
+        window: int | None,
+        size_bytes: int | None,
+        auto: bool,
+        modest: bool,
+        exclusive: bool,
+        same_credit: bool,
+        which_selector: int = 0,
     ) -> None:
         """`same_credit`: it draws on the window of another one, as all of a connection do on what it can write."""
         if self.exclusive_queue and any(party.is_open for party in self.parties):
@@ -153,7 +170,10 @@ class ConservationMachine(RuleBasedStateMachine):
         consumer = self.world.consumer(window, size_bytes, auto=auto, modest=modest)
         if same_credit and self.parties:
             consumer.window = self.parties[0].consumer.window
-        party = _Party(consumer, self.destination.attach(consumer, exclusive=exclusive))
+        selector = compile_selector(self.selectors[which_selector % len(self.selectors)])
+        selection = None if selector is None else Selection(selector)
+        attachment = self.destination.attach(consumer, exclusive=exclusive, selection=selection)
+        party = _Party(consumer, attachment, selector)
         consumer.on_delivery = lambda delivery: self._delivered(party, delivery)
         self.parties.append(party)
 
@@ -161,6 +181,7 @@ class ConservationMachine(RuleBasedStateMachine):
         number = delivery.number
         head = self.sent[number]
         assert party.is_open, "a delivery after unsubscribe"
+        assert party.takes(delivery.message), "not what it asked for"
         assert number not in self.settled, "delivered after it was settled"
         assert self.exclusivity.allows(party.consumer), "it is not its turn"
         held_by_others = {held.number for other in self.parties for held in other.consumer.held}
@@ -171,6 +192,8 @@ class ConservationMachine(RuleBasedStateMachine):
             self.seen.add(number)
             # Within a group whoever gets it, else as one consumer sees it: two are served in turn.
             order = (self.sender_of[number], head.priority, head.group or party.consumer.name)
+            if len(self.selectors) > 1:  # who selects passes over others of a group, too
+                order = (*order[:2], f"{head.group} {party.consumer.name}")
             assert self.seen_last.get(order, -1) < number, "out of order"
             self.seen_last[order] = number
         if head.group is not None and not self.exclusive_queue:
@@ -277,14 +300,14 @@ class ConservationMachine(RuleBasedStateMachine):
         for queue in self.queues:
             assert queue.controller.limiter.throttled or not queue.controller.overflow_count
             assert queue.controller.limiter.throttled or not queue.controller.blocked_sources()
-            eligible = [party.consumer for party in open_parties]
+            eligible = open_parties
             if isinstance(queue, SharedQueue):
                 active = self.exclusivity.active
                 if active is not None:
                     own = [party for party in self.parties if party.consumer is active]
                     assert any(party.is_open or party.consumer.held for party in own), "left, drained: the next's turn"
-                    eligible = [c for c in eligible if c is active]
-            ready: list[Consumer] = [consumer for consumer in eligible if consumer.has_credit]
+                    eligible = [party for party in eligible if party.consumer is active]
+            ready = [party for party in eligible if party.consumer.has_credit]
             held = {d.sequence for party in self.parties for d in party.consumer.held if d.subscription.queue is queue}
             for sequence in range(queue.elements.next_sequence):
                 message = queue.elements.get(sequence)
@@ -293,7 +316,7 @@ class ConservationMachine(RuleBasedStateMachine):
                 assert not 0 < message.expires_at_ms <= self.world.now_ms, "past its date and still there"
                 key = message.head.group
                 owner = self.groups.owner(key) if key is not None else None
-                assert not (ready if owner is None else [consumer for consumer in ready if consumer is owner])
+                assert not [p for p in ready if owner in (None, p.consumer) and p.takes(message)], "waits for nothing"
 
     def everything_drains(self) -> None:
         """Everybody leaves, a willing consumer comes: it gets all that is left, and all producers go on."""
@@ -323,6 +346,12 @@ class ConservationMachine(RuleBasedStateMachine):
             assert all(self.sent[number].ttl_ms for number in lost)
 
 
+class SelectingConservationMachine(ConservationMachine):
+    """The same with consumers that have selectors, among others that have none."""
+
+    selectors = ("", "color = 'red'", "color = 'blue'", "color IS NULL", "color <> 'red'")
+
+
 class ExclusiveConservationMachine(ConservationMachine):
     """The same with one subscription at a time."""
 
@@ -330,6 +359,8 @@ class ExclusiveConservationMachine(ConservationMachine):
 
 
 TestSharedQueue = ConservationMachine.TestCase
+TestSelectors = SelectingConservationMachine.TestCase
 TestExclusiveQueue = ExclusiveConservationMachine.TestCase
 TestSharedQueue.settings = settings(max_examples=200, stateful_step_count=50)
+TestSelectors.settings = settings(max_examples=60, stateful_step_count=50)
 TestExclusiveQueue.settings = settings(max_examples=60, stateful_step_count=40)

@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from enum import Enum
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import attrs
 from hypothesis import settings
@@ -28,6 +29,7 @@ import queues.cursored as cursored
 from flow import ResidencyLimiter
 from queues import MESSAGE_OVERHEAD_BYTES, ConsumedQueue, ExclusiveQueue, Message, QueuePolicy, SharedQueue
 from queues.blocks import bits_of
+from queues.selectors import Selection, Selector, compile_selector
 from queues.subscription import Subscription
 from store.faulty import Failure, FaultyEngine
 from tests.queues.rig import Delivery, FakeConsumer, Head, make_policy
@@ -87,9 +89,13 @@ class Entry:
 class _Party:
     """A consumer and its subscription."""
 
-    def __init__(self, consumer: FakeConsumer, subscription: Subscription) -> None:
+    def __init__(self, consumer: FakeConsumer, subscription: Subscription, selector: Selector | None) -> None:
         self.consumer = consumer
         self.subscription = subscription
+        self.selector = selector
+
+    def takes(self, entry: Entry) -> bool:
+        return self.selector is None or self.selector.takes(entry.message)
 
     @property
     def is_open(self) -> bool:
@@ -101,6 +107,7 @@ class PagingMachine(RuleBasedStateMachine):
 
     exclusive_queue = False
     policies = POLICIES
+    selectors: tuple[str, ...] = ("",)
 
     def __init__(self) -> None:
         super().__init__()
@@ -166,6 +173,7 @@ class PagingMachine(RuleBasedStateMachine):
         delay_ms=st.sampled_from([0, 0, 0, 0, 1500]),
         persistent=st.booleans(),
         receipt=st.booleans(),
+        color=st.sampled_from(["", "red", "blue"]),
     )
     def send(
         self,
@@ -176,8 +184,9 @@ class PagingMachine(RuleBasedStateMachine):
         delay_ms: int,
         persistent: bool,
         receipt: bool,
+        color: str,
     ) -> None:
-        head = Head(group=group, ttl_ms=ttl_ms, delay_ms=delay_ms, persistent=persistent)
+        head = Head(group=group, ttl_ms=ttl_ms, delay_ms=delay_ms, persistent=persistent, color=color)
         run = [self.world.messages(1, wire_bytes=size, head=head)[0] for size in sizes]
         if receipt and persistent and self.queue.keeps:
             self.receipts_wanted.add(run[0].number)
@@ -220,12 +229,17 @@ class PagingMachine(RuleBasedStateMachine):
         size_bytes=st.sampled_from([None, None, 1, 150]),
         auto=st.sampled_from([False, False, True]),
         modest=st.booleans(),
+        which_selector=st.integers(0, 4),
     )
-    def subscribe(self, window: int | None, size_bytes: int | None, auto: bool, modest: bool) -> None:
+    def subscribe(
+        self, window: int | None, size_bytes: int | None, auto: bool, modest: bool, which_selector: int = 0
+    ) -> None:
         if self.exclusive_queue and any(party.is_open for party in self.parties):
             return
         consumer = self.world.consumer(window, size_bytes, auto=auto, modest=modest)
-        party = _Party(consumer, self.queue.subscribe(consumer))
+        selector = compile_selector(self.selectors[which_selector % len(self.selectors)])
+        selection = None if selector is None else Selection(selector)
+        party = _Party(consumer, self.queue.subscribe(consumer, selection=selection), selector)
         consumer.on_delivery = lambda delivery: self._delivered(party, delivery)
         self.parties.append(party)
 
@@ -234,6 +248,7 @@ class PagingMachine(RuleBasedStateMachine):
         assert entry is not None, "delivered after it left"
         assert entry.held_by is None, "in two hands"
         assert party.is_open, "a delivery after unsubscribe"
+        assert party.takes(entry), "not what it asked for"
         assert not 0 < entry.message.expires_at_ms <= self.world.now_ms, "handed out past its date"
         assert entry.message.due_at_ms <= self.world.now_ms, "handed out before its time"
         wanted, message = entry.message, delivery.message
@@ -248,6 +263,7 @@ class PagingMachine(RuleBasedStateMachine):
             and other.sequence < entry.sequence
             and not other.message.due_at_ms
             and (self.exclusive_queue or other.group == entry.group)
+            and party.takes(other)
             and self.queue.elements.is_alive(other.sequence)
         ]
         assert not before, f"{entry.sequence} is out of order: {before} come before it"
@@ -517,7 +533,9 @@ class PagingMachine(RuleBasedStateMachine):
             block.outside is not None and block.outside.wanted for _index, block in elements.blocks()
         ):
             return  # a read failed, and will be tried again
-        ready = [party.consumer for party in self.parties if party.is_open and party.consumer.has_credit]
+        if not reading and isinstance(queue, SharedQueue) and queue._awaited is not None:
+            return  # likewise, one for a search
+        ready = [party for party in self.parties if party.is_open and party.consumer.has_credit]
         for entry in self.alive.values():
             if entry.held_by is not None:
                 continue
@@ -527,7 +545,8 @@ class PagingMachine(RuleBasedStateMachine):
             owner = None
             if entry.group is not None and isinstance(queue, SharedQueue):
                 owner = queue._groups.owner(entry.group)
-            assert not (ready if owner is None else [c for c in ready if c is owner]), f"{entry} waits for nothing"
+            who = [party for party in ready if owner in (None, party.consumer) and party.takes(entry)]
+            assert not who, f"{entry} waits for nothing"
 
     def everything_drains(self) -> None:
         """Everybody leaves, a willing consumer comes, and the disk works: it gets all that is left."""
@@ -586,6 +605,17 @@ def _report(machine: PagingMachine, queue: ConsumedQueue, before: int, messages:
     machine.appended(queue.elements.live_sequences(before, queue.elements.next_sequence), messages)
 
 
+class SelectingPagingMachine(PagingMachine):
+    """The same with consumers that have selectors, among others that have none."""
+
+    selectors = ("", "color = 'red'", "color = 'blue'", "color IS NULL", "color <> 'red'")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches.enter_context(patch("queues.seeking.LOOK_COUNT_MIN", 1))
+        self.patches.enter_context(patch("queues.seeking.HELD_UP_COUNT", 2))
+
+
 class ExclusivePagingMachine(PagingMachine):
     """The same with one subscription at a time."""
 
@@ -603,8 +633,10 @@ class FullPagingMachine(PagingMachine):
 
 
 TestSharedQueue = PagingMachine.TestCase
+TestSelectors = SelectingPagingMachine.TestCase
 TestExclusiveQueue = ExclusivePagingMachine.TestCase
 TestFullQueue = FullPagingMachine.TestCase
 TestSharedQueue.settings = settings(max_examples=120, stateful_step_count=50)
+TestSelectors.settings = settings(max_examples=80, stateful_step_count=50)
 TestExclusiveQueue.settings = settings(max_examples=50, stateful_step_count=50)
 TestFullQueue.settings = settings(max_examples=100, stateful_step_count=50)

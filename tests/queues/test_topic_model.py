@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
@@ -12,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import queues.cursored as cursored
 from queues import QueuePolicy, Subscription
 from queues.later import backoff_ms
+from queues.selectors import Selection, compile_selector
 from tests.queues.rig import CHARGE_BYTES, Delivery, FakeConsumer, Head, Producer, World, assert_exact, make_policy
 
 PRODUCTION_BITS = cursored.BLOCK_BITS
@@ -43,8 +45,11 @@ DELAYING_POLICIES: list[dict[str, Any]] = [
 class _Listener:
     """A subscriber and what it should know."""
 
-    def __init__(self, consumer: FakeConsumer, subscription: Subscription, added_count: int) -> None:
+    def __init__(
+        self, consumer: FakeConsumer, subscription: Subscription, added_count: int, selection: Selection | None
+    ) -> None:
         self.consumer = consumer
+        self.selection = selection
         self.subscription = subscription
         self.added_before_count = added_count
         self.settled_count = 0
@@ -84,26 +89,31 @@ class TopicMachine(RuleBasedStateMachine):
         self.rejected_count += count
 
     ttls_ms: tuple[int, ...] = (0,)
+    selectors: tuple[str, ...] = ("",)
 
     @rule(producer=st.integers(0, 1), count=st.integers(1, 5), runs=st.integers(1, 3), data=st.data())
     def send(self, producer: int, count: int, runs: int, data: st.DataObject) -> None:
-        head = Head(ttl_ms=data.draw(st.sampled_from(self.ttls_ms)))
         for _ in range(runs):
+            color = data.draw(st.sampled_from(["", "red", "blue"])) if len(self.selectors) > 1 else ""
+            head = Head(ttl_ms=data.draw(st.sampled_from(self.ttls_ms)), color=color)
             self.sent_count += count
             self.largest_run_count = max(self.largest_run_count, count)
             self.producers[producer].send(self.world.messages(count, head=head))
 
     @precondition(lambda self: len(self.listeners) < 4)
-    @rule(window=st.sampled_from([1, 2, 3, None]), auto=st.booleans())
-    def subscribe(self, window: int | None, auto: bool) -> None:
+    @rule(window=st.sampled_from([1, 2, 3, None]), auto=st.booleans(), which_selector=st.integers(0, 4))
+    def subscribe(self, window: int | None, auto: bool, which_selector: int) -> None:
         consumer = self.world.consumer(window, auto=auto)
         added_count = self.topic.added_count
-        listener = _Listener(consumer, self.topic.subscribe(consumer), added_count)
+        selector = compile_selector(self.selectors[which_selector % len(self.selectors)])
+        selection = None if selector is None else Selection(selector)
+        listener = _Listener(consumer, self.topic.subscribe(consumer, selection=selection), added_count, selection)
         consumer.on_delivery = lambda delivery: self._delivered(listener, delivery)
         self.listeners.append(listener)
 
     def _delivered(self, listener: _Listener, delivery: Delivery) -> None:
         sequence = delivery.sequence
+        assert listener.selection is None or listener.selection.selector.takes(delivery.message)
         assert delivery.attempts_count == listener.attempts.get(sequence, 0)
         assert sequence > listener.highest or sequence in listener.attempts, "in order, and again only when given back"
         listener.highest = max(listener.highest, sequence)
@@ -197,6 +207,9 @@ class TopicMachine(RuleBasedStateMachine):
         for listener in self._open():
             cursor = listener.subscription.cursor
             assert not cursor.has_more or not listener.consumer.has_credit
+            first = self.topic.elements.get(self.topic.elements.first_live(cursor.position))
+            if listener.selection is not None and first is not None:
+                assert listener.selection.selector.takes(first), "a laggard by what it does not take"
 
     def _open(self) -> list[Any]:
         return list(self.listeners)
@@ -227,7 +240,8 @@ class TopicMachine(RuleBasedStateMachine):
             )
             added_count = topic.added_count - listener.added_before_count
             missed_count = subscription.dropped_count if self.drops_oldest else 0
-            unheard_count = added_count - listener.settled_count - missed_count
+            passed_count = 0 if listener.selection is None else listener.selection.passed_count
+            unheard_count = added_count - listener.settled_count - missed_count - passed_count
             assert 0 <= unheard_count <= topic.expired_count
         lost_count = 0 if self.drops_oldest else topic.dropped_count - self.given_up_count
         assert self.sent_count == topic.added_count + topic.unheard_count + self.rejected_count + lost_count
@@ -256,6 +270,23 @@ class ExpiringTopicMachine(TopicMachine):
             if message is not None and 0 < message.expires_at_ms <= self.world.now_ms:
                 assert sequence in held, "past its date and in nobody's hands"
         assert self.topic._overdue <= held
+
+
+class SelectingTopicMachine(ExpiringTopicMachine):
+    """With selectors: each gets what it takes, and is never behind by what it does not."""
+
+    selectors = ("", "color = 'red'", "color = 'blue'", "color IS NULL", "color <> 'red'")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._patch = patch("queues.skipping.PINNED_COUNT", 2)
+        self._patch.start()
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+        finally:
+            self._patch.stop()
 
 
 class DelayingTopicMachine(ExpiringTopicMachine):
@@ -304,6 +335,8 @@ class DelayingTopicMachine(ExpiringTopicMachine):
 TestTopic = pytest.mark.timeout(240)(TopicMachine.TestCase)
 TestExpiringTopic = pytest.mark.timeout(240)(ExpiringTopicMachine.TestCase)
 TestDelayingTopic = pytest.mark.timeout(240)(DelayingTopicMachine.TestCase)
+TestSelectingTopic = pytest.mark.timeout(240)(SelectingTopicMachine.TestCase)
+TestSelectingTopic.settings = settings(max_examples=60, stateful_step_count=50)
 TestTopic.settings = TestExpiringTopic.settings = TestDelayingTopic.settings = settings(
     max_examples=150, stateful_step_count=50
 )

@@ -39,18 +39,20 @@ class Stage:
         policies: Mapping[str, Mapping[str, Any]] | None = None,
         *,
         users: Mapping[str, str] | None = None,
+        security: SecurityConfig | None = None,
         shutdown_seconds: float = 10.0,
         large_folder: Path | None = None,
         engine: Engine | None = None,
         **limits: Any,
     ) -> None:
-        """`policies`: settings of QueuePolicy by destination pattern; `large_folder`: where large bodies go; `engine`:
+        """`policies`: settings of QueuePolicy by destination pattern; `users`: they may do everything; `security`: in
+        place of that; `large_folder`: where large bodies go; `engine`:
         a store, so that persistent messages outlive the broker and others page; `limits`: fields of StompLimits.
         """
         self.broker = Broker(
             Config(
                 broker=BrokerConfig(shutdown_seconds=shutdown_seconds),
-                security=SecurityConfig(users=users or {}),
+                security=security or SecurityConfig(users=users or {}, default="allow"),
                 listeners=(Listener(address="127.0.0.1:0", limits=attrs.evolve(StompLimits(), **limits)),),
                 destinations=tuple(DestinationPolicy(match, settings) for match, settings in (policies or {}).items()),
             ),

@@ -199,5 +199,5 @@ async def test_who_holds_deliveries_is_told_that_the_disk_is_nearly_full(make_li
 def fill_disk(stage: Stage, *, is_full: bool) -> None:
     store = stage.broker.store
     assert store is not None
-    store._disk_is_low = is_full
+    store.disk_is_low = is_full
     store._set_gate()

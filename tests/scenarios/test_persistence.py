@@ -323,7 +323,7 @@ async def test_a_queue_that_rejects_loses_nothing_while_the_disk_is_full(persist
 def _fill_disk(stage: Stage, *, is_full: bool) -> None:
     store = stage.broker.store
     assert store is not None
-    store._disk_is_low = is_full
+    store.disk_is_low = is_full
     store._set_gate()
 
 

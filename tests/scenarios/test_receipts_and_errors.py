@@ -180,7 +180,6 @@ async def test_id_of_an_ended_subscription_can_be_used_again(stage: Stage, versi
 @pytest.mark.parametrize(
     ("headers", "about"),
     [
-        ({"selector": "a = 1"}, "selector"),
         ({"durable": "true"}, "durable"),
         ({"activemq.subscriptionName": "n"}, "durable"),
     ],

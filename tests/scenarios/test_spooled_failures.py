@@ -154,7 +154,7 @@ async def test_while_the_disk_is_full_a_transaction_does_not_grow_in_memory_with
         await client.next_message()
         store = stage.broker.store
         assert store is not None
-        store._disk_is_low = True
+        store.disk_is_low = True
         store._set_gate()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(send_transaction, other, 1000, OUT)
@@ -162,7 +162,7 @@ async def test_while_the_disk_is_full_a_transaction_does_not_grow_in_memory_with
             error = await client.expect_error("transactions wait for the disk")
             assert error.headers["transaction"] == "t"
             assert stage.broker.manager.used_bytes < 500_000
-            store._disk_is_low = False
+            store.disk_is_low = False
             store._set_gate()
         await other.request("COMMIT", {"transaction": "t"})
         consumer = await stage.connect()

@@ -88,7 +88,7 @@ async def three_refused(stage: Stage) -> tuple[Client, Client]:
 
 async def test_full_dead_letter_queue_keeps_it_with_the_subscription() -> None:
     async with Stage({T: {"redeliveries_max": 0}, GRAVE: {"count_max": 1}}) as stage:
-        client, undertaker = await three_refused(stage)
+        _client, undertaker = await three_refused(stage)
         assert (stage.depth_count(GRAVE), stage.depth_count(T)) == (1, 2)
         await undertaker.subscribe(GRAVE)
         assert await undertaker.next_texts(3) == ["0", "1", "2"]

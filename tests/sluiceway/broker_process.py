@@ -14,7 +14,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DEADLINE_SECONDS: Final = 30.0
-READY: Final = b"sluiceway ready: stomp://"
+READY: Final = b"sluiceway ready: "
 
 
 def command(*arguments: str) -> list[str]:
@@ -32,11 +32,13 @@ class BrokerProcess:
     """A broker on a free port of the loop-back interface. A context manager that kills it if it still runs."""
 
     def __init__(
-        self, folder: Path, *arguments: str, listen: str = "127.0.0.1:0", open_files_max: int | None = None
+        self, folder: Path, *arguments: str, listen: str | None = "127.0.0.1:0", open_files_max: int | None = None
     ) -> None:
-        """Start it in `folder`, where its log goes as well, and wait until it is ready."""
+        """Start it in `folder`, where its log goes as well, and wait until it is ready. `listen`: None leaves it to the
+        configuration.
+        """
         self.log_path = folder / f"broker-{time.monotonic_ns()}.log"
-        run = command("serve", "--listen", listen, "--log-format", "json", *arguments)
+        run = command("serve", *(() if listen is None else ("--listen", listen)), "--log-format", "json", *arguments)
         if open_files_max is not None:
             run = ["sh", "-c", f'ulimit -n {open_files_max} && exec "$@"', "sh", *run]
         with self.log_path.open("wb") as log:
@@ -61,7 +63,7 @@ class BrokerProcess:
             said += more
         line = said.partition(b"\n")[0]
         assert line.startswith(READY), line
-        host, _colon, port = line.removeprefix(READY).decode().rpartition(":")
+        host, _colon, port = line.decode().partition("://")[2].partition("/")[0].rpartition(":")
         return host, int(port)
 
     def __enter__(self) -> BrokerProcess:

@@ -27,7 +27,9 @@ def run(*arguments: str, input: str | bytes | None = None, **environment: str) -
 # -- help, version, config ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["serve", "send", "receive", "browse", "stat", "config", "version"])
+@pytest.mark.parametrize(
+    "command", ["serve", "send", "receive", "browse", "stat", "top", "doctor", "config", "version"]
+)
 def test_every_command_shows_an_example(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0
@@ -78,7 +80,7 @@ def fake_broker(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]
     def install(body: Callable[..., Any]) -> list[Config]:
         seen: list[Config] = []
 
-        async def serve(config: Config, *, on_ready: Callable[[list[str]], None]) -> None:
+        async def serve(config: Config, *, on_ready: Callable[[list[str]], None], **_more: object) -> None:
             seen.append(config)
             body(on_ready)
 

@@ -80,3 +80,10 @@ def test_a_refusal_ends_with_5() -> None:
         result = run(broker, "/topic/t")
     assert result.exit_code == 5
     assert "'/topic/t' is a topic" in result.stderr
+
+
+def test_a_selector_goes_to_the_broker() -> None:
+    with ScriptedBroker(show()) as broker:
+        assert run(broker, "/queue/a", "--selector", "size > 3").exit_code == 0
+    [(headers, _body)] = broker.received("SUBSCRIBE")
+    assert headers["selector"] == "size > 3"

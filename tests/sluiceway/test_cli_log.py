@@ -303,7 +303,7 @@ def test_no_broker_ends_with_4(command: tuple[str, ...]) -> None:
 def test_a_wrong_login_ends_with_5(broker: EmbeddedBroker) -> None:
     from sluiceway.config import SecurityConfig
 
-    config = attrs.evolve(embedded_config(), security=SecurityConfig(users={"ann": "secret"}))
+    config = attrs.evolve(embedded_config(), security=SecurityConfig(users={"ann": "secret"}, default="allow"))
     with EmbeddedBroker(config) as guarded:
         wrong = log(guarded, "list", "--login", "ann", "--passcode", "guess")
         assert wrong.exit_code == 5

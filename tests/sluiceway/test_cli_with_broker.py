@@ -51,6 +51,18 @@ def test_browsing_shows_what_is_there_and_leaves_it(broker: EmbeddedBroker) -> N
     assert "is a topic" in refused.stderr
 
 
+def test_a_selector_takes_some_and_leaves_the_rest(broker: EmbeddedBroker) -> None:
+    for size in ("3", "12", "7"):
+        run(broker, "send", "/queue/a", "-H", f"size:{size}", size)
+    assert run(broker, "browse", "/queue/a", "--selector", "size < 10").output == "3\n7\n"
+    assert run(broker, "receive", "/queue/a", "--count", "1", "--selector", "size > 10").output == "12\n"
+    assert run(broker, "browse", "/queue/a").output == "3\n7\n"
+    wrong = run(broker, "receive", "/queue/a", "--selector", "size > ")
+    assert wrong.exit_code == 5
+    assert "line 1, column 7" in wrong.output
+    assert "size > \n      ^" in wrong.output
+
+
 def test_stat_shows_what_a_queue_holds(broker: EmbeddedBroker) -> None:
     assert run(broker, "send", "/queue/a", "x", "--count", "7").exit_code == 0
     report = json.loads(run(broker, "stat", "--json").stdout)

@@ -70,7 +70,7 @@ def test_the_configuration_can_be_overridden(project: pytest.Pytester) -> None:
 
         @pytest.fixture
         def sluiceway_config(sluiceway_config):
-            return attrs.evolve(sluiceway_config, security=SecurityConfig(users={"ann": "secret"}))
+            return attrs.evolve(sluiceway_config, security=SecurityConfig(users={"ann": "secret"}, default="allow"))
 
         def test_login(sluiceway_broker):
             address = [(sluiceway_broker.host, sluiceway_broker.port)]

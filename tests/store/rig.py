@@ -36,7 +36,8 @@ WIRE_BYTES = 20
 
 def block_of(head: Envelope) -> bytes:
     """The header block of a rig's head: what queues ask of it again when it is read back."""
-    return b"%c%s\n" % (b"P" if head.persistent else b"v", (head.group or "").encode())
+    said = (head.group or "") + (f",{color}" if (color := head.header("color")) else "")
+    return b"%c%s\n" % (b"P" if head.persistent else b"v", said.encode())
 
 
 class RigHeads:
@@ -48,7 +49,8 @@ class RigHeads:
     def restore(self, dialect: int, block: bytes) -> Envelope:
         if dialect or block[:1] not in b"Pv" or block[-1:] != b"\n":
             raise ValueError(f"no header block of the rig: {block!r}")
-        return Head(persistent=block[:1] == b"P", group=block[1:-1].decode() or None)
+        group, _comma, color = block[1:-1].decode().partition(",")
+        return Head(persistent=block[:1] == b"P", group=group or None, color=color)
 
 
 class CrankedWorker:

@@ -11,6 +11,7 @@ import pytest
 from dispatcher.core import DispatcherCore
 from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
 from protocols.outbound import Piece
+from protocols.stomp.guard import ANYBODY, Identity, OpenGuard
 from protocols.stomp.left_behind import LeftBehind
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.session import Session
@@ -94,6 +95,8 @@ class World:
         self.manager = FlowManager(self.clock)
         self.left_behind = LeftBehind(1 << 20, manager=self.manager, clock=self.clock)
         self.store = None
+        self.guard = OpenGuard()
+        self.came = None
         self.bodies = SlowDisk(self.manager, self.clock)
         self.message_token = b"token"
         self.server_name = "test/1"
@@ -130,8 +133,9 @@ class World:
     def new_session_id(self) -> str:
         return "session"
 
-    def authenticate(self, login: str | None, passcode: str | None) -> str | None:
-        return None
+    def begin_login(self, *_who: Any, decided: Callable[[Identity], None], **_whence: Any) -> Callable[[], None]:
+        decided(ANYBODY)
+        return lambda: None
 
     def write(self, pieces: Sequence[Piece]) -> int:
         data = b"".join(pieces)

@@ -22,6 +22,7 @@ from queues.logs.outlets import Group, Outlet
 from queues.logs.ports import DiskError, GroupState
 from queues.logs.reading import Reading
 from queues.logs.runs import Run
+from queues.selectors import Selection
 from tests.queues.rig import FakeConsumer, World, make_policy
 
 CACHE_BYTES = 1 << 20
@@ -219,6 +220,7 @@ class LogReader(FakeConsumer):
         self.batch_bytes = batch_bytes
         self.codecs = frozenset(codecs)
         self.stops_at_gaps = False
+        self.selection: Selection | None = None
         self.runs: list[RunDelivery] = []
         self.held_runs: list[RunDelivery] = []
         self.gaps: list[tuple[int, int, str]] = []

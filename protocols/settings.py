@@ -1,0 +1,179 @@
+"""What a listener asks of its peers before STOMP: TLS and WebSocket, as documented settings.
+
+Each field's metadata holds `doc` and `unit`, from which the sample configuration is printed, as in `stomp.limits`.
+Pure: files are read in `tls`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import attrs
+
+CLIENT_CERTIFICATES: Final = ("none", "optional", "required")
+TLS_VERSIONS: Final = ("1.2", "1.3")
+ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _field(default: Any, unit: str, doc: str, validator: Any = None, converter: Any = None) -> Any:
+    return attrs.field(
+        default=default,
+        validator=validator,
+        converter=converter,
+        metadata={"doc": doc, "unit": unit, "secret": False},
+    )
+
+
+def _one_of(allowed: tuple[str, ...]) -> Any:
+    def check(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
+        if value not in allowed:
+            raise ValueError(f"{attribute.name} must be one of {', '.join(allowed)}, got {value!r}")
+
+    return check
+
+
+def _environment_name(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
+    if value and not ENVIRONMENT_NAME.fullmatch(value):
+        # Somebody may have put the password itself here: it must not be shown.
+        raise ValueError(
+            f"{attribute.name} must be the name of an environment variable, such as SLUICEWAY_KEY_PASSWORD"
+        )
+
+
+def _path(value: Path | str | None) -> Path | None:
+    return None if value is None or value == "" else Path(value)
+
+
+@attrs.frozen(kw_only=True)
+class TlsConfig:
+    """TLS of one listener. It is on when there is a `certificate`."""
+
+    certificate: Path | None = _field(
+        None,
+        "",
+        "PEM file with the certificate of this listener, followed by those between it and its authority. Given: the"
+        " listener speaks TLS only. Read at the start and at each reload; connections that are there keep theirs.",
+        converter=_path,
+    )
+    key: Path | None = _field(
+        None, "", "PEM file with its private key. None: it is in the file of the certificate.", converter=_path
+    )
+    key_password_file: Path | None = _field(
+        None,
+        "",
+        "File with the password of the key, if it has one; a line end behind it does not count. There is no key for"
+        " the password itself: files of settings are copied and shown around.",
+        converter=_path,
+    )
+    key_password_env: str = _field(
+        "", "", "Environment variable with the password of the key, in place of a file.", _environment_name
+    )
+    client_certificates: str = _field(
+        "none",
+        "",
+        "`none`: clients are not asked for a certificate. `optional`: one that is shown must be good. `required`:"
+        " without a good one there is no connection. Who has one can be let in without a passcode, see"
+        " docs/permissions.md.",
+        _one_of(CLIENT_CERTIFICATES),
+    )
+    client_ca: Path | None = _field(
+        None,
+        "",
+        "PEM file with the authorities whose client certificates are good. Needed if they are asked for: the"
+        " authorities of the system would let everybody in who has bought one.",
+        converter=_path,
+    )
+    version_min: str = _field(
+        "1.2",
+        "",
+        "The oldest version of TLS that is spoken: `1.2` or `1.3`. 1.2 is what the oldest clients in use can do;"
+        " nothing older is safe.",
+        _one_of(TLS_VERSIONS),
+    )
+    ciphers: str = _field(
+        "",
+        "",
+        "Ciphers for TLS 1.2, in OpenSSL's words. Empty: those that Python takes for safe. TLS 1.3 has only safe ones.",
+    )
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is a certificate to speak TLS with."""
+        return self.certificate is not None
+
+    def __attrs_post_init__(self) -> None:
+        if self.certificate is None:
+            given = [
+                field.name
+                for field in attrs.fields(TlsConfig)
+                if field.name != "certificate" and getattr(self, field.name) != field.default
+            ]
+            if given:
+                raise ValueError(f"{given[0]} is given without a certificate: name its PEM file, or there is no TLS")
+        elif self.client_certificates != "none" and self.client_ca is None:
+            raise ValueError(
+                f"client_certificates = {self.client_certificates!r} needs client_ca: the PEM file of the authorities"
+                " whose certificates are good"
+            )
+        elif self.client_certificates == "none" and self.client_ca is not None:
+            raise ValueError('client_ca is given, but client_certificates = "none": say optional or required')
+        if self.key_password_file is not None and self.key_password_env:
+            raise ValueError("key_password_file and key_password_env are both given: take one")
+
+
+def _websocket_path(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
+    if not re.fullmatch(r"/[!-~]*", value) or "?" in value or "#" in value:
+        raise ValueError(f"{attribute.name} must be the path of a URL, such as /stomp, got {value!r}")
+
+
+def _texts(values: Sequence[str]) -> tuple[str, ...]:
+    return tuple(values)
+
+
+def _origins(_instance: object, attribute: attrs.Attribute[Any], value: tuple[str, ...]) -> None:
+    for origin in value:
+        if origin == "*":
+            continue
+        try:
+            parts = urlsplit(origin)
+            is_origin = bool(parts.scheme and parts.hostname) and origin == f"{parts.scheme}://{parts.netloc}"
+        except ValueError:
+            is_origin = False
+        if not is_origin:
+            raise ValueError(
+                f"{attribute.name} must be origins such as https://app.example or http://localhost:8080 (no path, no"
+                f' slash at the end), or "*" for any, got {origin!r}'
+            )
+
+
+@attrs.frozen(kw_only=True)
+class WebSocketConfig:
+    """What counts for listeners whose protocol is `websocket`."""
+
+    path: str = _field(
+        "/stomp",
+        "",
+        "Path of the URL that clients connect to; others are answered with 404. The same as ActiveMQ's and close to"
+        " what most examples of stompjs have.",
+        _websocket_path,
+    )
+    origins: tuple[str, ...] = _field(
+        (),
+        "",
+        "Pages whose scripts may connect, as their origins: `https://app.example`. Browsers connect anybody's page to"
+        " us, so this is what keeps strange pages out. Empty: pages that come from the host and port that they connect"
+        " to; on a loop-back address that host must be `localhost` or an address. `*`: any page, which is safe only"
+        " where users must log in. Clients that are no browsers send no origin and are let in.",
+        _origins,
+        _texts,
+    )
+    upgrade_bytes_max: int = _field(
+        16 * 1024,
+        "bytes",
+        "Size of the HTTP request that asks for the WebSocket. Room for the cookies that browsers send along.",
+        attrs.validators.ge(512),
+    )

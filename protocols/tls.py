@@ -1,0 +1,501 @@
+"""TLS between a byte stream and what is above it, without I/O of its own: OpenSSL works on memory.
+
+Reading and writing stay what they are everywhere here: they take what there is and never wait, so a dispatch turn
+writes to a TLS connection as to any other. `handshake` is the one thing that waits; it comes before STOMP does.
+
+What is taken. Bytes count as taken when the kernel has the last byte of the records that hold them, for that is when a
+message with ack `auto` is settled. At most `SEAL_BYTES` are encrypted ahead of the kernel; they can't be taken back, so
+who writes must offer again, first, what was not taken (`ByteStream.write`): they are skipped then.
+
+Records are filled by whoever writes: what is small is joined above (`outbound`), and OpenSSL makes 16 KiB of each
+piece. Renegotiation (TLS 1.2) is off. A key update of TLS 1.3 leaves its answer in the memory of OpenSSL, where
+it goes out before the next record, which is all that RFC 8446 wants (4.6.3). No session tickets are given in TLS 1.3:
+STOMP connections are long, and a client certificate is looked at each time.
+
+Not here: which certificates make which user (`sluiceway.security`), who is told when a handshake fails (`opening`).
+"""
+
+from __future__ import annotations
+
+import calendar
+import contextlib
+import hashlib
+import os
+import ssl
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import trio
+
+from protocols.settings import TlsConfig
+from protocols.streams import ByteStream
+
+SEAL_BYTES: Final = 128 * 1024
+"""Plain bytes encrypted for one system call, and at most ahead of the kernel."""
+
+ROOM_BYTES: Final = 512 * 1024
+"""As much as a connection ever reads at once. One buffer for all connections of a listener."""
+
+HANDSHAKE_READ_BYTES: Final = 16 * 1024
+HANDSHAKE: Final = 0x16
+"""First byte of every TLS connection."""
+
+_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+_VERIFY: Final = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+
+class TlsError(ConnectionError):
+    """TLS with one peer went wrong. The message says what, in words."""
+
+
+class NotTlsError(TlsError):
+    """The peer does not speak TLS; `began_with` are its first bytes."""
+
+    def __init__(self, began_with: bytes) -> None:
+        super().__init__("the peer does not speak TLS")
+        self.began_with = began_with
+
+
+class CertificateError(ValueError):
+    """Our certificate, its key or the authorities for clients can't be used. The message names the file and the
+    remedy."""
+
+
+@attrs.frozen
+class PeerCertificate:
+    """A client's certificate, which has been found good."""
+
+    names: tuple[str, ...]
+    """The common name of its subject if it has one, then its DNS names and e-mail addresses."""
+    fingerprint_sha256: str
+    """Of its DER form, 64 hexadecimal digits, lower case."""
+    not_after: float
+    """When it ends, in seconds since the epoch."""
+
+
+class TlsServer:
+    """The server side of TLS as one configuration has it. Never changes: a reload makes a new one."""
+
+    __slots__ = ("_context", "_room", "config", "fingerprint_sha256", "not_after")
+
+    def __init__(self, config: TlsConfig) -> None:
+        """Reads the files, which may take a while. `config.is_on`. Raises CertificateError."""
+        self.config = config
+        self._context = server_context(config)
+        self._room = memoryview(bytearray(ROOM_BYTES))
+        assert config.certificate is not None
+        der = first_certificate(config.certificate)
+        self.fingerprint_sha256 = hashlib.sha256(der).hexdigest()
+        """Of our certificate."""
+        try:
+            self.not_after = not_after(der)
+            """When our certificate ends, in seconds since the epoch."""
+        except (ValueError, IndexError):
+            raise CertificateError(
+                f"{config.certificate}: its first certificate does not say until when it is good"
+            ) from None
+
+    def stream(self, under: ByteStream) -> TlsStream:
+        """TLS over this stream. `handshake` is due."""
+        return TlsStream(under, self._context, room=self._room)
+
+
+class TlsStream:
+    """One end of a TLS connection over another stream."""
+
+    __slots__ = (
+        "_ahead_bytes",
+        "_ended",
+        "_holds",
+        "_incoming",
+        "_outgoing",
+        "_room",
+        "_sealed",
+        "_shut",
+        "_tls",
+        "_under",
+        "peer",
+        "peer_certificate",
+    )
+
+    def __init__(
+        self,
+        under: ByteStream,
+        context: ssl.SSLContext,
+        *,
+        room: memoryview | None = None,
+        server_hostname: str | None = None,
+    ) -> None:
+        """`room`: where reads are decrypted; may be shared by streams of one thread. `server_hostname`: we are the
+        client, and expect the other end to have a certificate for that name."""
+        self._under = under
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(
+            self._incoming,
+            self._outgoing,
+            server_side=server_hostname is None,
+            server_hostname=server_hostname,
+        )
+        self._room = room if room is not None else memoryview(bytearray(ROOM_BYTES))
+        self._sealed: memoryview = memoryview(b"")
+        """Records that the stream below has not taken."""
+        self._ahead_bytes = 0
+        """Plain bytes in records that the stream below has not taken as a whole."""
+        self._holds = False
+        """There may be more to read without anything coming from below."""
+        self._ended = False
+        self._shut = False
+        self.peer = under.peer
+        self.peer_certificate: PeerCertificate | None = None
+
+    # ------------------------------------------------------------------ the handshake
+
+    async def handshake(self) -> None:
+        """Agree on keys and look at certificates. Raises NotTlsError, TlsError, OSError; then it must be closed."""
+        await trio.lowlevel.checkpoint()
+        is_first = self._tls.server_side
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                await self._push_all()
+                data = await self._more()
+                if is_first and data and data[0] != HANDSHAKE:
+                    raise NotTlsError(data) from None
+                is_first = False
+                if data:
+                    self._incoming.write(data)
+                else:
+                    self._incoming.write_eof()
+            except ssl.SSLError as error:
+                self._tell_alert()
+                raise TlsError(in_words(error)) from error
+            else:
+                break
+        await self._push_all()
+        self._holds = True  # the end of the handshake and the first data may have come together
+        self.peer_certificate = _certificate_of(self._tls)
+
+    async def _more(self) -> bytes:
+        while (data := self._under.read(HANDSHAKE_READ_BYTES)) is None:
+            await self._under.wait_readable()
+        return data
+
+    async def _push_all(self) -> None:
+        self._push()
+        while self._sealed:
+            await self._under.wait_writable()
+            self._push()
+
+    def _tell_alert(self) -> None:
+        """What OpenSSL has to say about why it refused, if the peer can still be told."""
+        try:
+            self._push()
+        except OSError:
+            return  # it is gone
+
+    # ------------------------------------------------------------------ reading and writing
+
+    def read(self, size_max: int) -> bytes | None:
+        if self._ended:
+            return b""
+        wanted = min(size_max, len(self._room))
+        got = 0
+        is_drained = False
+        while True:
+            if not self._holds:
+                if is_drained:
+                    break
+                data = self._under.read(wanted)
+                if data is None:
+                    break
+                if data:
+                    self._incoming.write(data)
+                    is_drained = len(data) < wanted
+                else:
+                    self._incoming.write_eof()
+                self._holds = True
+            got = self._open(got, wanted)
+            if self._ended or got == wanted:
+                break
+        if got:
+            return bytes(self._room[:got])
+        return b"" if self._ended else None
+
+    def _open(self, got: int, wanted: int) -> int:
+        """Decrypt into the room, behind `got`. Returns up to where it is filled; `_holds` and `_ended` are set."""
+        read, room = self._tls.read, self._room
+        try:
+            while got < wanted:
+                count = read(wanted - got, room[got:])  # type: ignore[arg-type]  # any writable buffer will do
+                if not count:
+                    self._ended = True
+                    break
+                got += count  # type: ignore[operator]  # with a buffer, it is a number
+        except ssl.SSLWantReadError:
+            self._holds = False
+        except ssl.SSLEOFError:
+            # The peer closed its socket without a word in TLS, as many do. Frames say themselves where they end, so
+            # nothing can be cut short unseen.
+            self._ended = True
+        except ssl.SSLError as error:
+            self._ended = True
+            if not got:
+                raise TlsError(in_words(error)) from error
+        return got
+
+    def write(self, pieces: Sequence[bytes | memoryview]) -> int:
+        taken = self._push()
+        if self._sealed:
+            return taken
+        skip = taken
+        write = self._tls.write
+        try:
+            for piece in pieces:
+                size = len(piece)
+                if skip >= size:
+                    skip -= size
+                    continue
+                rest = memoryview(piece)[skip:]
+                skip = 0
+                while rest:
+                    count = write(rest[: SEAL_BYTES - self._ahead_bytes])
+                    self._ahead_bytes += count
+                    rest = rest[count:]
+                    if self._ahead_bytes >= SEAL_BYTES:
+                        taken += self._push()
+                        if self._sealed:
+                            return taken
+        except ssl.SSLError as error:
+            raise TlsError(in_words(error)) from error
+        return taken + self._push()
+
+    def _push(self) -> int:
+        """Hand records to the stream below. Returns how many plain bytes are out now: those of all records, or none."""
+        sealed = self._sealed
+        while True:
+            if not sealed:
+                if not self._outgoing.pending:
+                    break
+                sealed = self._sealed = memoryview(self._outgoing.read())
+            sealed = self._sealed = sealed[self._under.write([sealed]) :]
+            if sealed:
+                return 0
+        ahead_bytes, self._ahead_bytes = self._ahead_bytes, 0
+        return ahead_bytes
+
+    async def wait_readable(self) -> None:
+        if self._holds or self._ended:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._under.wait_readable()
+
+    async def wait_writable(self) -> None:
+        await self._under.wait_writable()
+
+    # ------------------------------------------------------------------ the end
+
+    def shutdown_write(self) -> None:
+        """Says close_notify, then closes the way out of the stream below. What was encrypted and not taken goes before
+        it as far as the kernel takes it at once."""
+        if not self._shut:
+            self._shut = True
+            with contextlib.suppress(OSError):
+                # SSLWantReadError: ours is said, the peer's is not here, and nobody waits for it. Others: it is broken.
+                self._tls.unwrap()
+            self._tell_alert()
+        self._under.shutdown_write()
+
+    def close(self) -> None:
+        self._under.close()
+
+    def abandon(self) -> None:
+        self._under.abandon()
+
+
+# -- contexts ----------------------------------------------------------------------------------------------------------
+
+
+def server_context(config: TlsConfig) -> ssl.SSLContext:
+    """A context for the server side. Raises CertificateError, which says which file is wrong and how."""
+    assert config.certificate is not None, "look at `is_on` first"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _VERSIONS[config.version_min]
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    context.num_tickets = 0
+    if config.ciphers:
+        try:
+            context.set_ciphers(config.ciphers)
+        except ssl.SSLError:
+            raise CertificateError(
+                f"tls.ciphers = {config.ciphers!r} names none that OpenSSL knows: see `openssl ciphers -v`"
+            ) from None
+    load_certificate(context, config.certificate, config.key, _password(config))
+    context.verify_mode = _VERIFY[config.client_certificates]
+    if config.client_ca is not None:
+        load_authorities(context, config.client_ca)
+    return context
+
+
+def load_certificate(context: ssl.SSLContext, certificate: Path, key: Path | None, password: Callable[[], str]) -> None:
+    """Give a context its own certificate. `password` is asked if the key has one. Raises CertificateError."""
+    files = [certificate] if key is None else [certificate, key]
+    for file in files:
+        _must_be_readable(file)
+    try:
+        context.load_cert_chain(certificate, key, password)
+    except ssl.SSLError as error:
+        raise CertificateError(_why_unusable(error, certificate, key)) from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, CertificateError):
+            raise
+        raise CertificateError(f"{certificate}: can't be used: {error}") from None
+
+
+def load_authorities(context: ssl.SSLContext, file: Path) -> None:
+    """Give a context the authorities that it trusts. Raises CertificateError."""
+    _must_be_readable(file)
+    try:
+        context.load_verify_locations(file)
+    except (ssl.SSLError, OSError, ValueError):
+        raise CertificateError(
+            f"{file}: has no certificate of an authority in PEM form (-----BEGIN CERTIFICATE-----)"
+        ) from None
+
+
+def _must_be_readable(file: Path) -> None:
+    try:
+        with file.open("rb") as opened:
+            opened.read(1)
+    except OSError as error:
+        raise CertificateError(f"{file}: can't be read: {error.strerror or error}") from None
+
+
+def _why_unusable(error: ssl.SSLError, certificate: Path, key: Path | None) -> str:
+    reason = error.reason or str(error)
+    where = certificate if key is None else key
+    if reason == "KEY_VALUES_MISMATCH":
+        return f"{where}: this key is not the one of the certificate {certificate}; name the key that it was made with"
+    if "DECRYPT" in reason or "PASSWORD" in reason:
+        return f"{where}: the password does not open this key; see key_password_file and key_password_env"
+    return (
+        f"{certificate}: can't be used as a certificate with the key in {where}: both must be PEM"
+        f" (-----BEGIN CERTIFICATE-----, -----BEGIN PRIVATE KEY-----), the certificate first ({reason})"
+    )
+
+
+def _password(config: TlsConfig) -> Callable[[], str]:
+    def ask() -> str:
+        # Without this OpenSSL asks on the terminal, for which a broker has no use.
+        if config.key_password_file is not None:
+            try:
+                return config.key_password_file.read_text(encoding="utf-8").rstrip("\r\n")
+            except (OSError, UnicodeDecodeError) as error:
+                said = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+                raise CertificateError(f"{config.key_password_file}: can't be read: {said}") from None
+        if config.key_password_env:
+            password = os.environ.get(config.key_password_env)
+            if password is None:
+                raise CertificateError(
+                    f"the environment variable {config.key_password_env} is not set; it should hold the password of"
+                    f" the key in {config.key or config.certificate}"
+                )
+            return password
+        raise CertificateError(
+            f"{config.key or config.certificate}: this key has a password: give it by key_password_file or"
+            " key_password_env"
+        )
+
+    return ask
+
+
+# -- certificates ------------------------------------------------------------------------------------------------------
+
+
+def _certificate_of(tls: ssl.SSLObject) -> PeerCertificate | None:
+    der = tls.getpeercert(binary_form=True)
+    if der is None:
+        return None
+    told: Mapping[str, Any] = tls.getpeercert() or {}  # empty: it was not asked for, so nobody has looked at it
+    if not told:
+        return None
+    names = [value for part in told.get("subject", ()) for name, value in part if name == "commonName"]
+    names += [value for kind, value in told.get("subjectAltName", ()) if kind in ("DNS", "email")]
+    return PeerCertificate(
+        names=tuple(dict.fromkeys(names)),
+        fingerprint_sha256=hashlib.sha256(der).hexdigest(),
+        not_after=float(ssl.cert_time_to_seconds(told["notAfter"])),
+    )
+
+
+def first_certificate(file: Path) -> bytes:
+    """The first certificate in a PEM file, in DER form. Raises CertificateError."""
+    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+    try:
+        text = file.read_text(encoding="ascii", errors="replace")
+        return ssl.PEM_cert_to_DER_cert(text[text.index(begin) : text.index(end) + len(end)])
+    except (OSError, ValueError):
+        raise CertificateError(f"{file}: there is no certificate in it ({begin})") from None
+
+
+def not_after(der: bytes) -> float:
+    """The end of a certificate's validity, in seconds since the epoch, from its DER form.
+
+    Python tells it of a peer's certificate only. X.509 has it at a fixed place: Certificate, tbsCertificate, then
+    version (perhaps), number, algorithm, issuer, and validity, a pair of dates (RFC 5280, 4.1). Raises ValueError or
+    IndexError for something else.
+    """
+    _kind, start, _end = _element(der, 0)
+    _kind, at, _end = _element(der, start)
+    if der[at] == 0xA0:  # the version, which the oldest leave out
+        at = _element(der, at)[2]
+    for _ in range(3):
+        at = _element(der, at)[2]
+    _kind, first, _end = _element(der, at)
+    kind, begin, end = _element(der, _element(der, first)[2])
+    text = der[begin:end].decode("ascii")
+    if kind == 0x17:  # UTCTime: 1950 to 2049
+        text = ("19" if text[:2] >= "50" else "20") + text
+    elif kind != 0x18:
+        raise ValueError("no date where one should be")
+    return float(calendar.timegm(time.strptime(text, "%Y%m%d%H%M%SZ")))
+
+
+def _element(der: bytes, at: int) -> tuple[int, int, int]:
+    """Kind, start and end of the content of the element at this place."""
+    size, start = der[at + 1], at + 2
+    if size & 0x80:
+        count = size & 0x7F
+        size, start = int.from_bytes(der[start : start + count], "big"), start + count
+    if start + size > len(der):
+        raise ValueError("cut short")
+    return der[at], start, start + size
+
+
+_REASONS: Final = {
+    "UNSUPPORTED_PROTOCOL": "the peer speaks an older version of TLS than version_min allows",
+    "NO_SHARED_CIPHER": "the peer and we have no cipher in common",
+    "WRONG_VERSION_NUMBER": "what came is not TLS",
+    "HTTP_REQUEST": "the peer speaks HTTP without TLS",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the peer shows no certificate, and client_certificates is required",
+    "UNEXPECTED_EOF_WHILE_READING": "the peer closed the connection in the midst of the handshake",
+    "TLSV1_ALERT_UNKNOWN_CA": "the peer does not know the authority of our certificate",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the peer does not accept our certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the peer does not accept our certificate: it may be for another host",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the peer says that our certificate has expired",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "the peer and we have no version of TLS in common",
+}
+
+
+def in_words(error: ssl.SSLError) -> str:
+    """What went wrong, for people."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate of the peer is not good: {error.verify_message}"
+    if isinstance(error, ssl.SSLEOFError):
+        return _REASONS["UNEXPECTED_EOF_WHILE_READING"]
+    reason = error.reason or ""
+    return _REASONS.get(reason, f"TLS failed: {reason.lower().replace('_', ' ') or error}")

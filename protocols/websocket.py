@@ -1,0 +1,404 @@
+"""STOMP over WebSocket: the HTTP upgrade, then a byte stream over another one.
+
+What is in the messages of a WebSocket is a stream of bytes to us: a client may send one STOMP frame in each, as all do,
+or several, or parts. What we write goes out as it was batched, up to `MESSAGE_BYTES_MAX` in a message: several STOMP
+frames may come in one, which stompjs and others that keep a parser between messages take, and one large frame may come
+in several. It is text where all of it is UTF-8, for there are clients that know text only; else binary.
+
+Nothing is copied or held on the way out: the head of a message goes before the pieces that were given, and where the
+kernel takes a part of them, the rest comes again with the next `write`, as everything that was not taken must.
+
+The sub-protocol (`v12.stomp` and so on) is named in the answer if the client offers one that we know; which version is
+spoken is said by CONNECT all the same, as it is without WebSocket.
+
+The end: a close frame, then what the peer still sends until its own close frame comes (or `linger_seconds` are over);
+the side that closes the connection is ours (RFC 6455, 7.1.1).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+import trio
+import wsproto.events
+from wsproto.handshake import H11Handshake
+from wsproto.utilities import RemoteProtocolError
+
+from protocols import wsframes
+from protocols.settings import WebSocketConfig
+from protocols.streams import ByteStream
+from protocols.tls import PeerCertificate
+from protocols.wsframes import FrameError, FrameReader
+
+SUBPROTOCOLS: Final = ("v12.stomp", "v11.stomp", "v10.stomp")
+"""Best first."""
+
+MESSAGE_BYTES_MAX: Final = 256 * 1024
+"""Of what we send: a browser hands a message over when it is whole, and clients have limits of their own."""
+
+_READ_BYTES: Final = 16 * 1024
+_HEAD_END: Final = re.compile(rb"\r?\n\r?\n")
+_REASONS: Final = {
+    400: "Bad Request",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    426: "Upgrade Required",
+    431: "Request Header Fields Too Large",
+}
+
+
+class WebSocketError(ConnectionError):
+    """The peer broke the rules of WebSocket, or has closed it. The message says how."""
+
+
+class UpgradeRefusedError(Exception):
+    """This is no request for our WebSocket. `answer` is for the peer, with this HTTP status; the message says why, for
+    the log."""
+
+    def __init__(self, why: str, status: int, text: str, headers: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(why)
+        self.status = status
+        self.answer = http_answer(status, text, headers)
+
+
+class NotHttpError(Exception):
+    """The peer does not speak HTTP; `began_with` are its first bytes."""
+
+    def __init__(self, began_with: bytes) -> None:
+        super().__init__("the peer does not speak HTTP")
+        self.began_with = began_with
+
+
+async def accept_websocket(
+    under: ByteStream, config: WebSocketConfig, *, message_bytes_max: int, is_loopback: bool
+) -> WebSocketStream:
+    """Wait for the request, and answer it. `message_bytes_max`: of what the client may send in one message;
+    `is_loopback`: the listener is for this machine.
+
+    Raises UpgradeRefusedError and NotHttpError (nothing was written), OSError. The stream is the caller's to close.
+    """
+    request, behind = await _request(under, config.upgrade_bytes_max)
+    answer = _judged(request, config, is_loopback=is_loopback)
+    view = memoryview(answer)
+    while view:
+        view = view[under.write([view]) :]
+        if view:
+            await under.wait_writable()
+    return WebSocketStream(under, message_bytes_max=message_bytes_max, behind=behind)
+
+
+async def _request(under: ByteStream, bytes_max: int) -> tuple[bytes, bytes]:
+    """The head of the request, and what came behind it."""
+    await trio.lowlevel.checkpoint()
+    got = b""
+    while True:
+        data = under.read(_READ_BYTES)
+        if data is None:
+            await under.wait_readable()
+            continue
+        if not data:
+            raise WebSocketError("closed by the client before its request")
+        got += data
+        if not _may_be_http(got):
+            raise NotHttpError(got)
+        end = _HEAD_END.search(got)
+        if end is not None and end.end() <= bytes_max:
+            return got[: end.end()], got[end.end() :]
+        if len(got) > bytes_max:
+            raise UpgradeRefusedError(
+                f"a request of more than {bytes_max} bytes",
+                431,
+                f"The request is larger than the {bytes_max} bytes that this listener takes.",
+            )
+
+
+def _may_be_http(data: bytes) -> bool:
+    """By its first bytes: a method, and a blank behind it."""
+    method, blank, _rest = data[:20].partition(b" ")
+    return method.isalpha() and method.isupper() and (bool(blank) or len(data) < 20)
+
+
+def _judged(request: bytes, config: WebSocketConfig, *, is_loopback: bool) -> bytes:
+    """The answer that accepts it. Raises UpgradeRefusedError."""
+    if not request.partition(b"\n")[0].rstrip().endswith(b" HTTP/1.1"):
+        raise _no_http()
+    handshake = H11Handshake(wsproto.ConnectionType.SERVER)
+    method, _blank, rest = request.partition(b" ")
+    target = rest.partition(b" ")[0].decode("latin-1")
+    try:
+        handshake.receive_data(request)
+        asked = next(iter(handshake.events()), None)
+    except (RemoteProtocolError, UnicodeError) as error:
+        raise _wrong_request(method, target, config, error) from None
+    if not isinstance(asked, wsproto.events.Request):
+        raise _no_http()
+    if target.partition("?")[0] != config.path:
+        raise _not_found(target, config)
+    origin = next((value for name, value in asked.extra_headers if name.lower() == b"origin"), None)
+    if origin is not None and not may_connect(origin.decode("latin-1"), asked.host, config, is_loopback=is_loopback):
+        raise UpgradeRefusedError(
+            f"a page of {origin[:100]!r} may not connect to {asked.host[:100]!r}",
+            403,
+            "Pages of this origin may not connect: see listeners.websocket.origins.",
+        )
+    offered = [name for name in SUBPROTOCOLS if name in asked.subprotocols]
+    return handshake.send(wsproto.events.AcceptConnection(subprotocol=offered[0] if offered else None))
+
+
+def _wrong_request(method: bytes, target: str, config: WebSocketConfig, error: Exception) -> UpgradeRefusedError:
+    if str(error) == "Bad HTTP message" or isinstance(error, UnicodeError):
+        return _no_http()
+    if target.partition("?")[0] != config.path:
+        return _not_found(target, config)
+    if method != b"GET":
+        return UpgradeRefusedError(
+            f"method {method[:20]!r}", 405, "Only GET, to open a WebSocket.", (("Allow", "GET"),)
+        )
+    return UpgradeRefusedError(
+        f"a request without what opens a WebSocket ({error})",
+        426,
+        f"This is STOMP over WebSocket: connect with a WebSocket client, such as stompjs. ({error})",
+        (("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")),
+    )
+
+
+def _no_http() -> UpgradeRefusedError:
+    return UpgradeRefusedError("a request that is no HTTP/1.1", 400, "This is no HTTP/1.1 request.")
+
+
+def _not_found(target: str, config: WebSocketConfig) -> UpgradeRefusedError:
+    return UpgradeRefusedError(
+        f"path {target[:100]!r} (it is {config.path})", 404, f"The WebSocket of this listener is at {config.path}."
+    )
+
+
+def http_answer(status: int, text: str, headers: Sequence[tuple[str, str]] = ()) -> bytes:
+    """A whole HTTP answer, after which the connection ends."""
+    body = f"{text}\n".encode()
+    lines = [
+        f"HTTP/1.1 {status} {_REASONS[status]}",
+        *(f"{name}: {value}" for name, value in headers),
+        "Content-Type: text/plain; charset=utf-8",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+    ]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def may_connect(origin: str, host: str, config: WebSocketConfig, *, is_loopback: bool) -> bool:
+    """Whether a page of this origin may connect, when it asked for this host (the header, with its port)."""
+    if "*" in config.origins:
+        return True
+    if config.origins:
+        return origin.lower() in (allowed.lower() for allowed in config.origins)
+    try:
+        asked, page = urlsplit(f"//{host}"), urlsplit(origin)
+        is_same = page.scheme in ("http", "https") and page.netloc.lower() == host.lower()
+        name = asked.hostname or ""
+    except ValueError:
+        return False
+    # A name that somebody else owns may lead here, too (DNS rebinding): then the page is theirs.
+    return is_same and (not is_loopback or name == "localhost" or _is_address(name))
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+class WebSocketStream:
+    """The server's end of a WebSocket, as a byte stream."""
+
+    __slots__ = (
+        "_closing",
+        "_control",
+        "_ended",
+        "_error",
+        "_head",
+        "_kept",
+        "_left_bytes",
+        "_pong",
+        "_reader",
+        "_told",
+        "_under",
+        "peer",
+    )
+
+    def __init__(self, under: ByteStream, *, message_bytes_max: int, behind: bytes = b"") -> None:
+        """`behind`: what was read behind the request already."""
+        self._under = under
+        self._reader = FrameReader(message_bytes_max)
+        self._kept = b""
+        """Payload that a read had no room for."""
+        self._head = b""
+        """What the kernel has not taken of the head of the message that goes out."""
+        self._left_bytes = 0
+        """What the kernel has not taken of its payload."""
+        self._pong = b""
+        """The answer to the last ping, which the stream below has not seen yet."""
+        self._control = b""
+        """A control frame that was offered below, and must be offered again until it is taken."""
+        self._closing = False
+        """We have said close: nothing may follow."""
+        self._ended = False
+        """Nothing more comes."""
+        self._error: WebSocketError | None = None
+        """The peer broke the rules: what still comes is thrown away."""
+        self._told = False
+        """Of the error, in a read."""
+        self.peer = under.peer
+        if behind:
+            self._kept = b"".join(self._payload(behind))
+
+    @property
+    def peer_certificate(self) -> PeerCertificate | None:
+        return self._under.peer_certificate
+
+    # ------------------------------------------------------------------ reading
+
+    def read(self, size_max: int) -> bytes | None:
+        parts: list[bytes] = [self._kept] if self._kept else []
+        got, is_drained = len(self._kept), False
+        self._kept = b""
+        while got < size_max and not is_drained and not self._ended:
+            data = self._under.read(size_max)
+            if data is None:
+                break
+            if not data:
+                self._ended = True
+                break
+            is_drained = len(data) < size_max
+            found = self._payload(data)
+            parts += found
+            got += sum(map(len, found))
+        if got:
+            whole = parts[0] if len(parts) == 1 else b"".join(parts)
+            if got > size_max:
+                self._kept, whole = whole[size_max:], whole[:size_max]
+            return whole
+        if self._error is not None and not self._told:
+            self._told = True
+            raise self._error
+        return b"" if self._ended else None
+
+    def _payload(self, data: bytes) -> list[bytes]:
+        """What is in these bytes; control frames are answered."""
+        reader = self._reader
+        if self._error is not None:
+            return []
+        try:
+            found = reader.feed(data)
+        except FrameError as error:
+            self._error = WebSocketError(f"WebSocket: {error}")
+            self._say_close(error.code, str(error))
+            return []
+        if reader.ping is not None:
+            # To several pings one pong may answer, the last (5.5.3): so a flood of them costs nothing.
+            self._pong = wsframes.head(wsframes.PONG, len(reader.ping)) + reader.ping
+            reader.ping = None
+            self._write_control()
+        if reader.closed_with is not None:
+            self._ended = True
+            if self._closing:
+                self._under.shutdown_write()
+            self._say_close(wsframes.NORMAL if reader.closed_with == 1005 else reader.closed_with)
+        return found
+
+    # ------------------------------------------------------------------ writing
+
+    def write(self, pieces: Sequence[bytes | memoryview]) -> int:
+        if self._closing:
+            raise self._error or WebSocketError("the WebSocket is closed")
+        taken = 0
+        rest: Sequence[bytes | memoryview] = pieces
+        while rest:
+            if not self._left_bytes:
+                if not self._write_control():
+                    break
+                self._begin(rest)
+            now, rest = _split(rest, self._left_bytes)
+            count = self._under.write([self._head, *now] if self._head else now)
+            if self._head:
+                of_head = min(count, len(self._head))
+                self._head = self._head[of_head:]
+                count -= of_head
+            taken += count
+            self._left_bytes -= count
+            if self._left_bytes:
+                break  # the kernel is full
+        else:
+            self._write_control()
+        return taken
+
+    def _begin(self, pieces: Sequence[bytes | memoryview]) -> None:
+        pieces, _later = _split(pieces, MESSAGE_BYTES_MAX)
+        self._left_bytes = sum(map(len, pieces))
+        opcode = wsframes.TEXT if wsframes.is_text(pieces) else wsframes.BINARY
+        self._head = wsframes.head(opcode, self._left_bytes)
+
+    def _write_control(self) -> bool:
+        """Write what waits of control frames, if no message is under way. False: the kernel is full."""
+        while (self._control or self._pong) and not self._left_bytes:
+            if not self._control:
+                self._control, self._pong = self._pong, b""
+            self._control = self._control[self._under.write([self._control]) :]
+            if self._control:
+                return False
+        return True
+
+    async def wait_readable(self) -> None:
+        if self._kept or self._ended or (self._error is not None and not self._told):
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._under.wait_readable()
+
+    async def wait_writable(self) -> None:
+        await self._under.wait_writable()
+
+    # ------------------------------------------------------------------ the end
+
+    def _say_close(self, code: int, reason: str = "") -> None:
+        """The last that we say, if the message before it is out as a whole: else the peer would take it for content."""
+        if self._closing:
+            return
+        self._closing = True
+        try:
+            if self._write_control() and not self._left_bytes:
+                self._control = wsframes.close_frame(code, reason)
+                self._write_control()
+        except OSError:
+            self._ended = True  # the peer is gone: it will not miss it
+
+    def shutdown_write(self) -> None:
+        """Says close. The stream below is shut down when the peer has said it, too; so go on reading."""
+        self._say_close(wsframes.NORMAL)
+        if self._ended or self._error is not None:
+            self._under.shutdown_write()
+
+    def close(self) -> None:
+        self._under.close()
+
+    def abandon(self) -> None:
+        self._under.abandon()
+
+
+def _split(
+    pieces: Sequence[bytes | memoryview], size_bytes: int
+) -> tuple[Sequence[bytes | memoryview], Sequence[bytes | memoryview]]:
+    """So many bytes of these, and the rest."""
+    for place, piece in enumerate(pieces):
+        if size_bytes < len(piece):
+            if not size_bytes:
+                return pieces[:place], pieces[place:]
+            view = memoryview(piece)
+            return [*pieces[:place], view[:size_bytes]], [view[size_bytes:], *pieces[place + 1 :]]
+        size_bytes -= len(piece)
+    return pieces, ()

@@ -1,0 +1,659 @@
+"""Consumers with a selector on a queue whose messages are shared out: each looks for what it takes.
+
+The cursor of the queue passes nothing by for them. Each has a *search*: how far it has looked. What its selector takes
+is taken from where it lies (`Cursor.take_out`), so order holds for everybody else: what nobody present takes stays
+where it is, blocks nothing that lies behind, and is there for whoever comes. A search does not go back: what becomes
+available below the place it has come to (given back, due, its group free) is noted for it by name, and looked at first.
+So each message is looked at once per consumer, and once more whenever it comes back.
+
+    looked_to    all below has been looked at
+    again        below that, and available since: to be looked at first, the lowest first
+    held_up      it takes these, but another consumer holds their group: `again` when that is free
+
+A search passes over messages of a group as over others: its selector says what it wants of a group. One consumer per
+group at a time, and order among those of a group that a consumer takes, hold all the same.
+
+*Outside.* A search that comes to a block that is not in memory has it read for itself alone: the block stays outside,
+and nobody's memory changes. Such blocks come one at a time in each queue, for all searches that stand there; what of
+them is taken goes out from there. Only a block of which a search takes more than it has credit for, or many
+(DENSE_SHARE), comes in as for other readers, and stays while the search stands in it. So a search for one in a million
+reads each block once, holds one block meanwhile, and lets everybody else have their turn in between.
+
+*Turns.* Consumers with a selector come first, with no more than their share of what waits (for all in line the same);
+where there is less than one for each, it is the others' turn to come first every second time.
+
+Bound: one block for each queue that is being read; one for each search that stands in it with something to be taken;
+for each search as many names as are given back, and HELD_UP_COUNT of those that are held up by groups.
+Source: issue 6; anchors d7, d17.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Sequence as SequenceOf
+from typing import Final
+
+import attrs
+
+from flow import Flow, FlowController, SizeLimiter
+from queues.consumed import ConsumedQueue
+from queues.cursored import BLOCK_BITS
+from queues.cursors import CROWDED, NOTING
+from queues.leaving import UNLIMITED_BYTES
+from queues.message import Message, size_of
+from queues.paging import BLOCK_BYTES_MAX
+from queues.selectors import Selection
+from queues.slices import Slice, fit
+from queues.subscription import Subscription
+
+LOOK_COUNT_MIN: Final = 16
+"""Elements looked at together at first; twice as many each time that nothing was found."""
+
+LOOK_COUNT_MAX: Final = 1024
+
+LOOKS_PER_COST: Final = 4
+"""Of a dispatch's budget: so many elements looked at cost as much as one that is handed over."""
+
+DENSE_SHARE: Final = 8
+"""A search that takes at least this part of what it meets is better served by blocks that come in."""
+
+HELD_UP_COUNT: Final = 1024
+"""Elements that a search remembers because their group is held by others. Beyond that it waits."""
+
+GROUPS: Final = -3
+"""In place of a block: a search waits until some group is free."""
+
+AGAIN_MIN: Final = 64
+"""Dead entries that may always lie among those to be looked at again."""
+
+
+class Search:
+    """How far one subscription has looked. See the module."""
+
+    __slots__ = (
+        "_again",
+        "_again_set",
+        "_tidy_count",
+        "held_up",
+        "held_up_count",
+        "is_dense",
+        "looked_to",
+        "near",
+        "selection",
+        "subscription",
+        "waiting_for",
+    )
+
+    def __init__(self, subscription: Subscription, selection: Selection, looked_to: int) -> None:
+        self.subscription = subscription
+        self.selection = selection
+        self.looked_to = looked_to
+        self.waiting_for: int | None = None
+        """A block that is not in memory, or why it waits otherwise (NOTING, CROWDED, GROUPS)."""
+        self.near: int | None = None
+        """A block in which it stands and takes something: it is to be in memory."""
+        self.is_dense = False
+        self.held_up: dict[str, list[int]] = {}
+        """By group."""
+        self.held_up_count = 0
+        self._again: list[int] = []
+        self._again_set: set[int] = set()
+        self._tidy_count = AGAIN_MIN
+
+    def look_again(self, sequences: Iterable[int]) -> bool:
+        """These are available now. Returns whether any of them has been passed. O(n log n)."""
+        fresh = [s for s in sequences if s < self.looked_to and s not in self._again_set]
+        for sequence in fresh:
+            self._again_set.add(sequence)
+            heapq.heappush(self._again, sequence)
+        return bool(fresh)
+
+    def next_again(self) -> int | None:
+        """The lowest that is to be looked at again."""
+        return self._again[0] if self._again else None
+
+    @property
+    def next_place(self) -> int:
+        """Where it looks next."""
+        return self._again[0] if self._again else self.looked_to
+
+    def take_again(self) -> int:
+        """The lowest that is to be looked at again, taken out."""
+        sequence = heapq.heappop(self._again)
+        self._again_set.discard(sequence)
+        return sequence
+
+    def again_below(self, end: int) -> list[int]:
+        """Take out all below this, ascending."""
+        taken: list[int] = []
+        while self._again and self._again[0] < end:
+            taken.append(self.take_again())
+        return taken
+
+    @property
+    def again_count(self) -> int:
+        """How many are to be looked at again, at most."""
+        return len(self._again)
+
+    def tidy(self, lies_free: Callable[[int], bool]) -> None:
+        """Forget those to be looked at again that somebody else has got, or that left. O(n), O(1) amortised."""
+        if len(self._again) > self._tidy_count:
+            self._again = sorted(filter(lies_free, self._again))
+            self._again_set = set(self._again)
+            self._tidy_count = AGAIN_MIN + 2 * len(self._again)
+
+    def hold_up(self, key: str, sequence: int) -> None:
+        """It takes this, but somebody else holds its group."""
+        self.held_up.setdefault(key, []).append(sequence)
+        self.held_up_count += 1
+
+    def free(self, key: str) -> bool:
+        """Nobody holds this group any more. Returns whether it waited for that."""
+        sequences = self.held_up.pop(key, ())
+        self.held_up_count -= len(sequences)
+        return self.look_again(sequences)
+
+
+@attrs.define(eq=False)
+class _Hand:
+    """A block that was read for searches."""
+
+    index: int
+    messages: dict[int, Message]
+    charge: tuple[int, int]
+    users: dict[Search, None]
+    """Those who have not looked yet."""
+
+
+@attrs.define(eq=False)
+class _Portion:
+    """What a search looks at together."""
+
+    sequences: SequenceOf[int]
+    messages: list[Message]
+    end: int | None
+    """Where it goes on when it has looked at all of it; None: this is looked at again."""
+    in_hand: bool = False
+    whole: Slice | None = None
+    """The same as a slice, if it is one."""
+
+
+class SeekingQueue(ConsumedQueue):
+    """Searches over one cursor. Not for direct use: SharedQueue says who may have what."""
+
+    _searches: dict[Subscription, Search]
+    _seeking: dict[Search, None]
+    """Those that may find something and have credit, the next one first."""
+
+    def _prepare_seeking(self) -> None:
+        """Before anything else: what an earlier run left is told from inside of the constructor."""
+        self._searches = {}
+        self._seeking = {}
+        self._in_line: dict[Search, None] = {}
+        """Those for which a block is to be read."""
+        self._awaited: int | None = None
+        """The block that the store has been asked for."""
+        self._hand: _Hand | None = None
+        self._hand_limit: FlowController[None] | None = None
+        self._others_first = False
+
+    # ------------------------------------------------------------------ hooks
+
+    def _is_ready(self, subscription: Subscription) -> bool:
+        """It may be asked for its room."""
+        raise NotImplementedError
+
+    def _lies_free(self, sequence: int) -> bool:
+        """This element, which is there, is in nobody's hands and not on its way out."""
+        if self._condemned is not None and sequence in self._condemned:
+            return False
+        if self._later is not None and self._later.holds(sequence):
+            return False
+        return self._cursor.is_available(sequence)
+
+    def _passed_sequences(self) -> Iterable[int]:
+        """Those that the cursor has passed and that lie free."""
+        return self._cursor.returned_sequences
+
+    @property
+    def _has_groups(self) -> bool:
+        """Some element may belong to a message group."""
+        raise NotImplementedError
+
+    def _group_is_held(self, key: str, subscription: Subscription) -> bool:
+        """Another consumer holds this group."""
+        raise NotImplementedError
+
+    def _taken_out(self, subscription: Subscription, sequences: SequenceOf[int], messages: list[Message]) -> None:
+        """This subscription gets these, wherever they lay."""
+        self._cursor.take_out(sequences)
+
+    # ------------------------------------------------------------------ who seeks
+
+    def _begin_search(self, subscription: Subscription, selection: Selection) -> None:
+        search = Search(subscription, selection, self._cursor.position)
+        search.look_again(self._passed_sequences())
+        self._searches[subscription] = search
+
+    def _end_search(self, subscription: Subscription) -> None:
+        search = self._searches.pop(subscription, None)
+        if search is None:
+            return
+        self._seeking.pop(search, None)
+        self._in_line.pop(search, None)
+        if self._hand is not None and search in self._hand.users:
+            del self._hand.users[search]
+            if not self._hand.users:
+                self._drop_hand()
+        self._ask()
+
+    def _seek(self, search: Search) -> None:
+        """It may find something."""
+        if search.waiting_for is None and self._is_ready(search.subscription):
+            self._seeking[search] = None
+            self.context.request_dispatch()
+
+    def _seek_on(self, why: int) -> None:
+        """What some wait for has happened."""
+        for search in list(self._searches.values()):
+            if search.waiting_for == why:
+                search.waiting_for = None
+                self._in_line.pop(search, None)
+                self._seek(search)
+
+    def _arrived(self, messages: list[Message]) -> None:
+        for search in self._searches.values():
+            self._seek(search)
+
+    def _may_be_read(self, sequences: SequenceOf[int]) -> bool:
+        if self._searches:
+            last = max(sequences)
+            if any(search.looked_to <= last for search in self._searches.values()):
+                return True
+        return super()._may_be_read(sequences)
+
+    def _available_again(self, sequences: SequenceOf[int]) -> None:
+        for search in self._searches.values():
+            if search.look_again(sequences):
+                self._look_first(search)
+
+    def _look_first(self, search: Search) -> None:
+        """There is something that goes before what it waits for."""
+        search.tidy(lambda sequence: self.elements.is_alive(sequence) and self._lies_free(sequence))
+        search.waiting_for = None
+        self._in_line.pop(search, None)
+        self._seek(search)
+
+    def came_in(self, index: int) -> None:
+        super().came_in(index)
+        if self._searches:
+            self._seek_on(index)
+
+    def may_go_on(self) -> None:
+        super().may_go_on()
+        if self._searches:
+            self._seek_on(NOTING)
+
+    @property
+    def _is_crowded(self) -> bool:
+        return super()._is_crowded or any(search.waiting_for == CROWDED for search in self._searches.values())
+
+    def _go_on(self) -> None:
+        super()._go_on()
+        if self._searches:
+            self._seek_on(CROWDED)
+
+    @property
+    def awaits_disk(self) -> bool:
+        return super().awaits_disk or any(
+            search.waiting_for is not None and search.waiting_for >= NOTING for search in self._searches.values()
+        )
+
+    def reading_blocks(self) -> Iterable[int]:
+        blocks = super().reading_blocks()
+        if not self._searches:
+            return blocks
+        return [*blocks, *(search.near for search in self._searches.values() if search.near is not None)]
+
+    # ------------------------------------------------------------------ dispatch
+
+    def _serve_seekers(self, budget: int) -> int:
+        """Each looks on until it gets something, up to its share. Returns what is left of the budget."""
+        if self._hand is not None:
+            budget = self._serve_hand(budget)
+        takers_count = len(self._seeking) + len(self._ring)
+        if not takers_count:
+            return budget
+        end = self.elements.next_sequence
+        for search in list(self._seeking):
+            if budget <= 0:
+                break
+            if search not in self._seeking:  # ended by what another one was handed
+                continue
+            room_count, room_bytes = self._room_for(search)
+            if room_count:
+                share_count = max(1, -(-(end - search.looked_to + search.again_count) // takers_count))
+                cost, count = self._look_on(search, min(room_count, share_count), room_bytes, budget)
+                budget -= cost
+                if count:
+                    self._be_last(search)
+        return budget
+
+    def _be_last(self, search: Search) -> None:
+        """It has got something: the others have their turn first, now and when something comes in."""
+        if search in self._seeking:
+            del self._seeking[search]
+            self._seeking[search] = None
+        subscription = search.subscription
+        if len(self._searches) > 1 and subscription in self._searches:
+            del self._searches[subscription]
+            self._searches[subscription] = search
+
+    def _room_for(self, search: Search) -> tuple[int, int]:
+        """Its credit; (0, 0): it is out of line until it has some."""
+        room = self._room_of(search.subscription) if self._is_ready(search.subscription) else (0, 0)
+        if not room[0]:
+            self._seeking.pop(search, None)
+        return room
+
+    def _look_on(self, search: Search, count_max: int, bytes_max: int, budget: int) -> tuple[int, int]:
+        """Let it look until it gets something, has to wait or has used up the budget. Returns what that cost, and how
+        many messages it got.
+        """
+        cost = count = 0
+        look_count = min(LOOK_COUNT_MAX, max(LOOK_COUNT_MIN, 2 * count_max))
+        while cost < budget and search in self._seeking:
+            portion = self._next_portion(search, look_count)
+            if portion is None:
+                break
+            cost += 1 + len(portion.messages) // LOOKS_PER_COST
+            count = self._hand_out(search, portion, count_max, bytes_max)
+            if count:
+                cost += count
+                break
+            look_count = min(LOOK_COUNT_MAX, 2 * look_count)
+        return cost, count
+
+    def _next_portion(self, search: Search, count_max: int) -> _Portion | None:
+        """What it looks at next. None: nothing is there, or it has to come into memory; then it is out of line."""
+        elements = self.elements
+        if search.next_again() is not None:
+            sequences: list[int] = []
+            messages: list[Message] = []
+            while len(messages) < count_max and (sequence := search.next_again()) is not None:
+                elements.forget_missing()
+                message = elements.get(sequence)
+                if elements.missing is not None:
+                    break
+                search.take_again()
+                if message is not None:
+                    sequences.append(sequence)
+                    messages.append(message)
+            if messages:
+                return _Portion(sequences, messages, None)
+            if elements.missing is not None:
+                self._come_to_outside(search, elements.missing)
+                return None
+        while True:
+            part, position = elements.read(search.looked_to, count_max, UNLIMITED_BYTES)
+            if part is not None:
+                return _Portion(part.sequences, part.messages, part.end, whole=part)
+            search.looked_to = max(search.looked_to, position)
+            if elements.missing is None:
+                self._seeking.pop(search, None)
+                return None
+            if not self._pass_waiting(search, elements.missing):
+                self._come_to_outside(search, elements.missing)
+                return None
+
+    def _pass_waiting(self, search: Search, index: int) -> bool:
+        """Whether all of this block waits for its time; then it is passed without a look."""
+        block = self.elements.block(index)
+        if self._later is None or block is None or block.outside is None:
+            return False
+        start = max(block.base, search.looked_to)
+        if (block.outside.bits >> (start - block.base)) & ~self._later.bits_from(start):
+            return False
+        search.looked_to = block.base + block.length
+        return True
+
+    # ------------------------------------------------------------------ what is taken
+
+    def _hand_out(self, search: Search, portion: _Portion, count_max: int, bytes_max: int) -> int:
+        """Look at these: the subscription gets what it takes of them, as far as it has room. Returns how many."""
+        selection, sequences, messages = search.selection, portion.sequences, portion.messages
+        places = selection.selector.places(messages)
+        taken, stop = self._choose(search, portion, places, count_max)
+        wire_bytes = 0
+        if taken:
+            count, wire_bytes = fit([messages[place].wire for place in taken], bytes_max)
+            if count < len(taken):
+                stop = taken[count]
+                del taken[count:]
+        if taken and not self._may_be_handed(sequences[taken[0]], sequences[taken[-1]] + 1):
+            search.waiting_for = NOTING
+            self._seeking.pop(search, None)
+            taken, stop = [], taken[0]
+        if stop is None:
+            selection.passed_count += len(messages) - len(places)
+        else:
+            selection.passed_count += stop - bisect_left(places, stop)
+        self._note_place(search, portion, stop, len(places))
+        if search.waiting_for == NOTING and portion.in_hand:
+            search.near = None  # it is read again then, which is less than to let it come in
+        if not taken:
+            return 0
+        chosen: SequenceOf[int]
+        part = portion.whole if len(taken) == len(messages) else None
+        if part is not None:
+            chosen, given = sequences, messages
+        elif len(taken) == taken[-1] + 1 - taken[0]:  # of a range a range, which is settled much faster
+            chosen = sequences[taken[0] : taken[-1] + 1]
+            given = messages[taken[0] : taken[-1] + 1]
+        else:
+            chosen = [sequences[place] for place in taken]
+            given = [messages[place] for place in taken]
+        cursor = self._cursor
+        attempts = self._seen_of(chosen, given) if chosen[0] < max(cursor.noted_to, cursor.position) else None
+        self._taken_out(search.subscription, chosen, given)
+        if part is None or attempts:
+            part = Slice(given, chosen, wire_bytes, attempts)
+        self._hand_over(search.subscription, part)
+        return len(given)
+
+    def _choose(
+        self, search: Search, portion: _Portion, places: list[int], count_max: int
+    ) -> tuple[list[int], int | None]:
+        """Of what its selector takes: what it may have now; and the place where it has to stop, if there is one."""
+        taken: list[int] = []
+        sequences, messages = portion.sequences, portion.messages
+        if self._all_lie_free(portion):
+            if len(places) <= count_max:
+                return places, None
+            return places[:count_max], places[count_max]
+        now_ms = self._environment.now_ms() if self._expiring or self._later is not None else 0
+        for place in places:
+            sequence, message = sequences[place], messages[place]
+            if not self._lies_free(sequence) or 0 < message.expires_at_ms <= now_ms:
+                continue
+            if message.due_at_ms and message.due_at_ms > (now_ms or self._environment.now_ms()):
+                if self._make_later().is_full and portion.end is not None:
+                    self._wait(search, CROWDED)
+                    return taken, place
+                self._put_later([sequence], message.due_at_ms)
+                continue
+            key = message.head.group
+            if key is not None:
+                if self._group_is_held(key, search.subscription):
+                    if search.held_up_count >= HELD_UP_COUNT:
+                        self._wait(search, GROUPS)
+                        return taken, place
+                    search.hold_up(key, sequence)
+                    continue
+                if portion.in_hand:
+                    return taken, place  # blocks with groups are counted when they come in
+            if len(taken) >= count_max:
+                return taken, place
+            taken.append(place)
+        return taken, None
+
+    def _all_lie_free(self, portion: _Portion) -> bool:
+        """None of these has to be looked at for itself: there is nothing but messages that may go at once."""
+        return (
+            portion.end is not None
+            and not self._has_groups
+            and not self._expiring
+            and self._later is None
+            and self._condemned is None
+            and self._cursor.are_ahead(portion.sequences)
+        )
+
+    def _wait(self, search: Search, why: int) -> None:
+        search.waiting_for = why
+        self._seeking.pop(search, None)
+
+    def _may_be_handed(self, first: int, end: int) -> bool:
+        """The store knows that these may be handed out."""
+        cursor = self._cursor
+        cursor.out_to = max(cursor.out_to, end)  # how far it is to know
+        return self._shelf is None or self._shelf.may_hand_over(first, end)
+
+    def _note_place(self, search: Search, portion: _Portion, stop: int | None, takes_count: int) -> None:
+        """It has looked at this portion, up to the place where it stops."""
+        sequences = portion.sequences
+        if stop is not None:
+            search.near = sequences[stop] >> BLOCK_BITS
+            if portion.end is None:
+                search.look_again(sequences[stop:])
+            else:
+                search.looked_to = sequences[stop]
+            return
+        if portion.end is not None:
+            search.looked_to = portion.end
+            if len(sequences) >= LOOK_COUNT_MIN:
+                search.is_dense = takes_count * DENSE_SHARE >= len(sequences)
+        if search.near is not None and search.near != search.next_place >> BLOCK_BITS:
+            search.near = None
+
+    # ------------------------------------------------------------------ what is outside
+
+    def _come_to_outside(self, search: Search, index: int) -> None:
+        """It stands before a block that is not in memory: let it wait until that is read, or comes in."""
+        assert self.pager is not None, "only what pages is outside"
+        self._wait(search, index)
+        if search.is_dense or search.near == index:
+            search.near = index
+            self.pager.want(index, ahead=search.is_dense)
+        else:
+            self._in_line[search] = None
+            self._ask()
+
+    def _ask(self) -> None:
+        """Have the block read that the first in line waits for."""
+        if self._awaited is not None or self._hand is not None or not self._in_line or self.closed:
+            return
+        index = next(iter(self._in_line)).waiting_for
+        assert index is not None and index >= 0, "in line are those that wait for a block"
+        self._awaited = index
+        self._open_shelf().load(index, self._was_read)
+
+    def _was_read(self, index: int, by_sequence: dict[int, Message]) -> None:
+        self._awaited = None
+        if self.closed:
+            return
+        users = [search for search in self._in_line if search.waiting_for == index]
+        for search in users:
+            del self._in_line[search]
+            search.waiting_for = None
+        block = self.elements.block(index)
+        if not users:
+            self._ask()
+        elif block is None or block.outside is None:  # it is gone, or has come in
+            for search in users:
+                self._seek(search)
+            self._ask()
+        else:
+            charge = len(by_sequence), size_of(by_sequence.values())
+            self._hand = _Hand(index, by_sequence, charge, dict.fromkeys(users))
+            self._limit_of_hand().charge(*charge, None)
+            self.context.request_dispatch()
+
+    def _limit_of_hand(self) -> FlowController[None]:
+        if self._hand_limit is None:
+            self._hand_limit = FlowController(
+                self,
+                Flow(f"{self.name} read for selectors"),
+                SizeLimiter(BLOCK_BYTES_MAX, clock=self._environment.clock),
+                accept=_never,
+                clock=self._environment.clock,
+            )
+        return self._hand_limit
+
+    def _serve_hand(self, budget: int) -> int:
+        """Those who waited for the block in hand look at it; then it goes, and the next one is asked for."""
+        hand = self._hand
+        assert hand is not None, "asked for before"
+        while hand.users and budget > 0:
+            search = next(iter(hand.users))
+            del hand.users[search]
+            room_count, room_bytes = self._room_for(search)
+            if room_count:
+                budget -= self._look_into(search, hand, room_count, room_bytes)
+                self._seek(search)
+        if not hand.users and self._hand is hand:
+            self._drop_hand()
+            self._ask()
+        return budget
+
+    def _look_into(self, search: Search, hand: _Hand, count_max: int, bytes_max: int) -> int:
+        """Let it look at the block in hand. Returns what that cost."""
+        block = self.elements.block(hand.index)
+        if block is None or block.outside is None:
+            return 1
+        end = block.base + block.length
+        again = search.next_again()
+        sequences: list[int]
+        if again is not None:
+            if again >> BLOCK_BITS != hand.index:
+                return 1  # something else has come back meanwhile, which goes first
+            sequences = [sequence for sequence in search.again_below(end) if self.elements.is_alive(sequence)]
+        elif search.looked_to >> BLOCK_BITS == hand.index:
+            sequences = self.elements.live_sequences(search.looked_to, end)
+        else:
+            return 1
+        messages = [hand.messages[sequence] for sequence in sequences if sequence in hand.messages]
+        if len(messages) < len(sequences):
+            # Not all could be read. It comes in, which finds out what is lost.
+            search.near = hand.index
+            if again is not None:
+                search.look_again(sequences)
+            return 1
+        if not messages:
+            return 1
+        portion = _Portion(sequences, messages, None if again is not None else end, in_hand=True)
+        return 1 + len(messages) // LOOKS_PER_COST + self._hand_out(search, portion, count_max, bytes_max)
+
+    def _drop_hand(self) -> None:
+        hand, self._hand = self._hand, None
+        if hand is not None:
+            self._limit_of_hand().release(*hand.charge)
+
+    # ------------------------------------------------------------------ end, and what people see
+
+    def _close_gates(self) -> int:
+        self._drop_hand()
+        return super()._close_gates()
+
+    def facts(self) -> Mapping[str, object]:
+        facts = dict(super().facts())
+        if self._searches:
+            facts["with a selector"] = len(self._searches)
+        if any(search.waiting_for == GROUPS for search in self._searches.values()):
+            facts["a selector waits"] = "too much of what it takes belongs to groups that others hold"
+        return facts
+
+
+def _never(_element: None) -> None:
+    raise AssertionError("what is read is charged, nothing is added to it")

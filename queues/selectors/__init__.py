@@ -1,0 +1,16 @@
+"""Selectors: which messages a subscription wants, said in the SQL-92 subset that the dialects of STOMP and JMS share.
+
+Text goes through a grammar (grammar.py) and is compiled once into closures over the headers that it names
+(compiling.py). What is unknown, as a header that is missing, stays unknown through AND, OR and NOT; only what is true
+is taken. No selector can be dear: length, nesting and patterns are bounded, and nothing in it can backtrack.
+
+Not here: who skips what a selector does not take (seeking.py, topic.py, logs/outlets.py, browsing.py).
+Source: JMS 1.1 section 3.8; ActiveMQ's and Artemis' additions as far as docs/selectors.md says.
+"""
+
+from __future__ import annotations
+
+from queues.selectors.errors import SelectorError
+from queues.selectors.selector import SELECTOR_CHARS_MAX, Selection, Selector, compile_selector
+
+__all__ = ["SELECTOR_CHARS_MAX", "Selection", "Selector", "SelectorError", "compile_selector"]

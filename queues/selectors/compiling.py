@@ -1,0 +1,472 @@
+"""From the tree of a selector to closures over the headers that it names.
+
+Each operand is a *condition* (true, false or unknown), a *number*, a *text* literal, or a *header*, which is whatever
+it is compared with. What can't be compared is refused here, with its place, and not found out with each message.
+
+Bound: nesting, so that neither this nor a look at a message runs deep; the length of all LIKE patterns.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Final
+
+import attrs
+
+from queues.message import Envelope, Message
+from queues.selectors.errors import SelectorError, quoted
+from queues.selectors.likeness import LIKE_CHARS_MAX, PatternError, like
+from queues.selectors.properties import NOT_HERE, OfHead, OfMessage, of_head, of_message
+from queues.selectors.values import (
+    Count,
+    Look,
+    Number,
+    Raw,
+    Test,
+    Values,
+    as_boolean,
+    as_number,
+    as_text,
+    bounded,
+    negated,
+    same,
+)
+
+NESTING_MAX: Final = 50
+"""Levels of parentheses, NOT and signs."""
+
+
+class Kind(Enum):
+    CONDITION = "a condition"
+    NUMBER = "a number"
+    TEXT = "a text"
+    HEADER = "a header"
+
+
+@attrs.frozen(slots=True)
+class Operand:
+    """A part of a selector, compiled."""
+
+    kind: Kind
+    get: Callable[[Values], Any]
+    """A Test, a Count or a Look, by kind."""
+    node: Any
+    literal: Raw | float | bool = None
+    """Of a literal: what it is."""
+
+
+@attrs.frozen(slots=True)
+class Compiled:
+    """A selector as a function of heads, or of messages where `by_message`."""
+
+    test: Test
+    of_heads: tuple[OfHead, ...]
+    of_messages: tuple[OfMessage | None, ...]
+    """By the same places; None: it is looked up in the head."""
+    by_message: bool
+
+    def test_head(self, head: Envelope) -> bool:
+        """Whether messages with this head are wanted."""
+        return self.test([look(head) for look in self.of_heads]) is True
+
+    def test_message(self, message: Message) -> bool:
+        """Whether this message is wanted."""
+        head = message.head
+        values = [
+            of_one(message) if of_one is not None else of_all(head)
+            for of_all, of_one in zip(self.of_heads, self.of_messages, strict=True)
+        ]
+        return self.test(values) is True
+
+
+def compile_tree(tree: Any, text: str, message_token: str) -> Compiled:
+    """Raises SelectorError. `text`: the selector, for the messages."""
+    compiler = _Compiler(text)
+    test = compiler.condition(compiler.operand(tree, 1))
+    names = list(compiler.places)
+    of_messages = tuple(of_message(name, message_token) for name in names)
+    return Compiled(test, tuple(map(of_head, names)), of_messages, any(look is not None for look in of_messages))
+
+
+_ORDERS: Final[dict[str, Callable[[Number, Number], bool]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+class _Compiler:
+    """Goes through one tree."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._like_chars = 0
+        self.places: dict[str, int] = {}
+        """Names, and where their values are."""
+
+    def _error(self, node: Any, message: str) -> SelectorError:
+        """`node`: a tree or a token."""
+        place = getattr(node, "meta", node)
+        return SelectorError(message, self._text, place.line, place.column)
+
+    def operand(self, node: Any, depth: int) -> Operand:
+        """Compile this."""
+        if depth > NESTING_MAX:
+            raise self._error(node, f"it is nested deeper than {NESTING_MAX} levels: write it with fewer parentheses")
+        made: Operand = getattr(self, f"_{node.data.strip('_')}")(node, depth)
+        return made
+
+    # ------------------------------------------------------------------ what an operand is taken for
+
+    def condition(self, operand: Operand) -> Test:
+        """It stands where something is true or not."""
+        if operand.kind is Kind.CONDITION:
+            return operand.get
+        if operand.kind is Kind.HEADER:
+            look = operand.get
+            return lambda values: as_boolean(look(values))
+        raise self._error(operand.node, f"{operand.kind.value} is no condition: compare it with something")
+
+    def _number(self, operand: Operand) -> Count:
+        """It stands where numbers are compared or reckoned with."""
+        if operand.kind is Kind.NUMBER:
+            return operand.get
+        if operand.kind is Kind.HEADER:
+            look = operand.get
+            return lambda values: as_number(look(values))
+        if operand.kind is Kind.TEXT:
+            number = as_number(str(operand.literal))
+            if number is not None:
+                return lambda _values: number
+            raise self._error(operand.node, f"{quoted(str(operand.literal))} is no number, and a number is wanted here")
+        raise self._error(operand.node, "a condition is no number, and a number is wanted here")
+
+    def _textual(self, operand: Operand) -> Look:
+        if operand.kind in (Kind.HEADER, Kind.TEXT):
+            return operand.get
+        raise self._error(operand.node, f"{operand.kind.value} is no text, and a text is wanted here")
+
+    # ------------------------------------------------------------------ leaves
+
+    def _header(self, node: Any, name: str) -> Operand:
+        if name in NOT_HERE:
+            raise self._error(node, f"nothing can be selected by {name}: {NOT_HERE[name]}")
+        place = self.places.setdefault(name, len(self.places))
+        return Operand(Kind.HEADER, operator.itemgetter(place), node)
+
+    def _name(self, node: Any, _depth: int) -> Operand:
+        return self._header(node, str(node.children[0]))
+
+    def _quoted_name(self, node: Any, _depth: int) -> Operand:
+        return self._header(node, node.children[0][1:-1].replace('""', '"'))
+
+    def _string(self, node: Any, _depth: int) -> Operand:
+        text = _string_of(node.children[0])
+        return Operand(Kind.TEXT, lambda _values: text, node, text)
+
+    def _literal_number(self, node: Any, _depth: int) -> Operand:
+        number = self._number_of(node.children[0])
+        return Operand(Kind.NUMBER, lambda _values: number, node, number)
+
+    def _number_of(self, token: Any) -> Number:
+        text = str(token)
+        if text[:2].lower() == "0x":
+            digits = text[2:].rstrip("lL")
+            if len(digits) <= 16:
+                return bounded(int(digits, 16)) or 0
+        elif len(text) <= 64:
+            text = text.rstrip("lLfFdD")
+            number = as_number(text)
+            assert number is not None, "the grammar knows numbers"
+            return number
+        raise self._error(token, f"the number {quoted(text, 20)} has too many digits")
+
+    def _true(self, node: Any, _depth: int) -> Operand:
+        return Operand(Kind.CONDITION, lambda _values: True, node, True)
+
+    def _false(self, node: Any, _depth: int) -> Operand:
+        return Operand(Kind.CONDITION, lambda _values: False, node, False)
+
+    # ------------------------------------------------------------------ logic
+
+    def _parentheses(self, node: Any, depth: int) -> Operand:
+        return self.operand(node.children[0], depth + 1)
+
+    def _not(self, node: Any, depth: int) -> Operand:
+        return self._condition_of(node, _not(self.condition(self.operand(node.children[0], depth + 1))))
+
+    def _disjunction(self, node: Any, depth: int) -> Operand:
+        return self._condition_of(node, _any_of(self._conditions(node, depth)))
+
+    def _conjunction(self, node: Any, depth: int) -> Operand:
+        return self._condition_of(node, _all_of(self._conditions(node, depth)))
+
+    def _conditions(self, node: Any, depth: int) -> list[Test]:
+        return [self.condition(self.operand(child, depth + 1)) for child in node.children]
+
+    @staticmethod
+    def _condition_of(node: Any, test: Test) -> Operand:
+        return Operand(Kind.CONDITION, test, node)
+
+    # ------------------------------------------------------------------ comparisons
+
+    def _equality(self, node: Any, depth: int) -> Operand:
+        left, sign, right = node.children
+        test = self._same(self.operand(left, depth + 1), self.operand(right, depth + 1))
+        return self._condition_of(node, test if sign == "=" else _not(test))
+
+    def _same(self, left: Operand, right: Operand) -> Test:
+        kinds = {left.kind, right.kind}
+        if Kind.CONDITION in kinds:
+            if Kind.NUMBER in kinds or Kind.TEXT in kinds:
+                other = left if right.kind is Kind.CONDITION else right
+                raise self._error(other.node, f"{other.kind.value} is never the same as a truth value")
+            return _equal(self.condition(left), self.condition(right))
+        if Kind.NUMBER in kinds:
+            return _equal(self._number(left), self._number(right))
+        if kinds == {Kind.HEADER}:
+            first, second = left.get, right.get
+            return lambda values: same(first(values), second(values))
+        return _equal_text(left.get, right.get)
+
+    def _order(self, node: Any, depth: int) -> Operand:
+        left, sign, right = node.children
+        compare = _ORDERS[sign]
+        first = self._number(self.operand(left, depth + 1))
+        second = self._number(self.operand(right, depth + 1))
+
+        def test(values: Values) -> bool | None:
+            a = first(values)
+            if a is None:
+                return None
+            b = second(values)
+            return None if b is None else compare(a, b)
+
+        return self._condition_of(node, test)
+
+    def _between(self, node: Any, depth: int) -> Operand:
+        middle, low, high = [self._number(self.operand(child, depth + 1)) for child in node.children]
+
+        def at_least(values: Values) -> bool | None:
+            a, b = middle(values), low(values)
+            return None if a is None or b is None else a >= b
+
+        def at_most(values: Values) -> bool | None:
+            a, b = middle(values), high(values)
+            return None if a is None or b is None else a <= b
+
+        return self._condition_of(node, _all_of([at_least, at_most]))
+
+    def _not_between(self, node: Any, depth: int) -> Operand:
+        return self._condition_of(node, _not(self._between(node, depth).get))
+
+    def _in(self, node: Any, depth: int) -> Operand:
+        operand = self.operand(node.children[0], depth + 1)
+        numbers: set[Number] = set()
+        texts: set[str] = set()
+        for item in node.children[1:]:
+            if getattr(item, "type", "") == "STRING":
+                texts.add(_string_of(item))
+            else:
+                sign, digits = item.children
+                number = self._number_of(digits)
+                numbers.add(-number if sign == "-" else number)
+        if operand.kind is Kind.CONDITION:
+            raise self._error(operand.node, "a condition can't be looked for in a list")
+        if not texts:
+            return self._condition_of(node, _one_of_numbers(self._number(operand), frozenset(numbers)))
+        if operand.kind is Kind.NUMBER:
+            raise self._error(operand.node, "a number can't be looked for in a list of texts")
+        return self._condition_of(node, _one_of(operand.get, frozenset(texts), frozenset(numbers)))
+
+    def _not_in(self, node: Any, depth: int) -> Operand:
+        return self._condition_of(node, _not(self._in(node, depth).get))
+
+    def _like(self, node: Any, depth: int) -> Operand:
+        subject, pattern, escape = node.children
+        look = self._textual(self.operand(subject, depth + 1))
+        self._like_chars += len(pattern)
+        if self._like_chars > LIKE_CHARS_MAX:
+            raise self._error(
+                pattern, f"the patterns of LIKE have more than {LIKE_CHARS_MAX} characters together: shorten them"
+            )
+        mark = None if escape is None else _string_of(escape)
+        if mark is not None and len(mark) != 1:
+            raise self._error(escape, "ESCAPE takes one character")
+        try:
+            matches = like(_string_of(pattern), mark)
+        except PatternError as error:
+            raise self._error(pattern, str(error)) from None
+
+        def test(values: Values) -> bool | None:
+            text = as_text(look(values))
+            return None if text is None else matches(text)
+
+        return self._condition_of(node, test)
+
+    def _not_like(self, node: Any, depth: int) -> Operand:
+        return self._condition_of(node, _not(self._like(node, depth).get))
+
+    def _is_null(self, node: Any, depth: int) -> Operand:
+        operand = self.operand(node.children[0], depth + 1)
+        if operand.kind is not Kind.HEADER:
+            raise self._error(
+                operand.node, f"only a header can be missing (NULL), {operand.kind.value} is always there"
+            )
+        look = operand.get
+        return self._condition_of(node, lambda values: look(values) is None)
+
+    def _is_not_null(self, node: Any, depth: int) -> Operand:
+        return self._condition_of(node, _not(self._is_null(node, depth).get))
+
+    # ------------------------------------------------------------------ arithmetic
+
+    def _sum(self, node: Any, depth: int) -> Operand:
+        self._look_for_hyphens(node)
+        return self._chain(node, depth)
+
+    def _product(self, node: Any, depth: int) -> Operand:
+        return self._chain(node, depth)
+
+    def _chain(self, node: Any, depth: int) -> Operand:
+        first = self._number(self.operand(node.children[0], depth + 1))
+        steps = [
+            (_RECKONINGS[str(sign)], self._number(self.operand(child, depth + 1)))
+            for sign, child in zip(node.children[1::2], node.children[2::2], strict=True)
+        ]
+
+        def count(values: Values) -> Number | None:
+            result = first(values)
+            for reckon, other in steps:
+                if result is None:
+                    return None
+                number = other(values)
+                result = None if number is None else reckon(result, number)
+            return result
+
+        return Operand(Kind.NUMBER, count, node)
+
+    def _look_for_hyphens(self, node: Any) -> None:
+        """`x-priority` would be taken for a difference of two headers that don't exist, and select nothing."""
+        parts = node.children
+        for place in range(1, len(parts), 2):
+            before, sign, after = parts[place - 1 : place + 2]
+            if (
+                sign == "-"
+                and getattr(before, "data", "") == getattr(after, "data", "") == "name"
+                and before.meta.end_pos == sign.start_pos
+                and sign.end_pos == after.meta.start_pos
+            ):
+                both = f"{before.children[0]}-{after.children[0]}"
+                raise self._error(
+                    before,
+                    f'{quoted(both)} reads as a difference: write "{both[:40]}" for a header, or blanks around the -',
+                )
+
+    def _plus(self, node: Any, depth: int) -> Operand:
+        return Operand(Kind.NUMBER, self._number(self.operand(node.children[-1], depth + 1)), node)
+
+    def _minus(self, node: Any, depth: int) -> Operand:
+        get = self._number(self.operand(node.children[-1], depth + 1))
+
+        def count(values: Values) -> Number | None:
+            number = get(values)
+            return None if number is None else -number
+
+        return Operand(Kind.NUMBER, count, node)
+
+
+def _string_of(token: Any) -> str:
+    return str(token[1:-1]).replace("''", "'")
+
+
+def _plus(left: Number, right: Number) -> Number | None:
+    return bounded(left + right)
+
+
+def _less(left: Number, right: Number) -> Number | None:
+    return bounded(left - right)
+
+
+def _times(left: Number, right: Number) -> Number | None:
+    return bounded(left * right)
+
+
+def _over(left: Number, right: Number) -> Number | None:
+    return None if right == 0 else bounded(left / right)
+
+
+_RECKONINGS: Final[dict[str, Callable[[Number, Number], Number | None]]] = {
+    "+": _plus,
+    "-": _less,
+    "*": _times,
+    "/": _over,
+}
+
+
+def _not(test: Test) -> Test:
+    return lambda values: negated(test(values))
+
+
+def _all_of(tests: list[Test]) -> Test:
+    def test(values: Values) -> bool | None:
+        result: bool | None = True
+        for each in tests:
+            found = each(values)
+            if found is False:
+                return False
+            if found is None:
+                result = None
+        return result
+
+    return test
+
+
+def _any_of(tests: list[Test]) -> Test:
+    def test(values: Values) -> bool | None:
+        result: bool | None = False
+        for each in tests:
+            found = each(values)
+            if found:
+                return True
+            if found is None:
+                result = None
+        return result
+
+    return test
+
+
+def _equal(left: Callable[[Values], Any], right: Callable[[Values], Any]) -> Test:
+    def test(values: Values) -> bool | None:
+        a = left(values)
+        if a is None:
+            return None
+        b = right(values)
+        return None if b is None else a == b
+
+    return test
+
+
+def _equal_text(left: Look, right: Look) -> Test:
+    return _equal(lambda values: as_text(left(values)), lambda values: as_text(right(values)))
+
+
+def _one_of_numbers(get: Count, numbers: frozenset[Number]) -> Test:
+    def test(values: Values) -> bool | None:
+        number = get(values)
+        return None if number is None else number in numbers
+
+    return test
+
+
+def _one_of(look: Look, texts: frozenset[str], numbers: frozenset[Number]) -> Test:
+    def test(values: Values) -> bool | None:
+        raw = look(values)
+        if raw is None:
+            return None
+        return as_text(raw) in texts or (bool(numbers) and as_number(raw) in numbers)
+
+    return test

@@ -1,0 +1,169 @@
+"""The grammar of selectors, and from what Lark says of a wrong one to what people can use. The one module that knows
+Lark.
+
+One kind of expression for all: whether an operand is a number, a text or a truth value is found when it is compiled,
+since of a header nobody knows before. Chains (`a AND b AND c`, `1 + 2 - 3`) are flat, so only parentheses and signs
+nest. The parser is a table-driven one (LALR), it does not recurse, whatever it is given.
+
+A parser is made when the first selector comes, once for each of the two spellings of names.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from queues.selectors.errors import SelectorError, quoted
+
+if TYPE_CHECKING:
+    from lark import Lark, Token, Tree
+
+GRAMMAR: Final = r"""
+?start: disjunction
+?disjunction: conjunction (_OR conjunction)*
+?conjunction: negation (_AND negation)*
+?negation: _NOT negation                                     -> not_
+         | comparison
+?comparison: sum
+    | sum (EQUAL | UNEQUAL) sum                              -> equality
+    | sum (LESS | LESS_OR_EQUAL | MORE | MORE_OR_EQUAL) sum  -> order
+    | sum _BETWEEN sum _AND sum                              -> between
+    | sum _NOT _BETWEEN sum _AND sum                         -> not_between
+    | sum _IN "(" _items ")"                                 -> in_
+    | sum _NOT _IN "(" _items ")"                            -> not_in
+    | sum _LIKE STRING [_ESCAPE STRING]                      -> like
+    | sum _NOT _LIKE STRING [_ESCAPE STRING]                 -> not_like
+    | sum _IS _NULL                                          -> is_null
+    | sum _IS _NOT _NULL                                     -> is_not_null
+_items: _item ("," _item)*
+_item: STRING | number
+number: [PLUS | MINUS] NUMBER
+?sum: product ((PLUS | MINUS) product)*
+?product: unary ((TIMES | OVER) unary)*
+?unary: PLUS unary                                           -> plus
+      | MINUS unary                                          -> minus
+      | atom
+?atom: NAME                                                  -> name
+     | QUOTED                                                -> quoted_name
+     | STRING                                                -> string
+     | NUMBER                                                -> literal_number
+     | TRUE                                                  -> true
+     | FALSE                                                 -> false
+     | "(" disjunction ")"                                   -> parentheses
+
+_OR.2: /or{end}/i
+_AND.2: /and{end}/i
+_NOT.2: /not{end}/i
+_BETWEEN.2: /between{end}/i
+_IN.2: /in{end}/i
+_LIKE.2: /like{end}/i
+_ESCAPE.2: /escape{end}/i
+_IS.2: /is{end}/i
+_NULL.2: /null{end}/i
+TRUE.2: /true{end}/i
+FALSE.2: /false{end}/i
+EQUAL: "="
+UNEQUAL.2: "<>" | "!="
+LESS_OR_EQUAL.2: "<="
+MORE_OR_EQUAL.2: ">="
+LESS: "<"
+MORE: ">"
+PLUS: "+"
+MINUS: "-"
+TIMES: "*"
+OVER: "/"
+STRING: /'(?:[^']|'')*'/
+QUOTED: /"(?:[^"]|"")+"/
+NUMBER: /(?:0[xX][0-9a-fA-F]+[lL]?|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[lLfFdD]?){end}/
+NAME: /{name}/
+%ignore /\s+/
+"""
+
+END: Final = r"(?![\w$.])"
+NAME: Final = r"[^\W\d][\w$.]*|\$[\w$.]*"
+HYPHENATED: Final = r"(?:[^\W\d]|\$)(?:[\w$.]|-(?=[^\W\d]))*"
+"""With ActiveMQ's prefix `hyphenated_props:`."""
+
+_VALUES: Final = frozenset({"NAME", "QUOTED", "STRING", "NUMBER", "TRUE", "FALSE", "LPAR", "_NOT", "PLUS", "MINUS"})
+_COMPARISONS: Final = frozenset(
+    {"EQUAL", "UNEQUAL", "LESS", "LESS_OR_EQUAL", "MORE", "MORE_OR_EQUAL", "_BETWEEN", "_IN", "_LIKE", "_IS"}
+)
+_SIGNS: Final = frozenset({"PLUS", "MINUS", "TIMES", "OVER"})
+_IN_WORDS: Final = {
+    "LPAR": "(",
+    "RPAR": ")",
+    "COMMA": "a comma",
+    "PLUS": "+",
+    "MINUS": "-",
+    "STRING": "a string in single quotes",
+    "NUMBER": "a number",
+    "NAME": "a header name",
+    "$END": "the end",
+}
+
+
+@cache
+def _parser(*, hyphens: bool) -> Lark:
+    from lark import Lark
+
+    end, name = (END.replace(r"$.", r"$.\-"), HYPHENATED) if hyphens else (END, NAME)
+    keywords, _newline, numbers = GRAMMAR.partition("\nNUMBER:")
+    text = keywords.replace("{end}", end) + "\nNUMBER:" + numbers.replace("{end}", END).replace("{name}", name)
+    return Lark(text, parser="lalr", propagate_positions=True, maybe_placeholders=True)
+
+
+def parse(text: str, *, start: int = 0, hyphens: bool = False) -> Tree[Token]:
+    """The tree of this selector. `start`: where it begins, behind prefixes; `hyphens`: names may have them without
+    quotes. Raises SelectorError.
+    """
+    from lark import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+    try:
+        # Blanks in place of the prefixes: what is wrong behind them is told where it is.
+        return _parser(hyphens=hyphens).parse(" " * start + text[start:])
+    except UnexpectedToken as error:
+        if error.token.type == "$END":
+            line, column = _end_of(text)
+            found = "it ends"
+        else:
+            line, column = error.token.line or 1, error.token.column or 1
+            found = f"{quoted(str(error.token))} can't stand"
+        raise SelectorError(f"{found} here: {_expected(error.accepts or error.expected)}", text, line, column) from None
+    except UnexpectedCharacters as error:
+        raise SelectorError(_of_character(text[error.pos_in_stream :]), text, error.line, error.column) from None
+    except UnexpectedInput as error:  # what else Lark may raise some day
+        raise SelectorError(str(error).split("\n")[0], text, error.line or 1, error.column or 1) from None
+
+
+def _end_of(text: str) -> tuple[int, int]:
+    stripped = text.rstrip()
+    return stripped.count("\n") + 1, len(stripped) - (stripped.rfind("\n") + 1) + 1
+
+
+def _of_character(rest: str) -> str:
+    first = rest[:1]
+    if first in ("'", '"'):
+        if rest.startswith('""'):
+            return "a header name is not empty"
+        what = "string" if first == "'" else "name"
+        return f"the {what} that begins here does not end: close it with {first}, write {first * 2} for one in it"
+    if first.isdigit() or first == ".":
+        return "this is no number: a header name that begins with a digit has to stand in double quotes"
+    return f"{quoted(first)} has no meaning in a selector: put header names with such characters into double quotes"
+
+
+def _expected(terminals: set[str]) -> str:
+    """What could stand there, in words."""
+    said: list[str] = []
+    left = set(terminals)
+    if {"NAME", "LPAR"} <= left:
+        said.append("a value (header name, 'string', number, TRUE, FALSE or a parenthesis)")
+        left -= _VALUES
+    elif "_BETWEEN" in left and "EQUAL" in left:
+        said.append("a comparison (=, <>, <, <=, >, >=, BETWEEN, IN, LIKE, IS)")
+        left -= _COMPARISONS | {"_NOT"}
+    if "TIMES" in left or left >= _SIGNS:
+        said.append("+, -, * or /")
+        left -= _SIGNS
+    said += sorted(_IN_WORDS.get(name, name.removeprefix("_")) for name in left)
+    return "expected " + (said[0] if len(said) == 1 else ", ".join(said[:-1]) + " or " + said[-1])

@@ -1,0 +1,396 @@
+"""Answers put together from events, when somebody asks.
+
+A message's number says which runs it may have been in; the run says its sequence in that queue; the sequence says which
+of the queue's other events are about it. What is about other messages is passed over. All of it goes in bounded steps,
+as in locating.py.
+
+An answer is *complete* if it begins with the message's arrival; what comes after that is never forgotten before it. One
+whose beginning is forgotten still says where the message is, if it is anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from typing import Final, Protocol, TypeVar
+
+import attrs
+
+from queues.message import Message
+from queues.queue import MessageQueue
+from queues.readers import ReaderQueue
+from queues.trails import recording as kinds
+from queues.trails.locating import Elements, Place, Step, locate, place_of
+from queues.trails.recording import QueueTrail, Trails
+from queues.trails.rings import Event
+
+EVENTS_PER_STEP: Final = 2048
+
+ENTRIES_MAX: Final = 400
+"""Of one message: a topic with ten thousand subscribers makes twice as many. The first and the last are told."""
+
+T = TypeVar("T")
+Steps = Generator[Step, Elements, T]
+
+
+@attrs.frozen
+class TrailEntry:
+    """One thing that happened to a message."""
+
+    seconds: float
+    """When, by the broker's monotonic clock."""
+    what: str
+    """accepted, parked, stored, paged_out, paged_in, sent, acked, nacked, returned, expired, dropped, dead_lettered,
+    moved or consumed."""
+    where: str
+    """The queue."""
+    detail: str
+
+
+@attrs.frozen
+class Found:
+    """What is known of one message."""
+
+    number: int
+    correlation_id: str | None
+    destination: str
+    """Where it is, or was last."""
+    entries: tuple[TrailEntry, ...]
+    omitted_count: int
+    """Entries in the middle that are left out."""
+    complete: bool
+    """It begins with the message's arrival."""
+    place: Place | None
+    """Where it is now; None: in no queue."""
+    words: str
+    """What has become of it, in a sentence."""
+
+
+class Surroundings(Protocol):
+    """What a search needs to know beside the trails."""
+
+    def queues(self) -> Iterable[MessageQueue]:
+        """All there are."""
+
+    def holder_of(self, queue: MessageQueue, sequence: int) -> str | None:
+        """Which consumer has this element, and has not settled it."""
+
+    def correlation_of(self, message: Message) -> str | None:
+        """What its sender wrote there."""
+
+    def now_ms(self) -> int:
+        """Wall clock, as due dates are written."""
+
+
+@attrs.define
+class _Home:
+    """A queue that has or had the message, and what happened to it there."""
+
+    trail: QueueTrail | None
+    queue: MessageQueue | None
+    """None: deleted."""
+    name: str
+    sequence: int
+    entries: list[TrailEntry] = attrs.field(factory=list)
+    accepted: bool = False
+    sent_to: dict[str, bool] = attrs.field(factory=dict)
+    """To whom it was sent that has not settled it or given it back; and whether that needs no ACK."""
+    sent_count: int = 0
+    settled_by: set[str] = attrs.field(factory=set)
+    last: str = ""
+    """What happened last that is for good."""
+    reason: str = ""
+    """For which it was given up."""
+
+
+class Search:
+    """Asks the trails. Its methods are generators of steps; see `run` for one who does not mind to wait."""
+
+    __slots__ = ("_clock", "_surroundings", "_trails")
+
+    def __init__(self, trails: Trails, surroundings: Surroundings) -> None:
+        self._trails = trails
+        self._surroundings = surroundings
+        self._clock = trails.budget.clock
+
+    # ------------------------------------------------------------------ what is asked
+
+    def by_number(self, number: int) -> Steps[Found | None]:
+        """What became of the message with this number; None: nothing is known of it."""
+        self._trails.budget.forget_old()
+        homes, outside = yield from self._sightings(number)
+        if not any(home.queue is not None and home.queue.elements.is_alive(home.sequence) for home in homes):
+            located = yield from locate(number, self._surroundings.queues())
+            if located is not None:
+                queue, sequence = located
+                homes.append(_Home(self._trails.trail_of(queue), queue, queue.name, sequence))
+        for home in homes:
+            if home.trail is not None:
+                yield from self._follow(home)
+        if not homes and not outside:
+            return None
+        return self._found(number, homes, outside)
+
+    def by_correlation(self, correlation_id: str, limit: int) -> Steps[list[Found]]:
+        """What became of the latest `limit` messages with this correlation id, the oldest of them first."""
+        numbers: dict[int, None] = {}
+        for some in self._trails.correlations.numbers_of(correlation_id):
+            numbers.update(dict.fromkeys(some))
+            if len(numbers) >= limit:
+                break
+            yield None
+        if len(numbers) < limit:
+            yield from self._in_memory(correlation_id, limit, numbers)
+        found: list[Found] = []
+        for number in sorted(numbers, reverse=True)[:limit]:
+            one = yield from self.by_number(number)
+            if one is not None:
+                found.append(one)
+        return found[::-1]
+
+    def _in_memory(self, correlation_id: str, limit: int, numbers: dict[int, None]) -> Steps[None]:
+        """Messages of which it is forgotten, or was never known, with what they came."""
+        correlation_of = self._surroundings.correlation_of
+        for queue in list(self._surroundings.queues()):
+            for index in [index for index, _block in queue.elements.blocks()]:
+                block = queue.elements.block(index)
+                if block is None or block.outside is not None:
+                    continue
+                for message in block.elements:
+                    if message is not None and correlation_of(message) == correlation_id:
+                        numbers[message.number] = None
+                        if len(numbers) >= limit:
+                            return
+                yield None
+            yield None
+
+    # ------------------------------------------------------------------ events
+
+    def _sightings(self, number: int) -> Steps[tuple[list[_Home], list[TrailEntry]]]:
+        """Which queues took the message, and what happened to it before them."""
+        homes: list[_Home] = []
+        outside: list[TrailEntry] = []
+        looked_count = 0
+        for trail in self._trails.queue_trails():
+            for events in trail.all_events(lambda part: part.numbers_first <= number < part.numbers_end):
+                for event in events:
+                    looked_count += 1
+                    kind, _seconds, first, end, _who, extra = event
+                    if kind == kinds.ACCEPTED:
+                        sequence = first + number - extra
+                        if first <= sequence < end:
+                            homes.append(_Home(trail, _queue_of(trail), trail.queue_name, sequence))
+                    elif kind < kinds.BY_SEQUENCE and first <= number < end and (extra is None or number in extra):
+                        outside.append(_outside_entry(trail, event))
+                if looked_count >= EVENTS_PER_STEP:
+                    looked_count = 0
+                    yield None
+            looked_count += 8
+        return homes, outside
+
+    def _follow(self, home: _Home) -> Steps[None]:
+        """What happened to the message in this queue."""
+        sequence, trail = home.sequence, home.trail
+        assert trail is not None, "it was asked for"
+        before = self._clock() - self._trails.budget.keep_seconds
+        for events in trail.all_events(lambda part: part.first <= sequence < part.end):
+            for event in events:
+                kind, seconds, first, end, _who, extra = event
+                if (
+                    kind >= kinds.BY_SEQUENCE
+                    and first <= sequence < end
+                    and seconds >= before
+                    and (extra is None or kind == kinds.ACCEPTED or sequence in extra)
+                ):
+                    _tell(home, event)
+            yield None
+
+    # ------------------------------------------------------------------ the answer
+
+    def _found(self, number: int, homes: list[_Home], outside: list[TrailEntry]) -> Found:
+        homes.sort(key=_first_seconds)
+        entries = sorted([*outside, *(entry for home in homes for entry in home.entries)], key=_moment_of)
+        omitted_count = max(0, len(entries) - ENTRIES_MAX)
+        if omitted_count:
+            entries = entries[: ENTRIES_MAX // 4] + entries[omitted_count + ENTRIES_MAX // 4 :]
+        place, at_home = None, None
+        for home in homes:
+            if home.queue is not None and place is None:
+                holder = next(reversed(home.sent_to), None)
+                place = place_of(home.queue, home.sequence, holder, self._surroundings.holder_of)
+                at_home = home if place is not None else None
+        correlation_id = self._trails.correlations.of_number(number)
+        if at_home is not None and at_home.queue is not None:
+            message = at_home.queue.elements.get(at_home.sequence)
+            if message is not None and correlation_id is None:
+                correlation_id = self._surroundings.correlation_of(message)
+        last = at_home or (max(homes, key=_last_seconds) if homes else None)
+        return Found(
+            number,
+            correlation_id,
+            last.name if last is not None else entries[-1].where,
+            tuple(entries),
+            omitted_count,
+            # What was parked last came in later, if it ever did: then that is known, too.
+            complete=any(home.accepted for home in homes) or not homes,
+            place=place,
+            words=_words_of_end(last, entries)
+            if place is None
+            else _words_of_place(place, at_home, self._clock(), self._surroundings.now_ms()),
+        )
+
+
+def run(steps: Steps[T]) -> T:
+    """Do it all at once, without reading the disk."""
+    try:
+        next(steps)
+        while True:
+            steps.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+def _queue_of(trail: QueueTrail) -> MessageQueue | None:
+    return trail.queue if isinstance(trail.queue, MessageQueue) else None
+
+
+def _moment_of(entry: TrailEntry) -> float:
+    """Within a moment the queues come one after the other: what leaves one is accepted by the next a little before."""
+    return round(entry.seconds / kinds.MOMENT_SECONDS)
+
+
+def _first_seconds(home: _Home) -> float:
+    return home.entries[0].seconds if home.entries else 0.0
+
+
+def _last_seconds(home: _Home) -> float:
+    return home.entries[-1].seconds if home.entries else 0.0
+
+
+def _outside_entry(trail: QueueTrail, event: Event) -> TrailEntry:
+    kind, seconds, _first, _end, who, _extra = event
+    what = "parked" if kind == kinds.PARKED else "dropped"
+    return TrailEntry(seconds, what, trail.queue_name, str(who))
+
+
+def _tell(home: _Home, event: Event) -> None:
+    """Put this event, which is about the message, into words."""
+    kind, seconds, _first, _end, who, _extra = event
+    what, detail = _PLAIN.get(kind, ("", ""))
+    is_topic = isinstance(home.queue, ReaderQueue)
+    match kind:
+        case kinds.ACCEPTED:
+            home.accepted = True
+            detail = f"from {who}" if who else "from the broker itself"
+        case kinds.SENT | kinds.SENT_AUTO:
+            home.sent_count += 1
+            home.sent_to[who] = kind == kinds.SENT_AUTO
+            again = f", for the {_ordinal(home.sent_count)} time" if home.sent_count > 1 and not is_topic else ""
+            detail = f"to {who}{again}"
+        case kinds.SETTLED:
+            auto = home.sent_to.pop(who, False)
+            what, detail = ("consumed", f"taken by {who}, which needs no ACK") if auto else ("acked", f"by {who}")
+            home.settled_by.add(who)
+            home.last = f"was {what}: {detail}" if auto else f"was acknowledged by {who}"
+        case kinds.RETURNED:
+            home.sent_to.pop(who, None)
+            detail = f"by {who}, which it never reached"
+        case kinds.RETURNED_SEEN:
+            home.sent_to.pop(who, None)
+            detail = f"by {who}, which may have seen it: its connection ended"
+        case kinds.REFUSED:
+            home.sent_to.pop(who, None)
+            detail = f"by {who}"
+        case kinds.MISSED:
+            if who in home.settled_by:
+                return  # it had it before
+            what, detail = "dropped", f"for {who}, which was too slow"
+            home.last = f"was dropped {detail}"
+        case kinds.GIVEN_UP:
+            home.reason = who
+            detail = f"given up ({_REASONS.get(who, who)}): on its way to the dead letters"
+        case kinds.DEAD_LETTERED:
+            if home.entries and home.entries[-1].what == "dead_lettered":
+                del home.entries[-1]  # it is there now
+            reason = f", for {_REASONS.get(home.reason, home.reason)}" if home.reason else ""
+            detail = f"to {who}{reason}"
+            home.last = f"went {detail}"
+        case kinds.EXPIRED | kinds.DROPPED | kinds.MOVED:
+            detail = f"to {who}" if kind == kinds.MOVED else str(who)
+            home.last = {kinds.EXPIRED: "expired", kinds.DROPPED: "was dropped", kinds.MOVED: "was moved"}[kind]
+            home.last += f" {detail}" if kind == kinds.MOVED else f": {detail}" if detail else ""
+        case kinds.CLOSED:
+            if home.last and not home.sent_to:
+                return  # it had left before
+            detail = f"the queue was deleted: {who}"
+            home.last = f"was dropped: {detail}"
+    home.entries.append(TrailEntry(seconds, what, home.name, detail))
+
+
+_PLAIN: Final = {
+    kinds.ACCEPTED: ("accepted", ""),
+    kinds.SENT: ("sent", ""),
+    kinds.SENT_AUTO: ("sent", ""),
+    kinds.RETURNED: ("returned", ""),
+    kinds.RETURNED_SEEN: ("returned", ""),
+    kinds.REFUSED: ("nacked", ""),
+    kinds.EXPIRED: ("expired", ""),
+    kinds.DROPPED: ("dropped", ""),
+    kinds.GIVEN_UP: ("dead_lettered", ""),
+    kinds.DEAD_LETTERED: ("dead_lettered", ""),
+    kinds.MOVED: ("moved", ""),
+    kinds.STORED: ("stored", "written; the disk has not confirmed it yet"),
+    kinds.STORED_SYNCED: ("stored", "written and synced"),
+    kinds.PAGED_OUT: ("paged_out", "its block left memory"),
+    kinds.PAGED_IN: ("paged_in", "its block is in memory again"),
+    kinds.RESTORED: ("stored", "an earlier run of the broker left it here"),
+    kinds.CLOSED: ("dropped", ""),
+}
+
+_REASONS: Final = {
+    "redeliveries": "it was refused too often",
+    "expired": "it was past its date",
+    "full": "it had to make room",
+}
+
+
+def _ordinal(count: int) -> str:
+    ending = "th" if count % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(count % 10, "th")
+    return f"{count}{ending}"
+
+
+def _words_of_place(place: Place, home: _Home | None, now_seconds: float, now_ms: int) -> str:
+    where = f"It is in {place.queue_name}, {'on the disk' if place.on_disk else 'in memory'}"
+    if place.needed_by_count:
+        names = ", ".join(place.needed_by)
+        more = f" and {place.needed_by_count - len(place.needed_by)} more" if place.needed_by_count > 20 else ""
+        return f"{where}; not yet settled by {names}{more}."
+    if place.holder is not None:
+        since = next(
+            (
+                f" since {max(0.0, now_seconds - entry.seconds):.0f} s"
+                for entry in reversed(home.entries if home is not None else [])
+                if entry.what == "sent"
+            ),
+            "",
+        )
+        auto = home is not None and home.sent_to.get(place.holder, False)
+        waits = "on its way to" if auto else "not acknowledged by"
+        return f"{where}; {waits} {place.holder}{since}."
+    if home is not None and home.entries and home.entries[-1].what == "dead_lettered":
+        return f"{where}; {home.entries[-1].detail}."
+    if place.due_at_ms > now_ms:
+        return f"{where}; it waits for its time, in {(place.due_at_ms - now_ms) / 1000:.0f} s."
+    ahead = f"{place.ahead_count} ahead of it" if place.ahead_count else "the first one"
+    return f"{where}; it waits for a consumer, {ahead}."
+
+
+def _words_of_end(home: _Home | None, entries: list[TrailEntry]) -> str:
+    if home is None:
+        last = entries[-1]
+        if last.what == "parked":
+            return f"It waits in front of {last.where}: {last.detail}."
+        return f"It never was in {last.where}: {last.detail}."
+    if home.last:
+        return f"It {home.last}."
+    return f"It has left {home.name}; how is forgotten."

@@ -1,0 +1,362 @@
+"""What queues tell becomes events in rings.
+
+Events are (kind, seconds, first, end, who, extra); `first` and `end` are sequences of the queue, but for kinds below
+`BY_SEQUENCE`, where they are message numbers. `extra` has the elements one by one where some between `first` and `end`
+are left out, else None. Of ACCEPTED it is the number of the first message.
+
+Messages that come one by one would be an event each. So within a *moment*, a millisecond, what is accepted, sent or
+settled where the last such event ended is added to that. A new event ends that of the later stages, and any other event
+ends all: so for each message the events stand in the order in which they happened.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Sequence as SequenceOf
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from queues.cursored import BLOCK_BITS
+from queues.message import Message
+from queues.trails.rings import GRANT_MAX, Budget, Event, Ring
+from queues.witness import Fate
+
+if TYPE_CHECKING:
+    from flow import SourceController
+    from queues.gate import Gate
+
+PARKED: Final = 0
+TURNED_AWAY: Final = 1
+BY_SEQUENCE: Final = 2
+"""From here on events are about sequences."""
+ACCEPTED: Final = 2
+SENT: Final = 3
+SENT_AUTO: Final = 4
+SETTLED: Final = 5
+RETURNED: Final = 6
+"""Never reached the consumer."""
+RETURNED_SEEN: Final = 7
+REFUSED: Final = 8
+EXPIRED: Final = 9
+DROPPED: Final = 10
+GIVEN_UP: Final = 11
+DEAD_LETTERED: Final = 12
+MOVED: Final = 13
+MISSED: Final = 14
+STORED: Final = 15
+STORED_SYNCED: Final = 16
+PAGED_OUT: Final = 17
+PAGED_IN: Final = 18
+RESTORED: Final = 19
+CLOSED: Final = 20
+
+_OF_FATE: Final[Mapping[Fate, int]] = {
+    Fate.EXPIRED: EXPIRED,
+    Fate.DROPPED: DROPPED,
+    Fate.GIVEN_UP: GIVEN_UP,
+    Fate.DEAD_LETTERED: DEAD_LETTERED,
+    Fate.MOVED: MOVED,
+}
+
+CORRELATION_LENGTH_MAX: Final = 256
+"""Characters: each is remembered by itself, so a long one would take the place of many others."""
+
+MOMENT_SECONDS: Final = 0.001
+"""So long what goes on without a gap is added to one event, and has the time of its beginning."""
+
+NOTHING: Final = (1 << 62, -1)
+"""Bounds of no number at all."""
+
+
+class QueueTrail(Ring):
+    """The events of one queue. Satisfies queues.witness.Witness."""
+
+    __slots__ = (
+        "_accepted", "_clock", "_sent", "_settled", "_trails", "_until_seconds", "origin", "queue", "queue_name",
+    )  # fmt: skip
+
+    def __init__(self, trails: Trails, queue: Gate) -> None:
+        super().__init__(trails.budget)
+        self._trails = trails
+        self._clock = trails.budget.clock
+        self.queue: Gate | None = queue
+        """None: it was deleted."""
+        self.queue_name = queue.name
+        self.origin: SourceController | None = None
+        self._until_seconds = -math.inf
+        self._accepted: list[Any] | None = None
+        """What this moment may be added to; None: nothing. Also the next two."""
+        self._sent: list[Any] | None = None
+        self._settled: list[Any] | None = None
+
+    def seal(self, *, give_back: bool = False) -> None:
+        """See Ring."""
+        self._accepted = self._sent = self._settled = None
+        super().seal(give_back=give_back)
+
+    # ------------------------------------------------------------------ what the queue tells
+
+    def accepted(self, messages: list[Message], first: int, end: int) -> None:
+        """See Witness."""
+        origin, self.origin = self.origin, None
+        who = "" if origin is None else origin.resource.name
+        count = len(messages)
+        number = messages[0].number
+        if end - first != count or messages[-1].number - number != count - 1:
+            self._accepted_with_gaps(messages, first, end, who)
+            return
+        now = self._clock()
+        if now >= self._until_seconds:
+            self._begin_moment(now)
+        last = self._accepted
+        if last is not None and last[3] == first and last[5] + first - last[2] == number and last[4] is who:
+            last[3] = end
+            return
+        self._sent = self._settled = None
+        self._accepted = event = [ACCEPTED, now, first, end, who, number]
+        events = self.events
+        events.append(event)
+        if len(events) >= self.granted_count:
+            self.is_full()
+
+    def _accepted_with_gaps(self, messages: list[Message], first: int, end: int, who: str) -> None:
+        """Sequences or numbers are not dense: one event for each part in which both are. Blocks of large messages are
+        closed early, so this is no exception; O(blocks), and O(n) only where numbers have gaps.
+        """
+        assert self.queue is not None, "it has just taken these"
+        seconds, start = self._clock(), 0
+        dense = messages[-1].number - messages[0].number == len(messages) - 1
+        block_of = self.queue.elements.block
+        for index in range(first >> BLOCK_BITS, ((end - 1) >> BLOCK_BITS) + 1):
+            block = block_of(index)
+            if block is None:
+                continue
+            low, high = max(first, block.base), min(end, block.base + block.length)
+            if low >= high:
+                continue
+            stop = start + high - low
+            cuts = [start] if dense else [start, *_cuts(messages, start, stop)]
+            for cut, following in pairwise([*cuts, stop]):
+                sequence = low + cut - start
+                self._add((ACCEPTED, seconds, sequence, sequence + following - cut, who, messages[cut].number))
+            start = stop
+
+    def sent(self, to: str, sequences: SequenceOf[int], *, auto: bool) -> None:
+        """See Witness."""
+        if type(sequences) is not range:
+            self._add_listed(SENT_AUTO if auto else SENT, sequences, to)
+            return
+        now = self._clock()
+        if now >= self._until_seconds:
+            self._begin_moment(now)
+        last = self._sent
+        if last is not None and last[3] == sequences.start and last[4] is to:
+            last[3] = sequences.stop
+            return
+        self._settled = None
+        self._sent = event = [SENT_AUTO if auto else SENT, now, sequences.start, sequences.stop, to, None]
+        events = self.events
+        events.append(event)
+        if len(events) >= self.granted_count:
+            self.is_full()
+
+    def settled(self, by: str, sequences: SequenceOf[int]) -> None:
+        """See Witness."""
+        if type(sequences) is not range:
+            self._add_listed(SETTLED, sequences, by)
+            return
+        now = self._clock()
+        if now >= self._until_seconds:
+            self._begin_moment(now)
+        last = self._settled
+        if last is not None and last[3] == sequences.start and last[4] is by:
+            last[3] = sequences.stop
+            return
+        self._settled = event = [SETTLED, now, sequences.start, sequences.stop, by, None]
+        events = self.events
+        events.append(event)
+        if len(events) >= self.granted_count:
+            self.is_full()
+
+    def _begin_moment(self, now: float) -> None:
+        """What was noted before is not added to any more."""
+        self._until_seconds = now + MOMENT_SECONDS
+        self._accepted = self._sent = self._settled = None
+
+    def returned(self, by: str, sequences: SequenceOf[int], *, attempted: bool, refused: bool) -> None:
+        """See Witness."""
+        self._add_listed(REFUSED if refused else RETURNED_SEEN if attempted else RETURNED, sequences, by)
+
+    def left(self, fate: Fate, sequences: SequenceOf[int], detail: str) -> None:
+        """See Witness."""
+        self._add_listed(_OF_FATE[fate], sequences, detail)
+
+    def missed(self, by: str, first: int, end: int) -> None:
+        """See Witness."""
+        if first < end:
+            self._add((MISSED, self._clock(), first, end, by, None))
+
+    def outside(self, fate: Fate, messages: SequenceOf[Message], detail: str) -> None:
+        """See Witness."""
+        kind, seconds = PARKED if fate is Fate.PARKED else TURNED_AWAY, self._clock()
+        number, count = messages[0].number, len(messages)
+        if messages[-1].number - number == count - 1:
+            self._add((kind, seconds, number, number + count, detail, None))
+        else:
+            numbers = sorted([message.number for message in messages])
+            self._add((kind, seconds, numbers[0], numbers[-1] + 1, detail, numbers))
+
+    def stored(self, sequences: SequenceOf[int], *, synced: bool) -> None:
+        """See Witness."""
+        self._add_listed(STORED_SYNCED if synced else STORED, sequences, "")
+
+    def paged(self, first: int, end: int, *, came_in: bool) -> None:
+        """See Witness."""
+        self._add((PAGED_IN if came_in else PAGED_OUT, self._clock(), first, end, "", None))
+
+    def restored(self, end: int) -> None:
+        """See Witness."""
+        if end:
+            self._add((RESTORED, self._clock(), 0, end, "", None))
+
+    def closed(self, reason: str) -> None:
+        """See Witness."""
+        if self.queue is not None:
+            self._add((CLOSED, self._clock(), 0, 1 << 62, reason, None))
+            self.queue = None
+            self._trails.ended(self)
+
+    # ------------------------------------------------------------------ the ring
+
+    def _add(self, event: Event) -> None:
+        self._accepted = self._sent = self._settled = None  # what comes now came later than this
+        events = self.events
+        events.append(event)
+        if len(events) >= self.granted_count:
+            self.is_full()
+
+    def _add_listed(self, kind: int, sequences: SequenceOf[int], who: str) -> None:
+        """About these, whatever they are: a range, a list with gaps, or one that does not ascend."""
+        if not sequences:
+            return
+        first, last = min(sequences), max(sequences)
+        if last - first == len(sequences) - 1:
+            self._add((kind, self._clock(), first, last + 1, who, None))
+        else:
+            # A copy: whoever gave it may go on using it. Where elements are apart the work is per element anyway.
+            self._add((kind, self._clock(), first, last + 1, who, list(sequences)))
+
+    def bounds_of(self, columns: list[tuple[Any, ...]]) -> tuple[int, int, int, int]:
+        """See Ring."""
+        found, _seconds, lows, highs, _who, extras = columns
+        numbers_first, numbers_end = NOTHING
+        if ACCEPTED in found:
+            accepted = [place for place, kind in enumerate(found) if kind == ACCEPTED]
+            numbers_first = min([extras[place] for place in accepted])
+            numbers_end = max([extras[place] + highs[place] - lows[place] for place in accepted])
+        if min(found) >= BY_SEQUENCE:
+            return min(lows), max(highs), numbers_first, numbers_end
+        first, end = NOTHING
+        for kind, low, high in zip(found, lows, highs, strict=True):
+            if kind < BY_SEQUENCE:
+                numbers_first, numbers_end = min(numbers_first, low), max(numbers_end, high)
+            else:
+                first, end = min(first, low), max(end, high)
+        return first, end, numbers_first, numbers_end
+
+    def forgotten(self) -> None:
+        """See Ring."""
+        if self.queue is None and not self.parts:
+            self._trails.forget(self)
+
+
+def _cuts(messages: list[Message], start: int, stop: int) -> list[int]:
+    """Places between these two where the number is not the one behind that of the message before."""
+    return [p for p in range(start + 1, stop) if messages[p].number != messages[p - 1].number + 1]
+
+
+class Correlations(Ring):
+    """Which correlation ids came with which message numbers: (number, seconds, end, correlation id)."""
+
+    __slots__ = ()
+
+    def note(self, number: int, count: int, correlation_id: str, seconds: float) -> None:
+        """So many messages from `number` on have this one."""
+        events = self.events
+        events.append((number, seconds, number + count, correlation_id))
+        if len(events) >= self.granted_count:
+            self.is_full()
+
+    def bounds_of(self, columns: list[tuple[Any, ...]]) -> tuple[int, int, int, int]:
+        """See Ring."""
+        return (*NOTHING, min(columns[0]), max(columns[2]))
+
+    def numbers_of(self, correlation_id: str) -> Iterator[list[int]]:
+        """Numbers of messages that came with it, the latest first; one list for each step of bounded work."""
+        needle = correlation_id.encode(errors="surrogatepass")
+        yield self._among(reversed(self.events), correlation_id)
+        for part in reversed(list(self.parts)):
+            yield self._among(reversed(part.events()), correlation_id) if needle in part.data else []
+
+    @staticmethod
+    def _among(events: Iterator[Event], correlation_id: str) -> list[int]:
+        return [
+            number
+            for first, _seconds, end, other in events
+            if other == correlation_id
+            for number in range(end - 1, max(first, end - GRANT_MAX) - 1, -1)
+        ]
+
+    def of_number(self, number: int) -> str | None:
+        """The correlation id that this message came with; None: it had none, or that is forgotten."""
+        for events in self.all_events(lambda part: part.numbers_first <= number < part.numbers_end):
+            for first, _seconds, end, correlation_id in events:
+                if first <= number < end:
+                    return str(correlation_id)
+        return None
+
+
+class Trails:
+    """The trails of one broker's messages."""
+
+    def __init__(self, *, bytes_max: int, keep_seconds: float, clock: Callable[[], float]) -> None:
+        """`bytes_max`: for all that is remembered; `keep_seconds`: how long, at most."""
+        self.budget = Budget(bytes_max, keep_seconds, clock)
+        self.correlations = Correlations(self.budget)
+        self._live: dict[QueueTrail, None] = {}
+        self._ended: dict[QueueTrail, None] = {}
+        """Of queues that were deleted; they go when all of them is forgotten."""
+
+    def witness_of(self, queue: Gate) -> QueueTrail:
+        """The trail of a new queue."""
+        trail = QueueTrail(self, queue)
+        self._live[trail] = None
+        return trail
+
+    def came(self, number: int, count: int, correlation_id: str) -> None:
+        """Messages with this correlation id get these numbers. Ids beyond CORRELATION_LENGTH_MAX are not remembered."""
+        if len(correlation_id) <= CORRELATION_LENGTH_MAX:
+            self.correlations.note(number, count, correlation_id, self.budget.clock())
+
+    def queue_trails(self) -> list[QueueTrail]:
+        """All there are, also of queues that were deleted."""
+        return [*self._live, *self._ended]
+
+    def trail_of(self, queue: object) -> QueueTrail | None:
+        """The trail of this queue."""
+        return next((trail for trail in self._live if trail.queue is queue), None)
+
+    def ended(self, trail: QueueTrail) -> None:
+        """Its queue was deleted."""
+        self._live.pop(trail, None)
+        self._ended[trail] = None
+        trail.seal(give_back=True)
+
+    def forget(self, trail: QueueTrail) -> None:
+        """Nothing is left of it."""
+        self._ended.pop(trail, None)
+
+    def configure(self, *, bytes_max: int, keep_seconds: float) -> None:
+        """Other limits from now on."""
+        self.budget.resize(bytes_max, keep_seconds)

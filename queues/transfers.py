@@ -1,0 +1,101 @@
+"""Messages of one queue go to others by an operator's will: dead letters back to where they came from, a backlog to
+somewhere else.
+
+A message is in its new queue before it leaves the old one, and on disk both happen in one write: so it is never lost,
+and never in two places after a crash. What a consumer holds stays with it. No queue drops anything for it: where there
+is no room the transfer waits, as a source of that queue like any other.
+
+Everything here is synchronous: nobody is dispatched between a message's arrival and its departure.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+
+from flow import Flow, FlowClosedError, SourceController
+from queues.dead_letters import Rewrite
+from queues.gate import QueueFullError
+from queues.leaving import LeavingQueue
+from queues.message import Message
+from queues.queue import MessageQueue
+from queues.topic import Topic
+
+
+class Outcome(enum.Enum):
+    """What became of one message."""
+
+    MOVED = "moved"
+    GONE = "gone"
+    """It is not there any more, or in a consumer's hands."""
+    NO_ROOM = "no room"
+    """The other queue has no room now; `source` is blocked if it will tell when it has."""
+    UNHEARD = "unheard"
+    """The topic has nobody who would hear it."""
+
+
+class Transfer:
+    """Out of one queue. Close it at the end."""
+
+    def __init__(
+        self,
+        queue: LeavingQueue,
+        *,
+        rewrite: Rewrite,
+        clock: Callable[[], float],
+        now_ms: Callable[[], int],
+        on_room: Callable[[], None],
+    ) -> None:
+        """`rewrite`: changes headers, the protocol's part; `on_room`: a queue that had none has room again."""
+        self._queue = queue
+        self._rewrite = rewrite
+        self._now_ms = now_ms
+        self._moved: dict[MessageQueue, list[int]] = {}
+
+        def resumed(_sink: object) -> bool:
+            on_room()
+            return True  # its turn is kept until `flush`
+
+        self.source = SourceController(
+            queue, Flow(f"moved out of {queue.name}"), on_resume=resumed, priority=queue.priority, clock=clock
+        )
+
+    def move(self, sequence: int, message: Message, to: MessageQueue, changes: Mapping[str, str | None]) -> Outcome:
+        """Put this into that queue, with these headers set (a string) or removed (None). `flush` is due before anybody
+        else runs.
+        """
+        if not self._queue.may_leave(sequence):
+            return Outcome.GONE
+        if isinstance(to, Topic) and not (to.subscriptions or to.readers):
+            return Outcome.UNHEARD
+        head, wire = self._rewrite(message, {**changes, **self._delay_left(message)})
+        try:
+            if not to.fits(1, len(wire)) and to.policy.full not in (None, "block"):
+                return Outcome.NO_ROOM  # by its policy something else would have to go for it
+            if not to.offer([message.rewritten(head, wire)], len(wire), self.source):
+                return Outcome.NO_ROOM
+        except (QueueFullError, FlowClosedError):
+            return Outcome.NO_ROOM
+        self._moved.setdefault(to, []).append(sequence)
+        return Outcome.MOVED
+
+    def _delay_left(self, message: Message) -> dict[str, str | None]:
+        """A message that waits for its time waits on, but not for longer than it would have."""
+        left_ms = max(0, message.due_at_ms - self._now_ms())
+        return {
+            "delay": str(left_ms) if left_ms else None,
+            "AMQ_SCHEDULED_DELAY": None,
+            "x-delay": None,
+        }
+
+    def flush(self) -> None:
+        """What was moved leaves the queue."""
+        moved, self._moved = self._moved, {}
+        for to, sequences in moved.items():
+            self._queue.moved(sequences, to)
+        self.source.end_turn()
+
+    def close(self) -> None:
+        """It waits for nothing any more."""
+        self.flush()
+        self.source.close()

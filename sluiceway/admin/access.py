@@ -1,0 +1,289 @@
+"""Who asks, and whether the request may be what it says: identity, sessions of browsers, and what guards them.
+
+Three ways to be somebody:
+
+- *cookie*: POST /api/v1/login made a session. The cookie is HttpOnly and SameSite=Strict, and over TLS Secure. Whoever
+  acts with it must send the session's CSRF token, which only a page of ours can have read.
+- *HTTP Basic*: for scripts and Prometheus. What was verified is remembered for BASIC_SECONDS as an HMAC, so that a
+  scrape a second does not hash a password a second.
+- *nobody*: without users everybody is everybody. Actions need the token of this run all the same, so that a page
+  elsewhere can't act through the browser of somebody who sits at this machine.
+
+`Host` must be a name of ours, or a page elsewhere could point a name of its own at this port and read everything (DNS
+rebinding). An address can't be such a name. `Origin`, where a browser sends it, must be this very page.
+
+Bounds: `sessions_max` sessions, the one idle for longest goes; BASIC_MAX remembered credentials. Who logs in and fails
+is slowed by the broker (`Broker.log_in`); how many may be waiting for that at once is LOGINS_MAX.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import ipaddress
+import secrets
+import socket
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from protocols.stomp.guard import ANYBODY, Action, Identity
+from protocols.stomp.hub import LoginRefusedError
+from sluiceway.admin.errors import ApiError
+
+if TYPE_CHECKING:
+    from sluiceway.broker import Broker
+    from sluiceway.config.admin import AdminConfig
+
+COOKIE: Final = "sluiceway-session"
+CSRF_HEADER: Final = "x-sluiceway-csrf"
+BASIC_SECONDS: Final = 30.0
+"""How long verified credentials are taken without another look: a removed user or a new passcode counts at once, for
+then the configuration's generation is another."""
+BASIC_MAX: Final = 256
+LOGINS_MAX: Final = 16
+"""Logins under way at a time: each may be made to wait some seconds."""
+LISTENER: Final = "admin"
+"""How this port is called as a listener, in permissions and logs."""
+
+
+@attrs.define(slots=True)
+class _Session:
+    identity: Identity
+    csrf: str
+    generation: int
+    used_seconds: float
+
+
+@attrs.frozen(slots=True)
+class Caller:
+    """Who made a request."""
+
+    identity: Identity
+    way: str
+    """"cookie", "basic", "nobody" (no users), or "stranger" (users, but not logged in)."""
+    csrf: str = ""
+    """What actions must come with; empty: nothing."""
+    session_key: bytes = b""
+
+    @property
+    def is_known(self) -> bool:
+        """Not a stranger."""
+        return self.way != "stranger"
+
+
+STRANGER: Final = Caller(Identity(None), "stranger")
+
+
+class Access:
+    """One per admin server."""
+
+    def __init__(self, broker: Broker, config: AdminConfig, *, clock: Callable[[], float]) -> None:
+        """`clock`: monotonic seconds."""
+        self._broker = broker
+        self._clock = clock
+        self.configure(config)
+        self._key = secrets.token_bytes(32)
+        self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
+        """By hash of the cookie, the one idle for longest first."""
+        self._basic: OrderedDict[bytes, tuple[Identity, int, float]] = OrderedDict()
+        """By HMAC of the credentials: who, the guard's generation, until when."""
+        self._logins = trio.CapacityLimiter(LOGINS_MAX)
+
+    def configure(self, config: AdminConfig) -> None:
+        """Take hosts and limits from there."""
+        hosts = {host.lower().removesuffix(".") for host in config.hosts}
+        self._hosts = frozenset({"localhost", socket.gethostname().lower(), *hosts})
+        self._sessions_max = config.sessions_max
+        self._session_idle_seconds = config.session_idle_seconds
+
+    @property
+    def users_configured(self) -> bool:
+        """Whether one has to log in."""
+        return not self._broker.guard.allows_everything
+
+    @property
+    def sessions_count(self) -> int:
+        return len(self._sessions)
+
+    # ------------------------------------------------------------------ who it is
+
+    async def caller(self, headers: Mapping[str, str], cookies: Mapping[str, str], peer: str) -> Caller:
+        """Who asks. Raises ApiError for credentials that are refused. `peer`: HOST:PORT it comes from."""
+        if not self.users_configured:
+            return Caller(ANYBODY, "nobody", self._token("nobody"))
+        authorization = headers.get("authorization")
+        if authorization is not None:
+            return Caller(await self._by_basic(authorization, peer), "basic")
+        cookie = cookies.get(COOKIE)
+        if cookie:
+            key = _hashed(cookie)
+            session = self._live_session(key)
+            if session is not None:
+                return Caller(session.identity, "cookie", session.csrf, key)
+        return STRANGER
+
+    async def _by_basic(self, authorization: str, peer: str) -> Identity:
+        scheme, _, encoded = authorization.partition(" ")
+        refused = ApiError(
+            401, "bad-credentials", "this login is not let in", "Check login and passcode.", headers=CHALLENGE
+        )
+        if scheme.lower() != "basic":
+            raise refused
+        try:
+            login, colon, passcode = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            raise refused from None
+        if not colon:
+            raise refused
+        generation = self._broker.guard.generation
+        key = hmac.digest(self._key, authorization.encode("utf-8", "surrogatepass"), "sha256")
+        known = self._basic.get(key)
+        now_seconds = self._clock()
+        if known is not None and known[1] == generation and now_seconds < known[2]:
+            return known[0]
+        self._basic.pop(key, None)
+        identity = await self._log_in(login, passcode, peer)
+        self._basic[key] = identity, generation, self._clock() + BASIC_SECONDS
+        while len(self._basic) > BASIC_MAX:
+            self._basic.popitem(last=False)
+        return identity
+
+    async def _log_in(self, login: str, passcode: str, peer: str) -> Identity:
+        try:
+            self._logins.acquire_on_behalf_of_nowait(token := object())
+        except trio.WouldBlock:
+            raise ApiError(
+                503, "too-many-logins", "too many logins are under way", "Try again.", headers={"Retry-After": "5"}
+            ) from None
+        try:
+            identity = await self._broker.log_in(login, passcode, peer=peer, listener=LISTENER)
+        except LoginRefusedError as error:
+            raise ApiError(401, "bad-credentials", str(error), "Check login and passcode.", headers=CHALLENGE) from None
+        finally:
+            self._logins.release_on_behalf_of(token)
+        return identity
+
+    # ------------------------------------------------------------------ sessions
+
+    async def log_in(self, login: str, passcode: str, peer: str) -> tuple[str, Caller]:
+        """A new session: its cookie, and who it is. Raises ApiError."""
+        identity = await self._log_in(login, passcode, peer)
+        self._forget_idle()
+        cookie = secrets.token_urlsafe(32)
+        key = _hashed(cookie)
+        session = _Session(identity, self._token(cookie), self._broker.guard.generation, self._clock())
+        self._sessions[key] = session
+        while len(self._sessions) > self._sessions_max:
+            self._sessions.popitem(last=False)
+        return cookie, Caller(identity, "cookie", session.csrf, key)
+
+    def log_out(self, caller: Caller) -> None:
+        """End its session, if it has one."""
+        self._sessions.pop(caller.session_key, None)
+
+    def _live_session(self, key: bytes) -> _Session | None:
+        session = self._sessions.get(key)
+        if session is None:
+            return None
+        now_seconds = self._clock()
+        if (
+            now_seconds - session.used_seconds > self._session_idle_seconds
+            or session.generation != self._broker.guard.generation  # the user may be another now, or gone
+        ):
+            del self._sessions[key]
+            return None
+        session.used_seconds = now_seconds
+        self._sessions.move_to_end(key)
+        return session
+
+    def _forget_idle(self) -> None:
+        limit_seconds = self._clock() - self._session_idle_seconds
+        while self._sessions and next(iter(self._sessions.values())).used_seconds < limit_seconds:
+            self._sessions.popitem(last=False)
+
+    def _token(self, of: str) -> str:
+        return hmac.new(self._key, f"csrf {of}".encode(), hashlib.sha256).hexdigest()
+
+    # ------------------------------------------------------------------ whether the request may be what it says
+
+    def check_host(self, host: str | None) -> None:
+        """The name that the client has for us must be one of ours. Raises ApiError."""
+        name = _host_of(host or "")
+        if name is None or not (_is_address(name) or name in self._hosts):
+            raise ApiError(
+                421,
+                "wrong-host",
+                f"this is not {(host or 'a host without a name')[:100]}",
+                "Use the address, or add the name to [admin] hosts.",
+            )
+
+    @staticmethod
+    def check_origin(headers: Mapping[str, str], scheme: str) -> None:
+        """An action comes from this very page, or from no page at all. Raises ApiError."""
+        origin = headers.get("origin")
+        site = headers.get("sec-fetch-site", "none")
+        ours = f"{scheme}://{headers.get('host', '')}".lower()
+        if (origin is not None and origin.lower() != ours) or site not in ("none", "same-origin"):
+            raise ApiError(
+                403, "wrong-origin", "this request comes from another page", "Use the console, or a script of your own."
+            )
+
+    @staticmethod
+    def check_csrf(caller: Caller, headers: Mapping[str, str]) -> None:
+        """Raises ApiError."""
+        given = headers.get(CSRF_HEADER, "")
+        if caller.csrf and not hmac.compare_digest(caller.csrf.encode(), given.encode("utf-8", "surrogatepass")):
+            raise ApiError(
+                403,
+                "wrong-csrf-token",
+                "this action does not come with the token of its session",
+                "Send the `csrf` of /api/v1/session as X-Sluiceway-CSRF. Behind a log-in that has run out: log in.",
+            )
+
+    def may(self, caller: Caller, action: Action, destination: str | None = None) -> bool:
+        """Whether it may do that."""
+        return caller.is_known and self._broker.guard.may(caller.identity, action, destination)
+
+    def require(self, caller: Caller, action: Action, destination: str | None = None) -> None:
+        """Raises ApiError if it may not."""
+        if not caller.is_known:
+            raise ApiError(401, "log-in", "who are you?", "Log in, or use HTTP Basic.", headers=CHALLENGE)
+        if not self.may(caller, action, destination):
+            where = "the broker" if destination is None else destination[:200]
+            raise ApiError(
+                403,
+                "not-permitted",
+                f"you may not {action.value} {where}",
+                "Ask whoever writes [security] for the permission, or log in as somebody else.",
+            )
+
+
+CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="sluiceway", charset="UTF-8"'}
+
+
+def _hashed(cookie: str) -> bytes:
+    return hashlib.sha256(cookie.encode("utf-8", "surrogatepass")).digest()
+
+
+def _host_of(host: str) -> str | None:
+    """The name in a Host header, without the port."""
+    if host.startswith("["):
+        return host[1 : host.find("]")].lower() if "]" in host else None
+    name, colon, port = host.partition(":")
+    if colon and not port.isdigit():
+        return None
+    return name.lower().removesuffix(".") or None
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.partition("%")[0])
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,207 @@
+"""The routes that do something: each asks for what it needs in words, destructive ones for a confirmation, and each is
+in the log with who did it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from protocols.log import get_logger
+from protocols.stomp.guard import Action
+from sluiceway.admin import schema
+from sluiceway.admin.errors import bad_request
+from sluiceway.admin.operations import Done
+from sluiceway.admin.routes import PREFIX, ApiRoute, Call, Door
+from sluiceway.admin.schema import Schema
+from sluiceway.admin.tables import Row
+
+IDS_MAX: Final = 5_000
+NAME_LENGTH_MAX: Final = 4_096
+DRAIN_SECONDS_MAX: Final = 24 * 3600
+
+log = get_logger("sluiceway.admin")
+
+
+def _confirmed(call: Call, expected: str, what: str) -> None:
+    """Raises ApiError if `confirm` is not that."""
+    if call.body["confirm"] != expected:
+        raise bad_request(f"confirm must repeat {what}: {expected[:200]!r}", "So that nothing is hit by a slip.")
+
+
+def _numbers(call: Call) -> frozenset[int] | None:
+    """Of the messages that are meant; None: all. Raises ApiError."""
+    ids = call.body.get("message_ids")
+    if (ids is None) == (call.body.get("all") is not True):
+        raise bad_request('give "message_ids", or "all": true')
+    return None if ids is None else frozenset(call.services.messages.number_of(message_id) for message_id in ids)
+
+
+async def _pause(call: Call) -> Done:
+    return call.services.operations.pause(call.services.state.destination_named(call.body["name"]))
+
+
+async def _resume(call: Call) -> Done:
+    return call.services.operations.resume(call.services.state.destination_named(call.body["name"]))
+
+
+async def _purge(call: Call) -> Done:
+    destination = call.services.state.destination_named(call.body["name"])
+    _confirmed(call, destination.name, "the name")
+    return await call.services.operations.purge(destination)
+
+
+async def _move(call: Call) -> Done:
+    call.require(Action.ADMIN, call.body["from"])
+    call.require(Action.ADMIN, call.services.operations.place(call.body["to"]))
+    destination = call.services.state.destination_named(call.body["from"])
+    _confirmed(call, destination.name, "from where")
+    return await call.services.operations.move(destination, call.body["to"], _numbers(call))
+
+
+async def _retry(call: Call) -> Done:
+    destination = call.services.state.destination_named(call.body["name"])
+    _confirmed(call, destination.name, "the name")
+
+    def may_send(name: str) -> bool:
+        return call.may(Action.SEND, name) or call.may(Action.ADMIN, name)
+
+    republish = call.body.get("republish", False)
+    return await call.services.operations.retry(destination, _numbers(call), republish=republish, may_send=may_send)
+
+
+async def _close_connection(call: Call) -> Done:
+    _confirmed(call, call.body["session"], "the session")
+    return call.services.operations.close_connection(call.body["session"])
+
+
+async def _seek_group(call: Call) -> Done:
+    name = "/log/" + call.body["log"].removeprefix("/log/")
+    call.require(Action.ADMIN, name)
+    _confirmed(call, call.body["group"], "the group")
+    return await call.services.operations.seek_group(name, call.body["group"], call.body["to"], call.caller.identity)
+
+
+async def _drain(call: Call) -> Done:
+    _confirmed(call, call.services.broker.config.broker.name, "the broker's name")
+    return call.services.operations.drain(call.body.get("seconds"))
+
+
+async def _reload(call: Call) -> Done:
+    return await call.services.operations.reload()
+
+
+_TEXT: Final[Schema] = {"type": "string", "maxLength": NAME_LENGTH_MAX}
+_NAME: Final[dict[str, Schema]] = {"name": _TEXT}
+_CONFIRM: Final[dict[str, Schema]] = {"confirm": _TEXT}
+_WHICH: Final[dict[str, Schema]] = {
+    "message_ids": {"type": "array", "items": _TEXT, "maxItems": IDS_MAX},
+    "all": schema.TRUTH,
+}
+
+
+def _told(name: str, action: Callable[[Call], Awaitable[Done]]) -> Callable[[Call], Awaitable[Row]]:
+    """The action, with its line in the log."""
+
+    async def handler(call: Call) -> Row:
+        about = {key: value for key, value in call.body.items() if key not in ("confirm", "message_ids")}
+        ids = call.body.get("message_ids")
+        if ids is not None:
+            about["message_ids_count"] = len(ids)
+        who: dict[str, Any] = {"user": call.caller.identity.user, "peer": call.peer}
+        try:
+            result = await action(call)
+        except BaseException:
+            log.warning("admin action was not done, or only in part", action=name, about=about, **who)
+            raise
+        log.info("admin action", action=name, about=about, did=result.done, **who)
+        return result.to_dict()
+
+    return handler
+
+
+def _action(
+    name: str,
+    summary: str,
+    action: Callable[[Call], Awaitable[Done]],
+    needs: dict[str, Schema],
+    *,
+    may: dict[str, Schema] | None = None,
+    door: Door = Door.ADMIN,
+    doc: str = "",
+) -> ApiRoute:
+    return ApiRoute(
+        f"{PREFIX}/actions/{name}",
+        summary,
+        door,
+        _told(name, action),
+        schema.DONE,
+        method="POST",
+        doc=doc,
+        body=schema.strict(needs, optional=may),
+    )
+
+
+ACTING: Final[tuple[ApiRoute, ...]] = (
+    _action(
+        "pause",
+        "Deliver nothing from a queue or a topic.",
+        _pause,
+        _NAME,
+        door=Door.ADMIN_OF,
+        doc="It takes messages until it is full; what consumers hold they may acknowledge. A restart ends it.",
+    ),
+    _action("resume", "Deliver again.", _resume, _NAME, door=Door.ADMIN_OF),
+    _action(
+        "purge",
+        "Drop what is in a queue now, in memory and on disk.",
+        _purge,
+        {**_NAME, **_CONFIRM},
+        door=Door.ADMIN_OF,
+        doc="What consumers hold stays with them. `confirm` repeats the name.",
+    ),
+    _action(
+        "move",
+        "Move messages of a queue to another destination.",
+        _move,
+        {"from": _TEXT, "to": _TEXT, **_CONFIRM},
+        may=_WHICH,
+        door=Door.KNOWN,
+        doc="For who may `admin` both. A message is there before it leaves here. `confirm` repeats `from`.",
+    ),
+    _action(
+        "retry",
+        "Dead letters back to where they came from.",
+        _retry,
+        {**_NAME, **_CONFIRM},
+        may={**_WHICH, "republish": schema.TRUTH},
+        door=Door.ADMIN_OF,
+        doc="`confirm` repeats the name. What a subscription of a topic refused goes to the topic, and so to all of "
+        "its subscribers, only with `republish`. Left out is what came from where you may neither `send` nor `admin`.",
+    ),
+    _action(
+        "close-connection",
+        "Close a connection, with an ERROR.",
+        _close_connection,
+        {"session": _TEXT, **_CONFIRM},
+        doc="What it held goes to others. `confirm` repeats the session.",
+    ),
+    _action(
+        "seek-group",
+        "Move a group of a log to another place.",
+        _seek_group,
+        {"log": _TEXT, "group": _TEXT, "to": _TEXT, **_CONFIRM},
+        door=Door.KNOWN,
+        doc="`to`: earliest, latest, next, an index, or time:MS. `confirm` repeats the group. For who may `admin` the "
+        "log.",
+    ),
+    _action(
+        "drain",
+        "Take nobody in any more, let consumers finish what is there, then stop the broker.",
+        _drain,
+        _CONFIRM,
+        may={"seconds": {"type": "number", "minimum": 0, "maximum": DRAIN_SECONDS_MAX}},
+        doc="`confirm` is the broker's name. After `seconds` (60 by default) it stops in any case.",
+    ),
+    _action("reload", "Read the configuration again.", _reload, {}),
+)

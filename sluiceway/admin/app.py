@@ -1,0 +1,294 @@
+"""The ASGI app: what stands before every request, and how a route of the table becomes one of Starlette's.
+
+In this order: the name that the client has for us, who it is, whether it may ask at all; of an action, where it comes
+from and its token; then query and body, which are checked against the table before a handler sees them. Every answer
+gets the headers that keep browsers from interpreting anything in it.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import aclosing
+from typing import Any, Final
+
+import trio
+from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+
+from protocols.log import get_logger
+from protocols.stomp.guard import Action
+from sluiceway.admin.acting import ACTING
+from sluiceway.admin.errors import ApiError, bad_request
+from sluiceway.admin.looking import LOOKING
+from sluiceway.admin.openapi import document
+from sluiceway.admin.pages import File, Pages
+from sluiceway.admin.routes import PREFIX, ApiRoute, Call, Door, check_body, refuse_stopped
+from sluiceway.admin.services import Services
+from sluiceway.admin.steps import json_in_steps
+from sluiceway.config.admin import AdminConfig
+
+log = get_logger("sluiceway.admin")
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+ROUTES: Final[tuple[ApiRoute, ...]] = (*LOOKING, *ACTING)
+"""Everything that can be asked as JSON."""
+
+SECURITY_HEADERS: Final = (
+    (
+        b"content-security-policy",
+        b"default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+)
+CONSOLE_HEADER: Final = b"x-requested-with"
+"""The console sends it: it has a form to log in with. To a challenge the browser would show a window of its own, and
+the page would wait for that.
+"""
+HEALTH_PATHS: Final = frozenset({"/healthz", "/readyz"})
+"""For probes, which know us by whatever name."""
+
+
+def make_app(services: Services, config: AdminConfig) -> Gate:
+    """The whole app."""
+    return Gate(services, config)
+
+
+class Gate:
+    """What stands before and behind all routes: an ASGI app."""
+
+    def __init__(self, services: Services, config: AdminConfig) -> None:
+        self._services = services
+        self.config = config
+        """A reload changes it."""
+        self._pages = Pages()
+        self._document = json.dumps(document(ROUTES), separators=(",", ":")).encode()
+        router = Router(
+            [
+                *(Route(route.path, self._endpoint(route), methods=[route.method]) for route in ROUTES),
+                Route(f"{PREFIX}/openapi.json", self._openapi),
+                Route("/metrics", self._metrics),
+                Route("/", self._index),
+                Route("/static/{name:path}", self._static),
+            ],
+            redirect_slashes=False,
+        )
+        # Not the whole of Starlette: its last resort would answer before ours does.
+        self._app = ExceptionMiddleware(router, handlers={HTTPException: _not_served})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            return  # we start and stop without it
+        has_begun = False
+
+        async def send_guarded(message: MutableMapping[str, Any]) -> None:
+            nonlocal has_begun
+            if message["type"] == "http.response.start":
+                has_begun = True
+                message["headers"] = [*message.get("headers", ()), *SECURITY_HEADERS]
+            await send(message)
+
+        scope["app"] = self  # so that what is not served is told by an exception
+        try:
+            if scope["path"] not in HEALTH_PATHS and not (scope["path"] == "/metrics" and self.config.metrics_open):
+                self._services.access.check_host(_header(scope, b"host"))
+            await self._app(scope, receive, send_guarded)
+        except ApiError as error:
+            if _header(scope, CONSOLE_HEADER) is not None:
+                error.headers = {name: value for name, value in error.headers.items() if name != "WWW-Authenticate"}
+            await _answer_error(error)(scope, receive, send_guarded)
+        except Exception:
+            # The outermost shell of one request: our own mistake costs this request. Its details stay here.
+            fault_id = secrets.token_hex(4)
+            log.exception("internal error", fault=fault_id, method=scope["method"], path=scope["path"][:200])
+            if has_begun:
+                raise ConnectionError(f"the answer was cut: fault {fault_id}") from None
+            said = ApiError(
+                500,
+                "internal-error",
+                f"the broker made a mistake with this request (fault {fault_id})",
+                "This is a bug of the broker; its log has the details under that id. Please report it.",
+            )
+            await _answer_error(said)(scope, receive, send_guarded)
+
+    # ------------------------------------------------------------------ the routes of the table
+
+    def _endpoint(self, route: ApiRoute) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            refuse_stopped(self._services.broker.is_closed and route.path not in HEALTH_PATHS)
+            peer = _peer_of(request)
+            caller = await self._services.access.caller(request.headers, request.cookies, peer)
+            query = {parameter.name: parameter.read(request.query_params) for parameter in route.query}
+            call = Call(
+                services=self._services,
+                caller=caller,
+                query=query,
+                body={},
+                peer=peer,
+                secure=request.url.scheme == "https",
+            )
+            _let_in(call, route.door)
+            if route.method == "POST":
+                access = self._services.access
+                access.check_origin(request.headers, request.url.scheme)
+                if route.csrf:
+                    access.check_csrf(caller, request.headers)
+                assert route.body is not None, "every action says what it needs"
+                call = _with_body(call, check_body(await self._body(request), route.body))
+                if route.door is Door.ADMIN_OF:
+                    call.require(Action.ADMIN, str(call.body["name"]))
+            try:
+                with trio.fail_after(self.config.request_seconds):
+                    answer = await route.handler(call)
+                    data = await self._services.pace.run(json_in_steps(answer))
+            except trio.TooSlowError:
+                raise ApiError(
+                    503,
+                    "too-slow",
+                    f"it took longer than {self.config.request_seconds:g} seconds (request_seconds)",
+                    "Ask for less at a time; what an action has done by now stays done.",
+                ) from None
+            headers = {"Cache-Control": "no-store", **call.reply.headers}
+            return Response(data, call.reply.status, headers, "application/json")
+
+        return endpoint
+
+    async def _body(self, request: Request) -> Any:
+        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if content_type != "application/json":
+            raise ApiError(
+                415, "not-json", "the body must be JSON", "Send Content-Type: application/json and a JSON object."
+            )
+        bytes_max = self.config.body_bytes_max
+        too_large = ApiError(
+            413,
+            "too-large",
+            f"the body is larger than {bytes_max} bytes",
+            "Send less at a time, or raise body_bytes_max.",
+            headers={"Connection": "close"},
+        )
+        length = request.headers.get("content-length", "0")
+        if not length.isdigit() or int(length[:19]) > bytes_max:
+            raise too_large
+        body = bytearray()
+        try:
+            with trio.fail_after(self.config.client_seconds):
+                async with aclosing(request.stream()) as chunks:
+                    async for chunk in chunks:
+                        body += chunk
+                        if len(body) > bytes_max:
+                            raise too_large
+        except trio.TooSlowError:
+            raise ApiError(
+                408, "too-slow", "the body did not come in time", "Send it faster.", headers={"Connection": "close"}
+            ) from None
+        try:
+            return json.loads(body) if body.strip() else {}
+        except (ValueError, RecursionError):
+            raise bad_request("the body is no JSON", "Send a JSON object.") from None
+
+    # ------------------------------------------------------------------ others
+
+    async def _openapi(self, _request: Request) -> Response:
+        return Response(self._document, media_type="application/json")
+
+    async def _metrics(self, request: Request) -> Response:
+        access, broker = self._services.access, self._services.broker
+        refuse_stopped(broker.is_closed)
+        if not self.config.metrics_open:
+            access.require(await access.caller(request.headers, request.cookies, _peer_of(request)), Action.ADMIN)
+        openmetrics = "application/openmetrics-text" in request.headers.get("accept", "")
+        kind = "application/openmetrics-text; version=1.0.0" if openmetrics else "text/plain; version=0.0.4"
+        data = await broker.metrics_page(openmetrics=openmetrics)
+        return Response(data, headers={"Cache-Control": "no-store", "Content-Type": f"{kind}; charset=utf-8"})
+
+    async def _index(self, request: Request) -> Response:
+        return _sent(self._pages.index, request)
+
+    async def _static(self, request: Request) -> Response:
+        found = self._pages.get(request.path_params["name"])
+        if found is None:
+            raise ApiError(404, "not-found", "the console has no such file", "Load the page again.")
+        return _sent(found, request)
+
+
+def _let_in(call: Call, door: Door) -> None:
+    """Raises ApiError if the caller may not ask this at all."""
+    if door is Door.OPEN:
+        return
+    if door is Door.ADMIN:
+        call.require(Action.ADMIN)
+    elif door is Door.BROWSE:
+        call.require(Action.BROWSE, call.query["name"])
+    elif not call.caller.is_known:
+        call.require(Action.ADMIN)  # says who may
+
+
+def _with_body(call: Call, body: Any) -> Call:
+    return Call(
+        services=call.services,
+        caller=call.caller,
+        query=call.query,
+        body=body,
+        peer=call.peer,
+        secure=call.secure,
+    )
+
+
+def _sent(file: File, request: Request) -> Response:
+    """A file, or that it has not changed."""
+    headers = {"ETag": file.etag, "Cache-Control": "no-cache"}
+    if request.headers.get("if-none-match") == file.etag:
+        return Response(status_code=304, headers=headers)
+    return Response(file.data, headers={**headers, "Content-Type": file.content_type})
+
+
+def _answer_error(error: ApiError) -> Response:
+    return Response(
+        json.dumps(error.to_dict()).encode(),
+        error.status,
+        {"Cache-Control": "no-store", **error.headers},
+        "application/json",
+    )
+
+
+async def _not_served(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException), "it is for those"
+    if error.status_code == 405:
+        said = ApiError(
+            405, "wrong-method", f"{request.method[:20]} is not for this", "Look at /api/v1/openapi.json.",
+            headers=dict(error.headers or {}),
+        )  # fmt: skip
+    else:
+        said = ApiError(error.status_code, "not-found", "there is nothing here", "Look at /api/v1/openapi.json.")
+    return _answer_error(said)
+
+
+def _peer_of(request: Request) -> str:
+    client = request.client
+    if client is None:
+        return "unknown:0"
+    return f"[{client.host}]:{client.port}" if ":" in client.host else f"{client.host}:{client.port}"
+
+
+def _header(scope: Scope, name: bytes) -> str | None:
+    for key, value in scope["headers"]:
+        if key.lower() == name:
+            return str(value, "latin-1")
+    return None

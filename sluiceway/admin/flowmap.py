@@ -1,0 +1,487 @@
+"""The flow map as a picture: connections, destinations and consumers as nodes, what flows and who waits as edges.
+
+Several resources of the broker are one node: a destination's queues by priority, a connection's two sides. A node's id
+is made of the id of the first of them, so it stays while the thing lives.
+
+What is shown: whom others wait for, then who waits (longest first), then the busiest; `limit` nodes in all, and the
+edges between them. The waits come from a survey that is made in steps and kept for a moment for all who ask: at least
+KEPT_SECONDS, and so long that surveys take SURVEY_SHARE of the time at most.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+from flow import FlowResource
+from flow.graph import Steps
+from flow.snapshot import BlockEdge, FlowSnapshot, LimiterSnapshot
+from flow.survey import picture_in_steps
+from flow.words import age_in_words, count_in_words, facts_in_words
+from queues import Destination
+from sluiceway.admin.errors import not_found
+from sluiceway.admin.sampling import resource_id_of
+from sluiceway.remedies import remedy_for
+
+if TYPE_CHECKING:
+    from sluiceway.admin.sampling import Sampler
+    from sluiceway.admin.steps import Pace
+    from sluiceway.broker import Broker
+
+KEPT_SECONDS: Final = 0.4
+SURVEY_SHARE: Final = 0.05
+LIMITERS_MAX: Final = 12
+"""Of one node: those that hold most of what they may."""
+CHAINS_MAX: Final = 50
+BOTTLENECKS_MAX: Final = 20
+
+_KINDS: Final = {
+    "connection": "connection",
+    "outbound": "connection",
+    "queue": "destination",
+    "exclusive queue": "destination",
+    "topic": "destination",
+    "delay queue": "destination",
+    "log": "destination",
+    "subscription": "subscription",
+    "browser": "subscription",
+    "log group": "subscription",
+    "log reader": "subscription",
+    "store": "store",
+    "disk": "disk",
+}
+"""Of resources to those of nodes; others are "other"."""
+
+
+def node_id(resource_id: int) -> str:
+    """How a node is called: by the first of its resources."""
+    return f"n{resource_id}"
+
+
+@attrs.define(slots=True)
+class _Candidate:
+    """Something that might be shown."""
+
+    resources: list[FlowResource]
+    kind: str
+    name: str
+    rate_per_second: float = 0.0
+    destination: Destination | None = None
+    connection: Any = None
+    session: Any = None
+    """Of a connection, or of a subscription."""
+
+
+class FlowMaps:
+    """Makes maps of one broker."""
+
+    def __init__(self, broker: Broker, sampler: Sampler, pace: Pace) -> None:
+        self._broker = broker
+        self._sampler = sampler
+        self._pace = pace
+        self._clock = broker.clock
+        self._lock = trio.Lock()
+        self._drawing: _Drawing | None = None
+        self._due_seconds = 0.0
+
+    async def _current(self) -> _Drawing:
+        """What was found out, at most some moments ago."""
+        async with self._lock:
+            if self._drawing is None or self._clock() >= self._due_seconds:
+                worked_seconds = self._pace.worked_seconds
+                survey = await self._pace.run(self._broker.manager.survey().snapshot_in_steps(with_idle=False))
+                drawing = _Drawing(self._broker, self._sampler, survey)
+                await self._pace.run(drawing.gather())
+                self._drawing = drawing
+                cost_seconds = self._pace.worked_seconds - worked_seconds
+                self._due_seconds = self._clock() + max(KEPT_SECONDS, cost_seconds / SURVEY_SHARE)
+            return self._drawing
+
+    async def map(self, limit: int) -> dict[str, Any]:
+        """The picture, of so many nodes at most."""
+        await self._sampler.ready()
+        drawing = await self._current()
+        return await self._pace.run(drawing.draw(limit))
+
+    async def chain(self, wanted: str) -> dict[str, Any]:
+        """What this node waits on, and so on to the end. Raises ApiError if there is no such node."""
+        drawing = await self._current()
+        return await self._pace.run(drawing.chain(wanted))
+
+    async def summary(self) -> tuple[FlowSnapshot, list[dict[str, Any]], list[dict[str, Any]]]:
+        """The survey (its `resources` are those that wait or are waited for), its worst bottlenecks, and its longest
+        waits.
+        """
+        drawing = await self._current()
+        bottlenecks, chains = await self._pace.run(drawing.summary())
+        return drawing.survey, bottlenecks, chains
+
+
+class _Drawing:
+    """What is known of one moment; pictures are drawn from it."""
+
+    def __init__(self, broker: Broker, sampler: Sampler, survey: FlowSnapshot) -> None:
+        self._broker = broker
+        self._sampler = sampler
+        self.survey = survey
+        self._first: dict[int, int] = {}
+        """Resource to the first of its node, where that is another one."""
+        self._candidates: dict[int, _Candidate] = {}
+        """By the first resource."""
+        self._waits: dict[int, float] = {}
+        """Nodes that wait, by first resource: for how long."""
+        self._waited_for: dict[int, float] = {}
+        self._held_up: set[int] = set()
+        """Those that wait for another node."""
+
+    # ------------------------------------------------------------------ which resources are one node
+
+    def gather(self) -> Steps[None]:
+        """Find out what there is. Before anything else."""
+        rates_in, rates_out = self._sampler.taken_in.rates, self._sampler.put_out.rates
+        for destination in list(self._broker.registry.destinations.values()):
+            yield
+            queues = destination.queues
+            first = queues[0].resource_id
+            for queue in queues[1:]:
+                self._first[queue.resource_id] = first
+            rate = max(rates_in.get(destination.name, 0.0), rates_out.get(destination.name, 0.0))
+            self._candidates[first] = _Candidate(
+                list(queues), "destination", destination.name, rate, destination=destination
+            )
+        for log in () if self._broker.logs is None else list(self._broker.logs):
+            yield
+            rate = max(rates_in.get(log.name, 0.0), rates_out.get(log.name, 0.0))
+            self._candidates[log.resource_id] = _Candidate([log], "destination", log.name, rate)
+        came, went = self._sampler.connection_in.rates, self._sampler.connection_out.rates
+        for connection in list(self._broker.connections):
+            yield
+            session = connection.session
+            first = session.lanes.resource_id
+            self._first[session.outbound.resource_id] = first
+            rate = came.get(first, 0.0) + went.get(first, 0.0)
+            self._candidates[first] = _Candidate(
+                [session.lanes, session.outbound],
+                "connection",
+                session.peer,
+                rate,
+                connection=connection,
+                session=session,
+            )
+        by_consumer: dict[int, float] = {}
+        for (_name, consumer), rate in self._sampler.delivered.rates.items():
+            by_consumer[consumer] = by_consumer.get(consumer, 0.0) + rate
+        for connection in list(self._broker.connections):
+            for subscription in list(connection.session.subscriptions.live.values()):
+                yield
+                key = subscription.resource_id
+                self._candidates[key] = _Candidate(
+                    [subscription],
+                    "subscription",
+                    subscription.name,
+                    by_consumer.get(key, 0.0),
+                    session=connection.session,
+                )
+        for edge in self.survey.edges:
+            yield
+            source, sink = self._first_of(edge.source.resource_id), self._first_of(edge.sink.resource_id)
+            self._waits[source] = max(self._waits.get(source, 0.0), edge.age_seconds)
+            if source != sink:
+                self._held_up.add(source)
+            self._waited_for[sink] = max(self._waited_for.get(sink, 0.0), edge.age_seconds)
+        known: dict[int, FlowResource] = {resource.resource_id: resource for resource in self._broker.manager.resources}
+        for end in (*self._waits, *self._waited_for):
+            yield
+            if end not in self._candidates and end in known:
+                resource = known[end]
+                self._candidates[end] = _Candidate(
+                    [resource], _KINDS.get(resource.kind, "other"), resource.name, by_consumer.get(end, 0.0)
+                )
+
+    def _first_of(self, resource_id: int) -> int:
+        return self._first.get(resource_id, resource_id)
+
+    def _choose(self, limit: int) -> Steps[list[int]]:
+        """Those that matter most, the most important first."""
+        best: list[tuple[int, float, int]] = []
+        for first, candidate in self._candidates.items():
+            yield
+            if first in self._waited_for:
+                rank, weight = 2, self._waited_for[first]
+            elif first in self._waits:
+                rank, weight = 1, self._waits[first]
+            else:
+                rank, weight = 0, candidate.rate_per_second
+            entry = (rank, weight, -first)
+            if len(best) < limit:
+                heapq.heappush(best, entry)
+            elif entry > best[0]:
+                heapq.heapreplace(best, entry)
+        best.sort(reverse=True)
+        return [-negative for _rank, _weight, negative in best]
+
+    # ------------------------------------------------------------------ the picture
+
+    def draw(self, limit: int) -> Steps[dict[str, Any]]:
+        """Nodes and edges."""
+        chosen = yield from self._choose(limit)
+        shown = set(chosen)
+        words = yield from self._words_of_waits(shown)
+        nodes = []
+        for first in chosen:
+            node = yield from self._node(first, words.get(first, ""))
+            nodes.append(node)
+        edges: list[dict[str, Any]] = []
+        hidden_count = yield from self._wait_edges(shown, edges)
+        waits_count = len(edges)
+        yield from self._flow_edges(shown, edges)
+        flows_count = len(edges) - waits_count
+        return {
+            "at_seconds": self.survey.taken_at,
+            "nodes": nodes,
+            "edges": edges,
+            "omitted": {
+                "nodes_count": len(self._candidates) - len(nodes),
+                "edges_count": hidden_count + max(0, self._sampler.totals.flows_count - flows_count),
+            },
+        }
+
+    def _words_of_waits(self, shown: set[int]) -> Steps[dict[int, str]]:
+        """Of each node that waits, why."""
+        words: dict[int, str] = {}
+        for chain in self.survey.chains:  # the longest wait first
+            yield
+            first = self._first_of(chain.source.resource_id)
+            if first in shown and first not in words:
+                words[first] = chain.words
+        return words
+
+    def _node(self, first: int, words: str) -> Steps[dict[str, Any]]:
+        candidate = self._candidates[first]
+        limiters: list[dict[str, Any]] = []
+        facts: dict[str, object] = {}
+        held_bytes = 0
+        for resource in candidate.resources:
+            if not resource.is_open:
+                continue
+            picture = yield from picture_in_steps(resource)
+            held_bytes += picture.used_bytes
+            facts = {**picture.facts, **facts}
+            for limiter in picture.limiters:
+                yield
+                limiters += flat_limiters(limiter)
+        limiters.sort(key=lambda one: (not one["throttled"], -(one["share"] or 0.0)))
+        throttled = any(limiter["throttled"] for limiter in limiters)
+        paused = candidate.destination is not None and candidate.destination.is_paused
+        if paused:
+            state = "paused"
+        elif first in self._held_up:
+            state = "blocked"
+        elif throttled:
+            state = "throttled"
+        else:
+            state = "blocked" if first in self._waits else "open"
+        facts_words = facts_in_words(facts)
+        if not words:
+            full = [limiter["words"] for limiter in limiters if limiter["throttled"]]
+            words = " and ".join(full) or facts_words
+        kind = candidate.resources[0].kind
+        return {
+            "id": node_id(first),
+            "kind": candidate.kind,
+            "name": candidate.name,
+            "title": candidate.name if kind == candidate.name else f"{kind} {candidate.name}",
+            "label": _label_of(candidate),
+            "state": state,
+            "words": words,
+            "facts_words": facts_words,
+            "limiters": limiters[:LIMITERS_MAX],
+            "rate_per_second": candidate.rate_per_second,
+            "held_bytes": held_bytes,
+            "age_seconds": max(self._waits.get(first, 0.0), self._waited_for.get(first, 0.0)),
+        }
+
+    def _wait_edges(self, shown: set[int], edges: list[dict[str, Any]]) -> Steps[int]:
+        """The waits between nodes, the longest of each pair; returns how many pairs are not shown."""
+        longest: dict[tuple[int, int, str], tuple[BlockEdge, int]] = {}
+        for edge in self.survey.edges:
+            yield
+            key = (self._first_of(edge.source.resource_id), self._first_of(edge.sink.resource_id), edge.kind)
+            known = longest.get(key)
+            if known is None:
+                longest[key] = edge, 1
+            else:
+                longest[key] = (edge if edge.age_seconds > known[0].age_seconds else known[0]), known[1] + 1
+        hidden_count = 0
+        for (source, sink, kind), (edge, count) in longest.items():
+            yield
+            if source not in shown or sink not in shown:
+                hidden_count += 1
+                continue
+            words = f"waits on {edge.sink.title} ({edge.details})"
+            if count > 1:
+                words += f", and {count_in_words(count - 1, 'other wait')}"
+            edges.append(
+                {
+                    "from": node_id(source),
+                    "to": node_id(sink),
+                    "kind": kind,
+                    "rate_per_second": 0.0,
+                    "age_seconds": edge.age_seconds,
+                    "words": words,
+                }
+            )
+        return hidden_count
+
+    def _flow_edges(self, shown: set[int], edges: list[dict[str, Any]]) -> Steps[None]:
+        names = {candidate.name: first for first, candidate in self._shown(shown) if candidate.kind == "destination"}
+        for first, candidate in self._shown(shown):
+            yield
+            if candidate.connection is not None:
+                for lane in list(candidate.connection.session.lanes.lanes):
+                    yield
+                    to = names.get(lane.target.name)
+                    if to is not None:
+                        rate = self._sampler.sent.rates.get((first, lane.target.name), 0.0)
+                        edges.append(_flow(first, to, rate))
+            elif candidate.kind == "destination":
+                ways: dict[int, None] = {}
+                for resource in candidate.resources:
+                    for subscription in subscriptions_of(resource):
+                        yield
+                        consumer = resource_id_of(subscription.consumer)
+                        if consumer in shown and consumer is not None:
+                            ways[consumer] = None
+                for consumer in ways:
+                    rate = self._sampler.delivered.rates.get((candidate.name, consumer), 0.0)
+                    edges.append(_flow(first, consumer, rate))
+
+    def _shown(self, shown: set[int]) -> Iterator[tuple[int, _Candidate]]:
+        return ((first, self._candidates[first]) for first in shown)
+
+    # ------------------------------------------------------------------ chains
+
+    def chain(self, wanted: str) -> Steps[dict[str, Any]]:
+        """The longest wait that begins at this node."""
+        for chain in self.survey.chains:
+            yield
+            if node_id(self._first_of(chain.source.resource_id)) == wanted:
+                first_step = {
+                    "id": wanted,
+                    "title": chain.source.title,
+                    "words": facts_in_words(chain.source.facts),
+                    "age_seconds": chain.edges[0].age_seconds,
+                }
+                steps = [first_step, *(self._step(edge) for edge in chain.edges)]
+                last = chain.edges[-1].sink
+                remedy = remedy_for(last.kind, last.name, last.facts)
+                if chain.cyclic:
+                    remedy = "A ring never resolves by itself: close one of its connections."
+                return {"id": wanted, "words": chain.words, "steps": steps, "cycle": chain.cyclic, "remedy": remedy}
+        for first, candidate in self._candidates.items():
+            yield
+            if node_id(first) == wanted:
+                node = yield from self._node(first, "")
+                step = {"id": wanted, "title": node["title"], "words": node["words"], "age_seconds": 0.0}
+                resource = candidate.resources[0]
+                held_up = first in self._waited_for
+                remedy = remedy_for(resource.kind, resource.name, resource.facts()) if held_up else ""
+                return {
+                    "id": wanted,
+                    "words": f"{node['title']} waits on nobody: {node['words'] or 'nothing is in it'}",
+                    "steps": [step],
+                    "cycle": False,
+                    "remedy": remedy,
+                }
+        raise not_found(f"the map has no node {wanted[:40]!r} any more", "Ask for the map again.")
+
+    def _step(self, edge: BlockEdge) -> dict[str, Any]:
+        facts = facts_in_words(edge.sink.facts)
+        return {
+            "id": node_id(self._first_of(edge.sink.resource_id)),
+            "title": edge.sink.title,
+            "words": f"{edge.details}: {facts}" if facts else edge.details,
+            "age_seconds": edge.age_seconds,
+        }
+
+    def summary(self) -> Steps[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
+        """The worst bottlenecks, and the longest waits in words."""
+        bottlenecks = []
+        for bottleneck in self.survey.bottlenecks[:BOTTLENECKS_MAX]:
+            yield
+            bottlenecks.append(
+                {
+                    "id": node_id(self._first_of(bottleneck.sink.resource_id)),
+                    "title": bottleneck.sink.title,
+                    "words": bottleneck.words,
+                    "flows_count": bottleneck.waiting_count,
+                    "waits_itself": self._first_of(bottleneck.sink.resource_id) in self._held_up,
+                    "age_seconds": bottleneck.oldest_seconds,
+                }
+            )
+        chains: dict[str, dict[str, Any]] = {}
+        for chain in self.survey.chains:
+            yield
+            if len(chains) == CHAINS_MAX:
+                break
+            first = node_id(self._first_of(chain.source.resource_id))
+            if first not in chains:
+                chains[first] = {"id": first, "words": chain.words, "age_seconds": chain.edges[0].age_seconds}
+        return bottlenecks, list(chains.values())
+
+
+def _label_of(candidate: _Candidate) -> str:
+    """What people call it: by the client-id or user of its connection, which say more than an address."""
+    session = candidate.session
+    who = "" if session is None else session.subscriptions.client_id or session.user or ""
+    if not who:
+        return candidate.name
+    return who if candidate.kind == "connection" else f"{candidate.name.removesuffix(session.peer)}{who}"
+
+
+def subscriptions_of(resource: Any) -> list[Any]:
+    """Who takes from a queue or a log, at this moment."""
+    if hasattr(resource, "outlets"):
+        return [subscription for outlet in list(resource.outlets) for subscription in list(outlet.subscriptions)]
+    subscriptions: Mapping[int, Any] = getattr(resource, "subscriptions", {})
+    return list(subscriptions.values())
+
+
+def flat_limiters(limiter: LimiterSnapshot) -> list[dict[str, Any]]:
+    """A limiter as plain data; one that is made of several as those."""
+    if limiter.parts:
+        return [flat for part in limiter.parts for flat in flat_limiters(part)]
+    unit, used, capacity = "bytes", limiter.used_bytes, limiter.capacity_bytes
+    if limiter.capacity_count is not None:
+        count_share = limiter.used_count / limiter.capacity_count if limiter.capacity_count else 1.0
+        if capacity is None or count_share >= (used / capacity if capacity else 1.0):
+            unit, used, capacity = "messages", limiter.used_count, limiter.capacity_count
+    share = None if capacity is None else used / capacity if capacity else 1.0
+    return [
+        {
+            "label": limiter.label,
+            "used": used,
+            "capacity": capacity,
+            "unit": unit,
+            "share": share,
+            "throttled": limiter.throttled,
+            "words": limiter.words + (f", for {age_in_words(limiter.throttled_seconds)}" if limiter.throttled else "")
+            if limiter.throttled_seconds is not None
+            else limiter.words,
+        }
+    ]
+
+
+def _flow(source: int, sink: int, rate_per_second: float) -> dict[str, Any]:
+    return {
+        "from": node_id(source),
+        "to": node_id(sink),
+        "kind": "flow",
+        "rate_per_second": rate_per_second,
+        "age_seconds": 0.0,
+        "words": f"{rate_per_second:,.0f} messages/s",
+    }

@@ -1,0 +1,204 @@
+"""HTTP connections: our own accepting, Hypercorn's HTTP on each. The one module that knows Hypercorn.
+
+Hypercorn's own `serve` takes whoever comes, and waits without end for a client that does not read. So we accept
+ourselves, and give it streams that are bounded: `connections_max` of them, and each write has to be taken within
+`client_seconds`. It sees to the rest: the head of a request has to come whole within that time, and an idle connection
+ends after it.
+
+What is not HTTP is answered with 400, or cut. Out of file descriptors: accepting pauses.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any, Final
+
+import trio
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.config import Config as HypercornConfig
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import ConnectionState
+
+from protocols.listener import EXHAUSTED, EXHAUSTED_PAUSE_SECONDS, NOT_OURS, name_of
+from protocols.log import get_logger
+
+STREAMS_MAX: Final = 16
+"""Requests of one HTTP/2 connection at a time."""
+CLOSING_SECONDS: Final = 2.0
+"""For answers under way when the server stops."""
+
+log = get_logger("sluiceway.admin")
+
+
+class _Quiet:
+    """Hypercorn's log is not ours: what matters is in ours already."""
+
+    def __init__(self, _config: HypercornConfig) -> None:
+        pass
+
+    async def access(self, *_arguments: Any) -> None:
+        pass
+
+    async def exception(self, message: str, *_arguments: Any, **_more: Any) -> None:
+        log.exception("internal error", what=message)
+
+    async def log(self, *_arguments: Any, **_more: Any) -> None:
+        pass
+
+    critical = error = warning = info = debug = log
+
+
+class HttpServer:
+    """Serves an app on some listening sockets."""
+
+    def __init__(
+        self,
+        app: Any,
+        sockets: list[socket.socket],
+        *,
+        connections_max: int,
+        client_seconds: float,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
+        """`tls`: asked at each connection for the context that is in force; None: plain HTTP. Owns the sockets."""
+        self._app = ASGIWrapper(app)
+        self._sockets = sockets
+        self.connections_max = connections_max
+        self._client_seconds = client_seconds
+        self._tls = tls
+        self.connections_count = 0
+        self.refused_count = 0
+        self._full = False
+        self._accepting = trio.CancelScope()
+        self._ended = trio.Event()
+        """Of one connection."""
+        self._config = HypercornConfig()
+        self._config.keep_alive_timeout = client_seconds
+        self._config.ssl_handshake_timeout = client_seconds
+        self._config.h2_max_concurrent_streams = STREAMS_MAX
+        self._config.include_server_header = False
+        self._config.logger_class = _Quiet  # type: ignore[assignment]
+        self._context = WorkerContext(None)
+        scheme = "http" if tls is None else "https"
+        self.urls = [f"{scheme}://{name_of(listening.getsockname())}" for listening in sockets]
+
+    async def run(self) -> None:
+        """Accept and serve until `close`, or cancelled."""
+        try:
+            async with trio.open_nursery() as serving:
+                with self._accepting:
+                    async with trio.open_nursery() as accepting:
+                        for listening in self._sockets:
+                            accepting.start_soon(self._accept, listening, serving)
+                self.abandon()
+                await self._context.terminated.set()  # who is idle ends now
+                with trio.move_on_after(CLOSING_SECONDS):
+                    while self.connections_count:
+                        self._ended = trio.Event()
+                        await self._ended.wait()
+                serving.cancel_scope.cancel()
+        finally:
+            self.abandon()
+
+    def close(self) -> None:
+        """Accept no more; answers under way have CLOSING_SECONDS, then `run` returns."""
+        self._accepting.cancel()
+
+    def abandon(self) -> None:
+        """Give the ports back."""
+        for listening in self._sockets:
+            listening.close()
+
+    async def _accept(self, listening: socket.socket, serving: trio.Nursery) -> None:
+        accepting = trio.socket.from_stdlib_socket(listening)
+        while True:
+            try:
+                connected, _where = await accepting.accept()
+            except OSError as error:
+                if error.errno in EXHAUSTED:
+                    log.warning("no more HTTP connections for now", reason=error.strerror)
+                    await trio.sleep(EXHAUSTED_PAUSE_SECONDS)
+                    continue
+                if error.errno in NOT_OURS:
+                    continue
+                raise
+            if self.connections_count >= self.connections_max:
+                self.refused_count += 1
+                if not self._full:
+                    self._full = True
+                    log.warning(
+                        "too many HTTP connections",
+                        connections_max=self.connections_max,
+                        remedy="raise connections_max of [admin], or look who asks so much",
+                    )
+                connected.close()
+                continue
+            self._full = False
+            self.connections_count += 1
+            serving.start_soon(self._serve, trio.SocketStream(connected))
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        try:
+            bounded: Any = _Bounded(stream, self._client_seconds)
+            if self._tls is not None:
+                secured = trio.SSLStream(stream, self._tls(), server_side=True, https_compatible=True)
+                bounded = _BoundedTls(secured, self._client_seconds)
+            await TCPServer(self._app, self._config, self._context, ConnectionState({}), bounded)
+        except Exception:
+            # The outermost shell of one HTTP connection: whatever a peer makes Hypercorn do costs this connection.
+            log.exception("an HTTP connection broke")
+        finally:
+            self.connections_count -= 1
+            self._ended.set()
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + self._client_seconds):
+                await trio.aclose_forcefully(stream)
+
+
+class _Bounded:
+    """A stream whose writes have a deadline. As much of it as Hypercorn asks for."""
+
+    def __init__(self, stream: Any, seconds: float) -> None:
+        self._stream = stream
+        self._seconds = seconds
+
+    @property
+    def socket(self) -> Any:
+        return self._stream.socket
+
+    async def receive_some(self, count: int) -> Any:
+        return await self._stream.receive_some(count)
+
+    async def send_all(self, data: bytes) -> None:
+        try:
+            with trio.fail_after(self._seconds):
+                await self._stream.send_all(data)
+        except trio.TooSlowError:
+            raise trio.BrokenResourceError("it does not take its answer") from None
+
+    async def send_eof(self) -> None:
+        await self._stream.send_eof()
+
+    async def aclose(self) -> None:
+        with trio.move_on_after(self._seconds):
+            await self._stream.aclose()
+
+
+class _BoundedTls(_Bounded):
+    """Likewise, over TLS."""
+
+    @property
+    def socket(self) -> Any:
+        raise AttributeError("ask its transport")  # how Hypercorn tells one from the other
+
+    @property
+    def transport_stream(self) -> Any:
+        return self._stream.transport_stream
+
+    async def do_handshake(self) -> None:
+        await self._stream.do_handshake()
+
+    def selected_alpn_protocol(self) -> str | None:
+        return None  # HTTP/1.1: a console of one person needs no more

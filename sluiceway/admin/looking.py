@@ -1,0 +1,304 @@
+"""The routes that look and change nothing."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import trio
+
+from protocols.stomp.guard import Action
+from sluiceway.admin import schema
+from sluiceway.admin.access import COOKIE
+from sluiceway.admin.errors import ApiError, bad_request
+from sluiceway.admin.routes import NAME, PAGING, PREFIX, ApiRoute, Call, Door, Parameter
+from sluiceway.admin.tables import LIMIT_MAX, Row
+from sluiceway.readiness import not_ready_because
+from sluiceway.trails.answering import TooManySearchesError, TrailRequestError
+
+NODES_DEFAULT: Final = 60
+NODES_MAX: Final = 500
+TRAILS_MAX: Final = 100
+
+# ---------------------------------------------------------------------- who one is
+
+
+async def _log_in(call: Call) -> Row:
+    cookie, caller = await call.services.access.log_in(call.body["login"], call.body["passcode"], call.peer)
+    secure = "; Secure" if call.secure else ""
+    call.reply.headers["Set-Cookie"] = f"{COOKIE}={cookie}; Path=/; HttpOnly; SameSite=Strict{secure}"
+    identity = caller.identity
+    return {"user": identity.user, "groups": sorted(identity.groups), "csrf": caller.csrf}
+
+
+async def _log_out(call: Call) -> Row:
+    call.services.access.log_out(call.caller)
+    call.reply.headers["Set-Cookie"] = f"{COOKIE}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"
+    return {"ok": True}
+
+
+async def _session(call: Call) -> Row:
+    identity = call.caller.identity
+    return {
+        "user": identity.user,
+        "groups": sorted(identity.groups),
+        "may": {"admin": call.may(Action.ADMIN)},
+        "csrf": call.caller.csrf,
+        "users_configured": call.services.access.users_configured,
+    }
+
+
+# ---------------------------------------------------------------------- health
+
+
+async def _alive(_call: Call) -> Row:
+    return {"ok": True}
+
+
+async def _ready(call: Call) -> Row:
+    reasons = not_ready_because(call.services.broker)
+    if reasons:
+        call.reply.status = 503
+    return {"ready": not reasons, "reasons": reasons}
+
+
+# ---------------------------------------------------------------------- state
+
+
+async def _overview(call: Call) -> Row:
+    return await call.services.state.overview()
+
+
+async def _map(call: Call) -> Row:
+    return await call.services.maps.map(call.query["limit"])
+
+
+async def _chains(call: Call) -> Row:
+    return await call.services.maps.chain(call.query["id"])
+
+
+async def _destinations(call: Call) -> Row:
+    return await call.services.state.destinations(call.page, _sees(call))
+
+
+def _sees(call: Call) -> Any:
+    """Whether the caller sees a destination of that name."""
+    if call.may(Action.ADMIN):
+        return lambda _name: True
+    return lambda name: call.may(Action.BROWSE, name) or call.may(Action.ADMIN, name)
+
+
+async def _destination(call: Call) -> Row:
+    name = call.query["name"]
+    if not _sees(call)(name):
+        call.require(Action.BROWSE, name)
+    return await call.services.state.destination(name)
+
+
+async def _subscriptions(call: Call) -> Row:
+    return await call.services.state.subscriptions(call.page, call.query["destination"])
+
+
+async def _connections(call: Call) -> Row:
+    return await call.services.state.connections(call.page)
+
+
+async def _durables(call: Call) -> Row:
+    return await call.services.state.durables(call.page)
+
+
+async def _logs(call: Call) -> Row:
+    return await call.services.state.logs(call.page)
+
+
+async def _log(call: Call) -> Row:
+    return await call.services.state.log(call.query["name"])
+
+
+async def _groups(call: Call) -> Row:
+    return await call.services.state.groups(call.page)
+
+
+async def _store(call: Call) -> Row:
+    return call.services.state.store()
+
+
+async def _config(call: Call) -> Row:
+    return call.services.state.config()
+
+
+async def _messages(call: Call) -> Row:
+    destination = call.services.state.destination_named(call.query["name"])
+    return await call.services.messages.messages(destination, call.query["from"], call.query["limit"])
+
+
+async def _message(call: Call) -> Row:
+    destination = call.services.state.destination_named(call.query["name"])
+    return await call.services.messages.message(destination, call.query["message_id"], call.query["place"])
+
+
+async def _dead_letters(call: Call) -> Row:
+    return await call.services.messages.dead_letters(_sees(call))
+
+
+async def _trails(call: Call) -> Row:
+    message_id, correlation_id = call.query["message_id"], call.query["correlation_id"]
+    if (message_id is None) == (correlation_id is None):
+        raise bad_request("give message_id or correlation_id, one of them")
+    trails = call.services.broker.trails
+    if trails is None:
+        raise ApiError(404, "no-trails", "this broker keeps no trails", "Switch them on in [trails].")
+    answered = trio.Event()
+    found: list[Row] = []
+
+    def take(answer: list[Row]) -> None:
+        found.extend(answer)
+        answered.set()
+
+    try:
+        trails.ask(take, message_id=message_id, correlation_id=correlation_id, limit=call.query["limit"])
+    except TrailRequestError as error:
+        raise bad_request(str(error)) from None
+    except TooManySearchesError as error:
+        raise ApiError(503, "too-many-searches", str(error), "Ask again in a moment.") from None
+    await answered.wait()
+    return {"items": found}
+
+
+def _get(
+    name: str, summary: str, handler: Any, answer: schema.Schema, door: Door = Door.ADMIN, **more: Any
+) -> ApiRoute:
+    return ApiRoute(f"{PREFIX}/{name}", summary, door, handler, answer, **more)
+
+
+LOOKING: Final[tuple[ApiRoute, ...]] = (
+    ApiRoute(
+        "/healthz",
+        "Whether the broker is alive: it answers.",
+        Door.OPEN,
+        _alive,
+        schema.HEALTH,
+    ),
+    ApiRoute(
+        "/readyz",
+        "Whether clients should be sent here: 503 with the reasons while it drains or stops, or if its disk is full.",
+        Door.OPEN,
+        _ready,
+        schema.READINESS,
+        statuses=(503,),
+    ),
+    _get("session", "Who you are, and the token that actions need.", _session, schema.SESSION, Door.OPEN),
+    ApiRoute(
+        f"{PREFIX}/login",
+        "Log in: sets the session's cookie.",
+        Door.OPEN,
+        _log_in,
+        schema.LOGGED_IN,
+        method="POST",
+        body=schema.strict({"login": schema.TEXT, "passcode": schema.TEXT}),
+        csrf=False,
+    ),
+    ApiRoute(
+        f"{PREFIX}/logout",
+        "Log out: ends the session.",
+        Door.OPEN,
+        _log_out,
+        schema.HEALTH,
+        method="POST",
+        body=schema.strict({}),
+    ),
+    _get("overview", "The broker in some numbers, and what holds it up.", _overview, schema.OVERVIEW),
+    _get(
+        "map",
+        "The flow map: connections, destinations, consumers; what flows, and who waits for whom.",
+        _map,
+        schema.MAP,
+        query=(Parameter("limit", "Nodes at most.", "count", NODES_DEFAULT, least=1, most=NODES_MAX),),
+        doc="Those whom others wait for come first, then those who wait, then the busiest.",
+    ),
+    _get(
+        "chains",
+        "What one node of the map waits on, step by step.",
+        _chains,
+        schema.CHAIN_OF_NODE,
+        query=(Parameter("id", "The id of a node."),),
+    ),
+    _get(
+        "destinations",
+        "Queues and topics with what they hold, rates and forecasts.",
+        _destinations,
+        schema.table(schema.DESTINATION),
+        Door.KNOWN,
+        query=PAGING,
+        doc="Whoever may not `admin` the broker sees those that they may `browse` or `admin`.",
+    ),
+    _get(
+        "destination",
+        "One queue or topic: its parts, the policy in force, who takes from it.",
+        _destination,
+        schema.ONE_DESTINATION,
+        Door.KNOWN,
+        query=(NAME,),
+    ),
+    _get(
+        "subscriptions",
+        "Who takes messages.",
+        _subscriptions,
+        schema.table(schema.SUBSCRIPTION),
+        query=(*PAGING, Parameter("destination", "Only those that asked for just this.", default="")),
+    ),
+    _get("connections", "Who is connected.", _connections, schema.table(schema.CONNECTION), query=PAGING),
+    _get("durables", "Durable subscriptions.", _durables, schema.table(schema.DURABLE), query=PAGING),
+    _get("logs", "Logs with their groups.", _logs, schema.table(schema.LOG), query=PAGING),
+    _get("log", "One log with its groups.", _log, schema.LOG, query=(Parameter("name", "/log/NAME, or NAME."),)),
+    _get(
+        "groups",
+        "The groups of all logs, and how far they are behind.",
+        _groups,
+        schema.table(schema.GROUP),
+        query=PAGING,
+    ),
+    _get("store", "The store; null without one.", _store, schema.record({"store": schema.STORE})),
+    _get("config", "The configuration in force; secrets are not shown.", _config, schema.CONFIG),
+    _get(
+        "messages",
+        "What lies in a queue, in the order of delivery. Nothing is taken or marked.",
+        _messages,
+        schema.MESSAGES,
+        Door.BROWSE,
+        query=(
+            NAME,
+            Parameter("from", "A place: the `next` of the answer before.", default="0"),
+            Parameter("limit", "How many at most.", "count", 50, least=1, most=LIMIT_MAX),
+        ),
+    ),
+    _get(
+        "message",
+        "One message with its headers and its body, of which the first 256 KiB are shown.",
+        _message,
+        schema.WHOLE_MESSAGE,
+        Door.BROWSE,
+        query=(
+            NAME,
+            Parameter("message_id", "Its message-id."),
+            Parameter("place", "Where it was seen: then it is found at once.", default=""),
+        ),
+    ),
+    _get(
+        "dead-letters",
+        "The queues of dead letters, with reasons and origins of the first two thousand of each.",
+        _dead_letters,
+        schema.DEAD_LETTERS,
+        Door.KNOWN,
+    ),
+    _get(
+        "trails",
+        "Where a message is, or where it went.",
+        _trails,
+        schema.TRAILS,
+        query=(
+            Parameter("message_id", "Its message-id; or", optional=True),
+            Parameter("correlation_id", "its correlation-id.", optional=True),
+            Parameter("limit", "Messages at most.", "count", 20, least=1, most=TRAILS_MAX),
+        ),
+    ),
+)

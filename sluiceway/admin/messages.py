@@ -1,0 +1,335 @@
+"""Looking at messages: what lies in a queue, one message whole, dead letters by reason. Nothing is taken or marked.
+
+Messages are read where they lie: in memory, or a block at a time from the store for this answer alone, which leaves the
+block outside. What is read so is charged while it is looked at, and only so many look at a time.
+
+A *place* (`4.1024`: priority, sequence) says where a message lies; it is what pages go on from, and it may be gone when
+somebody comes back to it: then what lies behind it is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from flow import Flow, FlowController, FlowResource, SizeLimiter
+from queues import Destination, Message
+from queues.cursored import BLOCK_BITS
+from queues.large import LargeMessage
+from queues.message import size_of
+from queues.queue import MessageQueue
+from sluiceway.admin.errors import ApiError, bad_request, not_found
+from sluiceway.admin.tables import Row
+
+if TYPE_CHECKING:
+    from sluiceway.admin.steps import Pace
+    from sluiceway.broker import Broker
+
+READERS_MAX: Final = 4
+READ_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What all of them should hold of blocks that are outside; on the flow map."""
+PREVIEW_LENGTH: Final = 200
+"""Characters."""
+BODY_BYTES_MAX: Final = 256 * 1024
+"""Of one message's body that is shown."""
+SEARCH_COUNT_MAX: Final = 20_000
+"""Messages that are looked at to find one by its id."""
+LETTERS_MAX: Final = 2_000
+"""Dead letters of one queue that are looked at for their reasons."""
+RUN_COUNT: Final = 64
+"""Messages that are looked at in one go."""
+
+Found = tuple[int, Message]
+"""A message and its sequence."""
+
+
+class Reader(FlowResource):
+    """Reads messages of queues without taking any. One per admin server."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__("admin reading", "browser", broker.manager)
+        self._readers = trio.CapacityLimiter(READERS_MAX)
+        self._held: FlowController[None] = FlowController(
+            self, Flow("what the admin port reads"), SizeLimiter(READ_BYTES_MAX, clock=broker.clock),
+            accept=_never, clock=broker.clock,
+        )  # fmt: skip
+
+    async def walk(self, queue: MessageQueue, position: int, end: int) -> AsyncGenerator[list[Found], None]:
+        """What is alive of `position` to `end - 1`, some at a time, in order. Close it when you are done with it."""
+        async with self._readers:
+            while not queue.closed:
+                position = queue.elements.first_live(position)
+                if position >= end:
+                    return
+                index = position >> BLOCK_BITS
+                stop = min(end, (index + 1) << BLOCK_BITS)
+                block = queue.elements.block(index)
+                assert block is not None, "something in it is alive"
+                if block.outside is None:
+                    while position < stop:
+                        run = [
+                            (sequence, message)
+                            for sequence in range(position, min(stop, position + RUN_COUNT))
+                            if (message := queue.elements.get(sequence)) is not None
+                        ]
+                        position += RUN_COUNT
+                        if run:
+                            yield run
+                        await trio.lowlevel.checkpoint()
+                    position = stop
+                    continue
+                found = await self._load(queue, index)
+                charge = len(found), size_of(found.values())
+                self._held.charge(*charge, None)
+                try:
+                    wanted = [sequence for sequence in sorted(found) if position <= sequence < stop]
+                    for start in range(0, len(wanted), RUN_COUNT):
+                        run = [
+                            (sequence, found[sequence])
+                            for sequence in wanted[start : start + RUN_COUNT]
+                            if queue.elements.is_alive(sequence)
+                        ]
+                        if run:
+                            yield run
+                        await trio.lowlevel.checkpoint()
+                finally:
+                    self._held.release(*charge)
+                position = stop
+
+    async def _load(self, queue: MessageQueue, index: int) -> dict[int, Message]:
+        shelf = queue.shelf
+        assert shelf is not None, "where else should it be"
+        arrived = trio.Event()
+        result: dict[int, Message] = {}
+
+        def take(_index: int, found: dict[int, Message]) -> None:
+            result.update(found)
+            arrived.set()
+
+        shelf.load(index, take)
+        await arrived.wait()
+        return result
+
+
+class Messages:
+    """Answers about messages."""
+
+    def __init__(self, broker: Broker, reader: Reader, pace: Pace) -> None:
+        self._broker = broker
+        self._reader = reader
+        self._pace = pace
+
+    async def messages(self, destination: Destination, start: str, limit: int) -> Row:
+        """Some of those in a queue or a topic, in the order in which they would be delivered: the highest priority
+        first.
+        """
+        items: list[Row] = []
+        async with aclosing(self._from(destination, start)) as walk:
+            async for queue, run in walk:
+                for sequence, message in run:
+                    if len(items) == limit:
+                        return {"items": items, "next": f"{queue.priority}.{sequence}"}
+                    items.append(self._row(queue, sequence, message))
+        return {"items": items, "next": None}
+
+    async def message(self, destination: Destination, message_id: str, place: str) -> Row:
+        """One message whole. Raises ApiError if it is not found among the first SEARCH_COUNT_MAX."""
+        number = self.number_of(message_id)
+        looked_count = 0
+        for start in [place, ""] if place else [""]:
+            async with aclosing(self._from(destination, start)) as walk:
+                async for queue, run in walk:
+                    for sequence, message in run:
+                        if message.number == number:
+                            return await self._whole(destination, queue, sequence, message)
+                    looked_count += len(run)
+                    if looked_count > SEARCH_COUNT_MAX or (start and place):
+                        break
+        if looked_count > SEARCH_COUNT_MAX:
+            raise not_found(
+                f"message {message_id[:100]!r} is not among the first {SEARCH_COUNT_MAX:,} of {destination.name}",
+                "Give its `place`, as the list of messages has it.",
+            )
+        raise not_found(
+            f"there is no message {message_id[:100]!r} in {destination.name} now",
+            "It may have been consumed: /api/v1/trails knows where it went.",
+        )
+
+    def number_of(self, message_id: str) -> int:
+        """Of a message-id of this broker. Raises ApiError."""
+        token, dash, digits = message_id.rpartition("-")
+        if not dash or token != self._broker.message_token.decode() or not (digits.isascii() and digits.isdigit()):
+            raise bad_request(
+                f"{message_id[:100]!r} is no message-id of this broker",
+                f"They are written {self._broker.message_token.decode()}-NUMBER.",
+            )
+        return int(digits[:19])
+
+    async def _from(
+        self, destination: Destination, start: str
+    ) -> AsyncGenerator[tuple[MessageQueue, list[Found]], None]:
+        """Everything from this place on."""
+        priority, position = _parse_place(start)
+        queues = sorted(destination.queues, key=lambda queue: -queue.priority)
+        for queue in queues:
+            if priority is not None and queue.priority > priority:
+                continue
+            first = position if queue.priority == priority else 0
+            async with aclosing(self._reader.walk(queue, first, queue.elements.next_sequence)) as walk:
+                async for run in walk:
+                    yield queue, run
+
+    def _row(self, queue: MessageQueue, sequence: int, message: Message) -> Row:
+        broker = self._broker
+        body, total_bytes, is_whole = self._body_in_memory(message, PREVIEW_LENGTH * 4)
+        attempts = queue.attempts_among((sequence,)).get(sequence)
+        now_seconds = broker.clock()
+        return {
+            "message_id": f"{broker.message_token.decode()}-{message.number}",
+            "place": f"{queue.priority}.{sequence}",
+            "state": queue.state_of(sequence),
+            "size_bytes": len(message.wire) + (total_bytes if message.large is not None else 0),
+            "age_seconds": max(0.0, now_seconds - broker.pulse.ages.came_at(message.number)),
+            "redelivered": attempts is not None,
+            "headers": _headers_of(message),
+            "preview": _preview(body, is_whole=is_whole),
+        }
+
+    @staticmethod
+    def _body_in_memory(message: Message, bytes_max: int) -> tuple[bytes, int, bool]:
+        """The beginning of the body, its length, and whether that is all of it; of a large one nothing is here."""
+        if message.large is not None:
+            return b"", message.large[1], False
+        head: Any = message.head
+        start, end = head.body_offset, len(message.wire) - 1  # the terminator is no part of it
+        body = message.wire[start : min(end, start + bytes_max)]
+        return body, end - start, len(body) == end - start
+
+    async def _whole(self, destination: Destination, queue: MessageQueue, sequence: int, message: Message) -> Row:
+        row = self._row(queue, sequence, message)
+        del row["preview"]
+        body, total_bytes, is_whole = self._body_in_memory(message, BODY_BYTES_MAX)
+        if isinstance(message, LargeMessage):
+            body = await self._read_large(message, min(BODY_BYTES_MAX, total_bytes))
+            is_whole = len(body) == total_bytes
+        shown: Row = {"bytes_total": total_bytes, "truncated": not is_whole}
+        text = _as_text(body, is_whole=is_whole)
+        if text is not None:
+            shown |= {"encoding": "text", "text": text}
+        else:
+            shown |= {"encoding": "base64", "data": body}
+        return {**row, "destination": destination.name, "body": shown}
+
+    async def _read_large(self, message: LargeMessage, count_bytes: int) -> bytes:
+        bodies = self._broker.bodies
+        assert bodies is not None, "where else should it be"
+        parts: list[bytes] = []
+        offset = 0
+        while offset < count_bytes:
+            done = trio.Event()
+            results: list[bytes | Exception] = []
+
+            def take(
+                result: bytes | Exception, results: list[bytes | Exception] = results, done: trio.Event = done
+            ) -> None:
+                results.append(result)
+                done.set()
+
+            bodies.read(message.body, offset, count_bytes - offset, take)
+            await done.wait()
+            result = results[0]
+            if isinstance(result, Exception):
+                raise ApiError(503, "unreadable", f"the body can't be read now: {result}", "Look at the store page.")
+            if not result:
+                break
+            parts.append(result)
+            offset += len(result)
+        return b"".join(parts)
+
+    # ------------------------------------------------------------------ dead letters
+
+    async def dead_letters(self, may_look: Callable[[str], bool]) -> Row:
+        """The queues of dead letters, with reasons and origins of the first LETTERS_MAX of each."""
+        broker = self._broker
+        items = []
+        for name in sorted(broker.config.dead_letter_queues):
+            destination = broker.registry.destinations.get(name)
+            if destination is None or not may_look(name):
+                continue
+            reasons: dict[str, int] = {}
+            origins: dict[str, int] = {}
+            counted = 0
+            async with aclosing(self._from(destination, "")) as walk:
+                async for _queue, run in walk:
+                    for _sequence, message in run:
+                        headers = _headers_of(message)
+                        for counts, header in (
+                            (reasons, "dead-letter-reason"),
+                            (origins, "dead-letter-destination"),
+                        ):
+                            value = headers.get(header, "")
+                            counts[value] = counts.get(value, 0) + 1
+                    counted += len(run)
+                    if counted >= LETTERS_MAX:
+                        break
+            statistics = [queue.statistics() for queue in destination.queues]
+            items.append(
+                {
+                    "name": name,
+                    "depth_count": sum(seen.depth_count for seen in statistics),
+                    "depth_bytes": sum(seen.depth_bytes for seen in statistics),
+                    "counted_count": counted,
+                    "reasons": [{"reason": reason, "count": count} for reason, count in _most_first(reasons)],
+                    "origins": [{"origin": origin, "count": count} for origin, count in _most_first(origins)],
+                }
+            )
+        return {"items": items}
+
+
+def _most_first(counts: dict[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def _parse_place(text: str) -> tuple[int | None, int]:
+    """Priority (None: from the beginning) and sequence. Raises ApiError."""
+    if text in ("", "0"):
+        return None, 0
+    priority, dot, sequence = text.partition(".")
+    if not (dot and priority.isascii() and priority.isdigit() and sequence.isascii() and sequence.isdigit()):
+        raise bad_request(f"{text[:40]!r} is no place", "Take the `next` or the `place` of an answer.")
+    if len(priority) > 1 or len(sequence) > 19:
+        raise bad_request(f"{text[:40]!r} is no place", "Take the `next` or the `place` of an answer.")
+    return int(priority), int(sequence)
+
+
+def _headers_of(message: Message) -> dict[str, str]:
+    head: Any = message.head
+    headers: dict[str, str] = head.headers
+    return headers
+
+
+def _as_text(body: bytes, *, is_whole: bool) -> str | None:
+    """A body as text, None if it is none. One that was cut may end in the midst of a character."""
+    for cut in range(1 if is_whole else 4):
+        try:
+            text = body[: len(body) - cut].decode()
+        except UnicodeDecodeError:
+            continue
+        return None if "\0" in text else text
+    return None
+
+
+def _preview(body: bytes, *, is_whole: bool) -> str:
+    text = _as_text(body, is_whole=is_whole)
+    if text is None:
+        return body[: PREVIEW_LENGTH // 4].hex(" ")
+    if len(text) > PREVIEW_LENGTH or not is_whole:
+        return text[:PREVIEW_LENGTH] + "…"
+    return text
+
+
+def _never(_element: None) -> None:
+    raise AssertionError("what is read is charged, nothing is added to it")

@@ -1,0 +1,345 @@
+"""What can be done about a broker: pause, purge, move, retry, close, seek, drain, reload. Who may is asked elsewhere.
+
+What touches many messages goes in portions, with messages going on in between. It is about what was there when it
+began. If it takes too long it is cut: what it has done by then stays done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+from flow.words import count_in_words
+from protocols.stomp.errors import ProtocolError
+from protocols.stomp.guard import Identity
+from protocols.stomp.rewriting import rewrite
+from queues import Destination, DestinationLimitError, DestinationNameError, Message, parse
+from queues.cursored import BLOCK_SIZE
+from queues.leaving import LeavingQueue
+from queues.names import Kind
+from queues.queue import MessageQueue
+from queues.transfers import Outcome, Transfer
+from sluiceway.admin.errors import ApiError, bad_request, conflict, not_found
+from sluiceway.reloading import ReloadError
+
+if TYPE_CHECKING:
+    from sluiceway.admin.messages import Found, Reader
+    from sluiceway.broker import Broker
+
+ROOM_SECONDS: Final = 5.0
+"""How long a move waits for room in the other queue."""
+DRAIN_SECONDS: Final = 60.0
+
+LETTER_HEADERS: Final = (
+    "dead-letter-reason",
+    "dead-letter-destination",
+    "dead-letter-count",
+    "dead-letter-time",
+    "dead-letter-subscription",
+    "dead-letter-client-id",
+)
+
+
+@attrs.frozen(slots=True)
+class Done:
+    """What an action did."""
+
+    done: dict[str, Any]
+    words: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {"done": self.done, "words": self.words}
+
+
+@attrs.define(slots=True)
+class _Tally:
+    moved_count: int = 0
+    left_count: int = 0
+    """There was no room for them."""
+    skipped_count: int = 0
+    """They have no way back."""
+    why: str = ""
+
+
+Target = tuple[MessageQueue, dict[str, str | None]]
+"""Where a message goes, and with which headers."""
+
+
+class Operations:
+    """On one broker."""
+
+    def __init__(self, broker: Broker, reader: Reader) -> None:
+        self._broker = broker
+        self._reader = reader
+
+    # ------------------------------------------------------------------ pause
+
+    def pause(self, destination: Destination) -> Done:
+        """Deliver nothing from it until `resume`, or until the broker ends."""
+        destination.pause()
+        return Done(
+            {"paused": True},
+            f"{destination.name} is paused: it takes messages until it is full, and delivers none. "
+            "A restart of the broker ends that.",
+        )
+
+    def resume(self, destination: Destination) -> Done:
+        """Deliver again."""
+        destination.unpause()
+        return Done({"paused": False}, f"{destination.name} delivers again.")
+
+    # ------------------------------------------------------------------ purge
+
+    async def purge(self, destination: Destination) -> Done:
+        """Drop what is in it now and in nobody's hands."""
+        purged_count = 0
+        for queue in destination.queues:
+            consumed = consumed_queue(queue, destination.name, "purged")
+            elements = consumed.elements
+            end = elements.next_sequence
+            position = elements.first_live(0)
+            while position < end and not consumed.closed:
+                stop = min(end, (position // BLOCK_SIZE + 1) * BLOCK_SIZE)
+                purged_count += consumed.purge(position, stop)
+                await trio.lowlevel.checkpoint()
+                position = elements.first_live(stop)
+        left_count = sum(queue.unsettled_count for queue in destination.queues)
+        words = f"{count_in_words(purged_count, 'message')} of {destination.name} dropped."
+        if left_count:
+            words += f" {count_in_words(left_count, 'message')} in the hands of consumers stayed with them."
+        return Done({"purged_count": purged_count, "unsettled_count": left_count}, words)
+
+    # ------------------------------------------------------------------ move and retry
+
+    async def move(self, destination: Destination, to: str, numbers: frozenset[int] | None) -> Done:
+        """Its messages to another destination: these, or (None) all that are in nobody's hands."""
+        target = self.place(to)
+        if target == destination.name:
+            raise bad_request(f"{target} is where they are", "Name another destination.")
+
+        def place(message: Message) -> Target:
+            return self._queue_for(target, message), {"destination": target}
+
+        tally = await self._transfer(destination, numbers, place)
+        return self._told(tally, f"moved from {destination.name} to {target}")
+
+    async def retry(
+        self,
+        destination: Destination,
+        numbers: frozenset[int] | None,
+        *,
+        republish: bool,
+        may_send: Callable[[str], bool],
+    ) -> Done:
+        """Dead letters back to where they came from: these, or (None) all. What a subscription of a topic had refused
+        goes to the topic only if `republish`: everybody there would get it again. `may_send`: whether whoever does this
+        may send there: anybody can have sent a message here that says it came from somewhere.
+        """
+
+        def place(message: Message) -> Target | str:
+            head: Any = message.head
+            headers: dict[str, str] = head.headers
+            origin = headers.get("dead-letter-destination")
+            if origin is None:
+                return "some do not say where they came from"
+            if headers.get("dead-letter-subscription") is not None and not republish:
+                return "some were refused by a subscription of a topic, and would come to all others again (republish)"
+            try:
+                name = self.place(origin)
+            except ApiError:
+                return "some say that they came from where nothing can be sent to"
+            if name == destination.name:
+                return "some say that they came from here"
+            if not may_send(name):
+                return f"you may not send to {name}"
+            return self._queue_for(name, message), {"destination": name, **dict.fromkeys(LETTER_HEADERS)}
+
+        tally = await self._transfer(destination, numbers, place)
+        return self._told(tally, f"retried from {destination.name}")
+
+    @staticmethod
+    def place(name: str) -> str:
+        """The full name of somewhere to move to, which permissions are asked for. Raises ApiError."""
+        try:
+            address = parse(name)
+        except DestinationNameError as error:
+            raise bad_request(str(error)) from None
+        if (
+            "," in name
+            or address.wildcard
+            or address.temporary_local
+            or address.temporary_global
+            or address.kind is Kind.LOG
+        ):
+            raise bad_request(f"nothing can be moved to {name[:200]!r}", "Name a queue or a topic in full.")
+        return address.canonical
+
+    def _queue_for(self, name: str, message: Message) -> MessageQueue:
+        try:
+            return self._broker.registry.get(parse(name)).queue.partition(message.head.priority)
+        except DestinationLimitError as error:
+            raise conflict("too-many-destinations", str(error)) from None
+
+    async def _transfer(
+        self, destination: Destination, numbers: frozenset[int] | None, place: Callable[[Message], Target | str]
+    ) -> _Tally:
+        tally = _Tally()
+        wanted = None if numbers is None else set(numbers)
+        for queue in sorted(destination.queues, key=lambda queue: -queue.priority):
+            consumed = consumed_queue(queue, destination.name, "moved")
+            room = [trio.Event()]
+            transfer = Transfer(
+                consumed,
+                rewrite=rewrite,
+                clock=self._broker.clock,
+                now_ms=self._broker.now_ms,
+                on_room=lambda room=room: room[0].set(),  # type: ignore[misc]
+            )
+            try:
+                async with aclosing(self._reader.walk(queue, 0, queue.elements.next_sequence)) as walk:
+                    async for run in walk:
+                        if wanted is not None:
+                            run = [found for found in run if found[1].number in wanted]
+                            wanted -= {message.number for _sequence, message in run}
+                        if not await self._move_run(transfer, run, place, tally, room):
+                            return tally
+                        if wanted is not None and not wanted:
+                            return tally
+            finally:
+                transfer.close()
+        return tally
+
+    @staticmethod
+    async def _move_run(
+        transfer: Transfer,
+        run: list[Found],
+        place: Callable[[Message], Target | str],
+        tally: _Tally,
+        room: list[trio.Event],
+    ) -> bool:
+        """Move these. False: there is no room for the rest, and there will be none soon."""
+        while run:
+            left: list[Found] = []
+            for at, (sequence, message) in enumerate(run):
+                target = place(message)
+                if isinstance(target, str):
+                    tally.skipped_count += 1
+                    tally.why = target
+                    continue
+                outcome = transfer.move(sequence, message, *target)
+                if outcome is Outcome.MOVED:
+                    tally.moved_count += 1
+                elif outcome is Outcome.UNHEARD:
+                    tally.skipped_count += 1
+                    tally.why = f"nobody listens to {target[0].name}"
+                elif outcome is Outcome.NO_ROOM:
+                    left = run[at:]
+                    tally.why = f"{target[0].name} has no room"
+                    break
+            transfer.flush()
+            if left:
+                with trio.move_on_after(ROOM_SECONDS if transfer.source.blocked else 0):
+                    await room[0].wait()
+                if not room[0].is_set():
+                    tally.left_count += len(left)
+                    return False
+                room[0] = trio.Event()
+                tally.why = ""
+            run = left
+        return True
+
+    @staticmethod
+    def _told(tally: _Tally, what: str) -> Done:
+        words = f"{count_in_words(tally.moved_count, 'message')} {what}."
+        if tally.skipped_count:
+            words += f" {count_in_words(tally.skipped_count, 'message')} left out: {tally.why}."
+        elif tally.left_count:
+            words += f" The rest stays: {tally.why}. Try again when there is some."
+        done = {
+            "moved_count": tally.moved_count,
+            "skipped_count": tally.skipped_count,
+            "complete": not (tally.skipped_count or tally.left_count),
+        }
+        return Done(done, words)
+
+    # ------------------------------------------------------------------ connections, groups, the broker
+
+    def close_connection(self, session_id: str) -> Done:
+        """End a connection with an ERROR. Raises ApiError if there is none of that session."""
+        for connection in list(self._broker.connections):
+            session = connection.session
+            if session.session_id == session_id:
+                held_count = session.unsettled_count
+                session.fail(
+                    ProtocolError(
+                        "closed-by-operator",
+                        "an operator has closed this connection",
+                        "Ask whoever runs the broker why before you connect again.",
+                    ),
+                    peers_fault=False,
+                )
+                return Done(
+                    {"closed": True, "returned_count": held_count},
+                    f"The connection from {session.peer} is closed; {count_in_words(held_count, 'message')} that it "
+                    "held go to others.",
+                )
+        raise not_found(f"no connection has session {session_id[:40]!r}", "Ask for /api/v1/connections.")
+
+    async def seek_group(self, log: str, group: str, to: str | int, identity: Identity) -> Done:
+        """Move a group of a log to a place: earliest, latest, next, an index, time:MS. `log`: its full name. Raises
+        ApiError.
+        """
+        answered = trio.Event()
+        answers: list[dict[str, Any]] = []
+
+        def take(data: bytes) -> None:
+            answers.append(json.loads(data))
+            answered.set()
+
+        request = json.dumps({"log": log, "group": group, "to": to}).encode()
+        self._broker.answer("/sluiceway/log/seek", request, take, identity)
+        await answered.wait()
+        answer = answers[0]
+        if not answer.get("ok"):
+            raise conflict(str(answer.get("error", "refused")).lower(), str(answer.get("message", "it was refused")))
+        return Done({"front": answer["front"]}, f"Group {group} of {log} goes on from {answer['front']}.")
+
+    def drain(self, seconds: float | None) -> Done:
+        """Let consumers finish, then stop the broker. Raises ApiError if it stops already."""
+        if self._broker.is_stopping or self._broker.is_draining:
+            raise conflict("stopping", "the broker is being drained, or stops already")
+        limit_seconds = DRAIN_SECONDS if seconds is None else seconds
+        ended_count = self._broker.drain(limit_seconds)
+        return Done(
+            {"ended_connections_count": ended_count, "seconds": limit_seconds},
+            f"The broker takes nobody in any more, and stops when its consumers are through, after {limit_seconds:g} "
+            f"seconds at most. {count_in_words(ended_count, 'connection')} that only sent ended.",
+        )
+
+    async def reload(self) -> Done:
+        """Read the settings again. Raises ApiError if they can't be used."""
+        try:
+            report = await self._broker.reload_from_source()
+        except ReloadError as error:
+            raise conflict("not-reloaded", str(error), "Nothing has changed. Mend the file, and try again.") from None
+        words = f"{count_in_words(len(report.changed), 'setting')} changed."
+        if report.needs_restart:
+            words += f" These need a restart: {', '.join(report.needs_restart)}."
+        return Done({"changed": list(report.changed), "needs_restart": list(report.needs_restart)}, words)
+
+
+def consumed_queue(queue: MessageQueue, name: str, what: str) -> LeavingQueue:
+    """Of a destination whose messages are consumed. Raises ApiError for a topic."""
+    if not isinstance(queue, LeavingQueue) or queue.kind != "queue":
+        raise conflict(
+            "not-a-queue",
+            f"{name} is a topic: its messages belong to its readers, and can't be {what}",
+            "To be rid of a backlog, remove the durable subscription that it waits for.",
+        )
+    return queue

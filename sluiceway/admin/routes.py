@@ -1,0 +1,181 @@
+"""The table of all that can be asked of the admin port.
+
+The app, the OpenAPI document and the guide's reference are made of it, so none of them can drift from the others.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from protocols.stomp.guard import Action
+from sluiceway.admin.errors import ApiError, bad_request
+from sluiceway.admin.schema import Schema
+from sluiceway.admin.tables import LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MAX, Page, Row
+
+if TYPE_CHECKING:
+    from sluiceway.admin.access import Caller
+    from sluiceway.admin.services import Services
+
+PREFIX: Final = "/api/v1"
+TEXT_LENGTH_MAX: Final = 4096
+"""Of one query parameter, in characters."""
+
+
+class Door(enum.Enum):
+    """Who may ask at all; what is about one destination asks once more."""
+
+    OPEN = "everybody"
+    KNOWN = "who is logged in"
+    ADMIN = "who may `admin` the broker"
+    BROWSE = "who may `browse` the destination"
+    ADMIN_OF = "who may `admin` the destination"
+
+
+@attrs.frozen(slots=True)
+class Parameter:
+    """Of the query."""
+
+    name: str
+    doc: str
+    kind: str = "text"
+    """"text" or "count"."""
+    default: str | int | None = None
+    """None: it must be there, or (`optional`) need not."""
+    optional: bool = False
+    least: int = 0
+    most: int = OFFSET_MAX
+
+    def read(self, query: Mapping[str, str]) -> Any:
+        """Its value. Raises ApiError."""
+        text = query.get(self.name)
+        if text is None:
+            if self.default is None and not self.optional:
+                raise bad_request(f"the request needs the query parameter {self.name}", self.doc)
+            return self.default
+        if len(text) > TEXT_LENGTH_MAX:
+            raise bad_request(f"{self.name} is longer than {TEXT_LENGTH_MAX} characters")
+        if self.kind == "text":
+            return text
+        if not (text.isascii() and text.isdigit() and len(text) < 10 and self.least <= int(text) <= self.most):
+            raise bad_request(f"{self.name} must be a whole number from {self.least} to {self.most}")
+        return int(text)
+
+
+@attrs.define(slots=True)
+class Reply:
+    """What the answer gets beside its body."""
+
+    status: int = 200
+    headers: dict[str, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen(slots=True)
+class Call:
+    """One request, on its way to its handler."""
+
+    services: Services
+    caller: Caller
+    query: Mapping[str, Any]
+    body: Mapping[str, Any]
+    peer: str
+    """HOST:PORT that it comes from."""
+    secure: bool
+    """It came over TLS."""
+    reply: Reply = attrs.field(factory=Reply)
+
+    @property
+    def page(self) -> Page:
+        """Which part of a list."""
+        return Page(self.query["offset"], self.query["limit"], self.query["sort"], self.query["q"])
+
+    def may(self, action: Action, destination: str | None = None) -> bool:
+        """Whether the caller may do that."""
+        return self.services.access.may(self.caller, action, destination)
+
+    def require(self, action: Action, destination: str | None = None) -> None:
+        """Raises ApiError if the caller may not."""
+        self.services.access.require(self.caller, action, destination)
+
+
+Handler = Callable[[Call], Awaitable[Row]]
+
+
+@attrs.frozen(slots=True)
+class ApiRoute:
+    """One thing to ask."""
+
+    path: str
+    summary: str
+    door: Door
+    handler: Handler
+    answer: Schema
+    method: str = "GET"
+    doc: str = ""
+    query: tuple[Parameter, ...] = ()
+    body: Schema | None = None
+    statuses: tuple[int, ...] = ()
+    """Other than 200 that are no errors."""
+    csrf: bool = True
+    """An action: it must come with the token. Not for logging in, which has none yet."""
+
+    @property
+    def operation_id(self) -> str:
+        """For programs."""
+        words = self.path.removeprefix(PREFIX).strip("/").replace("/", "-").replace(".", "-")
+        return f"{self.method.lower()}-{words}"
+
+
+PAGING: Final = (
+    Parameter("offset", "How many to pass over.", "count", 0),
+    Parameter("limit", "How many to show at most.", "count", LIMIT_DEFAULT, least=1, most=LIMIT_MAX),
+    Parameter("sort", "A field to sort by; with a minus before it the largest come first.", "text", ""),
+    Parameter("q", "Only those with this in their name, in whatever case.", "text", ""),
+)
+NAME: Final = Parameter("name", "The full name of a destination, such as /queue/orders.")
+
+
+def check_body(body: Any, schema: Schema, where: str = "") -> Mapping[str, Any]:
+    """A request's body against its schema: the little of JSON Schema that ours use. Raises ApiError."""
+    if not isinstance(body, dict):
+        raise bad_request("the body must be a JSON object")
+    known = schema["properties"]
+    for name in schema["required"]:
+        if name not in body:
+            raise bad_request(f"the body needs {where}{name!r}", f"It has: {', '.join(sorted(known))}.")
+    for name, value in body.items():
+        if name not in known:
+            raise bad_request(f"the body has an unknown {where}{str(name)[:40]!r}", f"Known: {', '.join(known)}.")
+        _check_value(value, known[name], name)
+    return body
+
+
+def _check_value(value: Any, schema: Schema, name: str) -> None:
+    kind = schema.get("type")
+    fits = {
+        "string": isinstance(value, str),
+        "integer": isinstance(value, int) and not isinstance(value, bool),
+        "number": isinstance(value, int | float) and not isinstance(value, bool),
+        "boolean": isinstance(value, bool),
+        "array": isinstance(value, list),
+    }
+    if kind is not None and not fits[kind]:
+        raise bad_request(f"{name} must be a {kind}")
+    if "maxLength" in schema and len(value) > schema["maxLength"]:
+        raise bad_request(f"{name} is longer than {schema['maxLength']} characters")
+    if kind == "number" and not schema.get("minimum", 0) <= value <= schema.get("maximum", float("inf")):
+        raise bad_request(f"{name} must be from {schema.get('minimum', 0)} to {schema.get('maximum')}")
+    if kind == "array":
+        if len(value) > schema.get("maxItems", TEXT_LENGTH_MAX):
+            raise bad_request(f"{name} has more than {schema.get('maxItems')} items")
+        for item in value:
+            _check_value(item, schema["items"], f"an item of {name}")
+
+
+def refuse_stopped(stopping: bool) -> None:
+    """A broker that has stopped has nothing to tell. Raises ApiError."""
+    if stopping:
+        raise ApiError(503, "stopping", "the broker is stopping", "Ask again when it is back.")

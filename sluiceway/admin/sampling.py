@@ -1,0 +1,236 @@
+"""Rates and totals: what is counted is looked at about once a second, while somebody asks for it.
+
+Parts count (added, delivered, sent) and know nothing of rates. A sample walks all destinations and connections in
+steps; the differences to the one before, smoothed over some seconds, are the rates. Nobody has asked for WATCH_SECONDS:
+no more samples, until somebody asks again and waits for the first two of them.
+
+Bound: two numbers for each destination, connection, subscription and way between them. A sample that costs much comes
+less often: COST_SHARE of the time at most.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import attrs
+import trio
+
+from flow.graph import Steps
+from queues import Destination
+
+if TYPE_CHECKING:
+    from sluiceway.admin.steps import Pace
+    from sluiceway.broker import Broker
+
+SAMPLE_SECONDS: Final = 1.0
+FIRST_SECONDS: Final = 0.25
+"""Between the first two samples: whoever asks waits for them."""
+WATCH_SECONDS: Final = 15.0
+SMOOTHING_SECONDS: Final = 2.0
+"""A rate that jumps is told by two thirds after so long."""
+TREND_SECONDS: Final = 10.0
+"""Forecasts are made of calmer numbers."""
+COST_SHARE: Final = 0.05
+LEAST_PER_SECOND: Final = 0.001
+"""Less is nothing."""
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Meter(Generic[K]):
+    """Rates of many counts, by key."""
+
+    __slots__ = ("_counts", "_now_counts", "_seconds", "rates")
+
+    def __init__(self, seconds: float = SMOOTHING_SECONDS) -> None:
+        """`seconds`: over which rates are smoothed."""
+        self._seconds = seconds
+        self._counts: dict[K, float] = {}
+        self._now_counts: dict[K, float] = {}
+        self.rates: dict[K, float] = {}
+        """Per second; what is not here stands still."""
+
+    @property
+    def count(self) -> int:
+        """How many things are counted."""
+        return len(self._counts)
+
+    def note(self, key: K, count: float) -> None:
+        """So it stands now."""
+        self._now_counts[key] = count
+
+    def finish_in_steps(self, passed_seconds: float, *, falls: bool = False) -> Steps[None]:
+        """All are noted; the last time was so long ago (infinite: never). `falls`: counts may fall; else one that does
+        has begun anew.
+        """
+        share = 1 - math.exp(-passed_seconds / self._seconds)
+        rates: dict[K, float] = {}
+        for key, count in self._now_counts.items():
+            yield
+            before = self._counts.get(key)
+            if before is None or (before == count and key not in self.rates):
+                continue  # most things do nothing most of the time
+            rate = (count - before) / passed_seconds
+            if rate < 0 and not falls:
+                rate = count / passed_seconds
+            old = self.rates.get(key, rate)
+            rate = old + (rate - old) * share
+            if abs(rate) > LEAST_PER_SECOND:
+                rates[key] = rate
+        self._counts, self._now_counts, self.rates = self._now_counts, {}, rates
+
+
+@attrs.frozen(slots=True)
+class Totals:
+    """Of the whole broker, at one sample."""
+
+    in_per_second: float = 0.0
+    out_per_second: float = 0.0
+    depth_count: int = 0
+    depth_bytes: int = 0
+    unsettled_count: int = 0
+    connections_count: int = 0
+    destinations_count: int = 0
+    subscriptions_count: int = 0
+    flows_count: int = 0
+    """Ways on the map: from connections to destinations, and from those to subscriptions."""
+
+
+class Sampler:
+    """One per admin server. `run` is its task."""
+
+    def __init__(self, broker: Broker, pace: Pace, clock: Callable[[], float] = trio.current_time) -> None:
+        self._broker = broker
+        self._pace = pace
+        self._clock = clock
+        self._asked = trio.Event()
+        self._asked_seconds = -math.inf
+        self._sampled = trio.Event()
+        """Of the sample under way; a new one for each."""
+        self._is_ready = False
+        self._sampled_seconds = -math.inf
+        self.totals = Totals()
+        self.taken_in: Meter[str] = Meter()
+        """By destination."""
+        self.put_out: Meter[str] = Meter()
+        """By destination."""
+        self.growth: Meter[str] = Meter(TREND_SECONDS)
+        """Messages, by destination: falls, too."""
+        self.growth_bytes: Meter[str] = Meter(TREND_SECONDS)
+        self.sent: Meter[tuple[int, str]] = Meter()
+        """By lane: id of the connection's resource, name of the destination."""
+        self.delivered: Meter[tuple[str, int]] = Meter()
+        """By way: name of the destination, id of the subscription's resource."""
+        self.connection_in: Meter[int] = Meter()
+        """By id of the connection's resource."""
+        self.connection_out: Meter[int] = Meter()
+
+    async def run(self) -> None:
+        """Sample while somebody asks. Ends with its task."""
+        while True:
+            if self._clock() - self._asked_seconds > WATCH_SECONDS:
+                self._asked = trio.Event()
+                self._is_ready = False
+                self._sampled_seconds = -math.inf
+                await self._asked.wait()
+            worked = self._pace.worked_seconds
+            passed_seconds = self._clock() - self._sampled_seconds
+            self._sampled_seconds = self._clock()
+            await self._pace.run(self._sample(passed_seconds))
+            cost_seconds = self._pace.worked_seconds - worked  # or more, if others worked in between
+            was_first = math.isinf(passed_seconds)
+            if not was_first:
+                self._is_ready = True
+            done, self._sampled = self._sampled, trio.Event()
+            done.set()
+            await trio.sleep(max(FIRST_SECONDS if was_first else SAMPLE_SECONDS, cost_seconds / COST_SHARE))
+
+    async def ready(self) -> None:
+        """There is a sample that is not old, and will be others. Always a checkpoint."""
+        self._asked_seconds = self._clock()
+        self._asked.set()
+        await trio.lowlevel.checkpoint()
+        while not self._is_ready:
+            await self._sampled.wait()
+
+    def _sample(self, passed_seconds: float) -> Steps[None]:
+        broker = self._broker
+        depth_count = depth_bytes = unsettled_count = flows_count = 0
+        destinations = list(broker.registry.destinations.values())
+        for destination in destinations:
+            yield
+            count, size_bytes, unsettled = yield from self._sample_destination(destination)
+            depth_count += count
+            depth_bytes += size_bytes
+            unsettled_count += unsettled
+        for log in () if broker.logs is None else list(broker.logs):
+            yield
+            self.taken_in.note(log.name, log.records.next_index)
+            self.put_out.note(log.name, sum([outlet.delivered_count for outlet in log.outlets]))
+        subscriptions_count = 0
+        connections = list(broker.connections)
+        for connection in connections:
+            session = connection.session
+            key = session.lanes.resource_id
+            subscriptions_count += len(session.subscriptions.live)
+            self.connection_in.note(key, session.totals.messages_in_count)
+            self.connection_out.note(key, session.totals.messages_out_count)
+            yield
+            for lane in list(session.lanes.lanes):
+                self.sent.note((key, lane.target.name), lane.sent_count)
+                flows_count += 1
+        meters: tuple[Meter[Any], ...] = (
+            self.taken_in,
+            self.put_out,
+            self.sent,
+            self.delivered,
+            self.connection_in,
+            self.connection_out,
+        )
+        for meter in meters:
+            yield from meter.finish_in_steps(passed_seconds)
+        yield from self.growth.finish_in_steps(passed_seconds, falls=True)
+        yield from self.growth_bytes.finish_in_steps(passed_seconds, falls=True)
+        self.totals = Totals(
+            in_per_second=sum(self.taken_in.rates.values()),
+            out_per_second=sum(self.put_out.rates.values()),
+            depth_count=depth_count,
+            depth_bytes=depth_bytes,
+            unsettled_count=unsettled_count,
+            connections_count=len(connections),
+            destinations_count=len(destinations),
+            subscriptions_count=subscriptions_count,
+            flows_count=flows_count + self.delivered.count,
+        )
+
+    def _sample_destination(self, destination: Destination) -> Steps[tuple[int, int, int]]:
+        name = destination.name
+        added = delivered = depth_count = depth_bytes = unsettled = 0
+        ways: dict[int, int] = {}
+        for queue in destination.queues:
+            added += queue.added_count
+            delivered += queue.delivered_count
+            depth_count += queue.elements.live_count
+            depth_bytes += queue.held_bytes
+            unsettled += queue.unsettled_count
+            for subscription in list(queue.subscriptions.values()):
+                yield
+                key = resource_id_of(subscription.consumer)
+                if key is not None:
+                    ways[key] = ways.get(key, 0) + subscription.delivered_count
+        for key, count in ways.items():
+            self.delivered.note((name, key), count)
+        self.taken_in.note(name, added)
+        self.put_out.note(name, delivered)
+        self.growth.note(name, depth_count)
+        self.growth_bytes.note(name, depth_bytes)
+        return depth_count, depth_bytes, unsettled
+
+
+def resource_id_of(consumer: object) -> int | None:
+    """Of a consumer that is on the map; None for others, such as those inside the broker."""
+    found: int | None = getattr(consumer, "resource_id", None)
+    return found

@@ -1,0 +1,321 @@
+"""JSON schemas of answers and requests, written down shortly. OpenAPI 3.1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+Schema = dict[str, Any]
+
+TEXT: Final[Schema] = {"type": "string"}
+COUNT: Final[Schema] = {"type": "integer"}
+NUMBER: Final[Schema] = {"type": "number"}
+TRUTH: Final[Schema] = {"type": "boolean"}
+ANYTHING: Final[Schema] = {}
+FREE: Final[Schema] = {"type": "object"}
+
+
+def maybe(schema: Schema) -> Schema:
+    """That, or null."""
+    if isinstance(schema.get("type"), str) and len(schema) == 1:
+        return {"type": [schema["type"], "null"]}
+    return {"oneOf": [schema, {"type": "null"}]}
+
+
+def record(fields: Mapping[str, Schema], *, optional: Mapping[str, Schema] | None = None) -> Schema:
+    """An object with these fields, all there but the optional ones; there may be more."""
+    return {"type": "object", "required": list(fields), "properties": {**fields, **(optional or {})}}
+
+
+def strict(fields: Mapping[str, Schema], *, optional: Mapping[str, Schema] | None = None) -> Schema:
+    """Of a request: nothing else."""
+    return {**record(fields, optional=optional), "additionalProperties": False}
+
+
+def many(item: Schema) -> Schema:
+    """A list of these."""
+    return {"type": "array", "items": item}
+
+
+def table(item: Schema) -> Schema:
+    """A page of a list."""
+    return record({"total": COUNT, "offset": COUNT, "items": many(item)})
+
+
+def counts(*names: str) -> dict[str, Schema]:
+    """Whole numbers of these names."""
+    return dict.fromkeys(names, COUNT)
+
+
+def numbers(*names: str) -> dict[str, Schema]:
+    return dict.fromkeys(names, NUMBER)
+
+
+def texts(*names: str) -> dict[str, Schema]:
+    return dict.fromkeys(names, TEXT)
+
+
+LIMITER: Final = record(
+    {
+        "label": TEXT,
+        "used": COUNT,
+        "capacity": maybe(COUNT),
+        "unit": {"type": "string", "enum": ["bytes", "messages"]},
+        "share": maybe(NUMBER),
+        "throttled": TRUTH,
+        "words": TEXT,
+    }
+)
+CHAIN: Final = record({"id": TEXT, "words": TEXT, "age_seconds": NUMBER})
+STORE: Final = maybe(record({"engine": TEXT, "state": TEXT, "error": maybe(TEXT)}))
+OVERVIEW: Final = record(
+    {
+        "broker": record(
+            {
+                **texts("name", "version"),
+                "uptime_seconds": NUMBER,
+                "rss_bytes": COUNT,
+                "draining": TRUTH,
+                "listeners": many(TEXT),
+            }
+        ),
+        "totals": record(
+            {
+                **numbers("in_per_second", "out_per_second"),
+                **counts(
+                    "depth_count",
+                    "depth_bytes",
+                    "memory_bytes",
+                    "unsettled_count",
+                    "connections_count",
+                    "destinations_count",
+                    "subscriptions_count",
+                ),
+            }
+        ),
+        "bottlenecks": many(
+            record(
+                {
+                    **texts("id", "title", "words"),
+                    "flows_count": COUNT,
+                    "waits_itself": TRUTH,
+                    "age_seconds": NUMBER,
+                }
+            )
+        ),
+        "chains": many(CHAIN),
+        "store": STORE,
+    }
+)
+MAP: Final = record(
+    {
+        "at_seconds": NUMBER,
+        "nodes": many(
+            record(
+                {
+                    "id": TEXT,
+                    "kind": {
+                        "type": "string",
+                        "enum": ["connection", "destination", "subscription", "store", "disk", "other"],
+                    },
+                    "name": TEXT,
+                    "title": TEXT,
+                    "label": TEXT,
+                    "state": {"type": "string", "enum": ["open", "throttled", "blocked", "paused"]},
+                    "words": TEXT,
+                    "facts_words": TEXT,
+                    "limiters": many(LIMITER),
+                    "rate_per_second": NUMBER,
+                    "held_bytes": COUNT,
+                    "age_seconds": NUMBER,
+                }
+            )
+        ),
+        "edges": many(
+            record(
+                {
+                    "from": TEXT,
+                    "to": TEXT,
+                    "kind": {"type": "string", "enum": ["flow", "block", "wait"]},
+                    "rate_per_second": NUMBER,
+                    "age_seconds": NUMBER,
+                    "words": TEXT,
+                }
+            )
+        ),
+        "omitted": record(counts("nodes_count", "edges_count")),
+    }
+)
+CHAIN_OF_NODE: Final = record(
+    {
+        "id": TEXT,
+        "words": TEXT,
+        "steps": many(record({**texts("id", "title", "words"), "age_seconds": NUMBER})),
+        "cycle": TRUTH,
+        "remedy": TEXT,
+    }
+)
+_DESTINATION_FIELDS: Final[dict[str, Schema]] = {
+    **texts("id", "name", "kind"),
+    **counts(
+        "producers_count",
+        "subscriptions_count",
+        "depth_count",
+        "depth_bytes",
+        "memory_bytes",
+        "outside_count",
+        "waiting_count",
+        "delayed_count",
+        "overflow_count",
+        "expired_count",
+        "rejected_count",
+        "unsettled_count",
+        "added_count",
+        "settled_count",
+        "returned_count",
+        "dropped_count",
+        "dead_lettered_count",
+    ),
+    **numbers("idle_seconds", "in_per_second", "out_per_second"),
+    "oldest_seconds": maybe(NUMBER),
+    "drain_seconds": maybe(NUMBER),
+    "quota_seconds": maybe(NUMBER),
+    "paused": TRUTH,
+    "bytes_max": maybe(COUNT),
+    "count_max": maybe(COUNT),
+}
+DESTINATION: Final = record(_DESTINATION_FIELDS)
+ONE_DESTINATION: Final = record(
+    {
+        **_DESTINATION_FIELDS,
+        "partitions": many(record({"name": TEXT, "kind": TEXT, "priority": COUNT, "limiters": many(LIMITER)})),
+        "policy": FREE,
+        "subscriptions": many(
+            record({**texts("id", "name"), **counts("unsettled_count", "delivered_count"), "rate_per_second": NUMBER})
+        ),
+    }
+)
+SUBSCRIPTION: Final = record(
+    {
+        **texts("id", "name", "destination", "session", "peer", "ack"),
+        "user": maybe(TEXT),
+        "unsettled_count": COUNT,
+        **numbers("idle_seconds", "rate_per_second"),
+        "window": maybe(LIMITER),
+    }
+)
+CONNECTION: Final = record(
+    {
+        **texts("id", "peer", "session"),
+        "user": maybe(TEXT),
+        "client_id": maybe(TEXT),
+        "version": maybe(TEXT),
+        **counts(
+            "subscriptions_count",
+            "unsettled_count",
+            "parked_count",
+            "stash_bytes",
+            "waiting_bytes",
+            "transactions_count",
+            "in_bytes",
+            "out_bytes",
+            "in_count",
+        ),
+        **numbers("blocked_seconds", "in_per_second", "out_per_second"),
+        "waiting_on": maybe(TEXT),
+    }
+)
+DURABLE: Final = record(
+    {
+        **texts("name", "client_id", "destination"),
+        "attached": TRUTH,
+        "backlog_count": COUNT,
+        **numbers("age_seconds", "away_seconds"),
+    }
+)
+_GROUP_FIELDS: Final[dict[str, Schema]] = {
+    "group": TEXT,
+    **counts("front", "lag", "lag_bytes", "consumers", "unsettled", "gaps"),
+    "lag_seconds": NUMBER,
+}
+GROUP: Final = record({"log": TEXT, **_GROUP_FIELDS})
+LOG: Final = record(
+    {
+        **texts("id", "name", "log"),
+        **counts("first", "next", "size", "bytes", "synced", "waiting", "readers", "gaps"),
+        **numbers("in_per_second", "out_per_second"),
+        "failing": maybe(TEXT),
+        "groups": many(record(_GROUP_FIELDS)),
+    }
+)
+CONFIG: Final = record(
+    {
+        "file": maybe(TEXT),
+        "values": many(
+            record(
+                {
+                    "key": TEXT,
+                    "value": ANYTHING,
+                    "default": ANYTHING,
+                    "changed": TRUTH,
+                    "live": TRUTH,
+                    "unit": TEXT,
+                    "doc": TEXT,
+                }
+            )
+        ),
+    }
+)
+SESSION: Final = record(
+    {
+        "user": maybe(TEXT),
+        "groups": many(TEXT),
+        "may": record({"admin": TRUTH}),
+        "csrf": TEXT,
+        "users_configured": TRUTH,
+    }
+)
+LOGGED_IN: Final = record({"user": maybe(TEXT), "groups": many(TEXT), "csrf": TEXT})
+HEALTH: Final = record({"ok": TRUTH})
+READINESS: Final = record({"ready": TRUTH, "reasons": many(TEXT)})
+MESSAGE: Final = record(
+    {
+        **texts("message_id", "state", "place"),
+        "size_bytes": COUNT,
+        "age_seconds": maybe(NUMBER),
+        "redelivered": TRUTH,
+        "headers": {"type": "object", "additionalProperties": TEXT},
+        "preview": TEXT,
+    }
+)
+MESSAGES: Final = record({"items": many(MESSAGE), "next": maybe(TEXT)})
+WHOLE_MESSAGE: Final = record(
+    {
+        **texts("message_id", "state", "place", "destination"),
+        "size_bytes": COUNT,
+        "age_seconds": maybe(NUMBER),
+        "redelivered": TRUTH,
+        "headers": {"type": "object", "additionalProperties": TEXT},
+        "body": record(
+            {"encoding": {"type": "string", "enum": ["text", "base64"]}, "bytes_total": COUNT, "truncated": TRUTH},
+            optional={"text": TEXT, "data": TEXT},
+        ),
+    }
+)
+DEAD_LETTERS: Final = record(
+    {
+        "items": many(
+            record(
+                {
+                    "name": TEXT,
+                    **counts("depth_count", "depth_bytes", "counted_count"),
+                    "reasons": many(record({"reason": TEXT, "count": COUNT})),
+                    "origins": many(record({"origin": TEXT, "count": COUNT})),
+                }
+            )
+        )
+    }
+)
+TRAILS: Final = record({"items": many(FREE)})
+DONE: Final = record({"done": FREE, "words": TEXT})
+ERROR: Final = record({"error": record(texts("code", "message", "remedy"))})

@@ -1,0 +1,174 @@
+"""The admin port of one broker: bound with its listeners, served in its nursery, closed last."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from typing import TYPE_CHECKING
+
+import trio
+
+from protocols.listener import bind
+from protocols.log import get_logger
+from protocols.tls import server_context
+from sluiceway.admin.access import Access
+from sluiceway.admin.app import Gate, make_app
+from sluiceway.admin.flowmap import FlowMaps
+from sluiceway.admin.http import HttpServer
+from sluiceway.admin.messages import Messages, Reader
+from sluiceway.admin.operations import Operations
+from sluiceway.admin.sampling import Sampler
+from sluiceway.admin.services import Services
+from sluiceway.admin.state import State
+from sluiceway.admin.steps import Pace
+from sluiceway.config.admin import AdminConfig
+from sluiceway.doors import is_loopback
+
+if TYPE_CHECKING:
+    from sluiceway.broker import Broker
+
+log = get_logger("sluiceway.admin")
+
+LIVE = (
+    "hosts",
+    "metrics_open",
+    "connections_max",
+    "sessions_max",
+    "session_idle_seconds",
+    "body_bytes_max",
+    "request_seconds",
+)
+"""What a reload changes without a restart; and the certificate is read again."""
+
+
+class AdminServer:
+    """Serves one broker over HTTP. Made by it when it has an admin port."""
+
+    def __init__(self, broker: Broker, config: AdminConfig, sockets: list[socket.socket]) -> None:
+        """`sockets`: that listen; see `listen`."""
+        self._broker = broker
+        self._config = config
+        self._sockets = sockets
+        self._http: HttpServer | None = None
+        self._gate: Gate | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._ended = trio.Event()
+        self.services: Services | None = None
+
+    @classmethod
+    async def listen(cls, broker: Broker, config: AdminConfig) -> AdminServer:
+        """Bind its address, and read its certificate. Raises ListenError and CertificateError."""
+        server = cls(broker, config, await bind(config.address))
+        try:
+            server._tls = await trio.to_thread.run_sync(server.read_certificate)
+        except BaseException:
+            server.abandon()
+            raise
+        return server
+
+    def read_certificate(self) -> ssl.SSLContext | None:
+        """Its certificate as the files have it now; None: it has none. Raises CertificateError. See
+        `use_certificate`.
+        """
+        tls = self._config.tls
+        return server_context(tls) if tls.is_on else None
+
+    def use_certificate(self, context: ssl.SSLContext | None) -> None:
+        """New connections get this one."""
+        self._tls = context
+
+    def start(self, nursery: trio.Nursery) -> None:
+        """Serve from now on. The broker is made: its registry and dispatcher are there."""
+        broker, config = self._broker, self._config
+        services = self.services = make_services(broker, config)
+        services.reader.open()
+        self._gate = make_app(services, config)
+        self._http = HttpServer(
+            self._gate,
+            self._sockets,
+            connections_max=config.connections_max,
+            client_seconds=config.client_seconds,
+            tls=self._certificate if config.tls.is_on else None,
+        )
+        for key in LIVE:
+            broker.reloading.takes(f"admin.{key}", lambda changed: self._configure(changed.admin))
+        nursery.start_soon(self._run, services)
+        log.info("admin port ready", urls=self.urls)
+        self._warn_if_open()
+
+    def _warn_if_open(self) -> None:
+        hosts = [listening.getsockname()[0] for listening in self._sockets]
+        if all(is_loopback(host) for host in hosts):
+            return
+        if self._broker.guard.allows_everything:
+            log.warning(
+                "the admin port is open beyond this machine without users: whoever reaches it may do everything",
+                urls=self.urls,
+                remedy="configure [security.users], or listen on 127.0.0.1",
+            )
+        elif not self._config.tls.is_on:
+            log.warning(
+                "passcodes for the admin port cross the network in plain text",
+                urls=self.urls,
+                remedy="configure [admin.tls], or put a reverse proxy with TLS before it",
+            )
+
+    def _certificate(self) -> ssl.SSLContext:
+        assert self._tls is not None, "it speaks TLS"
+        return self._tls
+
+    def _configure(self, config: AdminConfig) -> None:
+        """Other limits, while it runs."""
+        assert self._gate is not None and self._http is not None and self.services is not None, "it runs"
+        self._config = config
+        self._gate.config = config
+        self._http.connections_max = config.connections_max
+        self.services.access.configure(config)
+
+    @property
+    def urls(self) -> list[str]:
+        """http://HOST:PORT, of each address."""
+        return [] if self._http is None else self._http.urls
+
+    async def _run(self, services: Services) -> None:
+        assert self._http is not None, "it was started"
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(services.sampler.run)
+                await self._http.run()
+                nursery.cancel_scope.cancel()
+        finally:
+            if services.reader.is_open:
+                services.reader.close()
+            self._ended.set()
+
+    async def close(self) -> None:
+        """Answer what is asked now, then no more. A second call waits for the same."""
+        if self._http is not None:
+            self._http.close()
+            await self._ended.wait()
+
+    def abandon(self) -> None:
+        """Give the port back."""
+        for listening in self._sockets:
+            listening.close()
+
+
+def make_services(broker: Broker, config: AdminConfig) -> Services:
+    """What handlers work with."""
+    pace = Pace(lambda: broker.dispatcher.statistics().turns_count)
+    sampler = Sampler(broker, pace)
+    maps = FlowMaps(broker, sampler, pace)
+    reader = Reader(broker)
+    access = Access(broker, config, clock=broker.clock)
+    return Services(
+        broker=broker,
+        access=access,
+        pace=pace,
+        sampler=sampler,
+        maps=maps,
+        state=State(broker, sampler, maps, pace),
+        reader=reader,
+        messages=Messages(broker, reader, pace),
+        operations=Operations(broker, reader),
+    )

@@ -1,0 +1,32 @@
+"""What handlers work with: one of each for an admin server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from sluiceway.admin.access import Access
+    from sluiceway.admin.flowmap import FlowMaps
+    from sluiceway.admin.messages import Messages, Reader
+    from sluiceway.admin.operations import Operations
+    from sluiceway.admin.sampling import Sampler
+    from sluiceway.admin.state import State
+    from sluiceway.admin.steps import Pace
+    from sluiceway.broker import Broker
+
+
+@attrs.frozen(slots=True)
+class Services:
+    """All of them."""
+
+    broker: Broker
+    access: Access
+    pace: Pace
+    sampler: Sampler
+    maps: FlowMaps
+    state: State
+    reader: Reader
+    messages: Messages
+    operations: Operations

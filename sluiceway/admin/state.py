@@ -1,0 +1,472 @@
+"""What the broker is doing, as the admin port tells it, from the overview to the configuration in force.
+
+Numbers are those of `sluiceway.report`, with rates and forecasts beside them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from flow.graph import Steps
+from flow.survey import picture_in_steps
+from protocols.connection import Connection
+from protocols.stomp.delivery import StompSubscription
+from queues import Destination, Topic
+from sluiceway.admin.errors import not_found
+from sluiceway.admin.flowmap import FlowMaps, flat_limiters, node_id
+from sluiceway.admin.sampling import Sampler
+from sluiceway.admin.steps import Pace
+from sluiceway.admin.tables import Page, Row, page_in_steps
+from sluiceway.config import Config
+from sluiceway.metrics.destinations import oldest_seconds
+from sluiceway.report import blocked_seconds_of, connection_report, destination_report, durable_report, rss_bytes
+from sluiceway.version import VERSION
+
+if TYPE_CHECKING:
+    from sluiceway.broker import Broker
+
+SUBSCRIPTIONS_MAX: Final = 100
+"""Shown with one destination; all of them are in the list of subscriptions."""
+
+_LITTLE_PER_SECOND: Final = 0.01
+"""A backlog that shrinks or grows by less stands still: no forecast."""
+
+MayLook = Callable[[str], bool]
+"""Whether whoever asks may see what is of this destination."""
+
+
+class State:
+    """Answers about one broker."""
+
+    def __init__(self, broker: Broker, sampler: Sampler, maps: FlowMaps, pace: Pace) -> None:
+        self._broker = broker
+        self._sampler = sampler
+        self._maps = maps
+        self._pace = pace
+
+    # ------------------------------------------------------------------ all of it
+
+    async def overview(self) -> Row:
+        """The broker in some numbers, and what holds it up."""
+        await self._sampler.ready()
+        survey, bottlenecks, chains = await self._maps.summary()
+        broker, totals = self._broker, self._sampler.totals
+        return {
+            "broker": {
+                "name": broker.config.broker.name,
+                "version": VERSION,
+                "uptime_seconds": broker.uptime_seconds,
+                "rss_bytes": rss_bytes(),
+                "draining": broker.is_draining,
+                "listeners": broker.urls,
+            },
+            "totals": {
+                "in_per_second": totals.in_per_second,
+                "out_per_second": totals.out_per_second,
+                "depth_count": totals.depth_count,
+                "depth_bytes": totals.depth_bytes,
+                "memory_bytes": survey.used_bytes,
+                "unsettled_count": totals.unsettled_count,
+                "connections_count": totals.connections_count,
+                "destinations_count": totals.destinations_count,
+                "subscriptions_count": totals.subscriptions_count,
+            },
+            "bottlenecks": bottlenecks,
+            "chains": chains,
+            "store": self.store()["store"],
+        }
+
+    # ------------------------------------------------------------------ destinations
+
+    async def destinations(self, page: Page, may_look: MayLook) -> Row:
+        """A page of them."""
+        await self._sampler.ready()
+        rates_in, rates_out = self._sampler.taken_in.rates, self._sampler.put_out.rates
+
+        def total(name: str) -> Callable[[Destination], float]:
+            return lambda d: sum([getattr(queue, name) for queue in d.queues])
+
+        items = [d for d in list(self._broker.registry.destinations.values()) if may_look(d.name)]
+        keys: dict[str, Callable[[Destination], Any]] = {
+            "name": lambda d: d.name,
+            "kind": lambda d: d.address.kind.value,
+            "in_per_second": lambda d: rates_in.get(d.name, 0.0),
+            "out_per_second": lambda d: rates_out.get(d.name, 0.0),
+            "producers_count": lambda d: d.producers_count,
+            "subscriptions_count": lambda d: d.queue.attachments_count,
+            "oldest_seconds": lambda d: self._oldest_seconds(d) or 0.0,
+            "drain_seconds": lambda d: _or_never(self._forecasts(d, destination_report(d))["drain_seconds"]),
+            "quota_seconds": lambda d: _or_never(self._forecasts(d, destination_report(d))["quota_seconds"]),
+            "depth_count": lambda d: sum([queue.elements.live_count for queue in d.queues]),
+            "depth_bytes": total("held_bytes"),
+            "memory_bytes": lambda d: sum([queue.controller.limiter.used_bytes for queue in d.queues]),
+            **{
+                name: total(name)
+                for name in (
+                    "unsettled_count",
+                    "dead_lettered_count",
+                    "delayed_count",
+                    "dropped_count",
+                    "expired_count",
+                )
+            },
+        }
+        return await self._pace.run(
+            page_in_steps(page, items, name_of=_name_of, keys=keys, make=self._destination_row, sort="-depth_count")
+        )
+
+    def _destination_row(self, destination: Destination) -> Row:
+        name, policy = destination.name, destination.policy
+        report = destination_report(destination)
+        return {
+            "id": node_id(destination.queues[0].resource_id),
+            **report,
+            "in_per_second": self._sampler.taken_in.rates.get(name, 0.0),
+            "out_per_second": self._sampler.put_out.rates.get(name, 0.0),
+            "oldest_seconds": self._oldest_seconds(destination),
+            **self._forecasts(destination, report),
+            "paused": destination.is_paused,
+            "bytes_max": self._bytes_max(destination),
+            "count_max": policy.count_max,
+        }
+
+    def _oldest_seconds(self, destination: Destination) -> float | None:
+        """Age of the oldest that is not acknowledged; None: there is none."""
+        return oldest_seconds(self._broker, destination) or None
+
+    def _bytes_max(self, destination: Destination) -> int | None:
+        """What it may hold at most: without a store, or without paging, what memory it may use."""
+        policy = destination.policy
+        if self._broker.store is None or policy.paging == "throttle":
+            return policy.limit_bytes
+        return policy.bytes_max
+
+    def _forecasts(self, destination: Destination, report: Row) -> Row:
+        """When it will be empty, and when it will be full, if it goes on as in the last seconds."""
+        growth = self._sampler.growth.rates.get(destination.name, 0.0)
+        growth_bytes = self._sampler.growth_bytes.rates.get(destination.name, 0.0)
+        drain_seconds = None
+        depth_count = report["depth_count"]
+        if depth_count and growth < -_LITTLE_PER_SECOND:
+            drain_seconds = depth_count / -growth
+        ends = []
+        count_max, bytes_max = destination.policy.count_max, self._bytes_max(destination)
+        if count_max is not None and growth > _LITTLE_PER_SECOND:
+            ends.append(max(0.0, (count_max - depth_count) / growth))
+        if bytes_max is not None and growth_bytes > _LITTLE_PER_SECOND:
+            ends.append(max(0.0, (bytes_max - report["depth_bytes"]) / growth_bytes))
+        return {"drain_seconds": drain_seconds, "quota_seconds": min(ends, default=None)}
+
+    def destination_named(self, name: str) -> Destination:
+        """Raises ApiError if there is none, now."""
+        found = self._broker.registry.destinations.get(name)
+        if found is None:
+            remedy = "Ask for /api/v1/destinations; it is made again by the next SEND or SUBSCRIBE."
+            if name.startswith("/log/"):
+                remedy = "It is a log: ask for /api/v1/log."
+            raise not_found(f"there is no destination {name[:200]!r} now", remedy)
+        return found
+
+    async def destination(self, name: str) -> Row:
+        """One of them: its parts, its policy, who takes from it."""
+        destination = self.destination_named(name)
+        await self._sampler.ready()
+        row = self._destination_row(destination)
+        row["partitions"] = await self._pace.run(self._partitions(destination))
+        row["policy"] = attrs.asdict(destination.policy)
+        consumers: dict[int, Row] = {}
+        for consumer, subscription in _consumers_of(destination):
+            if len(consumers) == SUBSCRIPTIONS_MAX:
+                break
+            key = consumer.resource_id
+            if key not in consumers:
+                consumers[key] = {
+                    "id": node_id(key),
+                    "name": consumer.name,
+                    "unsettled_count": 0,
+                    "delivered_count": 0,
+                    "rate_per_second": self._sampler.delivered.rates.get((destination.name, key), 0.0),
+                }
+            consumers[key]["unsettled_count"] += subscription.unsettled_count
+            consumers[key]["delivered_count"] += subscription.delivered_count
+        row["subscriptions"] = list(consumers.values())
+        return row
+
+    def _partitions(self, destination: Destination) -> Steps[list[Row]]:
+        rows = []
+        for queue in destination.queues:
+            picture = yield from picture_in_steps(queue)
+            limiters = [flat for limiter in picture.limiters for flat in flat_limiters(limiter)]
+            rows.append(
+                {
+                    "name": queue.name,
+                    "kind": queue.kind,
+                    "priority": queue.priority,
+                    "limiters": limiters,
+                    **attrs.asdict(queue.statistics()),
+                }
+            )
+        return rows
+
+    # ------------------------------------------------------------------ clients
+
+    async def subscriptions(self, page: Page, destination: str = "") -> Row:
+        """A page of them; `destination`: only those that asked for just that."""
+        await self._sampler.ready()
+        items = await self._pace.run(self._all_subscriptions(destination))
+        rates: dict[int, float] = {}
+        for (_name, key), rate in self._sampler.delivered.rates.items():
+            rates[key] = rates.get(key, 0.0) + rate
+        now_seconds = self._broker.clock()
+
+        def make(item: tuple[Connection, StompSubscription]) -> Row:
+            connection, subscription = item
+            session, ledger, window = connection.session, subscription.ledger, subscription.window
+            limiters = [] if window is None else flat_limiters(window.limiter.describe())
+            return {
+                "id": node_id(subscription.resource_id),
+                "name": subscription.name,
+                "destination": subscription.destination,
+                "session": session.session_id,
+                "peer": session.peer,
+                "user": session.user,
+                "ack": subscription.ack,
+                "unsettled_count": 0 if ledger is None else ledger.unsettled_count,
+                "idle_seconds": now_seconds - subscription.last_settled_seconds,
+                "rate_per_second": rates.get(subscription.resource_id, 0.0),
+                "window": limiters[0] if limiters else None,
+            }
+
+        return await self._pace.run(
+            page_in_steps(
+                page,
+                items,
+                name_of=lambda item: f"{item[1].name} {item[1].destination}",
+                keys={
+                    "name": lambda item: item[1].name,
+                    "destination": lambda item: item[1].destination,
+                    "peer": lambda item: item[0].session.peer,
+                    "unsettled_count": lambda item: 0 if item[1].ledger is None else item[1].ledger.unsettled_count,
+                    "idle_seconds": lambda item: -item[1].last_settled_seconds,
+                    "rate_per_second": lambda item: rates.get(item[1].resource_id, 0.0),
+                },
+                make=make,
+                sort="-unsettled_count",
+            )
+        )
+
+    def _all_subscriptions(self, destination: str) -> Steps[list[tuple[Connection, StompSubscription]]]:
+        found = []
+        for connection in list(self._broker.connections):
+            yield
+            for subscription in connection.session.subscriptions.live.values():
+                if not destination or subscription.destination == destination:
+                    found.append((connection, subscription))
+        return found
+
+    async def connections(self, page: Page) -> Row:
+        """A page of them."""
+        await self._sampler.ready()
+        came, went = self._sampler.connection_in.rates, self._sampler.connection_out.rates
+        now_seconds = self._broker.clock()
+
+        def key(connection: Connection) -> int:
+            return connection.session.lanes.resource_id
+
+        def make(connection: Connection) -> Row:
+            return {
+                "id": node_id(key(connection)),
+                **connection_report(connection, now_seconds),
+                "in_per_second": came.get(key(connection), 0.0),
+                "out_per_second": went.get(key(connection), 0.0),
+            }
+
+        return await self._pace.run(
+            page_in_steps(
+                page,
+                list(self._broker.connections),
+                name_of=lambda c: " ".join(
+                    (c.session.peer, c.session.user or "", c.session.subscriptions.client_id, c.session.session_id)
+                ),
+                keys={
+                    "peer": lambda c: c.session.peer,
+                    "user": lambda c: c.session.user or "",
+                    "in_per_second": lambda c: came.get(key(c), 0.0),
+                    "out_per_second": lambda c: went.get(key(c), 0.0),
+                    "in_bytes": lambda c: c.session.totals.bytes_in,
+                    "out_bytes": lambda c: c.session.outbound.taken_bytes,
+                    "unsettled_count": lambda c: c.session.unsettled_count,
+                    "subscriptions_count": lambda c: len(c.session.subscriptions.live),
+                    "waiting_bytes": lambda c: c.session.outbound.waiting_bytes,
+                    "stash_bytes": lambda c: c.session.lanes.stash_bytes,
+                    "blocked_seconds": lambda c: blocked_seconds_of(c, now_seconds),
+                },
+                make=make,
+                sort="-blocked_seconds",
+            )
+        )
+
+    # ------------------------------------------------------------------ what stays
+
+    async def durables(self, page: Page) -> Row:
+        """A page of durable subscriptions."""
+        broker = self._broker
+
+        def backlog(durable: Any) -> int:
+            destination = broker.registry.destinations.get(durable.destination)
+            partitions = [] if destination is None else destination.queue.partitions.values()
+            return sum(topic.backlog_of(durable.durable_id) for topic in partitions if isinstance(topic, Topic))
+
+        return await self._pace.run(
+            page_in_steps(
+                page,
+                list(broker.registry.durables),
+                name_of=lambda durable: f"{durable.name} {durable.client_id} {durable.destination}",
+                keys={"name": _name_of, "destination": lambda durable: durable.destination, "backlog_count": backlog},
+                make=lambda durable: durable_report(broker, durable),
+                sort="-backlog_count",
+            )
+        )
+
+    async def logs(self, page: Page) -> Row:
+        """A page of logs, each with its groups."""
+        await self._sampler.ready()
+        table = self._broker.logs
+        return await self._pace.run(
+            page_in_steps(
+                page,
+                [] if table is None else list(table),
+                name_of=_name_of,
+                keys={
+                    "name": _name_of,
+                    "size": lambda log: log.records.next_index - log.records.first_index,
+                    "bytes": lambda log: log.records.back_file_size_bytes,
+                    "in_per_second": lambda log: self._sampler.taken_in.rates.get(log.name, 0.0),
+                },
+                make=self._log_row,
+                sort="name",
+            )
+        )
+
+    def _log_row(self, log: Any) -> Row:
+        table = self._broker.logs
+        assert table is not None, "it has this one"
+        return {
+            "id": node_id(log.resource_id),
+            "name": log.name,
+            **table.describe(log),
+            "in_per_second": self._sampler.taken_in.rates.get(log.name, 0.0),
+            "out_per_second": self._sampler.put_out.rates.get(log.name, 0.0),
+        }
+
+    async def log(self, name: str) -> Row:
+        """One log. Raises ApiError if there is none."""
+        table = self._broker.logs
+        found = None if table is None else table.logs.get(name if name.startswith("/log/") else f"/log/{name}")
+        if found is None:
+            raise not_found(f"there is no log {name[:200]!r}", "Ask for /api/v1/logs.")
+        await self._sampler.ready()
+        return self._log_row(found)
+
+    async def groups(self, page: Page) -> Row:
+        """A page of the groups of all logs."""
+        table = self._broker.logs
+        rows: list[Row] = []
+        for log in () if table is None else list(table):
+            rows += [{"log": log.name, **group} for group in table.describe_groups(log)] if table else []
+        return await self._pace.run(
+            page_in_steps(
+                page,
+                rows,
+                name_of=lambda row: f"{row['group']} {row['log']}",
+                keys={name: _key(name) for name in ("group", "log", "lag", "lag_bytes", "lag_seconds", "unsettled")},
+                make=lambda row: row,
+                sort="-lag",
+            )
+        )
+
+    def store(self) -> Row:
+        """The store, None without one."""
+        store = self._broker.store
+        return {"store": None if store is None else store.report()}
+
+    # ------------------------------------------------------------------ configuration
+
+    def config(self) -> Row:
+        """What is in force, with defaults; secrets are not shown."""
+        may_change = self._broker.reloading.may_change
+        values = list(_section(self._broker.config, Config(), ""))
+        for row in values:
+            row["live"] = may_change(row["key"])
+        return {"file": self._broker.config_file, "values": values}
+
+
+def _name_of(item: Any) -> str:
+    name: str = item.name
+    return name
+
+
+def _key(name: str) -> Callable[[Row], Any]:
+    return lambda row: row[name] or 0
+
+
+def _or_never(seconds: float | None) -> float:
+    return math.inf if seconds is None else seconds
+
+
+def _consumers_of(destination: Destination) -> Iterator[tuple[Any, Any]]:
+    for queue in destination.queues:
+        for subscription in list(queue.subscriptions.values()):
+            if hasattr(subscription.consumer, "resource_id"):
+                yield subscription.consumer, subscription
+
+
+HIDDEN: Final = "(not shown)"
+
+
+def _section(values: Any, defaults: Any, prefix: str, *, secret: bool = False) -> Iterator[Row]:
+    """Each field of a configuration object with what it is by default; `defaults` None: there are none."""
+    for attribute in attrs.fields(type(values)):
+        key = f"{prefix}{attribute.name}"
+        value = getattr(values, attribute.name)
+        default = None if defaults is None else getattr(defaults, attribute.name)
+        hidden = secret or bool(attribute.metadata.get("secret"))
+        if attrs.has(type(value)):
+            yield from _section(value, default, f"{key}.", secret=hidden)
+        elif isinstance(value, tuple) and value and attrs.has(type(value[0])):
+            for place, entry in enumerate(value):
+                yield from _section(entry, _default_entry(type(entry)), f"{key}[{place}].", secret=hidden)
+        else:
+            changed = value != default
+            yield {
+                "key": key,
+                "value": _shown(value, hidden=hidden),
+                "default": _shown(default, hidden=hidden),
+                "changed": changed,
+                "unit": attribute.metadata.get("unit", ""),
+                "doc": attribute.metadata.get("doc", ""),
+            }
+
+
+def _default_entry(kind: type[Any]) -> Any:
+    try:
+        return kind()
+    except (TypeError, ValueError):  # it has no default: something must be named, as the pattern of a policy
+        return None
+
+
+def _shown(value: Any, *, hidden: bool) -> Any:
+    if hidden and value:
+        return HIDDEN
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, frozenset | set | tuple):
+        return [_shown(item, hidden=hidden) for item in value]
+    if attrs.has(type(value)):
+        return attrs.asdict(value)
+    return value

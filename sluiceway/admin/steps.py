@@ -1,0 +1,132 @@
+"""Work in steps that hold nobody up: state of ten thousand things, and its JSON.
+
+A step is whatever a generator does between two yields: microseconds. `Pace.run` does as many as fit into STEP_SECONDS,
+then lets all other tasks run, the dispatcher first of all. While messages are going it also rests for REST times as
+long as it worked: so an answer that is dear to make takes longer, not more of the time.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+import trio
+
+from flow.graph import Steps
+
+T = TypeVar("T")
+
+STEP_SECONDS: Final = 0.001
+"""How long one go may take; the last step of it may go beyond."""
+
+REST: Final = 4
+"""While the dispatcher works: so many times as long as each go took, it rests. A fifth of the time at most."""
+
+ITEMS_PER_STEP: Final = 8
+"""Items of a list that are written as JSON in one step; they are small dictionaries, mostly."""
+
+
+class Pace:
+    """Runs steps. One per admin server."""
+
+    __slots__ = ("_clock", "_turns", "worked_seconds")
+
+    def __init__(self, turns: Callable[[], int], clock: Callable[[], float] = time.perf_counter) -> None:
+        """`turns`: a number that grows while messages are dispatched; `clock`: seconds of this machine, because it
+        measures work.
+        """
+        self._turns = turns
+        self._clock = clock
+        self.worked_seconds = 0.0
+        """In steps, since the start."""
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Run to the end; returns what it comes to. Cancelled in between, the steps are closed. Always a checkpoint."""
+        clock = self._clock
+        try:
+            while True:
+                turns = self._turns()
+                began = clock()
+                until = began + STEP_SECONDS
+                try:
+                    while clock() < until:
+                        next(steps)
+                except StopIteration as end:
+                    result: T = end.value
+                    self.worked_seconds += clock() - began
+                    await trio.lowlevel.checkpoint()
+                    return result
+                worked = clock() - began
+                self.worked_seconds += worked
+                await trio.lowlevel.checkpoint()
+                if self._turns() != turns:
+                    await trio.sleep(worked * REST)
+        finally:
+            steps.close()
+
+
+def each(items: Iterable[Any], make: Callable[[Any], T]) -> Steps[list[T]]:
+    """`[make(item) for item in items]`, in steps."""
+    made = []
+    for item in items:
+        yield
+        made.append(make(item))
+    return made
+
+
+def json_in_steps(value: Any) -> Steps[bytes]:
+    """A value as JSON, its lists a few items at a time. Infinity is null, bytes are base64."""
+    parts: list[str] = []
+    yield from _write(value, parts)
+    return "".join(parts).encode("utf-8", "surrogatepass")
+
+
+def _write(value: Any, parts: list[str]) -> Steps[None]:
+    if isinstance(value, Mapping):
+        separator = "{"
+        for key, item in value.items():
+            parts.append(f"{separator}{json.dumps(str(key))}:")
+            separator = ","
+            if isinstance(item, list | tuple | Mapping):
+                yield from _write(item, parts)
+            else:
+                parts.append(_dump(item))
+        parts.append("}" if separator == "," else "{}")
+    elif isinstance(value, list | tuple):
+        parts.append("[")
+        for start in range(0, len(value), ITEMS_PER_STEP):
+            yield
+            written = _dump(value[start : start + ITEMS_PER_STEP])[1:-1]
+            parts.append(written if not start else f",{written}")
+        parts.append("]")
+    else:
+        parts.append(_dump(value))
+    yield
+
+
+def _dump(value: Any) -> str:
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False, default=_plain)
+    except ValueError:
+        return json.dumps(finite(value), separators=(",", ":"), default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes | memoryview):
+        return base64.b64encode(value).decode()
+    return str(value)
+
+
+def finite(value: Any) -> Any:
+    """The same without infinities, which JSON does not have: None in their place."""
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,85 @@
+"""Long lists, a page at a time, without sorting all of them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import attrs
+
+from flow.graph import Steps
+from sluiceway.admin.errors import bad_request
+from sluiceway.admin.steps import each
+
+T = TypeVar("T")
+
+
+@attrs.frozen(slots=True, order=False)
+class _Backwards:
+    """Compares the other way round."""
+
+    key: Any
+
+    def __lt__(self, other: _Backwards) -> bool:
+        return bool(other.key < self.key)
+
+    def __gt__(self, other: _Backwards) -> bool:
+        return bool(self.key < other.key)
+
+
+LIMIT_DEFAULT: Final = 50
+LIMIT_MAX: Final = 500
+OFFSET_MAX: Final = 100_000
+
+Row = dict[str, Any]
+
+
+@attrs.frozen(slots=True)
+class Page:
+    """Which part of a list is asked for."""
+
+    offset: int = 0
+    limit: int = LIMIT_DEFAULT
+    sort: str = ""
+    """A key; with a minus before it the largest come first."""
+    q: str = ""
+    """Only what has this in its name, in whatever case."""
+
+
+def page_in_steps(
+    page: Page,
+    items: Sequence[T],
+    *,
+    name_of: Callable[[T], str],
+    keys: Mapping[str, Callable[[T], Any]],
+    make: Callable[[T], Row],
+    sort: str,
+) -> Steps[Row]:
+    """That page of these, as `{total, offset, items}`. `keys`: by what it may be sorted; `make`: the row of one;
+    `sort`: if the page does not say. Raises ApiError for a key that is none.
+    """
+    wish = page.sort or sort
+    key = keys.get(wish.lstrip("-"))
+    if key is None:
+        raise bad_request(f"it can't be sorted by {wish[:40]!r}", f"Sort by one of: {', '.join(sorted(keys))}.")
+    backwards = wish.startswith("-")
+    wanted = page.q.casefold()
+    total = 0
+    best: list[tuple[Any, int, T]] = []
+    count_max = page.offset + page.limit
+    for place, item in enumerate(items):
+        yield
+        if wanted and wanted not in name_of(item).casefold():
+            continue
+        total += 1
+        value = key(item)
+        # A heap of the best so far, the worst of them first; of equals the later one is worse.
+        entry = (value if backwards else _Backwards(value), -place, item)
+        if len(best) < count_max:
+            heapq.heappush(best, entry)
+        elif best and (best[0][0] < entry[0]):
+            heapq.heapreplace(best, entry)
+    best.sort(key=lambda entry: (entry[0], entry[1]), reverse=True)
+    rows = yield from each([item for _value, _place, item in best[page.offset :]], make)
+    return {"total": total, "offset": page.offset, "items": rows}

@@ -1,0 +1,71 @@
+"""`sluiceway permissions`: what a configuration lets its users do."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from sluiceway.cli.exits import Exit, fail
+from sluiceway.cli.suggestions import SuggestingGroup
+
+ACTIONS = ("connect", "send", "receive", "create", "browse", "admin")
+
+
+@click.group(cls=SuggestingGroup)
+def permissions() -> None:
+    """What a configuration lets its users do. Looks at files only: no broker has to run."""
+
+
+@permissions.command()
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="SLUICEWAY_CONFIG",
+    required=True,
+    help="The configuration file (and the environment over it).",
+)
+@click.argument("user")
+@click.argument("action", type=click.Choice(ACTIONS), metavar="ACTION")
+@click.argument("destination", required=False)
+def explain(file: Path, user: str, action: str, destination: str | None) -> None:
+    """Say whether USER may do ACTION on DESTINATION, and which entry decides.
+
+    ACTION is one of connect, send, receive, create, browse, admin.
+    For `connect` the destination is the name of a listener (left out: any), for `admin` it may be left out: the broker
+    as a whole. Ends with 0 if it is allowed, with 5 if not.
+
+    \b
+    Examples:
+      sluiceway permissions explain --config sluiceway.toml web send /queue/orders.eu
+      sluiceway permissions explain --config sluiceway.toml web receive '/queue/orders.>'
+      sluiceway permissions explain --config sluiceway.toml ops admin
+    """
+    from protocols.stomp.guard import Action
+    from queues.names import DestinationNameError, parse
+    from sluiceway.config import ConfigError, load
+    from sluiceway.security.permissions import Permissions
+    from sluiceway.security.rules import rules_of
+
+    if destination is None and action not in ("connect", "admin"):
+        raise click.UsageError(f"{action} is on a destination: name it, such as /queue/orders")
+    try:
+        rules = rules_of(load(file, environment=os.environ))
+        if destination is not None and action != "connect":
+            destination = parse(destination).canonical
+    except (ConfigError, DestinationNameError) as error:
+        fail(Exit.USAGE, str(error))
+    what = f"{user} {{}} {action}{'' if destination is None else f' {destination}'}"
+    if not rules.users.are_configured:
+        click.echo(f"{what.format('may')}: no users are configured, so everybody may do everything")
+        return
+    identity = rules.users.identities.get(user)
+    if identity is None:
+        fail(Exit.USAGE, f"there is no user {user!r}; there are: {', '.join(sorted(rules.users.identities))}")
+    table = Permissions(rules.config.permissions, default_allows=rules.config.default == "allow")
+    decision = table.decide(identity, Action(action), destination)
+    click.echo(f"{what.format('may' if decision.allowed else 'may not')}: {decision.words}")
+    if not decision.allowed:
+        raise click.exceptions.Exit(int(Exit.REFUSED))

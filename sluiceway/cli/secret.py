@@ -1,0 +1,42 @@
+"""`sluiceway secret`: the hash of a passcode, for the configuration."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from sluiceway.cli.exits import Exit, fail
+
+
+@click.command()
+@click.option("--user", metavar="NAME", help="Print `NAME:HASH`, a line for the users file.")
+def secret(user: str | None) -> None:
+    """Print the hash of a passcode.
+
+    On a terminal it asks for the passcode, twice and without showing it; else it reads the first line of its input. The
+    hash goes into the file that `users_file` of [security] names, or into [security.users]. It can't be turned back
+    into the passcode, but guessed at: keep it to yourself.
+
+    \b
+    Examples:
+      sluiceway secret --user web >> users
+      openssl rand -base64 18 | tee web.passcode | sluiceway secret --user web >> users
+    """
+    from sluiceway.security import secrets
+
+    if user is not None:
+        try:
+            secrets.check_user_name(user)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--user") from None
+    if sys.stdin.isatty():
+        # To standard error: standard output is the hash, and may go to a file.
+        passcode = click.prompt("Passcode", hide_input=True, confirmation_prompt="Once more", err=True)
+    else:
+        passcode = sys.stdin.readline().rstrip("\r\n")
+    try:
+        made = secrets.hashed(passcode)
+    except ValueError as error:
+        fail(Exit.USAGE, f"{error}; give it as one line on standard input, or start this on a terminal")
+    click.echo(str(made) if user is None else f"{user}:{made}")

@@ -1,0 +1,100 @@
+"""`sluiceway trail`: where is my message?
+
+A request over STOMP, as `stat` is: SEND to /sluiceway/trail with a temporary reply queue; question and answer are JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from sluiceway.cli.exits import Exit, fail
+from sluiceway.cli.messages import broker_options
+
+if TYPE_CHECKING:
+    from sluiceway.cli.client import Client, Target
+
+REQUEST_DESTINATION: Final = "/sluiceway/trail"
+REPLY_DESTINATION: Final = "/temp-queue/trail"
+REPLY_SECONDS: Final = 30.0
+"""What memory does not know is looked for on the disk."""
+PIPED_WIDTH: Final = 160
+"""Characters."""
+
+
+@click.command()
+@click.argument("message_id", required=False, metavar="[MESSAGE-ID]")
+@click.option("--correlation-id", metavar="ID", help="All messages that came with this correlation-id, in its place.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100),
+    default=20,
+    show_default=True,
+    help="With --correlation-id: the latest so many.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the broker's answer as JSON, for programs.")
+@broker_options
+def trail(target: Target, message_id: str | None, correlation_id: str | None, limit: int, as_json: bool) -> None:
+    """Show where a message is, and what became of it.
+
+    MESSAGE-ID is the `message-id` header of its MESSAGE frame; a sender that never saw that gives its messages a
+    `correlation-id`, and asks by it.
+
+    \b
+    Examples:
+      sluiceway trail 5f0c11ab-1042
+      sluiceway trail --correlation-id order-77
+      sluiceway trail --correlation-id order-77 --json | jq '.trails[].words'
+
+    Exit code 1: nothing is known of it.
+    """
+    if (message_id is None) is (correlation_id is None):
+        raise click.UsageError("give a MESSAGE-ID or --correlation-id, one of them")
+    from rich.console import Console
+
+    from sluiceway.cli.client import Client
+    from sluiceway.cli.trail_view import draw_trails
+
+    question: dict[str, Any] = {"message_id": message_id}
+    if correlation_id is not None:
+        question = {"correlation_id": correlation_id, "limit": limit}
+    with Client(target) as client:
+        client.subscribe(REPLY_DESTINATION, ack="auto", headers={})
+        answer = ask(client, question)
+    if as_json:
+        click.echo(json.dumps(answer, ensure_ascii=False))
+    if answer.get("ok") is not True:
+        fail(Exit.REFUSED, f"{answer.get('error', 'ERROR')}: {answer.get('message', 'the broker does not say why')}")
+    trails = [each for each in answer.get("trails") or () if isinstance(each, dict)]
+    if not trails:
+        asked = message_id if message_id is not None else f"correlation-id {correlation_id}"
+        fail(
+            Exit.INCOMPLETE,
+            f"the broker knows nothing of {asked}: it never came here, or it left so long ago that its trail is "
+            "forgotten ([trails] bytes_max, keep_seconds)",
+        )
+    if not as_json:
+        # What is piped into a pager or a file has no width to keep to.
+        draw_trails(trails, Console(width=None if sys.stdout.isatty() else PIPED_WIDTH))
+
+
+def ask(client: Client, question: dict[str, Any]) -> dict[str, Any]:
+    """One question and its answer; `client` is subscribed to the reply queue. Raises NotSluiceway, Refused or
+    ConnectionLost.
+    """
+    from sluiceway.cli.client import NotSluiceway
+
+    client.send(REQUEST_DESTINATION, json.dumps(question).encode(), {"reply-to": REPLY_DESTINATION}, receipt=False)
+    reply = client.next_message(REPLY_SECONDS)
+    if reply is None:
+        raise NotSluiceway(f"{client.target.url} did not answer within {REPLY_SECONDS:g} s: is it a Sluiceway broker?")
+    try:
+        answer = json.loads(reply.body)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise NotSluiceway(f"{client.target.url} did not answer with JSON: is it a Sluiceway broker of this version?")
+    return answer

@@ -1,0 +1,125 @@
+// Everything that changes something, each with its question. What can't be undone wants a name typed in.
+
+import { act, explained } from "./api.js";
+import { confirm, tell } from "./dialogs.js";
+import * as format from "./format.js";
+
+const said = (answer) => answer?.words ?? "Done.";
+
+/** Do without a question; errors are told. */
+async function plainly(context, name, body) {
+  try {
+    tell(said(await act(name, body)));
+  } catch (error) {
+    tell(explained(error));
+  }
+  context.soon();
+}
+
+const asked = (context, name, body) => async (values) => {
+  const answer = await act(name, typeof body === "function" ? body(values) : body);
+  context.soon();
+  return said(answer);
+};
+
+export function pause(context, name) {
+  return plainly(context, "pause", { name });
+}
+
+export function resume(context, name) {
+  return plainly(context, "resume", { name });
+}
+
+export function purge(context, name, count) {
+  confirm({
+    title: `Purge ${name}`,
+    words: `All messages that wait in it (${format.count(count)} now) are dropped for good. What consumers hold already stays with them.`,
+    label: "Purge",
+    danger: true,
+    typed: name,
+    go: asked(context, "purge", { name, confirm: name }),
+  });
+}
+
+export function retry(context, name, ids, count) {
+  confirm({
+    title: "Send back to where they came from",
+    words: `${format.things(ids ? ids.length : count, "dead letter")} of ${name} ${ids?.length === 1 ? "goes" : "go"} back to the destinations they were sent to, and may be refused again.`,
+    label: "Retry",
+    fields: [
+      {
+        name: "topics",
+        label: "What a subscriber of a topic refused",
+        value: "stay",
+        options: [["stay", "stays here"], ["republish", "goes to all subscribers of the topic again"]],
+      },
+    ],
+    go: asked(context, "retry", ({ topics }) => ({ name, ...(ids ? { message_ids: ids } : { all: true }), republish: topics === "republish", confirm: name })),
+  });
+}
+
+export function move(context, from, ids, count) {
+  confirm({
+    title: "Move",
+    words: `${format.things(ids ? ids.length : count, "message")} of ${from} ${ids?.length === 1 ? "is" : "are"} taken out and put into another destination.`,
+    label: "Move",
+    fields: [{ name: "to", label: "To which destination", value: "", hint: "For example /queue/orders" }],
+    go: asked(context, "move", ({ to }) => ({ from, to, ...(ids ? { message_ids: ids } : { all: true }), confirm: from })),
+  });
+}
+
+export function closeConnection(context, connection) {
+  confirm({
+    title: `Close ${connection.peer}`,
+    words: `The connection ends with an ERROR frame. ${connection.unsettled_count ? `Its ${format.things(connection.unsettled_count, "unacknowledged message")} ${connection.unsettled_count === 1 ? "goes" : "go"} to other consumers.` : "It holds no messages."}`,
+    label: "Close it",
+    danger: true,
+    go: asked(context, "close-connection", { session: connection.session, confirm: connection.session }),
+  });
+}
+
+export function seek(context, log, group) {
+  confirm({
+    title: `Move group ${group.group}`,
+    words: `It goes on reading ${log.log} from another place. What lies between is read again, or left out.`,
+    label: "Move the group",
+    fields: [
+      {
+        name: "where",
+        label: "To",
+        value: "latest",
+        options: [["earliest", "the first record there is"], ["latest", "the end: only new records"], ["index", "an index"], ["time", "a time"]],
+      },
+      { name: "index", label: "Index", type: "number", value: String(log.first ?? 0), when: (values) => values.where === "index" },
+      { name: "time", label: "Time", type: "datetime-local", value: "", when: (values) => values.where === "time" },
+    ],
+    go: asked(context, "seek-group", (values) => ({ log: log.log, group: group.group, to: placeOf(values), confirm: group.group })),
+  });
+}
+
+function placeOf({ where, index, time }) {
+  if (where === "index") return String(index);
+  if (where === "time") return `time:${new Date(time).getTime()}`;
+  return where;
+}
+
+/** Drain the broker. */
+export function drain(context, broker) {
+  confirm({
+    title: `Drain ${broker}`,
+    words: "Nobody is let in any more, and who only sends is sent away. Consumers finish what is there, for a minute at most; then the broker stops. It can't be called back.",
+    label: "Drain",
+    danger: true,
+    typed: broker,
+    go: asked(context, "drain", { confirm: broker }),
+  });
+}
+
+export function reload(context) {
+  confirm({
+    title: "Read the configuration again",
+    words: "What can change while the broker runs is in force at once; what can't is named. A file with mistakes changes nothing.",
+    label: "Reload",
+    go: asked(context, "reload", {}),
+  });
+}

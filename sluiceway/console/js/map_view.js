@@ -1,0 +1,200 @@
+// The flow map as part of a page: keeps the layout from update to update, follows chains, and shows what is picked in a
+// panel beside it. Used by the overview and by the page of the map.
+
+import { ask, ApiError } from "./api.js";
+import { h } from "./dom.js";
+import * as format from "./format.js";
+import { STATES, mark } from "./glyphs.js";
+import { drawn } from "./map_drawing.js";
+import { first, towards } from "./map_keys.js";
+import { laidOut, NARROW } from "./map_layout.js";
+import { LASTING_SECONDS } from "./overview_facts.js";
+import { called, trimmed } from "./map_names.js";
+import { panel } from "./map_panel.js";
+
+const ARROWS = new Set(["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home"]);
+
+export class MapView {
+  /** `context.redraw()` draws the page again, `context.soon()` asks again at once. */
+  constructor(context, limit) {
+    this.context = context;
+    this.limit = limit;
+    this.map = null;
+    this.chain = null;
+    this.picked = null;
+    this.focused = null;
+    this.layout = null;
+    this.element = null;
+    this.width = 0;
+    this.watcher = new ResizeObserver((entries) => {
+      const width = Math.floor(entries[0].contentRect.width);
+      if (Math.abs(width - this.width) > 1) {
+        this.width = width;
+        context.redraw();
+      }
+    });
+  }
+
+  close() {
+    this.watcher.disconnect();
+  }
+
+  async load() {
+    const [map, chain] = await Promise.all([ask("/map", { limit: this.limit }), this.picked ? this.loadChain(this.picked) : null]);
+    this.map = trimmed(map);
+    if (this.picked && chain && chain.id === this.picked) this.chain = chain;
+  }
+
+  async loadChain(id) {
+    try {
+      return { ...(await ask("/chains", { id })), id };
+    } catch (error) {
+      if (error instanceof ApiError && error.status === 404) return { id, gone: true, steps: [], words: "", remedy: "" };
+      throw error;
+    }
+  }
+
+  /** Open the panel of a node. */
+  async pick(id) {
+    this.picked = id;
+    this.focused = id;
+    this.chain = null;
+    this.context.redraw();
+    this.context.soon();
+  }
+
+  dismiss() {
+    const id = this.picked;
+    this.picked = null;
+    this.chain = null;
+    this.context.redraw();
+    this.focusOn(id);
+  }
+
+  focusOn(id) {
+    const found = [...(this.element?.querySelectorAll(".node") ?? [])].find((node) => node.dataset.id === id);
+    if (!found) return;
+    this.focused = id;
+    for (const other of this.element.querySelectorAll(".node")) other.setAttribute("tabindex", other === found ? "0" : "-1");
+    found.focus();
+  }
+
+  /** Enter on what is open already goes on to what it waits for. */
+  follow(id) {
+    const steps = this.chain?.steps ?? [];
+    const at = steps.findIndex((step) => step.id === id);
+    const onward = this.picked === null ? null : steps.slice(at + 1).find((step) => step.id !== id);
+    if (this.picked !== null && at >= 0 && onward) {
+      this.focusOn(onward.id);
+    } else if (this.picked !== id && at < 0) {
+      this.pick(id);
+    }
+  }
+
+  key(event, id) {
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    if (ARROWS.has(event.key)) {
+      const onward = towards(this.layout, id, event.key);
+      if (onward) this.focusOn(onward);
+    } else if (event.key === "Enter" || event.key === " ") {
+      this.follow(id);
+    } else if (event.key === "Escape" && this.picked) {
+      this.dismiss();
+    } else {
+      return;
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  /** A key anywhere on the page. */
+  pageKey(event) {
+    if (event.key === "Escape" && this.picked) this.dismiss();
+  }
+
+  draw() {
+    const steps = this.chain?.steps ?? [];
+    const lit = this.picked ? (steps.length ? steps.map((step) => step.id) : [this.picked]) : [];
+    return h("div", { class: ["map-box", this.picked && "has-panel"] }, this.card(lit), this.picked && this.side());
+  }
+
+  /** What a step of a chain, or a bottleneck, is called: as in the map. */
+  nameOf(step) {
+    const node = this.map?.nodes.find((one) => one.id === step.id);
+    return node ? called(node) : step.title;
+  }
+
+  /** Those whom others wait for and who wait for nobody themselves: not for a moment, as in any busy broker. */
+  culprits() {
+    const waits = this.map.edges.filter((edge) => edge.kind !== "flow" && edge.from !== edge.to);
+    const waiting = new Set(waits.map((edge) => edge.from));
+    return new Set(waits.filter((edge) => edge.age_seconds >= LASTING_SECONDS && !waiting.has(edge.to)).map((edge) => edge.to));
+  }
+
+  card(lit) {
+    return h(
+      "section",
+      { class: "card", "aria-label": "Flow map" },
+      h(
+        "header",
+        {},
+        h("h2", {}, "Who waits for whom"),
+        h("span", { class: "hint" }, "Open a node to follow what it waits for"),
+      ),
+      h(
+        "div",
+        {
+          class: "map",
+          ref: (element) => {
+            this.element = element;
+            this.watcher.observe(element);
+          },
+        },
+        this.map && this.width > 0 ? this.canvas(lit) : h("p", { class: "empty" }, "Drawing the map …"),
+      ),
+      this.foot(),
+    );
+  }
+
+  canvas(lit) {
+    if (!this.map.nodes.length) return h("p", { class: "empty" }, "Nothing is connected yet, and there are no destinations. They show up here by themselves.");
+    this.layout = laidOut(this.map, this.width, this.layout?.narrow === this.width < NARROW ? this.layout : null);
+    if (!this.focused || !this.layout.nodes.has(this.focused)) this.focused = first(this.layout);
+    return drawn(this.layout, {
+      picked: this.picked,
+      lit,
+      culprits: this.culprits(),
+      focusable: this.focused,
+      onpick: (id) => this.pick(id),
+      onkey: (event, id) => this.key(event, id),
+      onfocus: (id) => {
+        if (this.focused === id) return;
+        this.focused = id;
+        this.context.redraw();
+      },
+    });
+  }
+
+  foot() {
+    const more = this.map?.omitted?.nodes_count ?? 0;
+    const edge = (kind, width) => h("svg", { viewBox: "0 0 30 12", "aria-hidden": "true" }, h("path", { class: ["edge", ...kind.split(" ")], d: "M1 6h28", "stroke-width": width }));
+    return h(
+      "footer",
+      { class: "map-foot" },
+      STATES.map((state) => h("span", { key: state, class: ["sample", `is-${state}`] }, mark(state), state)),
+      h("span", { class: "sample" }, edge("flow", 5), "flow, wider is faster"),
+      h("span", { class: "sample" }, edge("block", 2), "waits, since when"),
+      more > 0 && h("span", { class: "end" }, `and ${format.count(more)} more that wait for nobody`),
+    );
+  }
+
+  side() {
+    return panel({
+      node: this.layout?.nodes.get(this.picked)?.node ?? this.map?.nodes.find((node) => node.id === this.picked) ?? null,
+      chain: this.chain,
+      nameOf: (step) => this.nameOf(step),
+      onclose: () => this.dismiss(),
+      onstep: (id) => this.focusOn(id),
+    });
+  }
+}

@@ -1,0 +1,30 @@
+// What the header, the alarm and the first page all take from /overview.
+
+import { note, noteCounter } from "./history.js";
+
+/** Shorter waits come and go. */
+export const LASTING_SECONDS = 1;
+
+/** Those that hold others up and wait for nobody themselves; in a ring all wait. */
+export function culprits(overview) {
+  const all = overview?.bottlenecks ?? [];
+  const found = all.filter((one) => !one.waits_itself);
+  return found.length ? found : all;
+}
+
+/** The worst that there is: {id, words}; id "" for nothing. A wait of a moment is none: any busy broker has those. */
+export function alarmOf(overview) {
+  const worst = culprits(overview).find((one) => one.age_seconds >= LASTING_SECONDS);
+  if (!worst) return { id: "", words: "Nothing holds anybody up any more." };
+  return { id: worst.id, words: `Bottleneck: ${worst.words}` };
+}
+
+const TOTALS = ["in_per_second", "out_per_second", "depth_count", "unsettled_count", "memory_bytes", "connections_count"];
+const STORE_COUNTERS = ["written_count", "cancelled_count", "syncs_count", "paged_out_count", "loaded_count", "written_bytes"];
+
+/** Keep the numbers that are drawn over time. */
+export function remember(overview) {
+  const at = performance.now() / 1000;
+  for (const name of TOTALS) note(`total ${name}`, overview.totals?.[name], at);
+  for (const name of STORE_COUNTERS) noteCounter(`store ${name}`, overview.store?.[name], at);
+}

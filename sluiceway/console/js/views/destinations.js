@@ -1,0 +1,73 @@
+// All queues and topics: what flows, what waits, and when that ends.
+
+import { pause, purge, resume } from "../actions.js";
+import { spark } from "../charts.js";
+import { h } from "../dom.js";
+import * as format from "../format.js";
+import { mark } from "../glyphs.js";
+import { note, points } from "../history.js";
+import { to } from "../router.js";
+import { Paged } from "../tables.js";
+
+export function destinations(context) {
+  const list = new Paged(context, "/destinations", { sort: "-depth_count" });
+  const columns = columnsOf(context);
+  return {
+    title: "Destinations",
+    load: async () => {
+      await list.load();
+      const at = performance.now() / 1000;
+      for (const row of list.items) {
+        note(`in ${row.name}`, row.in_per_second, at);
+        note(`out ${row.name}`, row.out_per_second, at);
+      }
+    },
+    draw: () =>
+      h(
+        "section",
+        { class: "card" },
+        h("header", {}, list.search("Search by name"), h("span", { class: "hint" }, format.things(list.total, "destination"))),
+        h("div", { class: ["body", "flush"] }, list.table(columns, { idOf: (row) => row.name, caption: "Destinations", empty: "There are no destinations yet: they are made when somebody sends or subscribes." })),
+      ),
+  };
+}
+
+function columnsOf(context) {
+  return [
+    {
+      name: "Name", key: "name", lead: true,
+      cell: (row) => [h("a", { class: "name", href: to("destination", { name: row.name }) }, row.name), row.paused && [" ", h("span", { class: ["tag", "is-paused"] }, mark("paused"), " paused")]],
+    },
+    { name: "In", key: "in_per_second", num: true, cell: (row) => rated(row, "in") },
+    { name: "Out", key: "out_per_second", num: true, cell: (row) => rated(row, "out") },
+    { name: "Messages", key: "depth_count", num: true, cell: (row) => format.count(row.depth_count) },
+    { name: "Size", key: "depth_bytes", num: true, cell: (row) => format.size(row.depth_bytes) },
+    { name: "Unacked", key: "unsettled_count", num: true, cell: (row) => format.count(row.unsettled_count) },
+    { name: "Oldest", key: "oldest_seconds", num: true, cell: (row) => format.age(row.oldest_seconds) },
+    { name: "Drained in", key: "drain_seconds", num: true, cell: (row) => forecast(row.drain_seconds, row.depth_count > 0) },
+    { name: "Full in", key: "quota_seconds", num: true, cell: (row) => h("span", { class: row.quota_seconds !== null && row.quota_seconds < 600 ? "bad-text" : "" }, forecast(row.quota_seconds)) },
+    { name: "Consumers", key: "subscriptions_count", num: true, cell: (row) => h("span", { class: row.depth_count && !row.subscriptions_count ? "warn-text" : "" }, format.count(row.subscriptions_count)) },
+    { name: "", class: "actions", cell: (row) => buttons(context, row) },
+  ];
+}
+
+function rated(row, way) {
+  return [spark(points(`${way} ${row.name}`), { label: `${way} over the last minute`, series: way === "in" ? 1 : 3 }), format.rate(row[`${way}_per_second`])];
+}
+
+/** Seconds till something; at this rate it may never be. */
+export function forecast(seconds, needed = false) {
+  if (seconds === null || seconds === undefined) return needed ? "not at this rate" : "–";
+  return format.age(seconds);
+}
+
+export function buttons(context, row) {
+  if (context.may().admin === false) return null;
+  return [
+    row.paused
+      ? h("button", { class: ["button", "tiny"], type: "button", "aria-label": `Resume ${row.name}`, onclick: () => resume(context, row.name) }, "Resume")
+      : h("button", { class: ["button", "tiny"], type: "button", "aria-label": `Pause ${row.name}`, onclick: () => pause(context, row.name) }, "Pause"),
+    " ",
+    row.kind.includes("queue") && h("button", { class: ["button", "tiny"], type: "button", "aria-label": `Purge ${row.name}`, disabled: !row.depth_count, onclick: () => purge(context, row.name, row.depth_count) }, "Purge"),
+  ];
+}

@@ -1,0 +1,145 @@
+// Looking into a queue without taking anything: a page of messages, and one of them with headers and body.
+
+import { move, retry } from "../actions.js";
+import { ask } from "../api.js";
+import { bodyView } from "../body_view.js";
+import { h } from "../dom.js";
+import * as format from "../format.js";
+import { to } from "../router.js";
+import { table } from "../tables.js";
+
+const LIMIT = 50;
+const REASON = "dead-letter-reason";
+const ORIGIN = "dead-letter-destination";
+
+export function messages(context) {
+  const name = context.query.name ?? "";
+  const letters = Boolean(context.query.letters);
+  const before = [];
+  let from = "";
+  let found = null;
+  let picked = context.query.message ?? null;
+  let place = "";
+  let message = null;
+  let view = null;
+  const chosen = new Set();
+
+  const turn = (start) => {
+    from = start;
+    chosen.clear();
+    context.redraw();
+    context.soon();
+  };
+  const open = (id, where = "") => {
+    picked = id;
+    place = where;
+    message = null;
+    view = null;
+    context.adjust({ message: id });
+    context.redraw();
+    context.soon();
+  };
+  const columns = [
+    letters && context.may().admin !== false && {
+      name: "", class: "check",
+      cell: (row) => h("input", { type: "checkbox", checked: chosen.has(row.message_id), "aria-label": `Choose ${row.message_id}`, onchange: (event) => {
+        if (event.target.checked) chosen.add(row.message_id);
+        else chosen.delete(row.message_id);
+        context.redraw();
+      } }),
+    },
+    { name: "Message", lead: true, cell: (row) => h("button", { class: ["button", "plain", "tiny", "mono"], type: "button", onclick: () => open(row.message_id, row.place) }, row.message_id) },
+    letters && { name: "Why", cell: (row) => row.headers[REASON] ?? "–" },
+    letters && { name: "From", cell: (row) => row.headers[ORIGIN] ?? "–" },
+    !letters && { name: "State", cell: (row) => h("span", { class: "tag" }, row.state, row.redelivered && ", redelivered") },
+    { name: "Size", num: true, cell: (row) => format.size(row.size_bytes) },
+    { name: "Age", num: true, cell: (row) => format.age(row.age_seconds) },
+    { name: "Begins with", cell: (row) => h("span", { class: ["clip", "mono"], title: row.preview }, row.preview) },
+  ].filter(Boolean);
+
+  return {
+    title: letters ? "Dead letters" : "Messages",
+    load: async () => {
+      found = await ask("/messages", { name, from, limit: LIMIT });
+      if (picked && !message) {
+        try {
+          message = await ask("/message", { name, message_id: picked, place });
+        } catch (error) {
+          if (error.status !== 404 && error.status !== 400) throw error;
+          message = { gone: true };
+        }
+      }
+    },
+    key: (event) => event.key === "Escape" && picked && open(null),
+    draw: () =>
+      found && [
+        h(
+          "div",
+          { class: "row" },
+          h("a", { class: "crumbs", href: letters ? to("dead-letters") : to("destination", { name }) }, letters ? "← All dead letters" : "← Back to the destination"),
+          h("b", {}, name),
+          h("span", { class: "muted" }, "Looking takes nothing out."),
+        ),
+        h(
+          "div",
+          { class: picked ? "split" : "" },
+          h(
+            "section",
+            { class: "card" },
+            letters && chosen.size > 0 && h(
+              "header",
+              {},
+              `${format.things(chosen.size, "letter")} chosen`,
+              h("span", { class: "end" }, h("button", { class: ["button", "tiny"], type: "button", onclick: () => move(context, name, [...chosen]) }, "Move"), h("button", { class: ["button", "tiny", "main"], type: "button", onclick: () => retry(context, name, [...chosen]) }, "Retry")),
+            ),
+            h("div", { class: ["body", "flush"] }, table({ columns: picked ? columns.filter((column) => column.name !== "Begins with") : columns, rows: found.items, idOf: (row) => row.message_id, picked: picked ?? undefined, caption: `Messages of ${name}`, empty: from ? "No messages from here on." : "It is empty." })),
+            (from || found.next) &&
+              h(
+                "nav",
+                { class: "pager", "aria-label": "Pages" },
+                `${format.things(found.items.length, "message")} from number ${format.count(before.reduce((sum, page) => sum + page.length, 0) + 1)}`,
+                h(
+                  "span",
+                  { class: "end" },
+                  h("button", { class: ["button", "tiny"], type: "button", disabled: !before.length, onclick: () => turn(before.pop().start) }, "Back"),
+                  h("button", { class: ["button", "tiny"], type: "button", disabled: !found.next, onclick: () => (before.push({ start: from, length: found.items.length }), turn(found.next)) }, "On"),
+                ),
+              ),
+          ),
+          picked && detail(context, { name, picked, message, view, letters, onview: (wanted) => { view = wanted; context.redraw(); }, onclose: () => open(null) }),
+        ),
+      ],
+  };
+}
+
+function detail(context, { name, picked, message, view, letters, onview, onclose }) {
+  return h(
+    "section",
+    { class: ["card", "detail"], "aria-label": "One message" },
+    h(
+      "header",
+      {},
+      h("h2", { class: "mono" }, picked),
+      h(
+        "span",
+        { class: "end" },
+        h("a", { class: ["button", "tiny"], href: to("trail", { message_id: picked }) }, "Where has it been?"),
+        letters && context.may().admin !== false && message && !message.gone && h("button", { class: ["button", "tiny", "main"], type: "button", onclick: () => retry(context, name, [picked]) }, "Retry"),
+        h("button", { class: ["button", "tiny"], type: "button", onclick: onclose }, "Close"),
+      ),
+    ),
+    !message && h("p", { class: "empty" }, "Looking …"),
+    message?.gone && h("p", { class: "empty" }, "It is no longer there: somebody consumed or moved it."),
+    message && !message.gone && h(
+      "div",
+      { class: "body" },
+      h(
+        "div",
+        { class: "section" },
+        h("h3", {}, "Headers"),
+        h("dl", { class: ["pairs", "mono"] }, Object.entries(message.headers ?? {}).map(([key, value]) => [h("dt", {}, key), h("dd", {}, String(value))])),
+      ),
+      bodyView(message.body ?? {}, view, onview),
+    ),
+  );
+}

@@ -1,0 +1,88 @@
+// The first page: what is wrong in sentences, the numbers, and the map.
+
+import { spark } from "../charts.js";
+import { h } from "../dom.js";
+import * as format from "../format.js";
+import { icon } from "../glyphs.js";
+import { points } from "../history.js";
+import { MapView } from "../map_view.js";
+import { alarmOf, culprits } from "../overview_facts.js";
+
+const LINES_MAX = 4;
+
+export function overview(context) {
+  const map = new MapView(context, 30);
+  let remedy = { id: "", words: "" };
+  const ask_remedy = async () => {
+    // Only when another one is the worst: what to do about it does not change each second.
+    const worst = culprits(context.overview())[0];
+    if (!worst) remedy = { id: "", words: "" };
+    else if (worst.id !== remedy.id) remedy = { id: worst.id, words: (await map.loadChain(worst.id)).remedy };
+  };
+  return {
+    title: "Overview",
+    load: () => Promise.all([map.load(), ask_remedy()]),
+    key: (event) => map.pageKey(event),
+    close: () => map.close(),
+    draw: () => [verdict(context.overview(), map, remedy), tiles(context.overview()), map.draw()],
+  };
+}
+
+function verdict(found, map, remedy) {
+  const bottlenecks = culprits(found);
+  const behind = found.bottlenecks.length - bottlenecks.length;
+  if (!alarmOf(found).id) {
+    return h(
+      "section",
+      { class: ["card", "verdict"], "aria-label": "What is wrong" },
+      h("div", { class: ["line", "first", "fine"] }, h("span", { class: "good-text" }, icon("fine")), h("p", { class: "said" }, "Nobody waits for anybody."), h("p", { class: "facts" }, flowing(found))),
+    );
+  }
+  return h(
+    "section",
+    { class: ["card", "verdict"], "aria-label": "What is wrong" },
+    bottlenecks.slice(0, LINES_MAX).map((one, at) =>
+      h(
+        "div",
+        { key: one.id, class: ["line", "blocked", !at && "first"] },
+        h("span", { class: "bad-text" }, icon("alarm")),
+        h("p", { class: "said" }, headline(one, map)),
+        h("p", { class: "facts" }, facts(one)),
+        one.id === remedy.id && remedy.words && h("p", { class: "advice" }, h("b", {}, "What to do: "), remedy.words),
+        h("button", { class: ["button", "tiny", "end"], type: "button", onclick: () => map.pick(one.id), "aria-label": `Show ${one.title} in the map` }, "Follow"),
+      ),
+    ),
+    (bottlenecks.length > LINES_MAX || behind > 0) &&
+      h(
+        "div",
+        { class: ["line", "rest"] },
+        h("span"),
+        h("p", { class: "muted" }, [bottlenecks.length > LINES_MAX && `${format.count(bottlenecks.length - LINES_MAX)} more.`, behind > 0 && `${format.things(behind, "other")} ${behind === 1 ? "holds" : "hold"} somebody up only because of ${bottlenecks.length === 1 ? "it" : "them"}.`].filter(Boolean).join(" ")),
+      ),
+  );
+}
+
+const headline = (one, map) => `${map.nameOf(one)} holds up ${format.things(one.flows_count, "flow")}, for ${format.age(one.age_seconds)}`;
+
+/** The broker's sentence says more behind a colon; if it is another sentence, all of it. */
+function facts(one) {
+  const at = one.words.indexOf(": ");
+  return at > 0 && one.words.startsWith(one.title) ? one.words.slice(at + 2) : one.words;
+}
+
+const flowing = ({ totals }) => `${format.rate(totals.in_per_second)} come in, ${format.rate(totals.out_per_second)} go out.`;
+
+function tiles({ totals }) {
+  const tile = (label, value, name, sub = "") =>
+    h("div", { class: "tile", key: name }, h("span", { class: "label" }, label), h("span", { class: "value" }, value), h("span", { class: "sub" }, sub), spark(points(`total ${name}`), { label: `${label} over the last minute`, width: 160, height: 26 }));
+  return h(
+    "section",
+    { class: "tiles", "aria-label": "Numbers" },
+    tile("In", format.rate(totals.in_per_second), "in_per_second", "messages from producers"),
+    tile("Out", format.rate(totals.out_per_second), "out_per_second", "messages to consumers"),
+    tile("Waiting", format.shortCount(totals.depth_count), "depth_count", `${format.size(totals.depth_bytes)} in ${format.things(totals.destinations_count, "destination")}`),
+    tile("Unacknowledged", format.shortCount(totals.unsettled_count), "unsettled_count", `at ${format.things(totals.subscriptions_count, "subscription")}`),
+    tile("Held in memory", format.size(totals.memory_bytes), "memory_bytes", "by all limiters"),
+    tile("Connections", format.count(totals.connections_count), "connections_count"),
+  );
+}

@@ -1,0 +1,286 @@
+"""Finds the facts about this machine: files, limits, clocks. What the system does not tell stays None.
+
+Linux tells most; elsewhere memory, the kind of file system and who holds a port are not known.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import mmap
+import os
+import re
+import resource
+import shutil
+import socket
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from protocols.tls import CertificateError, TlsServer
+from sluiceway.config import Config
+from sluiceway.doctor.facts import Access, Certificate, Clock, Folder, Machine, Port, SecretFile, Tracing
+from sluiceway.doctor.ports import look_at_port
+from sluiceway.security.users import SecurityError, Users
+from store.directory import DirectoryError, lock_state, look_at
+
+SYNC_COUNT: Final = 5
+SYNC_BYTES: Final = 4096
+COLLECTOR_SECONDS: Final = 2.0
+TRACING_MODULES: Final = {
+    "opentelemetry.sdk.trace": "opentelemetry-sdk",
+    "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
+}
+KEPT_RIGHT: Final = Path("/run/systemd/timesync/synchronized")
+"""There when systemd-timesyncd has set the clock. Other keepers of time leave nothing that anybody may read."""
+
+
+# ---------------------------------------------------------------------- data folder
+
+
+def look_at_folder(path: Path) -> Folder:
+    """What a broker would find there. Changes nothing that stays."""
+    path = Path(path).absolute()
+    parent = next((it for it in (path, *path.parents) if it.exists()), Path("/"))
+    if parent == path:
+        return _existing(path)
+    is_folder = parent.is_dir()
+    return Folder(
+        path=path,
+        exists=False,
+        parent=parent,
+        parent_is_writable=is_folder and os.access(parent, os.W_OK | os.X_OK),
+        fault="" if is_folder else f"{parent} is a file, so {path} can't be made in it. Choose another folder (--data)",
+        file_system=file_system_of(parent),
+        free_bytes=_free_bytes(parent),
+        free_files=_free_files(parent),
+    )
+
+
+def _existing(path: Path) -> Folder:
+    fault = ""
+    lock_is_held, lock_pid, lock_host = False, None, None
+    is_writable = os.access(path, os.R_OK | os.W_OK | os.X_OK)
+    try:
+        if is_writable or not path.is_dir():
+            look_at(path)
+            lock = lock_state(path)
+            lock_is_held, lock_pid, lock_host = lock.is_held, lock.pid, lock.host
+    except DirectoryError as error:
+        fault = str(error)
+    seconds, sync_fault = (None, "") if fault or not is_writable else try_sync(path)
+    return Folder(
+        path=path,
+        exists=True,
+        parent=path,
+        parent_is_writable=is_writable,
+        mode=path.stat().st_mode & 0o777,
+        fault=fault,
+        lock_is_held=lock_is_held,
+        lock_pid=lock_pid,
+        lock_host=lock_host,
+        file_system=file_system_of(path),
+        free_bytes=_free_bytes(path),
+        free_files=_free_files(path),
+        sync_seconds=seconds,
+        sync_fault=sync_fault,
+        attic_count=sum(1 for _entry in _entries(path / "attic")),
+        newest_seconds=max((entry.stat().st_mtime for entry in _entries(path)), default=None),
+    )
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    try:
+        yield from [entry for entry in folder.iterdir() if entry.exists()]
+    except OSError:
+        return  # not there, or not ours
+
+
+def try_sync(folder: Path) -> tuple[float | None, str]:
+    """Write, sync and map a file that has no name: seconds of the median sync, or why that can't be done."""
+    took = []
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            for _number in range(SYNC_COUNT):
+                file.write(b"\0" * SYNC_BYTES)
+                file.flush()
+                began_seconds = time.monotonic()
+                os.fsync(file.fileno())
+                took.append(time.monotonic() - began_seconds)
+            with mmap.mmap(file.fileno(), SYNC_BYTES, access=mmap.ACCESS_READ) as mapped:
+                if mapped[:1] != b"\0":
+                    return None, "what is mapped is not what was written"
+    except (OSError, ValueError) as error:
+        return None, getattr(error, "strerror", None) or str(error)
+    return statistics.median(took), ""
+
+
+def file_system_of(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
+    """The kind of the file system that has this path; None: not known."""
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return None
+    real = os.path.realpath(path)
+    best, kind = -1, None
+    for line in lines:
+        before, _dash, after = line.partition(" - ")
+        fields, rest = before.split(), after.split()
+        if len(fields) < 5 or not rest:
+            continue
+        point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4])
+        inside = real == point or real.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= best:  # of those at one place the last one lies on top
+            best, kind = len(point), rest[0]
+    return kind
+
+
+def _free_bytes(path: Path) -> int | None:
+    try:
+        return shutil.disk_usage(path).free
+    except OSError:
+        return None
+
+
+def _free_files(path: Path) -> int | None:
+    try:
+        told = os.statvfs(path)
+    except OSError:
+        return None
+    return told.f_favail if told.f_files else None  # 0 in all: this file system makes them as it goes
+
+
+# ---------------------------------------------------------------------- machine
+
+
+def look_at_machine() -> Machine:
+    """Limits of this process, memory of the machine or the container."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    told = _memory_info(Path("/proc/meminfo"))
+    total, limit = told.get("MemTotal"), _container_limit(Path("/sys/fs/cgroup"))
+    known = [size for size in (total, limit) if size is not None]
+    return Machine(
+        open_files_max=None if soft == resource.RLIM_INFINITY else soft,
+        open_files_hard_max=None if hard == resource.RLIM_INFINITY else hard,
+        memory_bytes=min(known, default=None),
+        memory_available_bytes=told.get("MemAvailable"),
+    )
+
+
+def _memory_info(path: Path) -> dict[str, int]:
+    try:
+        text = path.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        return {}
+    return {match[1]: int(match[2]) * 1024 for match in re.finditer(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
+
+
+def _container_limit(root: Path) -> int | None:
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        try:
+            text = (root / name).read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            continue
+        if text.isdigit():  # not "max"
+            return int(text)
+    return None
+
+
+def look_at_clock() -> Clock:
+    """Both clocks."""
+    first = time.monotonic()
+    readings = [time.monotonic() for _number in range(100)]
+    return Clock(
+        now_seconds=time.time(),
+        monotonic_went_back=[first, *readings] != sorted([first, *readings]),
+        is_synchronized=True if KEPT_RIGHT.exists() else None,
+    )
+
+
+# ---------------------------------------------------------------------- configuration
+
+
+def look_at_ports(config: Config) -> tuple[Port, ...]:
+    """Of all listeners and the admin port; those that take any free one are left out."""
+    wanted = [(f"listener {it.name}".rstrip(), it.address) for it in config.listeners if it.port]
+    if config.admin.address and not config.admin.address.endswith(":0"):
+        wanted.append(("admin port", config.admin.address))
+    return tuple(look_at_port(label, address) for label, address in wanted)
+
+
+def look_at_certificates(config: Config) -> tuple[Certificate, ...]:
+    """Of all listeners with TLS: reads the files as the broker does."""
+    found = []
+    for listener in config.listeners:
+        path = listener.tls.certificate
+        if path is None:
+            continue
+        try:
+            ends_seconds = TlsServer(listener.tls).not_after
+        except CertificateError as error:
+            found.append(Certificate(label=listener.label, path=path, fault=str(error)))
+        else:
+            found.append(Certificate(label=listener.label, path=path, fault="", ends_seconds=ends_seconds))
+    return tuple(found)
+
+
+def look_at_access(config: Config) -> Access:
+    """Reads the file of users, if there is one."""
+    try:
+        users = Users.of(config.security)
+    except SecurityError as error:
+        return Access(has_users=True, plain_users=(), has_permissions=True, fault=str(error))
+    return Access(
+        has_users=users.are_configured,
+        plain_users=tuple(users.in_plain_text),
+        has_permissions=bool(config.security.permissions),
+    )
+
+
+def look_at_tracing(config: Config) -> Tracing | None:
+    """Connects to the collector for a moment. None: nothing is traced."""
+    if not config.tracing.enabled:
+        return None
+    endpoint = config.tracing.endpoint
+    parts = urlsplit(endpoint)
+    fault = ""
+    try:
+        place = (parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
+        with socket.create_connection(place, COLLECTOR_SECONDS):
+            pass
+    except (OSError, ValueError) as error:
+        fault = getattr(error, "strerror", None) or str(error)
+    missing = [package for name, package in TRACING_MODULES.items() if not _is_installed(name)]
+    return Tracing(endpoint=endpoint, fault=fault, packages_missing=", ".join(missing))
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package above it
+        return False
+
+
+def look_at_secret_files(file: Path | None, config: Config) -> tuple[SecretFile, ...]:
+    """The files that only the broker's user should read, as far as they are there."""
+    wanted: list[tuple[Path, str]] = []
+    if file is not None and config.security.users:
+        wanted.append((file, "the configuration, which has passcodes"))
+    if config.security.users_file is not None:
+        wanted.append((config.security.users_file, "the file of users"))
+    for listener in config.listeners:
+        if listener.tls.is_on:
+            key = listener.tls.key or listener.tls.certificate
+            assert key is not None
+            wanted.append((key, "a private key"))
+    found = []
+    for path, what in dict(wanted).items():
+        try:
+            mode = path.stat().st_mode & 0o777
+        except OSError:
+            continue  # what is missing is told where it is read
+        found.append(SecretFile(path=path, what=what, mode=mode))
+    return tuple(found)

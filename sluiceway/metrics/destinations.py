@@ -1,0 +1,227 @@
+"""Samples of destinations: what they counted, what they hold, how old it is, where it is going.
+
+One destination at a time, in some fifty microseconds. Of those without a name of their own (`series`) everything is
+added up, but for forecasts and shares, which don't add up; of ages the greatest counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from flow import FlowController
+from flow.graph import Steps
+from queues import Destination, Topic
+from queues.oldest import Oldest, oldest_of
+from queues.queue import MessageQueue
+from queues.topic import LAG_FACTOR
+from sluiceway.metrics.catalogue import OTHERS, TEMPORARY
+from sluiceway.metrics.exposition import Gathered
+from sluiceway.metrics.series import Naming, Rest
+from sluiceway.rates import Trend
+from sluiceway.report import destination_report
+
+if TYPE_CHECKING:
+    from sluiceway.broker import Broker
+
+_COUNTED: Final = {
+    "sluiceway_messages_accepted_total": "added_count",
+    "sluiceway_messages_delivered_total": "delivered_count",
+    "sluiceway_messages_acknowledged_total": "settled_count",
+    "sluiceway_messages_returned_total": "returned_count",
+    "sluiceway_messages_expired_total": "expired_count",
+    "sluiceway_messages_dropped_total": "dropped_count",
+    "sluiceway_messages_dead_lettered_total": "dead_lettered_count",
+    "sluiceway_messages_rejected_total": "rejected_count",
+    "sluiceway_messages_unheard_total": "unheard_count",
+}
+COUNTERS: Final = (*_COUNTED, "sluiceway_destination_blocked_seconds_total")
+"""What only grows, in the order of `_counters_of`."""
+
+_HELD: Final = {
+    "sluiceway_destination_messages": "depth_count",
+    "sluiceway_destination_bytes": "depth_bytes",
+    "sluiceway_destination_memory_bytes": "memory_bytes",
+    "sluiceway_destination_unacknowledged_messages": "unsettled_count",
+    "sluiceway_destination_delayed_messages": "delayed_count",
+    "sluiceway_destination_consumers": "subscriptions_count",
+    "sluiceway_destination_producers": "producers_count",
+}
+
+
+def age_seconds(broker: Broker, oldest: Oldest | None, now_seconds: float, now_ms: int) -> float:
+    """How old that is; 0: there is nothing."""
+    if oldest is None:
+        return 0.0
+    age = max(0.0, now_seconds - broker.pulse.ages.came_at(oldest.number))
+    return min(age, max(0, now_ms - oldest.due_at_ms) / 1000) if oldest.due_at_ms else age
+
+
+def oldest_seconds(broker: Broker, destination: Destination) -> float:
+    """Age of the oldest message that is not acknowledged; of a delayed one since it was due. 0: there is none.
+    O(partitions, and what `oldest_of` takes).
+    """
+    now_seconds, now_ms = broker.clock(), broker.now_ms()
+    oldest = [oldest_of(queue.elements, now_ms) for queue in destination.queue.partitions.values()]
+    return max([age_seconds(broker, one, now_seconds, now_ms) for one in oldest], default=0.0)
+
+
+def quota_of(queue: MessageQueue) -> tuple[int | None, int | None]:
+    """How many messages and bytes it may hold; None: no such limit but the disk."""
+    policy = queue.policy
+    if policy.bytes_max is not None:
+        return policy.count_max, policy.bytes_max
+    if queue.pager is None or policy.paging == "throttle":
+        return policy.count_max, policy.memory_bytes
+    return policy.count_max, policy.memory_bytes * LAG_FACTOR if isinstance(queue, Topic) else None
+
+
+class _Course:
+    """Where one destination is going."""
+
+    __slots__ = ("size", "waiting")
+
+    def __init__(self, now_seconds: float, depth_count: int, depth_bytes: int) -> None:
+        self.waiting = Trend(now_seconds, depth_count)
+        self.size = Trend(now_seconds, depth_bytes)
+
+
+class Destinations:
+    """Of one broker. Listens to its registry for destinations that go."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._naming = Naming(len(COUNTERS))
+        self._temporary = Rest(len(COUNTERS))
+        self._courses: dict[str, _Course] = {}
+        broker.registry.on_delete = self._gone
+
+    def _gone(self, destination: Destination) -> None:
+        counters = self._counters_of(destination, destination_report(destination))
+        self._courses.pop(destination.name, None)
+        if destination.address.temporary_global:
+            self._temporary.keep(destination.name, counters)
+        else:
+            self._naming.gone(destination.name, counters)
+
+    def gather(self, gathered: Gathered) -> Steps[int]:
+        """All of them, in steps; returns how many writes to the store became needless in them."""
+        names_max = self._broker.config.metrics.destinations_max
+        self._naming.begin()
+        self._temporary.begin()
+        sums = {OTHERS: _Sums(), TEMPORARY: _Sums()}
+        avoided_count = 0
+        for destination in list(self._broker.registry.destinations.values()):
+            yield
+            if destination.queue.closed:
+                continue
+            name = destination.name
+            report = destination_report(destination)
+            counters = self._counters_of(destination, report)
+            avoided_count += sum([queue.shelf.cancelled_count for queue in destination.queues if queue.shelf])
+            if destination.address.temporary_global:
+                self._temporary.add(name, counters)
+                sums[TEMPORARY].add(self._broker, destination, report)
+                continue
+            own = self._naming.own(name, counters, names_max)
+            if own is None:
+                sums[OTHERS].add(self._broker, destination, report)
+                continue
+            for family, value in zip(COUNTERS, own, strict=True):
+                gathered.put(family, value, name)
+            self._put_state(gathered, destination, report)
+        for name, rest in ((OTHERS, self._naming.others), (TEMPORARY, self._temporary)):
+            if rest.is_used:
+                for family, value in zip(COUNTERS, rest.totals(), strict=True):
+                    gathered.put(family, value, name)
+                sums[name].put(gathered, name)
+        return avoided_count
+
+    def _counters_of(self, destination: Destination, report: dict[str, Any]) -> Sequence[float]:
+        now_seconds = self._broker.clock()
+        blocked = sum([queue.held_up_seconds for queue in destination.queues])
+        blocked += sum([now_seconds - since for since in _waits_on(destination)])
+        return [*[report.get(key, 0) for key in _COUNTED.values()], blocked]
+
+    def _put_state(self, gathered: Gathered, destination: Destination, report: dict[str, Any]) -> None:
+        name = destination.name
+        for family, key in _HELD.items():
+            gathered.put(family, report[key], name)
+        gathered.put("sluiceway_destination_oldest_seconds", oldest_seconds(self._broker, destination), name)
+        gathered.put("sluiceway_destination_blocked_senders", len(_waits_on(destination)), name)
+        gathered.put("sluiceway_destination_paused", float(destination.is_paused), name)
+        self._put_forecast(gathered, destination, report)
+
+    def _put_forecast(self, gathered: Gathered, destination: Destination, report: dict[str, Any]) -> None:
+        name = destination.name
+        now_seconds = self._broker.clock()
+        waiting_count = report["depth_count"] - report["delayed_count"]
+        course = self._courses.get(name)
+        if course is None:
+            course = self._courses[name] = _Course(now_seconds, waiting_count, report["depth_bytes"])
+        course.waiting.note(now_seconds, waiting_count)
+        course.size.note(now_seconds, report["depth_bytes"])
+        gathered.put(
+            "sluiceway_destination_drain_seconds",
+            0.0 if not waiting_count else course.waiting.seconds_to(0),
+            name,
+        )
+        share, left_seconds = 0.0, math.inf
+        limited = known = False
+        for queue in destination.queue.partitions.values():
+            held = queue.elements.live_count, queue.held_bytes
+            trends = course.waiting, course.size
+            for limit, used, trend in zip(quota_of(queue), held, trends, strict=True):
+                if limit is None:
+                    continue
+                limited = True
+                known = known or trend.per_second is not None
+                share = max(share, used / limit if limit else 1.0)
+                if used >= limit:
+                    left_seconds = 0.0
+                elif trend.per_second is not None and trend.per_second > 0:
+                    left_seconds = min(left_seconds, (limit - used) / trend.per_second)
+        if limited:
+            gathered.put("sluiceway_destination_quota_used_ratio", share, name)
+            gathered.put(
+                "sluiceway_destination_quota_seconds", left_seconds if known or not left_seconds else None, name
+            )
+
+
+class _Sums:
+    """What destinations without a name hold together."""
+
+    __slots__ = ("blocked_count", "held", "oldest_seconds", "paused_count")
+
+    def __init__(self) -> None:
+        self.held = dict.fromkeys(_HELD, 0)
+        self.blocked_count = 0
+        self.oldest_seconds = 0.0
+        self.paused_count = 0
+
+    def add(self, broker: Broker, destination: Destination, report: dict[str, Any]) -> None:
+        for family, key in _HELD.items():
+            self.held[family] += report[key]
+        self.blocked_count += len(_waits_on(destination))
+        self.paused_count += destination.is_paused
+        if report["depth_count"]:
+            self.oldest_seconds = max(self.oldest_seconds, oldest_seconds(broker, destination))
+
+    def put(self, gathered: Gathered, name: str) -> None:
+        for family, value in self.held.items():
+            gathered.put(family, value, name)
+        gathered.put("sluiceway_destination_oldest_seconds", self.oldest_seconds, name)
+        gathered.put("sluiceway_destination_blocked_senders", self.blocked_count, name)
+        gathered.put("sluiceway_destination_paused", self.paused_count, name)
+
+
+def _waits_on(destination: Destination) -> list[float]:
+    """Since when each sender waits for it."""
+    return [
+        since
+        for queue in destination.queues
+        for controller in queue.controllers
+        if isinstance(controller, FlowController)
+        for since in controller.waits()
+    ]

@@ -1,0 +1,315 @@
+"""One page: everything of a broker, asked in steps, then written.
+
+Whoever asks while a page is made, or shortly after, gets that one: a page is made for a tenth of the time at most
+(`rationing`), whoever asks and however often. In between nothing is done and nothing is kept but what the counters of
+deleted destinations come to.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from flow import FlowController, FlowResource
+from flow.graph import Steps
+from queues import Topic
+from queues.oldest import oldest_of
+from sluiceway.admin.steps import Pace
+from sluiceway.metrics.catalogue import OTHERS
+from sluiceway.metrics.destinations import Destinations, age_seconds
+from sluiceway.metrics.exposition import Exposition, Gathered
+from sluiceway.metrics.outside import Outside, look
+from sluiceway.rationing import SHARE
+from sluiceway.version import VERSION
+
+if TYPE_CHECKING:
+    from sluiceway.broker import Broker
+
+DURABLE_FAMILIES: Final = (
+    "sluiceway_durable_lag_messages",
+    "sluiceway_durable_lag_seconds",
+    "sluiceway_durable_attached",
+    "sluiceway_durable_away_seconds",
+)
+LOG_FAMILIES: Final = (
+    "sluiceway_log_records_appended_total",
+    "sluiceway_log_records",
+    "sluiceway_log_bytes",
+    "sluiceway_log_waiting_records",
+    "sluiceway_log_gaps",
+    "sluiceway_log_blocked_seconds_total",
+)
+GROUP_FAMILIES: Final = {
+    "sluiceway_log_group_lag_records": "lag",
+    "sluiceway_log_group_lag_seconds": "lag_seconds",
+    "sluiceway_log_group_unacknowledged_records": "unsettled",
+    "sluiceway_log_group_consumers": "consumers",
+}
+
+
+class Metrics:
+    """The metrics of one broker."""
+
+    def __init__(self, broker: Broker, clock: Callable[[], float] = time.perf_counter) -> None:
+        """The broker is started: its registry is there. `clock` in seconds: of this machine, not of a simulation, for
+        it measures work.
+        """
+        self._broker = broker
+        self._clock = clock
+        self._started_at = broker.now_ms() / 1000  # once: a difference of two clocks would be another each time
+        self._destinations = Destinations(broker)
+        self._exposition: Exposition | None = None
+        self._pace = Pace(lambda: broker.dispatcher.statistics().turns_count, clock)
+        self._making = trio.Lock()
+        self._pages: dict[bool, bytes] = {}
+        self._good_until = 0.0
+        self._said: dict[tuple[str, str], float] = {}
+        """Sums over what comes and goes while it is looked at: they never go back."""
+
+    async def page(self, *, openmetrics: bool = False) -> bytes:
+        """The page: Prometheus' text format, or OpenMetrics. Perhaps the one that others got."""
+        async with self._making:
+            if self._clock() >= self._good_until:
+                self._pages.clear()
+            page = self._pages.get(openmetrics)
+            if page is None:
+                page = self._pages[openmetrics] = await self._make(openmetrics)
+            return page
+
+    async def _make(self, openmetrics: bool) -> bytes:
+        worked_before = self._pace.worked_seconds
+        outside = await trio.to_thread.run_sync(look, self._broker.data_folder)
+        page = await self._pace.run(self.page_in_steps(outside, openmetrics=openmetrics))
+        worked_seconds = self._pace.worked_seconds - worked_before
+        self._good_until = self._clock() + worked_seconds * (1 - SHARE) / SHARE
+        return page
+
+    def page_in_steps(self, outside: Outside, *, openmetrics: bool) -> Steps[bytes]:
+        """The page, in steps of a millisecond at most."""
+        gathered = Gathered()
+        avoided_count = yield from self._destinations.gather(gathered)
+        yield from self._gather_durables(gathered)
+        yield from self._gather_logs(gathered)
+        yield from self._gather_waits(gathered)
+        self._gather_store(gathered, avoided_count, outside)
+        self._gather_dispatcher(gathered)
+        yield from self._gather_connections(gathered)
+        self._gather_process(gathered, outside)
+        if self._exposition is None:
+            self._exposition = Exposition()
+        return (yield from self._exposition.write(gathered, openmetrics=openmetrics))
+
+    # ------------------------------------------------------------------ parts
+
+    def _gather_durables(self, gathered: Gathered) -> Steps[None]:
+        broker = self._broker
+        left_count = broker.config.metrics.destinations_max
+        others: list[float] | None = None
+        now_seconds, now_ms = broker.clock(), broker.now_ms()
+        for durable in list(broker.registry.durables):
+            yield
+            destination = broker.registry.destinations.get(durable.destination)
+            lag_count, lag_seconds = 0, 0.0
+            for topic in [] if destination is None else destination.queue.partitions.values():
+                reader = topic.readers.get(durable.durable_id) if isinstance(topic, Topic) else None
+                if reader is not None and (lag := reader.cursor.unsettled_count):
+                    lag_count += lag
+                    oldest = oldest_of(topic.elements, now_ms, reader.cursor.front)
+                    lag_seconds = max(lag_seconds, age_seconds(broker, oldest, now_seconds, now_ms))
+            away_seconds = 0.0 if durable.attached else max(0, now_ms - durable.last_seen_ms) / 1000
+            values = [lag_count, lag_seconds, float(durable.attached), away_seconds]
+            if left_count:
+                left_count -= 1
+                labels = durable.destination, durable.client_id, durable.name
+                for family, value in zip(DURABLE_FAMILIES, values, strict=True):
+                    gathered.put(family, value, *labels)
+            else:
+                others = values if others is None else _joined(DURABLE_FAMILIES, others, values)
+        if others is not None:
+            for family, value in zip(DURABLE_FAMILIES, others, strict=True):
+                gathered.put(family, value, OTHERS, OTHERS, OTHERS)
+
+    def _gather_logs(self, gathered: Gathered) -> Steps[None]:
+        broker, logs = self._broker, self._broker.logs
+        names_max = groups_left = broker.config.metrics.destinations_max
+        group_others: list[float] | None = None
+        rest = dict.fromkeys(LOG_FAMILIES, 0.0)
+        logs_count = 0
+        now_seconds = broker.clock()
+        for log in [] if logs is None else list(logs):
+            yield
+            if logs is None or log.closed:
+                continue
+            records = log.records
+            values = (
+                records.next_index,
+                records.next_index - records.first_index,
+                records.back_file_size_bytes,
+                log.pending_count,
+                log.gap_count,
+                _held_up_seconds(log, now_seconds),
+            )
+            logs_count += 1
+            for family, value in zip(LOG_FAMILIES, values, strict=True):
+                if logs_count <= names_max:
+                    gathered.put(family, value, log.name)
+                else:
+                    rest[family] += value
+            for group in logs.describe_groups(log):
+                of_group = [float(group[key]) for key in GROUP_FAMILIES.values()]
+                if groups_left:
+                    groups_left -= 1
+                    for family, value in zip(GROUP_FAMILIES, of_group, strict=True):
+                        gathered.put(family, value, log.name, group["group"])
+                else:
+                    group_others = of_group if group_others is None else _joined(GROUP_FAMILIES, group_others, of_group)
+        if logs_count > names_max:
+            for family, value in rest.items():
+                gathered.put(family, self._never_less(family, OTHERS, value), OTHERS)
+        if group_others is not None:
+            for family, value in zip(GROUP_FAMILIES, group_others, strict=True):
+                gathered.put(family, value, OTHERS, OTHERS)
+
+    def _gather_waits(self, gathered: Gathered) -> Steps[None]:
+        """One walk over all resources: who waits for what kind, and what their limiters hold."""
+        manager = self._broker.manager
+        blocked = dict(manager.gone_held_up_seconds)
+        flows: dict[str, int] = {}
+        longest: dict[str, float] = {}
+        held: dict[str, int] = {}
+        seen_limiters: set[int] = set()
+        for resource in manager.resources:
+            yield
+            kind = resource.kind
+            if resource.held_up_seconds:
+                blocked[kind] = blocked.get(kind, 0.0) + resource.held_up_seconds
+            now_seconds = manager.clock()
+            for controller in resource.controllers:
+                if controller.blocked:
+                    for sink, since in controller.blocked_by.items():
+                        sink_kind = sink.resource.kind
+                        waited_seconds = max(0.0, now_seconds - since)
+                        flows[sink_kind] = flows.get(sink_kind, 0) + 1
+                        longest[sink_kind] = max(longest.get(sink_kind, 0.0), waited_seconds)
+                        blocked[sink_kind] = blocked.get(sink_kind, 0.0) + waited_seconds
+                if isinstance(controller, FlowController) and controller.counts_memory:
+                    limiter = controller.limiter
+                    held_bytes = controller.unaccounted_bytes
+                    if id(limiter) not in seen_limiters:
+                        seen_limiters.add(id(limiter))
+                        held_bytes += limiter.used_bytes
+                    held[kind] = held.get(kind, 0) + held_bytes
+        for kind in sorted(blocked):
+            gathered.put("sluiceway_blocked_seconds_total", self._never_less("blocked", kind, blocked[kind]), kind)
+            gathered.put("sluiceway_blocked_flows", flows.get(kind, 0), kind)
+            gathered.put("sluiceway_blocked_longest_seconds", longest.get(kind, 0.0), kind)
+        for kind in sorted(held):
+            gathered.put("sluiceway_held_bytes", held[kind], kind)
+        left_behind = self._broker.left_behind
+        gathered.put("sluiceway_left_behind_bytes", left_behind.used_bytes)
+        gathered.put("sluiceway_left_behind_dropped_total", left_behind.dropped_count)
+        registry = self._broker.registry.statistics()
+        gathered.put("sluiceway_destinations", registry.destinations_count)
+        gathered.put("sluiceway_destinations_made_total", registry.made_count)
+        gathered.put("sluiceway_destinations_deleted_total", registry.deleted_count)
+
+    def _gather_store(self, gathered: Gathered, avoided_count: int, outside: Outside) -> None:
+        store, config = self._broker.store, self._broker.config.store
+        if store is None:
+            return
+        put, counters = gathered.put, store.counters
+        put("sluiceway_store_messages_written_total", counters.written_count)
+        put("sluiceway_store_written_bytes_total", counters.written_bytes)
+        avoided_count += counters.forgotten_cancelled_count
+        put("sluiceway_store_writes_avoided_total", self._never_less("avoided", "", avoided_count))
+        gathered.put_summary("sluiceway_store_write_seconds", counters.batches_count, counters.write_seconds)
+        gathered.put_summary("sluiceway_store_sync_seconds", counters.syncs_count, counters.sync_seconds)
+        put("sluiceway_store_messages_paged_out_total", counters.paged_out_count)
+        put("sluiceway_store_messages_paged_in_total", store.loaded_count)
+        put("sluiceway_store_failures_total", counters.failures_count)
+        put("sluiceway_store_corrupt_records_total", counters.corrupt_count)
+        put("sluiceway_store_messages_lost_total", counters.lost_count)
+        put("sluiceway_store_failing", float(store.is_failing))
+        put("sluiceway_store_disk_guard_shut", float(store.disk_is_low))
+        put("sluiceway_store_bytes", store.size_bytes)
+        put("sluiceway_store_bytes_max", config.bytes_max)
+        put("sluiceway_store_disk_free_bytes", outside.disk_free_bytes)
+        if outside.disk_free_bytes is not None:
+            put("sluiceway_store_disk_free_min_bytes", config.disk_free_min_bytes)
+
+    def _gather_dispatcher(self, gathered: Gathered) -> None:
+        statistics, lag = self._broker.dispatcher.statistics(), self._broker.pulse.lag
+        gathered.put_histogram("sluiceway_dispatcher_lag_seconds", lag.bounds, lag.counts, lag.sum)
+        gathered.put("sluiceway_dispatcher_turns_total", statistics.turns_count)
+        gathered.put("sluiceway_dispatcher_dispatches_total", statistics.dispatches_count)
+        gathered.put("sluiceway_dispatcher_busy_seconds_total", statistics.busy_seconds)
+        gathered.put("sluiceway_dispatcher_longest_dispatch_seconds", statistics.longest_dispatch_seconds)
+        for priority, count in enumerate(statistics.ready_count):
+            gathered.put("sluiceway_dispatcher_ready_contexts", count, str(priority))
+        gathered.put("sluiceway_dispatcher_timers", statistics.timers_count)
+        gathered.put("sluiceway_dispatcher_errors_total", statistics.errors_count)
+
+    def _gather_connections(self, gathered: Gathered) -> Steps[None]:
+        broker = self._broker
+        subscriptions_count = unsettled_count = 0
+        for connection in list(broker.connections):
+            yield
+            subscriptions_count += len(connection.session.subscriptions.live)
+            unsettled_count += connection.session.unsettled_count
+        gathered.put("sluiceway_subscriptions", subscriptions_count)
+        gathered.put("sluiceway_unacknowledged_messages", unsettled_count)
+        counts: dict[str, tuple[int, int, int]] = {}
+        for label, listener in broker.doors.labelled_listeners():
+            now, accepted, refused = counts.get(label, (0, 0, 0))
+            counts[label] = (
+                now + listener.connections_count,
+                accepted + listener.accepted_count,
+                refused + listener.refused_count,
+            )
+        for label, (now, accepted, refused) in counts.items():
+            gathered.put("sluiceway_connections", now, label)
+            gathered.put("sluiceway_connections_accepted_total", accepted, label)
+            gathered.put("sluiceway_connections_refused_total", refused, label)
+        for label, not_after in dict(broker.doors.certificates()).items():
+            gathered.put("sluiceway_certificate_expires_timestamp_seconds", not_after, label)
+        gate = broker.admission.gate.statistics()
+        gathered.put("sluiceway_logins_accepted_total", gate.accepted_count)
+        gathered.put("sluiceway_logins_failed_total", gate.refused_count)
+        gathered.put("sluiceway_logins_delayed_total", gate.delayed_count)
+        for action, count in gate.forbidden_counts.items():
+            gathered.put("sluiceway_permissions_refused_total", count, action)
+
+    def _gather_process(self, gathered: Gathered, outside: Outside) -> None:
+        broker = self._broker
+        gathered.put("sluiceway_build_info", 1, VERSION, platform.python_version())
+        gathered.put("sluiceway_start_timestamp_seconds", self._started_at)
+        gathered.put("sluiceway_draining", float(broker.is_stopping or broker.is_draining))
+        for name, value in outside.process.items():
+            gathered.put(name, value)
+
+    def _never_less(self, what: str, key: str, value: float) -> float:
+        """It may seem to go back for once, by something that closed while the walk was under way."""
+        said = self._said[what, key] = max(value, self._said.get((what, key), 0.0))
+        return said
+
+
+def _held_up_seconds(resource: FlowResource, now_seconds: float) -> float:
+    """How long it has held up others, waits that go on included."""
+    return resource.held_up_seconds + sum(
+        now_seconds - since
+        for controller in resource.controllers
+        if isinstance(controller, FlowController)
+        for since in controller.waits()
+    )
+
+
+def _joined(families: Iterable[str], one: list[float], other: list[float]) -> list[float]:
+    """Of seconds the greater, of all else the sum."""
+    return [
+        max(left, right) if family.endswith("_seconds") else left + right
+        for family, left, right in zip(families, one, other, strict=True)
+    ]

@@ -1,0 +1,36 @@
+"""What the operating system knows: of this process, and of the disk. Asked in a thread: it reads files, a directory of
+as many entries as there are sockets, and a disk that may hang.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import attrs
+
+
+@attrs.frozen
+class Outside:
+    """What was found."""
+
+    process: dict[str, float]
+    """By metric; empty where the system does not tell (no /proc)."""
+    disk_free_bytes: int | None
+    """None: no folder, or it can't be seen."""
+
+
+def look(folder: Path | None) -> Outside:
+    """Blocks. `folder`: of the data; None: nothing is kept."""
+    from prometheus_client.process_collector import ProcessCollector
+
+    process = {
+        sample.name: sample.value for metric in ProcessCollector(registry=None).collect() for sample in metric.samples
+    }
+    free_bytes = None
+    if folder is not None:
+        try:
+            free_bytes = shutil.disk_usage(folder).free
+        except OSError:
+            free_bytes = None  # the store's own look at it says in the log what is wrong
+    return Outside(process, free_bytes)

@@ -1,0 +1,105 @@
+"""Which of many things have series of their own, and sums of the rest that never go back.
+
+A counter that goes back looks like a restart to Prometheus, which then takes all that it says for new. So what a
+destination counted stays in the sum of the rest when it is deleted, or when it gets a series of its own because another
+one went: its own series begins at 0 then.
+
+Nothing is kept of those in the rest from page to page, for there may be a hundred thousand of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class Rest:
+    """Sums over things without a name."""
+
+    __slots__ = ("_added", "_gone", "_said", "_sums")
+
+    def __init__(self, width: int) -> None:
+        """`width`: how many counters each has."""
+        self._gone = [0.0] * width
+        self._said = [0.0] * width
+        self._sums = [0.0] * width
+        self._added: set[str] = set()
+
+    def begin(self) -> None:
+        """A new page."""
+        self._sums = [0.0] * len(self._gone)
+        self._added = set()
+
+    def add(self, name: str, counters: Sequence[float]) -> None:
+        """One of those that there are."""
+        self._sums = [total + value for total, value in zip(self._sums, counters, strict=True)]
+        self._added.add(name)
+
+    def keep(self, name: str, counters: Sequence[float]) -> None:
+        """One that there is not any more, or not here."""
+        self._gone = [total + value for total, value in zip(self._gone, counters, strict=True)]
+        if name in self._added:  # it went while the page is made
+            self._added.discard(name)
+            self._sums = [total - value for total, value in zip(self._sums, counters, strict=True)]
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._added)
+
+    @property
+    def is_used(self) -> bool:
+        """There is something to say."""
+        return bool(self._added) or any(self._gone)
+
+    def totals(self) -> list[float]:
+        """What all of them counted, never less than was said before: it may go back for once, by one that left the
+        others and was passed over while it did.
+        """
+        sums = [live + gone for live, gone in zip(self._sums, self._gone, strict=True)]
+        self._said = [max(said, total) for said, total in zip(self._said, sums, strict=True)]
+        return self._said
+
+
+class Naming:
+    """Who has a name. First come, first served, up to a limit."""
+
+    __slots__ = ("_bases", "_others_before", "others")
+
+    def __init__(self, width: int) -> None:
+        """`width`: how many counters each has."""
+        self._bases: dict[str, Sequence[float] | None] = {}
+        """Of each with a name: what it counted before, which is in the sum of the others."""
+        self._others_before = False
+        self.others = Rest(width)
+
+    def begin(self) -> None:
+        """A new page."""
+        self._others_before = self.others.count > 0
+        self.others.begin()
+
+    def own(self, name: str, counters: Sequence[float], names_max: int) -> Sequence[float] | None:
+        """What the series of this one say; None: it has none, and was added to the others."""
+        if name in self._bases:
+            base = self._bases[name]
+            return counters if base is None else [value - less for value, less in zip(counters, base, strict=True)]
+        if len(self._bases) >= names_max:
+            self.others.add(name, counters)
+            return None
+        if not self._others_before:
+            self._bases[name] = None
+            return counters
+        self._bases[name] = tuple(counters)  # perhaps it was one of the others so far
+        self.others.keep(name, counters)
+        return [0.0] * len(counters)
+
+    def gone(self, name: str, counters: Sequence[float]) -> None:
+        """This one is deleted."""
+        if name in self._bases:
+            del self._bases[name]
+        else:
+            self.others.keep(name, counters)
+
+    def keep_only(self, names: set[str]) -> None:
+        """All others with a name are gone: for things of which nobody says when they go."""
+        for name in self._bases.keys() - names:
+            del self._bases[name]

@@ -1,0 +1,27 @@
+"""Whether clients should be sent to this broker now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sluiceway.broker import Broker
+
+
+def not_ready_because(broker: Broker) -> list[str]:
+    """Why not, in words; empty: it is ready."""
+    reasons = []
+    if not broker.is_ready:
+        reasons.append("it is starting")
+    if broker.is_stopping:
+        reasons.append("it is stopping")
+    elif broker.is_draining:
+        reasons.append("it is being drained")
+    store = broker.store
+    if store is not None:
+        report = store.report()
+        if report["state"] == "failing":
+            reasons.append(f"its store fails: {report['error']}")
+        elif report["state"] == "disk low":
+            reasons.append("its disk is nearly full")
+    return reasons

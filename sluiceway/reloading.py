@@ -1,0 +1,182 @@
+"""Other settings while the broker runs: what can change does, what can't is named, and a mistake changes nothing.
+
+A reload is decided as a whole before anything is touched: the file is read and checked, certificates are loaded, new
+addresses bound. Only then it is carried out, in one go. Who else has settings that may change says so by `takes`.
+
+What stays as it is until a restart: the store, the journal, the dispatcher, the admin port and the folder; and of
+destinations that exist, what their queues were built with (see `LIVE_POLICY`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+from protocols.listener import ListenError
+from protocols.log import get_logger
+from protocols.tls import CertificateError
+from queues.registry import LIVE_POLICY
+from sluiceway.config import Config, ConfigError, DestinationPolicy, Listener
+
+if TYPE_CHECKING:
+    from sluiceway.broker import Broker
+
+log = get_logger("sluiceway.broker")
+
+_BROKER_KEYS: Final = ("broker.shutdown_seconds", "broker.destinations_max")
+
+
+class ReloadError(Exception):
+    """These settings can't be used; all is as it was. The message has one line for each mistake."""
+
+
+@attrs.frozen
+class ReloadReport:
+    """What a reload did. Keys as the configuration has them: `logs.level`, `listeners[web].limits.body_bytes_max`."""
+
+    changed: tuple[str, ...] = ()
+    """In force now."""
+    needs_restart: tuple[str, ...] = ()
+    """Different in the new settings, and not in force."""
+
+
+class Reloader:
+    """Of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._parts: dict[str, Callable[[Config], None]] = {
+            "listeners": lambda _config: None,  # carried out as planned
+            "metrics": lambda _config: None,  # read for each page
+            "security": lambda _config: None,  # likewise, and in any case: the file of users is read again
+            "destinations": self._replace_policies,
+            **dict.fromkeys(_BROKER_KEYS, self._replace_policies),
+        }
+        self._one_at_a_time = trio.Lock()
+        self.source: Callable[[], Config] | None = None
+        """Reads the settings again, in a thread; raises ConfigError. None: there is nothing to read."""
+
+    def takes(self, key: str, apply: Callable[[Config], None]) -> None:
+        """From now on `key` (a section such as `security`, or one key of it) may change: `apply` is called with the new
+        configuration if it did. It must not fail: what can be wrong with the values is for their validators.
+        """
+        self._parts[key] = apply
+
+    def may_change(self, key: str) -> bool:
+        """Whether this key, or a section, may change without a restart."""
+        return self._part_of(key) is not None
+
+    def _part_of(self, key: str) -> str | None:
+        return next((part for part in self._parts if key == part or key.startswith((f"{part}.", f"{part}["))), None)
+
+    async def reload_from_source(self) -> ReloadReport:
+        """Read the settings from where they came from, and put them in force. What comes of it is logged.
+
+        Raises ReloadError: nothing has changed.
+        """
+        async with self._one_at_a_time:
+            if self.source is None:
+                raise ReloadError("this broker was not started with `sluiceway serve`: its program holds its settings")
+            try:
+                config = await trio.to_thread.run_sync(self.source)
+            except ConfigError as error:
+                log.error("reload refused: nothing has changed", mistakes=str(error).splitlines())
+                raise ReloadError(str(error)) from None
+            return self.reload(config)
+
+    def reload(self, config: Config) -> ReloadReport:
+        """Put these settings in force as far as that can be. Raises ReloadError: nothing has changed. Reads the files
+        of certificates.
+        """
+        broker, before = self._broker, self._broker.config
+        try:
+            rules = broker.admission.plan(config)
+            certificate = None if broker.admin is None else broker.admin.read_certificate()
+            plan = broker.doors.plan(config.listeners)
+        except (ConfigError, CertificateError, ListenError) as error:
+            log.error("reload refused: nothing has changed", mistakes=str(error).splitlines())
+            raise ReloadError(str(error)) from None
+        read_again = [f"listeners[{label}].tls (certificate read again)" for label in plan.renewed]
+        keys = list(differing_keys(before, config))
+        parts = {key: self._part_of(key) for key in keys}
+        broker.config = self._in_force(before, config)
+        broker.doors.carry_out(plan)
+        if broker.admin is not None:
+            broker.admin.use_certificate(certificate)
+        differs = broker.admission.carry_out(rules)
+        if differs and config.security.users_file is not None and not any(key.startswith("security.") for key in keys):
+            read_again.append("security.users_file (read again)")
+        for part in dict.fromkeys(part for part in parts.values() if part is not None):
+            self._parts[part](broker.config)
+        changed = [*(key for key in keys if parts[key] is not None), *read_again]
+        needs_restart = [key for key in keys if parts[key] is None]
+        needs_restart += _fixed_policies(before.destinations, config.destinations)
+        report = ReloadReport(tuple(changed), tuple(needs_restart))
+        say = log.warning if needs_restart else log.info
+        say("reloaded", changed=list(report.changed), needs_restart=list(report.needs_restart))
+        return report
+
+    def _in_force(self, before: Config, after: Config) -> Config:
+        """The old settings, with those of the new ones that may change."""
+        values: dict[str, Any] = {}
+        for section in attrs.fields(Config):
+            old, new = getattr(before, section.name), getattr(after, section.name)
+            if section.name in self._parts:
+                values[section.name] = new
+            elif attrs.has(type(old)):
+                live = [
+                    field.name for field in attrs.fields(type(old)) if f"{section.name}.{field.name}" in self._parts
+                ]
+                values[section.name] = attrs.evolve(old, **{name: getattr(new, name) for name in live})
+        return attrs.evolve(before, **values)
+
+    def _replace_policies(self, config: Config) -> None:
+        self._broker.registry.replace_policies(
+            config.policy_for,
+            dead_letter_queues=config.dead_letter_queues,
+            destinations_max=config.broker.destinations_max,
+        )
+
+
+def differing_keys(one: Any, other: Any, prefix: str = "") -> Iterator[str]:
+    """Names of all that is different between two configurations of the same class."""
+    for field in attrs.fields(type(one)):
+        key = f"{prefix}.{field.name}" if prefix else field.name
+        before, after = getattr(one, field.name), getattr(other, field.name)
+        if before == after:
+            continue
+        if field.name == "listeners" and not prefix:
+            yield from _differing_listeners(before, after)
+        elif attrs.has(type(before)) and type(before) is type(after):
+            yield from differing_keys(before, after, key)
+        else:
+            yield key
+
+
+def _differing_listeners(before: tuple[Listener, ...], after: tuple[Listener, ...]) -> Iterator[str]:
+    left = list(before)
+    for listener in after:
+        key = f"listeners[{listener.label}]"
+        old = next((each for each in left if (each.name, each.address) == (listener.name, listener.address)), None)
+        if old is None:
+            yield f"{key} (new)"
+        else:
+            left.remove(old)
+            yield from differing_keys(old, listener, key)
+    for listener in left:
+        yield f"listeners[{listener.label}] (closed)"
+
+
+def _fixed_policies(before: tuple[DestinationPolicy, ...], after: tuple[DestinationPolicy, ...]) -> list[str]:
+    """What has changed in policies and holds for destinations that are made from now on only."""
+    old = {entry.match: entry.settings for entry in before}
+    new = {entry.match: entry.settings for entry in after}
+    return [
+        f"destinations[{match}].{key} (for destinations that exist)"
+        for match in dict.fromkeys([*old, *new])
+        for key in dict.fromkeys([*old.get(match, {}), *new.get(match, {})])
+        if key not in LIVE_POLICY and old.get(match, {}).get(key) != new.get(match, {}).get(key)
+    ]

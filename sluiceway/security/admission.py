@@ -1,0 +1,148 @@
+"""Between the broker and its guard: logins as tasks, requests and what they need, reloads with connections there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from protocols.log import get_logger
+from protocols.stomp.guard import ANYBODY, Action, ForbiddenError, Identity
+from protocols.stomp.hub import LoginRefusedError
+from queues.logs.table import LogError
+from sluiceway.claims import CLAIM_LOG_PREFIX
+from sluiceway.config.model import Config
+from sluiceway.journal import Handler, Send, answer
+from sluiceway.security.gate import SecurityGate
+from sluiceway.security.requests import LIST, check_request, may_know
+from sluiceway.security.rules import Rules, rules_of
+
+if TYPE_CHECKING:
+    from protocols.tls import PeerCertificate
+    from sluiceway.broker import Broker
+
+log = get_logger("sluiceway.security")
+
+STAT: Final = "stat"
+
+Decided = Callable[[Identity | LoginRefusedError], None]
+"""Is told who it is, or why not."""
+
+
+class Admission:
+    """Of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        """The broker has its clock, manager and dispatcher. Raises SecurityError."""
+        self._broker = broker
+        self.gate = SecurityGate(
+            broker.config.security,
+            listeners={listener.label: listener.rates for listener in broker.config.listeners},
+            manager=broker.manager,
+            clock=broker.clock,
+            timers=broker.dispatcher,
+            origin_of=self._origin_of,
+        )
+
+    def _origin_of(self, name: str) -> str | None:
+        """The queue whose messages lie in this log."""
+        if not name.startswith(CLAIM_LOG_PREFIX):
+            return None
+        claims = self._broker.claims
+        group = None if claims is None else claims.groups.get(name)
+        return name if group is None else group.state.queue
+
+    # ------------------------------------------------------------------ logins
+
+    def begin_login(
+        self,
+        login: str | None,
+        passcode: str | None,
+        *,
+        spawn: Callable[[Callable[[], Any]], None],
+        peer: str,
+        listener: str,
+        certificate: PeerCertificate | None,
+        decided: Decided,
+    ) -> Callable[[], None]:
+        """See `Hub.begin_login`; `spawn` starts a task that lives no longer than the broker."""
+        if self.gate.allows_everything:
+            decided(ANYBODY)
+            return _nothing
+        scope = trio.CancelScope()
+
+        async def run() -> None:
+            with scope:
+                decision: Identity | LoginRefusedError
+                try:
+                    decision = await self.gate.log_in(
+                        login, passcode, peer=peer, listener=listener, certificate=certificate
+                    )
+                except LoginRefusedError as refusal:
+                    decision = refusal
+                decided(decision)
+
+        spawn(run)
+        return scope.cancel
+
+    # ------------------------------------------------------------------ requests
+
+    def answer(
+        self,
+        name: str,
+        handler: Handler | None,
+        body: bytes,
+        reply: Callable[[bytes], None],
+        identity: Identity,
+        stat: Callable[[], bytes],
+    ) -> None:
+        """Answer the request `/sluiceway/NAME` of this one; `handler` None: it is for `stat`. Raises ForbiddenError."""
+        gate = self.gate
+        if handler is None:
+            if not gate.may(identity, Action.ADMIN):
+                raise ForbiddenError(Action.ADMIN)
+            reply(stat())
+        elif gate.allows_everything:
+            answer(handler, body, reply)
+        else:
+            answer(partial(self._handle, name, handler, identity), body, reply)
+
+    def _handle(self, name: str, handler: Handler, identity: Identity, request: Mapping[str, Any], send: Send) -> None:
+        check_request(self.gate, identity, name, request, self._exists)
+        if name != LIST:
+            handler(request, send)
+            return
+
+        def send_known(result: Mapping[str, Any] | LogError) -> None:
+            if not isinstance(result, LogError):
+                logs = [each for each in result["logs"] if may_know(self.gate, identity, each["log"])]
+                result = {**result, "logs": logs}
+            send(result)
+
+        handler(request, send_known)
+
+    def _exists(self, name: str) -> bool:
+        logs = self._broker.logs
+        return name in self._broker.registry.destinations or (logs is not None and name in logs.logs)
+
+    # ------------------------------------------------------------------ reload
+
+    def plan(self, config: Config) -> Rules:
+        """What this would come to. Raises SecurityError with nothing changed. Reads the file of users."""
+        return rules_of(config)
+
+    def carry_out(self, rules: Rules) -> bool:
+        """From now on, for connections that are there too. False: nothing is different."""
+        if not self.gate.differs(rules):
+            return False
+        self.gate.follow(rules)
+        for connection in list(self._broker.connections):
+            session = connection.session
+            session.identity_changed(self.gate.identity_of(session.user))
+        return True
+
+
+def _nothing() -> None:
+    return

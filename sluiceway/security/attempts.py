@@ -1,0 +1,180 @@
+"""Failed logins make the next ones wait.
+
+Failures are counted in three tables: by machine (an IPv6 one is its /64), by login, and by both. An attempt from a
+machine from which this login has got in lately is judged by what the two did together; any other one by the machine
+and by the login, whichever says longer. So nobody can keep somebody else out who has been here before; and who has
+not waits `delay_seconds_max` at most for what others did.
+
+Attempts of one machine that must wait do so one behind the other: a thousand at once take a thousand times as long.
+One for which the line is too long is refused unseen. Attempts that wait for the sake of the login wait side by side:
+otherwise the owner would stand behind all who try to guess.
+
+Pure: times come in as arguments. Bound: TABLE_MAX entries in each table; the one that was quiet for longest goes first.
+Logins are kept as digests, however long they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from collections import OrderedDict
+from typing import Final
+
+import attrs
+
+TABLE_MAX: Final = 10_000
+
+Key = bytes
+
+
+@attrs.define(slots=True)
+class Failures:
+    """Of one machine, login, or both."""
+
+    count: int = 0
+    last_seconds: float = 0.0
+    next_seconds: float = 0.0
+    """When the next one in its line may be looked at."""
+
+
+@attrs.frozen(slots=True)
+class Admission:
+    """What an attempt must do first."""
+
+    wait_seconds: float
+    refused: bool = False
+    """Not looked at: too many wait already."""
+
+
+class Attempts:
+    """Who failed how often."""
+
+    __slots__ = (
+        "_by_host",
+        "_by_login",
+        "_by_pair",
+        "_delay_seconds",
+        "_delay_seconds_max",
+        "_forget_seconds",
+        "_free_count",
+        "_known",
+        "_line_seconds_max",
+    )
+
+    def __init__(
+        self, *, free_count: int, delay_seconds: float, delay_seconds_max: float, forget_seconds: float
+    ) -> None:
+        self._known: OrderedDict[Key, float] = OrderedDict()
+        """Until when it counts that this login got in from there."""
+        self._by_host: OrderedDict[Key, Failures] = OrderedDict()
+        self._by_login: OrderedDict[Key, Failures] = OrderedDict()
+        self._by_pair: OrderedDict[Key, Failures] = OrderedDict()
+        self.configure(
+            free_count=free_count,
+            delay_seconds=delay_seconds,
+            delay_seconds_max=delay_seconds_max,
+            forget_seconds=forget_seconds,
+        )
+
+    def configure(
+        self, *, free_count: int, delay_seconds: float, delay_seconds_max: float, forget_seconds: float
+    ) -> None:
+        """Other settings; what is known stays."""
+        self._free_count = free_count
+        self._delay_seconds = delay_seconds
+        self._delay_seconds_max = max(delay_seconds, delay_seconds_max)
+        self._forget_seconds = forget_seconds
+        self._line_seconds_max = self._delay_seconds_max
+
+    def admit(self, login: str, host: str, now_seconds: float) -> Admission:
+        """An attempt begins: how long it waits before its passcode is looked at. Takes its place in the line."""
+        if not self._delay_seconds:
+            return Admission(0.0)
+        login_key, host_key = _digest(login), _host_key(host)
+        pair_key = login_key + host_key
+        if self._known.get(pair_key, 0.0) > now_seconds:
+            return self._in_line(self._by_pair.get(pair_key), now_seconds)
+        admission = self._in_line(self._by_host.get(host_key), now_seconds)
+        if admission.refused:
+            return admission
+        beside_seconds = self._delay(self._by_login.get(login_key), now_seconds)
+        return Admission(max(admission.wait_seconds, beside_seconds))
+
+    def _in_line(self, failures: Failures | None, now_seconds: float) -> Admission:
+        delay_seconds = self._delay(failures, now_seconds)
+        if failures is None or not delay_seconds:
+            return Admission(0.0)
+        at_seconds = max(now_seconds, failures.next_seconds)
+        wait_seconds = at_seconds - now_seconds
+        if wait_seconds > self._line_seconds_max:
+            return Admission(0.0, refused=True)
+        failures.next_seconds = at_seconds + delay_seconds
+        return Admission(wait_seconds)
+
+    def _delay(self, failures: Failures | None, now_seconds: float) -> float:
+        if failures is None or failures.count < self._free_count:
+            return 0.0
+        if now_seconds - failures.last_seconds > self._forget_seconds:
+            return 0.0
+        doublings = min(failures.count - self._free_count, 30)
+        return min(self._delay_seconds * 2.0**doublings, self._delay_seconds_max)
+
+    def failed(self, login: str, host: str, now_seconds: float) -> bool:
+        """It was wrong. True: from now on attempts from there, or of this login, are slowed, and were not before."""
+        login_key, host_key = _digest(login), _host_key(host)
+        begins = False
+        for table, key in (
+            (self._by_host, host_key),
+            (self._by_login, login_key),
+            (self._by_pair, login_key + host_key),
+        ):
+            failures = table.get(key)
+            if failures is None or now_seconds - failures.last_seconds > self._forget_seconds:
+                failures = table[key] = Failures()
+            failures.count += 1
+            failures.last_seconds = now_seconds
+            if failures.count >= self._free_count:
+                delay_seconds = self._delay(failures, now_seconds)
+                failures.next_seconds = max(failures.next_seconds, now_seconds + delay_seconds)
+            begins = begins or (failures.count == self._free_count and table is not self._by_pair)
+            table.move_to_end(key)
+            if len(table) > TABLE_MAX:
+                table.popitem(last=False)
+        return begins
+
+    def succeeded(self, login: str, host: str, now_seconds: float) -> None:
+        """It was right: this login is known from there, and nothing is held against the two together any more."""
+        login_key, host_key = _digest(login), _host_key(host)
+        pair_key = login_key + host_key
+        self._by_pair.pop(pair_key, None)
+        self._known[pair_key] = now_seconds + max(self._forget_seconds, 24 * 3600.0)
+        self._known.move_to_end(pair_key)
+        if len(self._known) > TABLE_MAX:
+            self._known.popitem(last=False)
+
+    @property
+    def slowed_count(self) -> int:
+        """Machines and logins of which a failure is remembered. For statistics."""
+        return len(self._by_host) + len(self._by_login)
+
+
+def host_of(peer: str) -> str:
+    """The machine of `HOST:PORT` or `[IPv6]:PORT`; a peer without a port is taken as it is."""
+    host, colon, port = peer.rpartition(":")
+    return host.strip("[]") if colon and port.isdigit() else peer
+
+
+def _host_key(host: str) -> Key:
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return _digest(host)
+    if address.version == 6:
+        mapped = address.ipv4_mapped
+        # One machine has as many addresses as it likes within its network.
+        return _digest(str(mapped)) if mapped is not None else address.packed[:8]
+    return _digest(str(address))
+
+
+def _digest(text: str) -> Key:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -1,0 +1,343 @@
+"""The guard of the broker: who is let in, what each may do, how fast.
+
+Without users everybody is let in and may do everything, and nothing here costs anything.
+
+A login. First it waits, if there were failures (attempts.py). Then a certificate lets its user in; or the passcode is
+checked: against a keyed digest of what was right before, else with scrypt in a thread, a few at a time; attempts with
+the same login and passcode share one check. Logins that do not exist are checked against a stand-in that takes as long.
+What is refused is told in the same words, whatever was wrong. Refusals are logged when a burst of them begins.
+
+Rules are made (rules.py) before they are followed, so that a mistake in them changes nothing. When they are replaced
+while connections are there, admission.py has each of them look anew at what it has.
+
+Bound: CACHE_MAX digests; one thread and its memory for each of `login_parallel_max` checks, on the flow map while they
+run; failures as attempts.py says. Connections that wait are bounded by their listener and its
+`connect_timeout_seconds`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import math
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter
+from protocols.log import get_logger
+from protocols.stomp.guard import ANYBODY, Action, Identity, RateGate
+from protocols.stomp.hub import LoginRefusedError
+from sluiceway.security.attempts import Attempts, host_of
+from sluiceway.security.config import ANY, Rates, SecurityConfig, UserRates
+from sluiceway.security.permissions import Decision, Permissions
+from sluiceway.security.rates import RateTable, Timers
+from sluiceway.security.rules import Rules, make_rules
+from sluiceway.security.secrets import Secret
+
+if TYPE_CHECKING:
+    from protocols.tls import PeerCertificate
+
+CACHE_MAX: Final = 10_000
+_SHOWN: Final = 80
+
+log = get_logger("sluiceway.security")
+
+
+@attrs.frozen(slots=True)
+class GateStatistics:
+    """What was counted since the start."""
+
+    users_count: int
+    accepted_count: int
+    """Logins that got in."""
+    refused_count: int
+    """Logins that did not."""
+    unseen_count: int
+    """Of those: not even looked at, because too many waited already."""
+    delayed_count: int
+    """Logins that had to wait because of failures before."""
+    hashed_count: int
+    """Passcodes that were hashed."""
+    cached_count: int
+    """Passcodes that were right a short while ago."""
+    forbidden_counts: Mapping[str, int]
+    """What users were refused, by action."""
+
+
+class _Checking:
+    """A check under way, for all who wait for the same."""
+
+    __slots__ = ("done", "right")
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.right: bool | None = None
+        """None: whoever began it gave up."""
+
+
+class _Hashing(FlowResource):
+    """The memory of checks, while there are some."""
+
+    def __init__(self, manager: FlowManager, clock: Callable[[], float], memory_bytes: int) -> None:
+        super().__init__("logins", "security", manager)
+        self.controller: FlowController[None] = FlowController(
+            self,
+            Flow("checks of passcodes"),
+            SizeLimiter(max(1, memory_bytes), clock=clock),
+            accept=_never,
+            clock=clock,
+        )
+        self.open()
+
+
+class SecurityGate:
+    """Satisfies `protocols.stomp.guard.Guard`."""
+
+    def __init__(
+        self,
+        config: SecurityConfig,
+        *,
+        listeners: Mapping[str, Rates],
+        manager: FlowManager,
+        clock: Callable[[], float],
+        timers: Timers,
+        origin_of: Callable[[str], str | None] | None = None,
+    ) -> None:
+        """`listeners`: the rates of each, by name; `origin_of`: see Permissions. Raises SecurityError."""
+        self._manager = manager
+        self._clock = clock
+        self._origin_of = origin_of
+        self._rates = RateTable(manager=manager, clock=clock, timers=timers)
+        self._key = os.urandom(32)
+        self._right_until: OrderedDict[bytes, float] = OrderedDict()
+        self._checks: dict[bytes, _Checking] = {}
+        self._hashing: _Hashing | None = None
+        self._rules: Rules
+        self._slots = trio.CapacityLimiter(config.login_parallel_max)
+        self._threads = trio.CapacityLimiter(math.inf)
+        self._attempts = Attempts(**_slowing(config))
+        self.generation = 0
+        self._accepted_count = self._refused_count = self._unseen_count = 0
+        self._delayed_count = self._hashed_count = self._cached_count = 0
+        self._forbidden_counts = dict.fromkeys((action.value for action in Action), 0)
+        self.follow(make_rules(config, listeners))
+
+    def differs(self, rules: Rules) -> bool:
+        """Whether these are other rules than those in force."""
+        return rules != self._rules
+
+    def follow(self, rules: Rules) -> None:
+        """These are in force from now on; the caller sees to connections that are there."""
+        config, users = rules.config, rules.users
+        self._rules = rules
+        self.config = config
+        self._users = users
+        self._listeners = rules.listeners
+        self._permissions = Permissions(
+            config.permissions, default_allows=config.default == "allow", origin_of=self._origin_of
+        )
+        self.allows_everything = not users.are_configured
+        self.stamps_user = config.stamp_user and users.are_configured
+        self._slots.total_tokens = config.login_parallel_max
+        self._attempts.configure(**_slowing(config))
+        self.generation += 1
+        for warning in rules.warnings:
+            log.warning("look at [security]", found=warning)
+
+    def replace(self, config: SecurityConfig, *, listeners: Mapping[str, Rates]) -> None:
+        """`make_rules` and `follow`. Raises SecurityError with nothing changed."""
+        self.follow(make_rules(config, listeners))
+
+    # ------------------------------------------------------------------ the guard
+
+    def may(self, identity: Identity, action: Action, destination: str | None = None) -> bool:
+        return self.allows_everything or self._permissions.may(identity, action, destination)
+
+    def decide(self, identity: Identity, action: Action, destination: str | None = None) -> Decision:
+        """`may`, with the entry that decided."""
+        if self.allows_everything:
+            return Decision(True, None, "no users are configured: everybody may do everything")
+        return self._permissions.decide(identity, action, destination)
+
+    def refused(self, action: Action) -> None:
+        self._forbidden_counts[action.value] += 1
+
+    def rates_of(self, identity: Identity, listener: str) -> list[RateGate]:
+        gates: list[RateGate] = []
+        rates = self._listeners.get(listener)
+        if rates is not None and not rates.is_unlimited:
+            gates.append(self._rates.enter("listener", listener, rates))
+        user = identity.user
+        mine = next((entry for entry in self.config.rates if _is_for(entry, identity)), None)
+        if user is not None and mine is not None:
+            gates.append(self._rates.enter("user", user, mine))
+        return gates
+
+    def identity_of(self, user: str | None) -> Identity | None:
+        """The user as it is now; None: there is none of this name any more."""
+        if self.allows_everything:
+            return ANYBODY if user is None else Identity(user)
+        return None if user is None else self._users.identities.get(user)
+
+    # ------------------------------------------------------------------ logging in
+
+    async def log_in(
+        self,
+        login: str | None,
+        secret: str | None,
+        *,
+        peer: str,
+        listener: str = "",
+        certificate: PeerCertificate | None = None,
+    ) -> Identity:
+        """Who these let in. `peer`: HOST:PORT it comes from; `listener`: the name of what it came by, empty: of nothing
+        in particular. Raises LoginRefusedError. May wait: hashing takes a moment, and failures are slowed.
+        """
+        if self.allows_everything:
+            return ANYBODY
+        user = self._user_of(certificate)
+        if user is None or secret or login not in (None, "", user):
+            user = login or ""
+            await self._check(user, secret or "", host_of(peer))
+        identity = self._users.identities.get(user)
+        if identity is None or not self.may(identity, Action.CONNECT, listener or None):
+            self._refused_count += 1
+            self.refused(Action.CONNECT)
+            log.warning("login refused: no permission to connect", user=user[:_SHOWN], listener=listener, peer=peer)
+            raise _refusal(user, quiet=True)
+        self._accepted_count += 1
+        return identity
+
+    def _user_of(self, certificate: PeerCertificate | None) -> str | None:
+        if certificate is None:
+            return None
+        by_name = self._users.certificates
+        return next((by_name[name.lower()] for name in certificate.names if name.lower() in by_name), None)
+
+    async def _check(self, login: str, passcode: str, host: str) -> None:
+        """Returns if this is the passcode of that user. Raises LoginRefusedError."""
+        admission = self._attempts.admit(login, host, self._clock())
+        if admission.refused:
+            self._refused_count += 1
+            self._unseen_count += 1
+            raise LoginRefusedError("too many failed logins: try again in a while", quiet=True)
+        if admission.wait_seconds:
+            self._delayed_count += 1
+            await trio.sleep(admission.wait_seconds)
+        kept = self._users.secrets.get(login)
+        right = await self._is_right(login, kept, passcode)
+        if kept is not None and right and self._users.secrets.get(login) == kept:
+            self._attempts.succeeded(login, host, self._clock())
+            return
+        self._refused_count += 1
+        begins = self._attempts.failed(login, host, self._clock())
+        if begins:
+            log.warning(
+                "logins fail: further ones are slowed",
+                login=login[:_SHOWN],
+                host=host,
+                failures=self.config.login_free_count,
+                delay_seconds_max=self.config.login_delay_seconds_max,
+            )
+        raise _refusal(login, quiet=begins or bool(admission.wait_seconds))
+
+    async def _is_right(self, login: str, kept: Secret | None, passcode: str) -> bool:
+        stand_in = self._users.stand_in
+        secret = stand_in if kept is None else kept
+        if secret.is_quick and stand_in.is_quick:
+            return secret.matches(passcode.encode("utf-8", "surrogatepass"))
+        said = "\0".join((login, str(secret), passcode)).encode("utf-8", "surrogatepass")
+        digest = hmac.digest(self._key, said, hashlib.sha256)
+        while True:
+            if self._right_until.get(digest, 0.0) > self._clock():
+                self._cached_count += 1
+                return True
+            checking = self._checks.get(digest)
+            if checking is None:
+                return await self._hash(digest, secret, stand_in, passcode)
+            await checking.done.wait()
+            if checking.right is not None:
+                return checking.right
+
+    async def _hash(self, digest: bytes, secret: Secret, stand_in: Secret, passcode: str) -> bool:
+        checking = self._checks[digest] = _Checking()
+        try:
+            # A passcode that is kept in plain text takes as long as the others: the time must not tell which those are.
+            work = stand_in if secret.is_quick else secret
+            async with self._slots:
+                with self._memory(work.memory_bytes):
+                    data = passcode.encode("utf-8", "surrogatepass")
+                    right = await self._in_thread(work, data)
+            self._hashed_count += 1
+            checking.right = secret.matches(data) if secret.is_quick else right
+        finally:
+            del self._checks[digest]
+            checking.done.set()
+        if checking.right and self.config.login_cache_seconds:
+            self._right_until[digest] = self._clock() + self.config.login_cache_seconds
+            self._right_until.move_to_end(digest)
+            if len(self._right_until) > CACHE_MAX:
+                self._right_until.popitem(last=False)
+        return checking.right
+
+    async def _in_thread(self, work: Secret, data: bytes) -> bool:
+        try:
+            return await trio.to_thread.run_sync(work.matches, data, limiter=self._threads)
+        except (MemoryError, ValueError, RuntimeError) as error:  # no memory, or no thread
+            log.error("a passcode can't be checked", error=str(error), remedy="the machine lacks memory or threads")
+            raise LoginRefusedError("logins can't be checked now: try again in a while", quiet=True) from error
+
+    @contextlib.contextmanager
+    def _memory(self, size_bytes: int) -> Iterator[None]:
+        """A check takes so much while it runs."""
+        if self._hashing is None:
+            self._hashing = _Hashing(self._manager, self._clock, self.config.login_parallel_max * size_bytes)
+        hashing = self._hashing
+        hashing.controller.charge(1, size_bytes, None)
+        try:
+            yield
+        finally:
+            hashing.controller.release(1, size_bytes)
+            if not hashing.controller.limiter.used_count:
+                hashing.close()
+                self._hashing = None
+
+    def statistics(self) -> GateStatistics:
+        """What was counted."""
+        return GateStatistics(
+            users_count=len(self._users.identities),
+            accepted_count=self._accepted_count,
+            refused_count=self._refused_count,
+            unseen_count=self._unseen_count,
+            delayed_count=self._delayed_count,
+            hashed_count=self._hashed_count,
+            cached_count=self._cached_count,
+            forbidden_counts=dict(self._forbidden_counts),
+        )
+
+
+def _is_for(entry: UserRates, identity: Identity) -> bool:
+    return ANY in entry.users or identity.user in entry.users or not identity.groups.isdisjoint(entry.groups)
+
+
+def _slowing(config: SecurityConfig) -> dict[str, Any]:
+    return {
+        "free_count": config.login_free_count,
+        "delay_seconds": config.login_delay_seconds,
+        "delay_seconds_max": config.login_delay_seconds_max,
+        "forget_seconds": config.login_forget_seconds,
+    }
+
+
+def _refusal(login: str, *, quiet: bool) -> LoginRefusedError:
+    return LoginRefusedError(f"login {login[:_SHOWN]!r} with this passcode is not let in", quiet=quiet)
+
+
+def _never(_element: None) -> None:
+    raise AssertionError("checks are charged, nothing is added to them")

@@ -1,0 +1,108 @@
+"""Which destinations a pattern of a permission covers, and how two patterns lie to each other.
+
+A pattern is a full destination, or one with `*` for one level and a last `>` for one or more; levels are parted by `.`
+or `/`, as on SUBSCRIBE. `/>` is all there is. `{user}` in a level stands for the name of the user who asks.
+
+`covers` and `overlaps` are exact: two names are the same only if they have the same separators at the same places, so
+patterns can be compared level by level.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from queues.names import DestinationNameError, pattern_of
+
+USER: Final = "{user}"
+"""Is replaced by the name of the user."""
+
+EVERYTHING: Final = "/>"
+
+_SEPARATORS: Final = re.compile(r"([./])")
+_SPECIAL_IN_USER: Final = re.compile(r"[./*>,\s]")
+_TEMPORARY: Final = ("/temp-queue/", "/temp-topic/", "/remote-temp-queue/", "/remote-temp-topic/")
+
+
+def check_pattern(pattern: str) -> None:
+    """Raises ValueError, in words, for one that can't be meant."""
+    if not pattern.startswith("/"):
+        raise ValueError(
+            f"must be a full destination or pattern such as /queue/orders, /queue/orders.> or /> for all, got "
+            f"{pattern!r}"
+        )
+    if "," in pattern:
+        raise ValueError(f"{pattern!r} holds a comma: give several patterns as a list")
+    if pattern.startswith("/sluiceway/"):
+        raise ValueError(f"{pattern!r} is no destination: requests to the broker need the action admin, see the docs")
+    if pattern.startswith(_TEMPORARY):
+        raise ValueError(
+            f"{pattern!r} is temporary: such destinations belong to their connection, and need no permission"
+        )
+    bare = pattern.replace(USER, "user")
+    if "{" in bare or "}" in bare:
+        raise ValueError(f"{pattern!r} has a brace that is not part of {USER}, the only thing that is filled in")
+    if any(character < " " for character in pattern):
+        raise ValueError(f"{pattern!r} holds control characters: no destination has them")
+    levels = _SEPARATORS.split(pattern)[::2]
+    if any(("*" in level or ">" in level) and level not in ("*", ">") for level in levels):
+        raise ValueError(
+            f"{pattern!r}: * and > stand for whole levels, so that nothing but . or / is beside them; "
+            "write /queue/orders.* rather than /queue/orders*"
+        )
+    try:
+        pattern_of(bare)
+    except DestinationNameError as error:
+        raise ValueError(f"{error}; as it stands it matches nothing at all") from None
+
+
+def for_user(pattern: str, user: str) -> str | None:
+    """The pattern with the user's name filled in. None: this user's name can't be part of a destination as one level,
+    so the pattern is not for this user.
+    """
+    if USER not in pattern:
+        return pattern
+    if not user or _SPECIAL_IN_USER.search(user) is not None:
+        return None
+    return pattern.replace(USER, user)
+
+
+def covers(wide: str, narrow: str) -> bool:
+    """Whether every name that `narrow` matches is matched by `wide`."""
+    wide_pieces, narrow_pieces = _SEPARATORS.split(wide), _SEPARATORS.split(narrow)
+    for place, piece in enumerate(wide_pieces):
+        rest = narrow_pieces[place:]
+        if piece == ">" and _is_level(place):
+            return bool(rest) and rest != [""]
+        if not rest:
+            return False
+        if piece == "*" and _is_level(place):
+            if rest[0] in (">", ""):
+                return False
+        elif piece != rest[0]:
+            return False
+    return len(wide_pieces) == len(narrow_pieces)
+
+
+def overlaps(one: str, other: str) -> bool:
+    """Whether some name is matched by both."""
+    ones, others = _SEPARATORS.split(one), _SEPARATORS.split(other)
+    for place in range(max(len(ones), len(others))):
+        rest, other_rest = ones[place:], others[place:]
+        if not rest or not other_rest:
+            return False
+        if _is_level(place):
+            if rest[0] == ">":
+                return other_rest != [""]
+            if other_rest[0] == ">":
+                return rest != [""]
+            if (rest[0] == "*" and other_rest[0] != "") or (other_rest[0] == "*" and rest[0] != ""):
+                continue
+        if rest[0] != other_rest[0]:
+            return False
+    return True
+
+
+def _is_level(place: int) -> bool:
+    """Levels and separators take turns."""
+    return place % 2 == 0

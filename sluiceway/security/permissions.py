@@ -1,0 +1,287 @@
+"""Entries of permissions, compiled to decisions.
+
+Of the entries that are for this user and this action and cover the destination, the first decides; if there is none,
+the default does. What was decided is kept for each identity, so that asking again costs two look-ups.
+
+A wildcard (SUBSCRIBE to `/queue/a.*`) asks whether there is anything in it for this user: which destinations it
+matches is decided one by one, now and when they are made.
+
+What needs no entry. Temporary destinations: they belong to a connection, only it can receive from them, and whoever may
+connect may send to one whose name it was told. What does not help: an entry that allows `/>` does not allow requests
+to the broker, which are `admin` or are about a destination (requests.py).
+
+Bound: DECISIONS_MAX per identity, IDENTITIES_MAX; beyond them all is forgotten and decided anew.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from protocols.stomp.guard import Action, Identity
+from queues.names import DestinationNameError, parse, pattern_of
+from sluiceway.security.config import ANY, Permission
+from sluiceway.security.patterns import EVERYTHING, USER, covers, for_user, overlaps
+from sluiceway.security.users import SecurityError
+
+DECISIONS_MAX: Final = 4096
+IDENTITIES_MAX: Final = 1024
+
+ON_DESTINATIONS: Final = frozenset(Action) - {Action.CONNECT}
+
+
+@attrs.frozen(slots=True)
+class Decision:
+    """Whether something is allowed, and why."""
+
+    allowed: bool
+    number: int | None
+    """The entry that decided, from 1; None: none matched."""
+    words: str
+
+
+@attrs.frozen(slots=True)
+class Entry:
+    """One entry, compiled."""
+
+    number: int
+    users: frozenset[str]
+    groups: frozenset[str]
+    for_all: bool
+    actions: frozenset[Action]
+    patterns: tuple[str, ...]
+    """Empty: all."""
+    listeners: frozenset[str]
+    """Empty: all."""
+    allow: bool
+
+    @classmethod
+    def of(cls, number: int, permission: Permission) -> Entry:
+        if ANY in permission.actions:
+            actions = ON_DESTINATIONS if permission.destinations else frozenset(Action)
+        else:
+            actions = frozenset(Action(name) for name in permission.actions)
+        return cls(
+            number,
+            frozenset(permission.users) - {ANY},
+            frozenset(permission.groups),
+            ANY in permission.users,
+            actions,
+            permission.destinations,
+            frozenset(permission.listeners),
+            permission.allow,
+        )
+
+    def is_for(self, identity: Identity) -> bool:
+        """Whether it is for this one."""
+        return self.for_all or identity.user in self.users or not self.groups.isdisjoint(identity.groups)
+
+    def patterns_for(self, user: str) -> list[str]:
+        """Its patterns as they are for this user."""
+        return [made for pattern in self.patterns or (EVERYTHING,) if (made := for_user(pattern, user)) is not None]
+
+    @property
+    def words(self) -> str:
+        """As people say it: `entry 3 (deny send, create on /queue/a)`."""
+        named = ", ".join(action.value for action in Action if action in self.actions)
+        actions = "everything" if self.actions == frozenset(Action) else named
+        where = f" on {', '.join(self.patterns)}" if self.patterns else ""
+        through = f" through {', '.join(sorted(self.listeners))}" if self.listeners else ""
+        return f"entry {self.number} ({'allow' if self.allow else 'deny'} {actions}{where}{through})"
+
+
+class Permissions:
+    """All entries of a broker."""
+
+    __slots__ = ("_decided", "_default_allows", "_entries", "_origin_of")
+
+    def __init__(
+        self,
+        permissions: Sequence[Permission],
+        *,
+        default_allows: bool,
+        origin_of: Callable[[str], str | None] | None = None,
+    ) -> None:
+        """`default_allows`: what no entry matches is allowed, but for `admin`. `origin_of`: the destination whose
+        messages one of the broker's own logs holds, by the log's name: receiving from it needs what that needs. The
+        same name from it: it is such a log, and holds nothing. None: it is like any other.
+        """
+        self._entries = tuple(Entry.of(number, permission) for number, permission in enumerate(permissions, 1))
+        self._default_allows = default_allows
+        self._origin_of = origin_of
+        self._decided: dict[Identity, dict[tuple[Action, str | None], bool]] = {}
+
+    def may(self, identity: Identity, action: Action, destination: str | None) -> bool:
+        """Whether that is allowed. O(1) if it was asked before, else O(entries)."""
+        if self._origin_of is not None and destination is not None and self._origin_of(destination) is not None:
+            return self.decide(identity, action, destination).allowed  # whose it is may change: not kept
+        decided = self._decided.get(identity)
+        if decided is None:
+            if len(self._decided) >= IDENTITIES_MAX:
+                self._decided.clear()
+            decided = self._decided[identity] = {}
+        key = action, destination
+        allowed = decided.get(key)
+        if allowed is None:
+            if len(decided) >= DECISIONS_MAX:
+                decided.clear()
+            allowed = decided[key] = self.decide(identity, action, destination).allowed
+        return allowed
+
+    def decide(self, identity: Identity, action: Action, destination: str | None) -> Decision:
+        """The same with the reason. `destination`: for CONNECT the name of the listener, None: any of them; for the
+        others a full name or wildcard, None: the broker as a whole. O(entries).
+        """
+        if identity.user is None:
+            return Decision(False, None, "nobody is logged in")
+        if action is Action.CONNECT:
+            return self._decide_connect(identity, destination)
+        if destination is None:
+            return self._decide_by(identity, action, lambda pattern: covers(pattern, EVERYTHING))
+        try:
+            address = parse(destination)
+        except DestinationNameError as error:
+            return Decision(False, None, str(error))
+        name = address.canonical
+        if address.temporary_local or (address.temporary_global and action is Action.SEND):
+            return Decision(True, None, "temporary destinations belong to their connection: no entry is needed")
+        if address.temporary_global and action in (Action.RECEIVE, Action.CREATE):
+            return Decision(False, None, "only its connection can receive from a temporary destination")
+        if self._origin_of is not None and (origin := self._origin_of(name)) is not None:
+            if action in (Action.SEND, Action.CREATE):
+                return Decision(False, None, f"{name} is written by the broker alone")
+            if origin != name:
+                return self.decide(identity, action, origin)
+            if action is not Action.ADMIN:
+                return Decision(False, None, f"{name} holds nothing")
+        if address.wildcard:
+            return self._decide_wildcard(identity, action, name)
+        return self._decide_by(identity, action, lambda pattern: pattern_of(pattern).fullmatch(name) is not None)
+
+    def _decide_by(self, identity: Identity, action: Action, matches: Callable[[str], bool]) -> Decision:
+        assert identity.user is not None
+        for entry in self._for(identity, action):
+            if any(matches(pattern) for pattern in entry.patterns_for(identity.user)):
+                return Decision(entry.allow, entry.number, f"{entry.words} decides")
+        return self._by_default(action)
+
+    def _decide_connect(self, identity: Identity, listener: str | None) -> Decision:
+        for entry in self._for(identity, Action.CONNECT):
+            if not entry.listeners or listener in entry.listeners or (listener is None and entry.allow):
+                return Decision(entry.allow, entry.number, f"{entry.words} decides")
+        return self._by_default(Action.CONNECT)
+
+    def _decide_wildcard(self, identity: Identity, action: Action, name: str) -> Decision:
+        """Whether something that it covers may be allowed: all that is not denied as a whole before."""
+        assert identity.user is not None
+        for entry in self._for(identity, action):
+            for pattern in entry.patterns_for(identity.user):
+                if covers(pattern, name):
+                    return Decision(entry.allow, entry.number, f"{entry.words} decides")
+                if entry.allow and overlaps(pattern, name):
+                    return Decision(True, entry.number, f"{entry.words} allows a part of it")
+        return self._by_default(action)
+
+    def _by_default(self, action: Action) -> Decision:
+        if self._default_allows and action is not Action.ADMIN:
+            return Decision(True, None, 'no entry matches, and default = "allow"')
+        return Decision(False, None, "no entry matches, so it is refused")
+
+    def _for(self, identity: Identity, action: Action) -> Iterable[Entry]:
+        return (entry for entry in self._entries if action in entry.actions and entry.is_for(identity))
+
+
+# ---------------------------------------------------------------------- looking for mistakes
+
+
+def check(permissions: Sequence[Permission], identities: Mapping[str, Identity], listeners: Iterable[str]) -> list[str]:
+    """Look for mistakes before they are in force. Returns warnings: what never matters because entries before it decide
+    the same. Raises SecurityError for names of nobody, and for what never matters because entries before it decide the
+    contrary: it was meant to do something.
+    """
+    entries = [Entry.of(number, permission) for number, permission in enumerate(permissions, 1)]
+    problems = [*_unknown(entries, identities, set(listeners))]
+    warnings: list[str] = []
+    if not problems:
+        for place, entry in enumerate(entries):
+            _look_for_shadows(entry, entries[:place], identities, problems, warnings)
+    if problems:
+        raise SecurityError(problems)
+    return warnings
+
+
+def _unknown(entries: Iterable[Entry], identities: Mapping[str, Identity], listeners: set[str]) -> Iterable[str]:
+    groups = {group for identity in identities.values() for group in identity.groups}
+    for entry in entries:
+        where = f"security.permissions[{entry.number - 1}]"
+        for kind, given, known in (
+            ("user", entry.users, set(identities)),
+            ("group", entry.groups, groups),
+            ("listener", entry.listeners, listeners),
+        ):
+            for name in sorted(given - known):
+                near = difflib.get_close_matches(name, sorted(known), 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                yield f"{where}: there is no {kind} {name!r}{hint}"
+
+
+def _look_for_shadows(
+    entry: Entry,
+    before: Sequence[Entry],
+    identities: Mapping[str, Identity],
+    problems: list[str],
+    warnings: list[str],
+) -> None:
+    where = f"security.permissions[{entry.number - 1}]"
+    users = {user for user, identity in identities.items() if entry.is_for(identity)}
+    dead: list[tuple[str, list[Entry]]] = []
+    alive = False
+    for pattern in entry.patterns or (EVERYTHING,):
+        deciding: dict[int, Entry] = {}
+        left = any(_left(entry, action, pattern, users, before, identities, deciding) for action in entry.actions)
+        if left:
+            alive = True
+        else:
+            dead.append((pattern, list(deciding.values())))
+    for pattern, deciders in dead if alive else dead[:1]:
+        by = " and ".join(decider.words for decider in deciders)
+        what = f"its pattern {pattern}" if alive else f"the entry ({entry.words})"
+        why = f"because {by} {'decides' if len(deciders) == 1 else 'decide'} before" if by else "for it is for nobody"
+        said = f"{where}: {what} never matters, {why}"
+        if any(decider.allow is not entry.allow for decider in deciders):
+            problems.append(f"{said}. The first entry that matches counts: move it up, or take one of them out")
+        else:
+            warnings.append(f"{said}, and says the same" if by else said)
+
+
+def _left(
+    entry: Entry,
+    action: Action,
+    pattern: str,
+    users: set[str],
+    before: Sequence[Entry],
+    identities: Mapping[str, Identity],
+    deciding: dict[int, Entry],
+) -> bool:
+    """Whether some user is left for whom the entry decides about this."""
+    left = set(users)
+    for other in before:
+        if not left:
+            break
+        if action not in other.actions or not _is_decided(other, entry, action, pattern):
+            continue
+        decided = {user for user in left if other.is_for(identities[user])}
+        if decided:
+            deciding[other.number] = other
+            left -= decided
+    return bool(left)
+
+
+def _is_decided(other: Entry, entry: Entry, action: Action, pattern: str) -> bool:
+    if action is Action.CONNECT:
+        return not other.listeners or (bool(entry.listeners) and entry.listeners <= other.listeners)
+    # As text: {user} covers only itself, which is right for every user alike.
+    return any(covers(wide, pattern) for wide in other.patterns or (EVERYTHING,) if USER not in wide or USER in pattern)

@@ -1,0 +1,110 @@
+"""What requests to the broker (`/sluiceway/…`) need.
+
+Those about a log need what reading it needs, those about claims what receiving from the queue needs; what takes
+records away for everybody needs `admin` of that log, and the state of the broker `admin` as such. A request that is not
+listed here needs that, too, so that a new one is not open by mistake.
+
+What is malformed in a request is left to its handler, which refuses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from protocols.stomp.guard import Action, ForbiddenError, Guard, Identity
+from queues.logs.stages import STAGE_PREFIX
+from queues.logs.table import PREFIX
+from queues.names import DestinationNameError, parse
+
+Need = tuple[tuple[Action, ...], str]
+"""One of these actions on that destination."""
+
+LIST: Final = "log/list"
+"""Needs nothing: its answer holds those logs only that may be known."""
+
+_ABOUT_READING: Final = frozenset({"log/describe", "log/size", "log/closest", "log/groups"})
+_ABOUT_GROUPS: Final = frozenset({"log/seek", "log/cursor", "log/delete-group"})
+_ABOUT_ALL: Final = frozenset({"log/truncate", "log/delete"})
+_READING: Final = (Action.RECEIVE, Action.BROWSE)
+
+
+def check_request(
+    guard: Guard, identity: Identity, name: str, request: Mapping[str, Any], exists: Callable[[str], bool]
+) -> None:
+    """`name`: what follows `/sluiceway/`; `exists`: whether there is such a log or queue. Raises ForbiddenError."""
+    if name == LIST:
+        return
+    if not _is_known(name):
+        if not guard.may(identity, Action.ADMIN):
+            raise ForbiddenError(Action.ADMIN)
+        return
+    for actions, destination in _needs(name, request, exists):
+        if not any(guard.may(identity, action, destination) for action in actions):
+            raise ForbiddenError(actions[0], destination)
+
+
+def may_know(guard: Guard, identity: Identity, destination: str) -> bool:
+    """Whether this one may be told that there is such a log."""
+    return any(guard.may(identity, action, destination) for action in (*_READING, Action.ADMIN))
+
+
+def _is_known(name: str) -> bool:
+    return name in _ABOUT_READING | _ABOUT_GROUPS | _ABOUT_ALL or name.startswith(("claim/", "sink/"))
+
+
+def _needs(name: str, request: Mapping[str, Any], exists: Callable[[str], bool]) -> Iterator[Need]:
+    """In the order in which they are asked for: whether something is there is told only to those who may use it."""
+    if name.startswith("log/"):
+        log = _log(request.get("log"))
+        if log is None:
+            return
+        if name in _ABOUT_READING:
+            yield _READING, log
+        elif name in _ABOUT_GROUPS:
+            yield (Action.RECEIVE,), log
+            if name == "log/cursor" and not exists(log):
+                yield (Action.CREATE,), log
+        else:
+            yield (Action.ADMIN,), log
+    elif name.startswith("claim/"):
+        queue = _queue(request.get("queue"))
+        if queue is not None:
+            yield (Action.RECEIVE,), queue
+            if not exists(queue):
+                yield (Action.CREATE,), queue
+    elif name == "sink/commit":
+        parts = request.get("parts")
+        for part in parts if isinstance(parts, list) else ():
+            if isinstance(part, Mapping):
+                yield from _sends_to(part.get("stage"), exists)
+                yield from _sends_to(part.get("to"), exists)
+    elif name == "sink/drop":
+        stages = request.get("stages")
+        for stage in stages if isinstance(stages, list) else ():
+            yield from _sends_to(stage, exists)
+    else:
+        yield (Action.SEND,), STAGE_PREFIX + ">"
+
+
+def _sends_to(given: object, exists: Callable[[str], bool]) -> Iterator[Need]:
+    log = _log(given)
+    if log is not None:
+        yield (Action.SEND,), log
+        if not exists(log):
+            yield (Action.CREATE,), log
+
+
+def _log(given: object) -> str | None:
+    if not isinstance(given, str) or not given:
+        return None
+    return given if given.startswith(PREFIX) else PREFIX + given
+
+
+def _queue(given: object) -> str | None:
+    if not isinstance(given, str) or not given:
+        return None
+    try:
+        return parse(given).canonical
+    except DestinationNameError:
+        return None

@@ -1,0 +1,69 @@
+"""A configuration of [security] that has been looked through: users read, entries checked, mistakes named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from sluiceway.config.model import Config
+from sluiceway.security.config import ANY, Rates, SecurityConfig
+from sluiceway.security.permissions import check
+from sluiceway.security.users import SecurityError, Users
+
+OTHER_LISTENERS: Final = ("admin", "memory")
+"""Names that stand for ways in that are no listeners: the admin port, and connections within this process."""
+
+
+@attrs.frozen(slots=True)
+class Rules:
+    """What users are there and what each may do. Whatever could go wrong with it has been tried."""
+
+    config: SecurityConfig
+    users: Users
+    listeners: Mapping[str, Rates]
+    """Rates of each, by name."""
+    warnings: tuple[str, ...]
+    """What can hardly be meant, in words."""
+
+
+def rules_of(config: Config) -> Rules:
+    """Those of a whole configuration. Reads the file of users. Raises SecurityError with all mistakes."""
+    return make_rules(config.security, {listener.label: listener.rates for listener in config.listeners})
+
+
+def make_rules(config: SecurityConfig, listeners: Mapping[str, Rates]) -> Rules:
+    """`listeners`: the rates of each, by name. Reads the file of users. Raises SecurityError with all mistakes."""
+    users = Users.of(config)
+    warnings = check(config.permissions, users.identities, [*listeners, *OTHER_LISTENERS])
+    _check_rates(config, users)
+    return Rules(config, users, dict(listeners), (*_weaknesses(config, users), *warnings))
+
+
+def _weaknesses(config: SecurityConfig, users: Users) -> list[str]:
+    found = []
+    plain = users.in_plain_text
+    if plain:
+        some = ", ".join(plain[:5]) + (f" and {len(plain) - 5} more" if len(plain) > 5 else "")
+        found.append(f"passcodes in plain text: {some}; `sluiceway secret` makes hashes of them")
+    if users.are_configured and not config.permissions and config.default == "deny":
+        found.append(
+            "there are users, but no permissions, so nobody may do anything: add [[security.permissions]], or "
+            'default = "allow" to [security]'
+        )
+    if not users.are_configured and config.permissions:
+        found.append("there are permissions, but no users, so everybody may do everything: add users")
+    return found
+
+
+def _check_rates(config: SecurityConfig, users: Users) -> None:
+    groups = {group for identity in users.identities.values() for group in identity.groups}
+    problems = []
+    for place, entry in enumerate(config.rates):
+        for kind, given, known in (("user", entry.users, users.identities), ("group", entry.groups, groups)):
+            for name in given:
+                if name not in known and name != ANY:
+                    problems.append(f"security.rates[{place}]: there is no {kind} {name!r}")
+    if problems:
+        raise SecurityError(problems)

@@ -1,0 +1,121 @@
+"""All users of a broker: from the configuration, from the file of users, from certificates; and their groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import attrs
+
+from protocols.stomp.guard import Identity
+from sluiceway.config.structure import ConfigError
+from sluiceway.security import secrets
+from sluiceway.security.config import SecurityConfig
+from sluiceway.security.secrets import Hashed, Plain, Secret
+
+
+class SecurityError(ConfigError):
+    """The users, groups or permissions make no sense together. `problems`: each in words, with the remedy."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+@attrs.frozen(slots=True)
+class Users:
+    """Who there is."""
+
+    secrets: Mapping[str, Secret] = attrs.field(repr=False)
+    certificates: Mapping[str, str]
+    """Users by a name in their certificate, in lower case."""
+    identities: Mapping[str, Identity]
+    """All users, with their groups."""
+    stand_in: Secret = attrs.field(repr=False)
+    """Takes as much work to check as the passcode of the costliest user."""
+
+    @classmethod
+    def of(cls, config: SecurityConfig) -> Users:
+        """Read the file of users, and put all together. Raises SecurityError with all that is wrong."""
+        problems: list[str] = []
+        kept = {name: secrets.parse(text) for name, text in config.users.items()}
+        if config.users_file is not None:
+            for name, secret in read_users_file(config.users_file, problems).items():
+                if name in kept:
+                    problems.append(f"user {name!r} stands in security.users and in {config.users_file}: take one out")
+                kept[name] = secret
+        certificates: dict[str, str] = {}
+        for in_certificate, user in config.certificates.items():
+            try:
+                secrets.check_user_name(user)
+            except ValueError as error:
+                problems.append(f"security.certificates: {error}")
+            certificates[in_certificate.lower()] = user
+        names = {**dict.fromkeys(kept), **dict.fromkeys(certificates.values())}
+        groups: dict[str, set[str]] = {name: set() for name in names}
+        for group, members in config.groups.items():
+            for member in members:
+                if member in groups:
+                    groups[member].add(group)
+                else:
+                    problems.append(f"security.groups: {group} has a member {member!r} who is no user")
+        if problems:
+            raise SecurityError(problems)
+        identities = {name: Identity(name, frozenset(groups[name])) for name in names}
+        return cls(kept, certificates, identities, _stand_in(kept))
+
+    @property
+    def are_configured(self) -> bool:
+        """There is at least one: nobody else gets in."""
+        return bool(self.identities)
+
+    @property
+    def in_plain_text(self) -> list[str]:
+        """Users whose passcode is readable where it is kept."""
+        return sorted(name for name, secret in self.secrets.items() if isinstance(secret, Plain))
+
+
+def read_users_file(path: Path, problems: list[str]) -> dict[str, Secret]:
+    """The users of a file; what is wrong in it is added to `problems`, by line, without what it says there."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        problems.append(
+            f"security.users_file: {path} can't be read: {error.strerror}; `sluiceway secret --user NAME >> {path}` "
+            "adds a user"
+        )
+        return {}
+    except UnicodeDecodeError as error:
+        problems.append(f"security.users_file: {path} is not UTF-8 (byte {error.start}); save it as UTF-8")
+        return {}
+    users: dict[str, Secret] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        where = f"{path}, line {number}"
+        name, colon, text = line.strip().rpartition(":")
+        if not colon or not name:
+            problems.append(f"{where}: is not name:scrypt$…; `sluiceway secret --user NAME` prints such a line")
+            continue
+        try:
+            secrets.check_user_name(name)
+            secret = secrets.parse(text)
+        except ValueError as error:
+            problems.append(f"{where}: {error}")
+            continue
+        if not isinstance(secret, Hashed):
+            problems.append(f"{where}: the passcode of {name!r} is no hash: `sluiceway secret --user {name}` makes one")
+        elif name in users:
+            problems.append(f"{where}: there is a user {name!r} above already")
+        else:
+            users[name] = secret
+    return users
+
+
+def _stand_in(kept: Mapping[str, Secret]) -> Secret:
+    hashes = [secret for secret in kept.values() if isinstance(secret, Hashed)]
+    if not hashes:
+        return Plain(b"\0nobody")
+    costliest = max(hashes, key=lambda secret: (secret.r * secret.p) << secret.log_n)
+    stand_in = secrets.STAND_IN
+    return attrs.evolve(stand_in, log_n=costliest.log_n, r=costliest.r, p=costliest.p)

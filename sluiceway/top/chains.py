@@ -1,0 +1,182 @@
+"""«Waits on …», step by step: from one resource of the flow map along its longest waits to whoever holds it up.
+
+The map comes as the broker's JSON (`edges`, `resources`, `bottlenecks`); any of it may be missing. Where somebody waits
+on several, the chain follows the longest wait, as the broker's own chains do; but it begins anywhere, also at a row
+that does not wait itself (the chain then has one step).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from flow.words import age_in_words, count_in_words
+from sluiceway.cli.answers import is_number, list_of, mapping_of, rows_of, words_of
+from sluiceway.cli.stat_view import LASTING_SECONDS
+from sluiceway.remedies import remedy_for
+
+_KINDS: Final = ("delay queue ", "exclusive queue ", "queue ", "topic ", "log group ", "log ", "connection ")
+"""With which titles begin that rows are looked up by."""
+STEPS_MAX: Final = 17
+"""As many as the broker follows: sixteen waits."""
+
+
+@attrs.frozen(slots=True)
+class Wait:
+    """One edge of the map."""
+
+    source_id: int
+    source: str
+    sink_id: int
+    sink: str
+    age_seconds: float
+    details: str
+
+
+@attrs.frozen(slots=True)
+class Step:
+    """One resource on the way."""
+
+    title: str
+    words: str
+    """How it waits on the next one; of the last one, what it says of itself."""
+    age_seconds: float | None
+    """How long it has waited; None: it does not wait."""
+    details: tuple[str, ...]
+    """Lines about it: its limiters, its facts, who waits on it, what to do."""
+
+
+@attrs.frozen(slots=True)
+class Chain:
+    """From one row to the end."""
+
+    steps: tuple[Step, ...]
+    cyclic: bool = False
+    """The last step waits on one that is in the chain already: nobody in it will ever move by itself."""
+
+
+class FlowMap:
+    """The waits of one answer, to be asked for."""
+
+    def __init__(self, report: Mapping[str, Any]) -> None:
+        self._waits: dict[int, Wait] = {}
+        """The longest of each source."""
+        self._behind: dict[int, list[Wait]] = {}
+        """Those on each sink."""
+        self._titles: dict[str, int] = {}
+        self._by_name: dict[str, set[str]] = {}
+        """Titles by the name of what they are a part of: a queue of high priority is a part of its destination."""
+        self._resources: dict[int, Mapping[str, Any]] = {}
+        for edge in rows_of(report, "edges"):
+            wait = _wait_of(edge)
+            if wait is None:
+                continue
+            known = self._waits.get(wait.source_id)
+            if known is None or known.age_seconds < wait.age_seconds:
+                self._waits[wait.source_id] = wait
+            self._behind.setdefault(wait.sink_id, []).append(wait)
+            self._know(wait.source, wait.source_id)
+            self._know(wait.sink, wait.sink_id)
+        for resource in rows_of(report, "resources"):
+            resource_id = resource.get("resource_id")
+            if isinstance(resource_id, int):
+                self._resources[resource_id] = resource
+                self._know(title_of(resource), resource_id)
+
+    def _know(self, title: str, resource_id: int) -> None:
+        self._titles[title] = resource_id
+        kind = next((kind for kind in _KINDS if title.startswith(kind)), "")
+        self._by_name.setdefault(title.removeprefix(kind).partition(" (")[0], set()).add(title)
+
+    def title(self, name: str) -> str | None:
+        """The resource of that name that matters most: who waits longest, else who is waited for; None: the map knows
+        none.
+        """
+        return max(self._by_name.get(name, ()), key=self._weight, default=None)
+
+    def _weight(self, title: str) -> tuple[float, float, str]:
+        wait, behind = self.wait_of(title), self.behind(title)
+        return (wait.age_seconds if wait else -1.0, behind[0].age_seconds if behind else -1.0, title)
+
+    def wait_of(self, title: str) -> Wait | None:
+        """The longest wait of that resource; None: it does not wait."""
+        return self._waits.get(self._titles.get(title, -1))
+
+    def behind(self, title: str) -> list[Wait]:
+        """The waits on that resource, the longest first."""
+        waits = self._behind.get(self._titles.get(title, -1), [])
+        return sorted(waits, key=lambda wait: -wait.age_seconds)
+
+    def chain(self, title: str) -> Chain:
+        """From that resource on; one that the map does not know neither waits nor holds anything."""
+        steps: list[Step] = []
+        passed: set[str] = set()
+        while len(steps) < STEPS_MAX:
+            passed.add(title)
+            wait = self.wait_of(title)
+            steps.append(self._step(title, wait))
+            if wait is None:
+                break
+            if wait.sink in passed:
+                return Chain(tuple(steps), cyclic=True)
+            title = wait.sink
+        return Chain(tuple(steps))
+
+    def _step(self, title: str, wait: Wait | None) -> Step:
+        resource = self._resources.get(self._titles.get(title, -1), {})
+        details = [
+            words_of(controller["limiter"])
+            for controller in rows_of(resource, "controllers")
+            if isinstance(controller.get("limiter"), Mapping)
+        ]
+        facts = str(resource.get("facts_words") or "")
+        if facts:
+            details.append(facts)
+        behind = self.behind(title)
+        if behind:
+            oldest = behind[0]
+            details.append(
+                f"{count_in_words(len(behind), 'flow')} wait{'s' if len(behind) == 1 else ''} on it, the longest for "
+                f"{age_in_words(oldest.age_seconds)}: {oldest.source}"
+            )
+        if wait is not None:
+            return Step(title, f"waits on {wait.sink} ({wait.details})", wait.age_seconds, _once(details))
+        remedy = remedy_for(str(resource.get("kind")), str(resource.get("name")), mapping_of(resource, "facts"))
+        if remedy and behind and behind[0].age_seconds >= LASTING_SECONDS:
+            details.append(f"what to do: {remedy}")
+        if behind:
+            return Step(title, facts or "waits on nobody", None, _once(details))
+        return Step(title, "waits on nobody, and nobody waits on it", None, _once(details))
+
+
+def troubles(report: Mapping[str, Any]) -> list[tuple[float | None, str]]:
+    """What holds the broker up, in words, with the age in seconds if it has one: rings first, then the bottlenecks, the
+    worst one first.
+    """
+    said: list[tuple[float | None, str]] = [
+        (None, f"never resolves by itself: {words_of(cycle)}") for cycle in list_of(report, "cycles")
+    ]
+    for bottleneck in rows_of(report, "bottlenecks"):
+        age_seconds: Any = bottleneck.get("oldest_seconds")
+        said.append((age_seconds if is_number(age_seconds) else None, words_of(bottleneck)))
+    return said
+
+
+def title_of(resource: Mapping[str, Any]) -> str:
+    """Kind and name, as edges name it: `queue /queue/a`; once if they are the same."""
+    kind, name = str(resource.get("kind")), str(resource.get("name"))
+    return name if name == kind else f"{kind} {name}"
+
+
+def _wait_of(edge: Mapping[str, Any]) -> Wait | None:
+    source_id, sink_id, age_seconds = edge.get("source_id"), edge.get("sink_id"), edge.get("age_seconds")
+    if not isinstance(source_id, int) or not isinstance(sink_id, int) or not is_number(age_seconds):
+        return None
+    source, sink = str(edge.get("source")), str(edge.get("sink"))
+    return Wait(source_id, source, sink_id, sink, age_seconds, str(edge.get("details") or ""))
+
+
+def _once(lines: list[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(line for line in lines if line))

@@ -1,0 +1,290 @@
+"""Which columns a view has, how their values are said, in which order rows come, and which columns fit a width.
+
+A terminal of 80 characters shows what matters most; one of 40 shows a name and a few numbers. Nothing is told by colour
+alone: a state is a word.
+
+Texts come from clients (names of destinations, logins), so everything that is drawn goes through `printable`: a control
+character in a name must not steer the terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from flow.words import age_in_words, size_in_words
+from sluiceway.cli.answers import is_number
+from sluiceway.top.course import Age
+from sluiceway.top.picture import Row, View
+
+UNKNOWN: Final = "–"
+BARS: Final = "▁▂▃▄▅▆▇█"
+NAME_WIDTH_MIN: Final = 14
+"""Of the first column, which takes what is left."""
+SPARE_RANK: Final = 8
+"""Columns from this rank on are left out where they say nothing."""
+FIXED_WIDTH_MAX: Final = 12
+"""Characters. Wider columns hold names, and are as wide as the longest."""
+GAP: Final = 1
+"""Blanks between columns."""
+
+
+@attrs.frozen(slots=True)
+class Column:
+    """One column of a view."""
+
+    key: str
+    heading: str
+    say: Callable[[Any], str]
+    width: int
+    """Characters at least; of the first column, see `NAME_WIDTH_MIN`."""
+    rank: int
+    """The lower, the longer it stays when the terminal gets narrow; 0: always there."""
+    right: bool = True
+    """Numbers stand at the right."""
+    about: str = ""
+    """For the help."""
+
+
+# ---------------------------------------------------------------------- values
+
+
+def printable(text: str) -> str:
+    """The text with everything that is no visible character replaced: `\\n` as `\\x0a`, escape as `\\x1b`."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else ascii(character)[1:-1].replace("\\n", "\\x0a") for character in text
+    )
+
+
+def say_count(value: Any) -> str:
+    """`999`, `12,345`, `123k`, `1.2M`: at most seven characters."""
+    if not is_number(value):
+        return UNKNOWN if value is None else printable(str(value))
+    for limit, divisor, unit in ((99_999.5, 1, ""), (999_500, 1e3, "k"), (999_500_000, 1e6, "M")):
+        if abs(value) < limit:
+            scaled = value / divisor
+            return f"{scaled:,.1f}{unit}" if unit == "M" and scaled < 9.95 else f"{scaled:,.0f}{unit}"
+    return f"{value / 1e9:,.1f}G"
+
+
+def say_rate(value: Any) -> str:
+    """As a count, but a slow one is not 0."""
+    return f"{value:.1f}" if is_number(value) and 0 < abs(value) < 9.95 else say_count(value)
+
+
+def say_size(value: Any) -> str:
+    """`64.0 MiB`."""
+    return size_in_words(value) if is_number(value) else UNKNOWN if value is None else printable(str(value))
+
+
+def say_size_rate(value: Any) -> str:
+    """`64.0 MiB/s`, without the unit of time: the heading says it."""
+    return say_size(value)
+
+
+def say_age(value: Any) -> str:
+    """`41 s`; of what was there before we looked `≥41 s`."""
+    if isinstance(value, Age):
+        if value.seconds < 1 and not value.at_least:
+            return "<1 s"  # counters are compared once in a while: nobody knows the milliseconds
+        return f"{'≥' if value.at_least else ''}{age_in_words(value.seconds)}"
+    return age_in_words(value) if is_number(value) else "" if value is None else printable(str(value))
+
+
+def say_wait(value: Any) -> str:
+    """An age, or nothing where nobody waits."""
+    return say_age(value) if value else ""
+
+
+def say_text(value: Any) -> str:
+    """As it is, but visible."""
+    return "" if value is None else printable(str(value))
+
+
+def say_bars(value: Any) -> str:
+    """A small picture of rates, the latest at the right: `▁▁▃▆█`."""
+    rates = [rate for rate in value or () if is_number(rate)]
+    most = max(rates, default=0.0)
+    if most <= 0:
+        return ""
+    return "".join(
+        BARS[min(len(BARS) - 1, int(max(0.0, rate) / most * (len(BARS) - 1) + 0.5))] for rate in rates[-BARS_WIDTH:]
+    )
+
+
+BARS_WIDTH: Final = 8
+
+# ---------------------------------------------------------------------- views
+
+COLUMNS: Final[Mapping[View, Sequence[Column]]] = {
+    View.DESTINATIONS: (
+        Column("name", "destination", say_text, NAME_WIDTH_MIN, 0, right=False),
+        Column("in_per_second", "in/s", say_rate, 6, 1, about="messages taken in"),
+        Column("in_rates", "lately", say_bars, BARS_WIDTH, 10, right=False, about="how in/s went"),
+        Column("out_per_second", "out/s", say_rate, 6, 4, about="messages settled"),
+        Column("out_rates", "lately", say_bars, BARS_WIDTH, 11, right=False, about="how out/s went"),
+        Column("depth_count", "depth", say_count, 6, 2, about="messages in it, with unacknowledged ones"),
+        Column("oldest", "oldest", say_age, 7, 5, about="age of its oldest message (≥: at least)"),
+        Column("unsettled_count", "unacked", say_count, 7, 6, about="handed to consumers, not acknowledged"),
+        Column("drain_seconds", "drained", say_age, 7, 7, about="when it is empty, if all goes on like this"),
+        Column("subscriptions_count", "subs", say_count, 5, 8, about="subscriptions"),
+        Column("depth_bytes", "size", say_size, 9, 9, about="of the messages in it"),
+        Column(
+            "state", "state", say_text, 9, 3, right=False, about="full: holds its senders up; waits: on its readers"
+        ),
+    ),
+    View.CONNECTIONS: (
+        Column("peer", "connection", say_text, 18, 0, right=False),
+        Column("user", "user", say_text, 10, 7, right=False),
+        Column("in_per_second", "in/s", say_rate, 6, 1, about="messages that it sends"),
+        Column("in_bytes_per_second", "read/s", say_size, 9, 6, about="bytes read from it"),
+        Column("out_bytes_per_second", "written/s", say_size, 9, 5, about="bytes written to it"),
+        Column("unsettled_count", "unacked", say_count, 7, 3, about="given to it, not acknowledged"),
+        Column("subscriptions_count", "subs", say_count, 5, 8, about="subscriptions"),
+        Column("waiting_bytes", "unread", say_size, 9, 9, about="written for it, which it has not read"),
+        Column("stash_bytes", "parked", say_size, 9, 10, about="sent by it, without room yet"),
+        Column("blocked_seconds", "blocked", say_wait, 7, 2, about="for how long"),
+        Column("waiting_on", "waits on", say_text, 20, 11, right=False),
+        Column("state", "state", say_text, 9, 4, right=False),
+    ),
+    View.SUBSCRIPTIONS: (
+        Column("name", "subscription", say_text, NAME_WIDTH_MIN, 0, right=False),
+        Column("peer", "of", say_text, 21, 2, right=False, about="connection"),
+        Column("unacked", "unacked", say_count, 7, 1, about="given to it, not acknowledged"),
+        Column("idle_seconds", "idle", say_age, 6, 3, about="since it last acknowledged"),
+        Column("holds_up", "holds up", say_count, 8, 6, about="flows that wait on it"),
+        Column("held_seconds", "for", say_age, 6, 4, about="the longest of them"),
+        Column("window", "window", say_text, 33, 8, right=False, about="what it may hold"),
+        Column("sources", "who waits", say_text, 20, 9, right=False),
+        Column("ack", "ack", say_text, 10, 7, right=False),
+        Column("state", "state", say_text, 5, 5, right=False),
+    ),
+    View.LOGS: (
+        Column("log", "log", say_text, NAME_WIDTH_MIN, 0, right=False),
+        Column("in_per_second", "in/s", say_rate, 6, 1, about="records appended"),
+        Column("in_rates", "lately", say_bars, BARS_WIDTH, 8, right=False, about="how in/s went"),
+        Column("size", "records", say_count, 7, 2),
+        Column("bytes", "size", say_size, 9, 4),
+        Column("next", "next", say_count, 9, 7, about="index of the next record"),
+        Column("groups_count", "groups", say_count, 6, 5),
+        Column("readers", "readers", say_count, 7, 9, about="readers without a group"),
+        Column("waiting", "waiting", say_count, 7, 6, about="records that wait for the disk"),
+        Column("state", "state", say_text, 12, 3, right=False),
+    ),
+    View.GROUPS: (
+        Column("group", "group", say_text, NAME_WIDTH_MIN, 0, right=False),
+        Column("log", "log", say_text, 16, 4, right=False),
+        Column("out_per_second", "out/s", say_rate, 6, 2, about="records settled"),
+        Column("out_rates", "lately", say_bars, BARS_WIDTH, 9, right=False, about="how out/s went"),
+        Column("lag", "lag", say_count, 7, 1, about="records that it has yet to settle"),
+        Column("oldest", "age", say_age, 7, 3, about="of the first of them"),
+        Column("drain_seconds", "caught up", say_age, 9, 6, about="when, if all goes on like this"),
+        Column("unsettled", "unacked", say_count, 7, 7),
+        Column("consumers", "consumers", say_count, 9, 8),
+        Column("state", "state", say_text, 12, 5, right=False),
+    ),
+    View.STORE: (
+        Column("what", "store", say_text, NAME_WIDTH_MIN, 0, right=False),
+        Column("value", "value", say_text, 12, 1),
+        Column("per_second", "per second", say_rate, 10, 2),
+    ),
+}
+"""All columns, in the order in which they stand."""
+
+SORT_BY: Final[Mapping[View, tuple[str, bool]]] = {
+    View.DESTINATIONS: ("depth_count", True),
+    View.CONNECTIONS: ("blocked_seconds", True),
+    View.SUBSCRIPTIONS: ("held_seconds", True),
+    View.LOGS: ("in_per_second", True),
+    View.GROUPS: ("lag", True),
+    View.STORE: ("", False),
+}
+"""By which column rows are sorted at first, and whether the largest come first; empty: as they come."""
+
+
+def cell(column: Column, row: Row) -> str:
+    """What stands there."""
+    value = row.get(column.key)
+    if column.key == "value":
+        return _say_store_value(str(row.get("key")), value)
+    return column.say(value)
+
+
+def _say_store_value(key: str, value: Any) -> str:
+    if key.endswith("_bytes"):
+        return say_size(value)
+    return say_age(value) if key.endswith("_seconds") else say_count(value)
+
+
+def fitting(view: View, width: int, rows: Iterable[Row]) -> list[tuple[Column, int]]:
+    """The columns of that view that fit so many characters, with their widths; `rows`: what is shown in them. The first
+    column gets what is left, and no more than it needs.
+
+    Most columns have their width whatever is in them, or they would jump about from one second to the next.
+    """
+    shown = list(rows)
+    columns = COLUMNS[view]
+    wanted = {column.key: _wanted_width(column, shown) for column in columns}
+    chosen = {columns[0].key}
+    left = width - columns[0].width
+    for column in sorted(columns[1:], key=lambda column: column.rank):
+        if column.rank >= SPARE_RANK and not any(_says_something(column, row) for row in shown):
+            continue
+        if left < wanted[column.key] + GAP:
+            continue
+        left -= wanted[column.key] + GAP
+        chosen.add(column.key)
+    needed = max([len(columns[0].heading), *(len(cell(columns[0], row)) for row in shown)])
+    first = max(1, min(columns[0].width + left, needed, width))
+    return [
+        (column, first if column is columns[0] else wanted[column.key]) for column in columns if column.key in chosen
+    ]
+
+
+def _wanted_width(column: Column, rows: Sequence[Row]) -> int:
+    if column.width <= FIXED_WIDTH_MAX:
+        return column.width
+    return max([len(column.heading), *(min(column.width, len(cell(column, row))) for row in rows)])
+
+
+def _says_something(column: Column, row: Row) -> bool:
+    value = row.get(column.key)
+    return value not in (None, "", 0, ())
+
+
+def cut(text: str, width: int) -> str:
+    """The text in so many characters: of a long name the middle goes, because its ends tell more."""
+    if len(text) <= width:
+        return text
+    if width < 4:
+        return text[:width]
+    tail = (width - 1) // 2
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def arranged(rows: Iterable[Row], sort_key: str, descending: bool, wanted: str = "") -> list[Row]:
+    """Those rows that have the text `wanted` in some value, in order. What has no value comes last either way."""
+    needle = wanted.casefold()
+    found = [row for row in rows if not needle or _has(row, needle)]
+    if not sort_key:
+        return found
+    with_value = [row for row in found if row.get(sort_key) is not None]
+    with_value.sort(key=lambda row: _rank(row[sort_key]), reverse=descending)
+    return with_value + [row for row in found if row.get(sort_key) is None]
+
+
+def _has(row: Row, needle: str) -> bool:
+    return any(isinstance(value, str) and needle in value.casefold() for value in row.values())
+
+
+def _rank(value: Any) -> tuple[int, float, str]:
+    """Numbers and texts in one order: the broker may be of another version, and say either."""
+    if isinstance(value, Age):
+        return (0, value.seconds, "")
+    if isinstance(value, tuple | list):
+        return (0, float(value[-1]) if value and is_number(value[-1]) else 0.0, "")
+    return (0, float(value), "") if is_number(value) else (1, 0.0, str(value).casefold())

@@ -1,0 +1,124 @@
+"""Asks the broker again and again, in a thread of its own; says when it is gone, and tries until it is back.
+
+The same request over STOMP as `sluiceway stat` makes, so `top` needs no port beside the one for clients. One request at
+a time is under way: a broker or a network that is slow is asked less often, nothing piles up.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, Self
+
+import attrs
+
+from flow.words import age_in_words
+from sluiceway.cli.client import CannotConnect, Client, ClientError, NotSluiceway, Refused, Target
+from sluiceway.cli.stat import ask
+from sluiceway.client.backoff import Backoff
+from sluiceway.top.picture import REPLY_NAME
+
+REPLY_DESTINATION: Final = f"/temp-queue/{REPLY_NAME}"
+FIRST_RETRY_SECONDS: Final = 0.5
+MOST_RETRY_SECONDS: Final = 10.0
+
+
+@attrs.frozen(slots=True)
+class Answer:
+    """The broker's state."""
+
+    report: Mapping[str, Any]
+
+
+@attrs.frozen(slots=True)
+class Gone:
+    """The broker does not answer."""
+
+    why: str
+    retry_seconds: float
+    """When it is asked again."""
+
+
+News = Answer | Gone
+
+
+class Link(Protocol):
+    """One connection to a broker."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: Any) -> None: ...
+
+    def ask(self) -> Mapping[str, Any]:
+        """One request and its answer. Blocks. Raises ClientError."""
+        ...
+
+
+class BrokerLink:
+    """The real one."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._client = Client(target)
+
+    def __enter__(self) -> Self:
+        self._client.__enter__()
+        try:
+            self._client.subscribe(REPLY_DESTINATION, ack="auto", headers={})
+        except BaseException as error:
+            self._client.__exit__(type(error), error, None)
+            raise
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._client.__exit__(*error)
+
+    def ask(self) -> Mapping[str, Any]:
+        """See `Link`."""
+        return ask(self._client, REPLY_DESTINATION)
+
+
+def follow(
+    connect: Callable[[], Link],
+    tell: Callable[[News], None],
+    interval_seconds: float,
+    stop: threading.Event,
+    *,
+    wait: Callable[[float], object] | None = None,
+) -> None:
+    """Ask until `stop` is set. Blocks: give it a thread.
+
+    :param connect: makes a connection that is not open yet.
+    :param tell: gets everything that happens, in order; called in this thread.
+    :param interval_seconds: from one answer to the next question.
+    :param wait: sleeps for so many seconds, or until `stop`; for tests.
+    """
+    pause = wait if wait is not None else stop.wait
+    backoff = Backoff(FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS)
+    while not stop.is_set():
+        try:
+            with connect() as link:
+                while not stop.is_set():
+                    report = link.ask()
+                    backoff.succeeded()
+                    tell(Answer(report))
+                    pause(interval_seconds)
+        except ClientError as error:
+            if stop.is_set():
+                return
+            retry_seconds = backoff.next_seconds()
+            tell(Gone(why_gone(error), retry_seconds))
+            pause(retry_seconds)
+
+
+def why_gone(error: ClientError) -> str:
+    """In one line: a terminal has few."""
+    said = str(error).partition("\n")[0]
+    if isinstance(error, CannotConnect):
+        return said.partition(";")[0]  # the rest is advice for somebody who has just typed the command
+    return said if isinstance(error, Refused | NotSluiceway) else f"{said}: the broker stopped, or the way to it did"
+
+
+def gone_in_words(gone: Gone) -> str:
+    """What is said while the broker is away."""
+    return f"no answer: {gone.why}; next try in {age_in_words(gone.retry_seconds)}"

@@ -1,0 +1,398 @@
+"""One answer of the broker as rows: what each view shows, with rates, ages and states; before anything is drawn.
+
+A `Painter` is given one answer after the other and remembers what it needs of those before. It never asks for the time:
+the answer says when it was taken.
+
+What it remembers is bounded: `COURSES_MAX` courses of each kind, and two numbers per destination that is there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Any, Final
+
+import attrs
+
+from sluiceway.cli.answers import mapping_of, number_of, rows_of
+from sluiceway.top.chains import Chain, FlowMap, title_of, troubles
+from sluiceway.top.course import Age, Course, Courses
+
+REPLY_NAME: Final = "sluiceway-top"
+"""Of the temporary queue that answers come to: it is not shown."""
+COURSES_MAX: Final = 1_000
+"""Of each kind, the busiest: some kilobytes each."""
+LASTING_SECONDS: Final = 1.0
+"""A wait that is shorter is no state: it comes and goes in any busy broker."""
+BORN_SLACK_SECONDS: Final = 1.0
+"""A broker whose start moved further than this was started anew."""
+
+Row = Mapping[str, Any]
+"""One line of a view: values by column, with `key` (stable) and `title` (of the flow map; None if it is not there)."""
+
+
+class View(Enum):
+    """What can be looked at; the value is its heading."""
+
+    DESTINATIONS = "Destinations"
+    CONNECTIONS = "Connections"
+    SUBSCRIPTIONS = "Subscriptions"
+    LOGS = "Logs"
+    GROUPS = "Groups"
+    STORE = "Store"
+
+
+@attrs.frozen(slots=True)
+class Trouble:
+    """Who holds others up."""
+
+    age_seconds: float | None
+    words: str
+
+
+@attrs.frozen(slots=True)
+class Head:
+    """The broker as a whole; None: not known."""
+
+    name: str
+    version: str
+    uptime_seconds: float | None
+    in_per_second: float | None
+    out_per_second: float | None
+    rss_bytes: float | None
+    used_bytes: float | None
+    connections_count: int
+    state: str
+    """In a word or two: `ok`, `held up`, or what the store says."""
+
+
+@attrs.frozen(slots=True)
+class Picture:
+    """All of it at one moment."""
+
+    head: Head
+    troubles: tuple[Trouble, ...]
+    """The worst first."""
+    views: Mapping[View, tuple[Row, ...]]
+    map: FlowMap
+
+    def chain(self, row: Row) -> Chain:
+        """What that row waits on, step by step."""
+        return self.map.chain(str(row.get("title") or row["key"]))
+
+
+class Painter:
+    """Makes pictures of answers; see the module."""
+
+    def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._at_seconds: float | None = None
+        self._born_seconds: float | None = None
+        self._counters: dict[str, tuple[float, float]] = {}
+        """In and out of everything in the answer before."""
+        self._total_in_per_second: float | None = None
+        self._total_out_per_second: float | None = None
+        self._destinations = Courses(COURSES_MAX)
+        self._connections = Courses(COURSES_MAX)
+        self._connection_bytes = Courses(COURSES_MAX)
+        self._logs = Courses(COURSES_MAX)
+        self._groups = Courses(COURSES_MAX, from_zero=False)
+        self._store = Courses(COURSES_MAX)
+
+    def paint(self, report: Mapping[str, Any]) -> Picture:
+        """A picture of that answer. One that was taken at the same moment as the one before changes no rate."""
+        broker = mapping_of(report, "broker")
+        at_seconds = number_of(report, "taken_at") or 0.0
+        uptime_seconds = number_of(broker, "uptime_seconds")
+        self._forget_another_life(at_seconds, uptime_seconds)
+        flow_map = FlowMap(report)
+        self._sum_up(report, at_seconds)
+        views = {
+            View.DESTINATIONS: tuple(self._destination_rows(report, flow_map, at_seconds)),
+            View.CONNECTIONS: tuple(self._connection_rows(report, flow_map, at_seconds)),
+            View.SUBSCRIPTIONS: tuple(_subscription_rows(report, flow_map)),
+            View.LOGS: tuple(self._log_rows(report, flow_map, at_seconds)),
+            View.GROUPS: tuple(self._group_rows(report, flow_map, at_seconds)),
+            View.STORE: tuple(self._store_rows(report, at_seconds)),
+        }
+        self._at_seconds = at_seconds
+        found = tuple(Trouble(age_seconds, words) for age_seconds, words in troubles(report))
+        head = Head(
+            name=str(broker.get("name", "broker")),
+            version=str(broker.get("version", "")),
+            uptime_seconds=uptime_seconds,
+            in_per_second=self._total_in_per_second,
+            out_per_second=self._total_out_per_second,
+            rss_bytes=number_of(broker, "rss_bytes"),
+            used_bytes=number_of(report, "used_bytes"),
+            connections_count=len(views[View.CONNECTIONS]),
+            state=_state_of(report, broker, found),
+        )
+        return Picture(head, found, views, flow_map)
+
+    # ------------------------------------------------------------------ one life of a broker
+
+    def _forget_another_life(self, at_seconds: float, uptime_seconds: float | None) -> None:
+        born_seconds = None if uptime_seconds is None else at_seconds - uptime_seconds
+        is_another = self._at_seconds is not None and at_seconds < self._at_seconds
+        if born_seconds is not None and self._born_seconds is not None:
+            is_another |= abs(born_seconds - self._born_seconds) > BORN_SLACK_SECONDS
+        if is_another:
+            self._forget()
+        self._born_seconds = born_seconds
+
+    def _sum_up(self, report: Mapping[str, Any], at_seconds: float) -> None:
+        """Rates of the broker as a whole: what all destinations and logs took in and gave out since the last answer."""
+        counters: dict[str, tuple[float, float]] = {}
+        for row in rows_of(report, "destinations"):
+            if not _is_ours(row):
+                counters[str(row.get("name"))] = (_count(row, "added_count"), _count(row, "settled_count"))
+        for log in rows_of(report, "logs"):
+            counters[str(log.get("log"))] = (_count(log, "next"), 0.0)
+            for group in rows_of(log, "groups"):
+                counters[f"{log.get('log')}\n{group.get('group')}"] = (0.0, _count(group, "front"))
+        if self._at_seconds is None:
+            self._counters = counters
+            return
+        passed_seconds = at_seconds - self._at_seconds
+        if passed_seconds <= 0:
+            return
+        came = went = 0.0
+        for name, (in_count, out_count) in counters.items():
+            in_before, out_before = self._counters.get(name, (0.0, 0.0))
+            # Smaller than before: made anew meanwhile, or a group that was moved back.
+            came += in_count - in_before if in_count >= in_before else in_count
+            went += max(0.0, out_count - out_before)
+        self._counters = counters
+        self._total_in_per_second, self._total_out_per_second = came / passed_seconds, went / passed_seconds
+
+    # ------------------------------------------------------------------ views
+
+    def _destination_rows(self, report: Mapping[str, Any], flow_map: FlowMap, at_seconds: float) -> Iterator[Row]:
+        self._destinations.begin(at_seconds)
+        for row in rows_of(report, "destinations", ("depth_count", "added_count")):
+            if _is_ours(row):
+                continue
+            name = str(row.get("name"))
+            course = self._destinations.see(name, _count(row, "added_count"), _count(row, "settled_count"))
+            depth_count = _count(row, "depth_count")
+            title = flow_map.title(name)
+            yield {
+                **row,
+                "key": name,
+                "title": title,
+                **_rates(course),
+                "oldest": _oldest(row, course, depth_count),
+                "drain_seconds": _first_number(row, "drain_seconds") or course.drain_seconds(depth_count),
+                "state": _destination_state(row, flow_map, title, course),
+            }
+
+    def _connection_rows(self, report: Mapping[str, Any], flow_map: FlowMap, at_seconds: float) -> Iterator[Row]:
+        self._connections.begin(at_seconds)
+        self._connection_bytes.begin(at_seconds)
+        for row in rows_of(report, "connections", ("blocked_seconds", "in_bytes")):
+            key = str(row.get("session") or row.get("peer"))
+            messages = self._connections.see(key, _count(row, "in_count"), 0.0)
+            octets = self._connection_bytes.see(key, _count(row, "in_bytes"), _count(row, "out_bytes"))
+            title = flow_map.title(str(row.get("peer")))
+            wait = flow_map.wait_of(title) if title is not None else None
+            yield {
+                **row,
+                "key": key,
+                "title": title or f"connection {row.get('peer')}",
+                "in_per_second": messages.in_per_second,
+                "in_bytes_per_second": octets.in_per_second,
+                "out_bytes_per_second": octets.out_per_second,
+                "waiting_on": wait.sink if wait is not None else row.get("waiting_on"),
+                "state": _connection_state(row),
+            }
+
+    def _log_rows(self, report: Mapping[str, Any], flow_map: FlowMap, at_seconds: float) -> Iterator[Row]:
+        self._logs.begin(at_seconds)
+        for row in rows_of(report, "logs", ("waiting", "bytes")):
+            name = str(row.get("log"))
+            course = self._logs.see(name, _count(row, "next"), 0.0)
+            state = (
+                f"failing: {row['failing']}"
+                if row.get("failing")
+                else "waits for the disk"
+                if row.get("waiting")
+                else ""
+            )
+            yield {
+                **row,
+                "key": name,
+                "title": flow_map.title(name),
+                "in_per_second": course.in_per_second,
+                "in_rates": tuple(course.in_rates),
+                "groups_count": len(rows_of(row, "groups")),
+                "state": state or "ok",
+            }
+
+    def _group_rows(self, report: Mapping[str, Any], flow_map: FlowMap, at_seconds: float) -> Iterator[Row]:
+        self._groups.begin(at_seconds)
+        for log in rows_of(report, "logs"):
+            for row in rows_of(log, "groups"):
+                key = f"{log.get('log')} group {row.get('group')}"
+                course = self._groups.see(key, _count(log, "next"), _count(row, "front"))
+                lag = _count(row, "lag")
+                lag_seconds = number_of(row, "lag_seconds")
+                yield {
+                    **row,
+                    "log": log.get("log"),
+                    "key": key,
+                    "title": flow_map.title(key),
+                    "out_per_second": course.out_per_second,
+                    "out_rates": tuple(course.out_rates),
+                    "oldest": Age(lag_seconds) if lag and lag_seconds is not None else None,
+                    "drain_seconds": course.drain_seconds(lag),
+                    "state": _group_state(row, lag, course),
+                }
+
+    def _store_rows(self, report: Mapping[str, Any], at_seconds: float) -> Iterator[Row]:
+        store = mapping_of(report, "store")
+        self._store.begin(at_seconds)
+        for key, words in _STORE_WORDS.items():
+            value = store.get(key)
+            if value is None or value == "":
+                continue
+            per_second = None
+            if key in _STORE_GROWING:
+                per_second = self._store.see(key, _count(store, key), 0.0).in_per_second
+            yield {"key": key, "title": "store", "what": words, "value": value, "per_second": per_second}
+
+
+_STORE_WORDS: Final = {
+    "state": "state",
+    "error": "what fails",
+    "engine": "engine",
+    "size_bytes": "size on disk",
+    "written_count": "messages written",
+    "written_bytes": "bytes written",
+    "cancelled_count": "settled before they had to be written",
+    "syncs_count": "syncs",
+    "batches_count": "batches",
+    "under_way_bytes": "bytes under way",
+    "paged_out_count": "messages paged out",
+    "loaded_count": "messages paged in",
+    "last_write_seconds": "last write took",
+    "longest_write_seconds": "longest write took",
+    "failures_count": "failed writes",
+    "corrupt_count": "damaged records",
+    "lost_count": "messages lost to damage",
+}
+"""What of the store is shown, and how it is called."""
+_STORE_GROWING: Final = frozenset(key for key in _STORE_WORDS if key.endswith("_count")) | {"written_bytes"}
+_OURS: Final = re.compile(rf"/(?:remote-)?temp-queue/.*\b{REPLY_NAME}$")
+
+
+def _is_ours(row: Row) -> bool:
+    return _OURS.fullmatch(str(row.get("name"))) is not None
+
+
+def _subscription_rows(report: Mapping[str, Any], flow_map: FlowMap) -> Iterator[Row]:
+    """Those that hold something, or are waited for: the broker names no others."""
+    for resource in rows_of(report, "resources"):
+        if resource.get("kind") != "subscription":
+            continue
+        facts = mapping_of(resource, "facts")
+        title = title_of(resource)
+        behind = flow_map.behind(title)
+        sources = sorted({wait.source for wait in behind})
+        state = "ok"
+        if behind and behind[0].age_seconds >= LASTING_SECONDS:
+            state = "full"
+        name, _of, peer = str(resource.get("name")).rpartition(" of ")
+        yield {
+            "key": title,
+            "title": title,
+            "name": name or str(resource.get("name")),
+            "peer": peer,
+            "ack": facts.get("ack"),
+            "unacked": number_of(facts, "unacked"),
+            "idle_seconds": number_of(facts, "idle_seconds"),
+            "window": ", ".join(
+                str(controller["limiter"].get("words", ""))
+                for controller in rows_of(resource, "controllers")
+                if isinstance(controller.get("limiter"), Mapping)
+            ),
+            "holds_up": len(behind),
+            "held_seconds": behind[0].age_seconds if behind else None,
+            "sources": ", ".join(sources),
+            "state": state,
+        }
+
+
+def _state_of(report: Mapping[str, Any], broker: Mapping[str, Any], found: tuple[Trouble, ...]) -> str:
+    store_state = mapping_of(report, "store").get("state")
+    if store_state not in (None, "ok"):
+        return f"store {store_state}"
+    if broker.get("draining"):
+        return "shutting down"
+    if any(trouble.age_seconds is None or trouble.age_seconds >= LASTING_SECONDS for trouble in found):
+        return "held up"
+    return "ok"
+
+
+def _destination_state(row: Row, flow_map: FlowMap, title: str | None, course: Course) -> str:
+    """In a word, the most urgent first."""
+    if row.get("paused"):
+        return "paused"
+    behind = flow_map.behind(title) if title is not None else []
+    if behind and behind[0].age_seconds >= LASTING_SECONDS:
+        return "full"
+    wait = flow_map.wait_of(title) if title is not None else None
+    if wait is not None and wait.age_seconds >= LASTING_SECONDS:
+        return "waits"
+    depth_count = _count(row, "depth_count")
+    if depth_count and not row.get("subscriptions_count"):
+        return "no reader"
+    if depth_count and course.grows():
+        return "grows"
+    if depth_count and course.drain_seconds(depth_count) is not None:
+        return "drains"
+    return "flows" if course.in_per_second or course.out_per_second else "idle"
+
+
+def _connection_state(row: Row) -> str:
+    if _count(row, "blocked_seconds") >= LASTING_SECONDS:
+        return "blocked"
+    if row.get("version") is None and "version" in row:
+        return "connecting"
+    return "parked" if row.get("parked_count") else "ok"
+
+
+def _group_state(row: Row, lag: float, course: Course) -> str:
+    if lag and not row.get("consumers"):
+        return "no reader"
+    if lag and course.grows():
+        return "falls behind"
+    return "catches up" if lag and course.drain_seconds(lag) is not None else "behind" if lag else "ok"
+
+
+def _rates(course: Course) -> dict[str, Any]:
+    return {
+        "in_per_second": course.in_per_second,
+        "out_per_second": course.out_per_second,
+        "in_rates": tuple(course.in_rates),
+        "out_rates": tuple(course.out_rates),
+    }
+
+
+def _oldest(row: Row, course: Course, depth_count: float) -> Age | None:
+    """What the broker says, else what follows from the counters."""
+    told = _first_number(row, "oldest_seconds", "oldest_age_seconds")
+    if told is None:
+        return course.oldest(depth_count)
+    return Age(told) if depth_count else None
+
+
+def _first_number(row: Row, *keys: str) -> float | None:
+    return next((value for key in keys if (value := number_of(row, key)) is not None), None)
+
+
+def _count(row: Row, key: str) -> float:
+    return number_of(row, key) or 0.0

@@ -1,0 +1,127 @@
+"""The SDK of OpenTelemetry, and its way to a collector: the only module here that imports it.
+
+Finished spans lie in a bounded queue of the SDK; a thread of it posts them (OTLP over HTTP). When the collector does
+not answer they are dropped, which is logged once, and once more when it is back: nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    TraceState,
+    set_span_in_context,
+)
+
+from protocols.log import get_logger
+from sluiceway.tracing.config import TracingConfig
+from sluiceway.tracing.context import TraceContext
+from sluiceway.tracing.spans import Attributes
+
+log = get_logger("sluiceway.tracing")
+
+POST_SECONDS: Final = 5.0
+"""How long one post may take; also how long the end of the broker waits for the last."""
+
+BATCH_COUNT: Final = 512
+
+_KINDS: Final = {"server": SpanKind.SERVER, "internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT}
+
+
+class SdkSpans:
+    """Makes spans of the SDK. Satisfies sluiceway.tracing.spans.SpanSink."""
+
+    def __init__(self, provider: TracerProvider, *, version: str) -> None:
+        self._provider = provider
+        self._tracer = provider.get_tracer("sluiceway", version)
+
+    def span(
+        self, name: str, kind: str, parent: TraceContext, start_ns: int, end_ns: int, attributes: Attributes, error: str
+    ) -> TraceContext:
+        """See SpanSink."""
+        state = TraceState.from_header([parent.tracestate]) if parent.tracestate else TraceState()
+        remote = SpanContext(
+            parent.trace_id, parent.span_id, is_remote=True, trace_flags=TraceFlags(1), trace_state=state
+        )
+        span = self._tracer.start_span(
+            name,
+            context=set_span_in_context(NonRecordingSpan(remote)),
+            kind=_KINDS[kind],
+            attributes=attributes,
+            start_time=start_ns,
+        )
+        if error:
+            span.set_status(Status(StatusCode.ERROR, error))
+        span.end(end_ns)
+        made = span.get_span_context()
+        return TraceContext(made.trace_id, made.span_id, True, parent.tracestate)
+
+    def close(self) -> None:
+        """Post what is left; blocks for POST_SECONDS or a little more."""
+        self._provider.shutdown()
+
+
+class TellingExporter(SpanExporter):
+    """Says once that spans don't get through, and once that they do again. Called in the SDK's thread."""
+
+    def __init__(self, inner: SpanExporter, endpoint: str) -> None:
+        self._inner = inner
+        self._endpoint = endpoint
+        self._failing = False
+        self.lost_count = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """See SpanExporter."""
+        result = self._inner.export(spans)
+        failed = result is not SpanExportResult.SUCCESS
+        if failed:
+            self.lost_count += len(spans)
+        if failed and not self._failing:
+            log.warning("spans are lost: the collector does not take them", endpoint=self._endpoint)
+        elif self._failing and not failed:
+            log.info("the collector takes spans again", endpoint=self._endpoint, lost=self.lost_count)
+        self._failing = failed
+        return result
+
+    def shutdown(self) -> None:
+        """See SpanExporter."""
+        self._inner.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """See SpanExporter."""
+        return self._inner.force_flush(timeout_millis)
+
+
+def otlp_spans(config: TracingConfig, *, name: str, version: str) -> SdkSpans:
+    """Spans that go to the collector of this configuration; `name` of the broker."""
+    # Their own words about each failed post; ours are one line.
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+    provider = TracerProvider(
+        sampler=ALWAYS_ON,  # whoever comes here is sampled: their sender said so
+        resource=Resource.create({"service.name": name, "service.version": version}),
+        shutdown_on_exit=False,
+    )
+    exporter = TellingExporter(OTLPSpanExporter(endpoint=config.endpoint, timeout=POST_SECONDS), config.endpoint)
+    provider.add_span_processor(
+        BatchSpanProcessor(
+            exporter,
+            max_queue_size=config.spans_max,
+            schedule_delay_millis=1000,
+            max_export_batch_size=min(BATCH_COUNT, config.spans_max),
+            export_timeout_millis=POST_SECONDS * 1000,
+        )
+    )
+    return SdkSpans(provider, version=version)

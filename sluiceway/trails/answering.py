@@ -1,0 +1,255 @@
+"""Message ids and correlation ids to answers.
+
+A search goes in small steps between which others have their turn, and reads blocks from the disk where it must. `find`
+does it all at once, and reads nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from protocols.stomp.head import SendHead
+from queues.logs.table import LogError
+from queues.message import Message
+from queues.queue import MessageQueue
+from queues.trails import Found, Search, Trails, run
+from queues.trails.asking import Steps
+from queues.trails.locating import Elements
+from sluiceway.journal import BadRequestError, Handler, Send
+from sluiceway.trails.config import TrailsConfig
+
+if TYPE_CHECKING:
+    from sluiceway.broker import Broker
+
+LIMIT_DEFAULT: Final = 20
+LIMIT_MAX: Final = 100
+"""Messages with one correlation id in an answer."""
+
+ENTRIES_MAX: Final = 4000
+"""Of all messages of an answer together; about 600 KiB of JSON."""
+
+SEARCHES_MAX: Final = 8
+"""Under way at a time."""
+
+ID_LENGTH_MAX: Final = 1024
+SEARCH_PRIORITY: Final = 3
+"""Of the dispatch context: looking comes after delivering."""
+
+Trail = dict[str, Any]
+Answered = Callable[[list[Trail]], None]
+
+
+class TrailRequestError(ValueError):
+    """A question that makes no sense. The message says why, and what would."""
+
+
+class TooManySearchesError(Exception):
+    """As many searches are under way as may be."""
+
+
+class BrokerTrails:
+    """The trails of one broker, for those who ask."""
+
+    def __init__(self, broker: Broker, config: TrailsConfig) -> None:
+        self._broker = broker
+        self.trails = Trails(bytes_max=config.bytes_max, keep_seconds=config.keep_seconds, clock=broker.clock)
+        self._search = Search(self.trails, self)
+        self._executor: Callable[[Callable[[], None]], None] | None = None
+        self._searches_count = 0
+        for key in ("trails.bytes_max", "trails.keep_seconds"):
+            broker.reloading.takes(key, lambda changed: self.configure(changed.trails))
+
+    def configure(self, config: TrailsConfig) -> None:
+        """Take these limits from now on."""
+        self.trails.configure(bytes_max=config.bytes_max, keep_seconds=config.keep_seconds)
+
+    @property
+    def used_bytes(self) -> int:
+        """What is remembered costs so much."""
+        return self.trails.budget.used_bytes
+
+    def came(self, head: SendHead, number: int, count: int) -> None:
+        """So many SENDs with this marked head got these numbers."""
+        correlation_id = head.header("correlation-id")
+        if correlation_id is not None:
+            self.trails.came(number, count, correlation_id)
+
+    # ------------------------------------------------------------------ asking
+
+    def find(
+        self, *, message_id: str | None = None, correlation_id: str | None = None, limit: int = LIMIT_DEFAULT
+    ) -> list[Trail]:
+        """What became of the message with this id, or of the latest `limit` with this correlation id (the oldest of
+        them first). Empty: nothing is known. All at once (up to some ten milliseconds where much is remembered), and
+        without the disk: see `ask`. Raises TrailRequestError.
+        """
+        return run(self.steps(message_id=message_id, correlation_id=correlation_id, limit=limit))
+
+    def steps(
+        self, *, message_id: str | None = None, correlation_id: str | None = None, limit: int = LIMIT_DEFAULT
+    ) -> Steps[list[Trail]]:
+        """The same as a generator, of steps of under a millisecond; what it returns is the answer. Where it yields a
+        `Wanted` block it would like to be sent that. Raises TrailRequestError at once.
+        """
+        if (message_id is None) is (correlation_id is None):
+            raise TrailRequestError("give a message_id or a correlation_id, one of them")
+        asked = message_id if message_id is not None else correlation_id
+        if not isinstance(asked, str) or not asked or len(asked) > ID_LENGTH_MAX:
+            raise TrailRequestError(f"the id must be a text of 1 to {ID_LENGTH_MAX} characters")
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
+            raise TrailRequestError(f"the limit must be a whole number from 1 to {LIMIT_MAX}")
+        if message_id is not None:
+            return self._by_number(self._number_of(message_id))
+        return self._by_correlation(asked, limit)
+
+    def ask(
+        self,
+        answered: Answered,
+        *,
+        message_id: str | None = None,
+        correlation_id: str | None = None,
+        limit: int = LIMIT_DEFAULT,
+    ) -> None:
+        """The same, between other work and with the disk; `answered` gets it later. Raises TrailRequestError and
+        TooManySearchesError.
+        """
+        steps = self.steps(message_id=message_id, correlation_id=correlation_id, limit=limit)
+        if self._searches_count >= SEARCHES_MAX:
+            raise TooManySearchesError(f"{SEARCHES_MAX} searches are under way: ask again in a moment")
+        self._searches_count += 1
+        if self._executor is None:
+            self._executor = self._broker.dispatcher.executor(SEARCH_PRIORITY, "trails")
+        self._executor(partial(self._step, steps, None, answered))
+
+    def _step(self, steps: Steps[list[Trail]], elements: Elements, answered: Answered) -> None:
+        assert self._executor is not None, "a search is under way"
+        done = False
+        try:
+            wanted = steps.send(elements)  # None begins it
+            done = True
+        except StopIteration as stop:
+            done = True
+            self._searches_count -= 1
+            answered(stop.value)
+            return
+        finally:
+            if not done:
+                self._searches_count -= 1
+        if wanted is not None and wanted.queue.shelf is not None and not wanted.queue.closed:
+            wanted.queue.shelf.load(wanted.index, partial(self._read, steps, answered))
+        else:
+            self._executor(partial(self._step, steps, None, answered))
+
+    def _read(
+        self, steps: Steps[list[Trail]], answered: Answered, _index: int, by_sequence: dict[int, Message]
+    ) -> None:
+        self._step(steps, by_sequence, answered)
+
+    def _number_of(self, message_id: str) -> int:
+        token, _dash, digits = message_id.rpartition("-")
+        if not token or not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
+            raise TrailRequestError(
+                f"{message_id!r} is no message-id of this broker: those are a token, a dash and a number, as in "
+                f"{self._broker.message_token.decode()}-42"
+            )
+        if token != self._broker.message_token.decode():
+            raise TrailRequestError(
+                f"{message_id!r} is the id of another broker, or of an earlier run without a store: those of this one "
+                f"begin with {self._broker.message_token.decode()}"
+            )
+        return int(digits)
+
+    def _by_number(self, number: int) -> Steps[list[Trail]]:
+        found = yield from self._search.by_number(number)
+        return [] if found is None else [self._told(found)]
+
+    def _by_correlation(self, correlation_id: str, limit: int) -> Steps[list[Trail]]:
+        found = yield from self._search.by_correlation(correlation_id, limit)
+        told = [self._told(one) for one in found]
+        left_count = ENTRIES_MAX
+        for trail in reversed(told):
+            entries = trail["entries"]
+            trail["omitted_count"] += max(0, len(entries) - left_count)
+            trail["entries"] = entries[:left_count]
+            left_count -= len(trail["entries"])
+        return told
+
+    def _told(self, found: Found) -> Trail:
+        now_ms, now_seconds = self._broker.now_ms(), self._broker.clock()
+        place = found.place
+        return {
+            "message_id": f"{self._broker.message_token.decode()}-{found.number}",
+            "correlation_id": found.correlation_id,
+            "destination": found.destination,
+            "words": found.words,
+            "complete": found.complete,
+            "omitted_count": found.omitted_count,
+            "place": None
+            if place is None
+            else {
+                "queue": place.queue_name,
+                "on_disk": place.on_disk,
+                "ahead_count": place.ahead_count,
+                "holder": place.holder,
+                "due_at_ms": place.due_at_ms or None,
+                "needed_by": list(place.needed_by),
+                "needed_by_count": place.needed_by_count,
+            },
+            "entries": [
+                {
+                    "at_ms": round(now_ms - (now_seconds - entry.seconds) * 1000),
+                    "what": entry.what,
+                    "where": entry.where,
+                    "detail": entry.detail,
+                }
+                for entry in found.entries
+            ],
+        }
+
+    # ------------------------------------------------------------------ what a search asks
+
+    def queues(self) -> Iterator[MessageQueue]:
+        """See Surroundings."""
+        for destination in list(self._broker.registry.destinations.values()):
+            yield from destination.queues
+
+    def holder_of(self, queue: MessageQueue, sequence: int) -> str | None:
+        """See Surroundings."""
+        for connection in self._broker.connections:
+            holder = connection.session.subscriptions.holder_of(queue, sequence)
+            if holder is not None:
+                return holder
+        return None
+
+    def correlation_of(self, message: Message) -> str | None:
+        """See Surroundings."""
+        head = message.head
+        return head.header("correlation-id") if isinstance(head, SendHead) and head.marked else None
+
+    def now_ms(self) -> int:
+        """See Surroundings."""
+        return self._broker.now_ms()
+
+
+REQUEST_FIELDS: Final = ("message_id", "correlation_id", "limit")
+
+
+def handler(trails: BrokerTrails | None) -> Handler:
+    """Answers `SEND /sluiceway/trail`."""
+
+    def handle(request: Mapping[str, Any], send: Send) -> None:
+        if trails is None:
+            raise LogError("TRAILS_OFF", "this broker remembers no trails: set enabled = true under [trails]")
+        unknown = sorted(set(request).difference(REQUEST_FIELDS))
+        if unknown:
+            raise BadRequestError(f"{unknown[0]!r} is not known here: {', '.join(REQUEST_FIELDS)} are")
+        try:
+            trails.ask(lambda found: send({"trails": found}), **request)
+        except TrailRequestError as error:
+            raise BadRequestError(str(error)) from None
+        except TooManySearchesError as error:
+            raise LogError("TOO_MANY_REQUESTS", str(error)) from None
+
+    return handle

@@ -1,0 +1,1 @@
+"""The admin port: what it tells, what it does, who may, and what it refuses."""

@@ -1,0 +1,349 @@
+"""The port itself, over real sockets: HTTP is spoken, clients that stall are cut, and there are only so many."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import httpx
+import pytest
+import trio
+
+from protocols.settings import TlsConfig
+from protocols.tls import CertificateError
+from sluiceway.admin.http import HttpServer
+from sluiceway.broker import Broker, ListenError, serve
+from sluiceway.config import Config, Listener, SecurityConfig
+from sluiceway.config.admin import AdminConfig
+from sluiceway.embedded import EmbeddedBroker
+from sluiceway.reloading import ReloadError
+from tests.network.authority import authority, server_certificate
+
+DEADLINE_SECONDS = 20
+PATIENT = AdminConfig(address="127.0.0.1:0")
+HASTY = AdminConfig(address="127.0.0.1:0", client_seconds=0.3, connections_max=3, body_bytes_max=2048)
+
+
+def config_with(admin: AdminConfig) -> Config:
+    return Config(listeners=(Listener(address="127.0.0.1:0"),), admin=admin)
+
+
+@pytest.fixture
+async def broker(request: pytest.FixtureRequest) -> AsyncIterator[Broker]:
+    """A broker whose admin port is in a hurry."""
+    with trio.fail_after(DEADLINE_SECONDS):
+        async with Broker(config_with(HASTY)) as broker:
+            yield broker
+
+
+def url_of(broker: Broker) -> str:
+    assert broker.admin is not None
+    (url,) = broker.admin.urls
+    return url
+
+
+Connect = Callable[[], Awaitable[trio.SocketStream]]
+
+
+@pytest.fixture
+async def connect(broker: Broker) -> AsyncIterator[Connect]:
+    """Makes bare connections, which are closed at the end."""
+    streams = []
+
+    async def connected() -> trio.SocketStream:
+        host, port = url_of(broker).removeprefix("http://").split(":")
+        streams.append(await trio.open_tcp_stream(host, int(port)))
+        return streams[-1]
+
+    yield connected
+    for stream in streams:
+        await trio.aclose_forcefully(stream)
+
+
+async def rest_of(stream: trio.SocketStream) -> bytes:
+    """All that comes until the other side ends it."""
+    data = b""
+    try:
+        async for part in stream:
+            data += part
+    except trio.BrokenResourceError:
+        return data
+    return data
+
+
+async def rest_of_nothing(http: HttpServer) -> None:
+    """Until a connection was there, and is gone."""
+    while not http.connections_count:  # noqa: ASYNC110 - it is not told to anybody
+        await trio.sleep(0.01)
+    while http.connections_count:  # noqa: ASYNC110
+        await trio.sleep(0.01)
+
+
+class TestServing:
+    async def test_it_is_served_and_ends_with_the_broker(self) -> None:
+        with trio.fail_after(DEADLINE_SECONDS):
+            async with Broker(config_with(PATIENT)) as broker:
+                url = url_of(broker)
+                async with httpx.AsyncClient(base_url=url) as http:
+                    assert (await http.get("/healthz")).json() == {"ok": True}
+                    assert (await http.get("/api/v1/overview")).status_code == 200
+            with pytest.raises(OSError):
+                await trio.open_tcp_stream("127.0.0.1", int(url.rpartition(":")[2]))
+
+    async def test_a_port_that_is_taken_is_told_before_anything_starts(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            with pytest.raises(ListenError, match="in use"):
+                async with Broker(config_with(AdminConfig(address=address))):
+                    raise AssertionError("it started")
+
+    async def test_an_embedded_broker_has_one_if_it_is_configured(self) -> None:
+        def ask() -> int:
+            with EmbeddedBroker(config_with(PATIENT)) as embedded:
+                return httpx.get(f"{embedded.call(url_of)}/readyz").status_code
+
+        assert await trio.to_thread.run_sync(ask) == 200
+
+    async def test_serve_announces_it(self) -> None:
+        """And ends when the broker is drained."""
+        urls: list[str] = []
+        with trio.fail_after(DEADLINE_SECONDS):
+            async with trio.open_nursery() as nursery:
+                ready = trio.Event()
+
+                def announced(found: list[str]) -> None:
+                    urls.extend(found)
+                    ready.set()
+
+                async def run() -> None:
+                    await serve(
+                        config_with(PATIENT),
+                        on_ready=lambda _urls: None,
+                        on_admin=announced,
+                    )
+
+                nursery.start_soon(run)
+                await ready.wait()
+                async with httpx.AsyncClient(base_url=urls[0]) as http:
+                    csrf = (await http.get("/api/v1/session")).json()["csrf"]
+                    response = await http.post(
+                        "/api/v1/actions/drain",
+                        json={"confirm": "sluiceway", "seconds": 5},
+                        headers={"X-Sluiceway-CSRF": csrf},
+                    )
+                    assert response.status_code == 200
+        assert urls
+
+
+class TestClients:
+    async def test_one_that_never_finishes_its_head_is_cut(self, connect: Connect) -> None:
+        """However many bytes it drips meanwhile."""
+        stream = await connect()
+        await stream.send_all(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        with trio.fail_after(5):
+            try:
+                while True:
+                    await stream.send_all(b"X: y\r\n")
+                    await trio.sleep(0.05)
+            except trio.BrokenResourceError:
+                pass
+
+    async def test_one_that_says_nothing_is_cut(self, broker: Broker, connect: Connect) -> None:
+        stream = await connect()
+        with trio.fail_after(5):
+            assert await rest_of(stream) == b""
+
+    async def test_one_that_does_not_read_is_cut(
+        self, broker: Broker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its answer holds nothing and nobody for long, nor does it keep the broker from stopping."""
+        assert broker.admin is not None and broker.admin.services is not None
+
+        async def endless(**_more: Any) -> bytes:
+            return b"x" * 50_000_000
+
+        monkeypatch.setattr(broker, "metrics_page", endless)
+        stream = await connect()
+        await stream.send_all(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        http = broker.admin._http
+        assert http is not None
+        with trio.fail_after(5):
+            await rest_of_nothing(http)
+
+    async def test_one_whose_body_does_not_come_is_told_and_cut(self, broker: Broker, connect: Connect) -> None:
+        stream = await connect()
+        await stream.send_all(
+            b"POST /api/v1/login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            b"Content-Length: 100\r\n\r\n{"
+        )
+        with trio.fail_after(5):
+            assert b" 408 " in await rest_of(stream)
+
+    @pytest.mark.parametrize(
+        "request_head",
+        [
+            b"Content-Length: 999999999\r\n\r\n",
+            b"Transfer-Encoding: chunked\r\n\r\n" + b"400\r\n" + b" " * 1024 + b"\r\n",
+        ],
+        ids=["announced", "chunked"],
+    )
+    async def test_a_body_that_is_too_large_is_refused(self, request_head: bytes, connect: Connect) -> None:
+        """Before it is read, or as soon as it is too large."""
+        stream = await connect()
+        await stream.send_all(
+            b"POST /api/v1/login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n" + request_head
+        )
+        if b"chunked" in request_head:
+            await stream.send_all(b"400\r\n" + b" " * 1024 + b"\r\n" + b"400\r\n" + b" " * 1024 + b"\r\n")
+        with trio.fail_after(5):
+            assert b" 413 " in await rest_of(stream)
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+            b"CONNECT\naccept-version:1.2\n\n\0",
+            b"\0" * 100,
+            b"GET /\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+            b"GET / HTTP/1.1\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
+        ],
+        ids=["tls", "stomp", "zeros", "no-version", "two-hosts", "long-header"],
+    )
+    async def test_what_is_no_http_is_answered_or_cut(self, data: bytes, broker: Broker, connect: Connect) -> None:
+        """And the port goes on."""
+        stream = await connect()
+        await stream.send_all(data)
+        with trio.fail_after(5):
+            answer = await rest_of(stream)
+        assert not answer or b" 400 " in answer[:20] or b" 431 " in answer[:20]
+        async with httpx.AsyncClient(base_url=url_of(broker)) as http:
+            assert (await http.get("/healthz")).status_code == 200
+
+    async def test_a_websocket_is_refused(self, broker: Broker, connect: Connect) -> None:
+        stream = await connect()
+        await stream.send_all(
+            b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        )
+        with trio.fail_after(5):
+            assert b" 403 " in (await rest_of(stream))[:20]
+
+    async def test_one_more_than_allowed_is_closed_at_once(self, broker: Broker, connect: Connect) -> None:
+        """The others go on, and there is room again when one has left."""
+        async with httpx.AsyncClient(base_url=url_of(broker)) as http:
+            assert (await http.get("/healthz")).status_code == 200  # one is kept alive
+            others = [await connect() for _ in range(2)]
+            with trio.fail_after(5):
+                one_more = await connect()
+                assert await rest_of(one_more) == b""
+            assert (await http.get("/healthz")).status_code == 200
+            for stream in others:
+                await stream.aclose()
+
+    async def test_answers_carry_no_server_name(self, broker: Broker) -> None:
+        async with httpx.AsyncClient(base_url=url_of(broker)) as http:
+            assert "server" not in (await http.get("/healthz")).headers
+
+
+class TestTls:
+    @pytest.fixture
+    def files(self, tmp_path: Path) -> AdminConfig:
+        certificate = tmp_path / "admin.pem"
+        server_certificate().private_key_and_cert_chain_pem.write_to_path(str(certificate))
+        return attrs.evolve(PATIENT, tls=TlsConfig(certificate=certificate))
+
+    async def test_it_speaks_https(self, files: AdminConfig) -> None:
+        context = ssl.create_default_context()
+        authority().configure_trust(context)
+        with trio.fail_after(DEADLINE_SECONDS):
+            async with Broker(config_with(files)) as broker:
+                url = url_of(broker)
+                assert url.startswith("https://")
+                port = url.rpartition(":")[2]
+                async with httpx.AsyncClient(base_url=f"https://localhost:{port}", verify=context) as http:
+                    assert (await http.get("/api/v1/session")).status_code == 200
+                    await broker.metrics_page()
+                async with httpx.AsyncClient(base_url=f"http://localhost:{port}") as http:
+                    with pytest.raises(httpx.TransportError):
+                        await http.get("/healthz")
+
+    async def test_a_reload_reads_the_certificate_again(self, files: AdminConfig) -> None:
+        """A broken one changes nothing."""
+        with trio.fail_after(DEADLINE_SECONDS):
+            async with Broker(config_with(files)) as broker:
+                assert broker.admin is not None and files.tls.certificate is not None
+                before = broker.admin._tls
+                broker.reload(broker.config)
+                assert broker.admin._tls is not before
+                renewed = broker.admin._tls
+                files.tls.certificate.write_text("nonsense")
+                with pytest.raises(ReloadError, match=r"admin\.pem"):
+                    broker.reload(broker.config)
+                assert broker.admin._tls is renewed
+
+    async def test_a_broken_certificate_stops_the_start(self, files: AdminConfig) -> None:
+        assert files.tls.certificate is not None
+        files.tls.certificate.write_text("nonsense")
+        with pytest.raises(CertificateError, match=r"admin\.pem"):
+            async with Broker(config_with(files)):
+                raise AssertionError("it started")
+
+
+class TestWarnings:
+    @pytest.mark.parametrize(
+        ("address", "security", "about"),
+        [
+            ("0.0.0.0:0", SecurityConfig(), "without users"),
+            ("0.0.0.0:0", SecurityConfig(users={"ann": "x"}), "plain text"),
+            ("127.0.0.1:0", SecurityConfig(), ""),
+        ],
+    )
+    async def test_a_port_that_is_open_too_wide_is_warned_of(
+        self, address: str, security: SecurityConfig, about: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        config = attrs.evolve(config_with(AdminConfig(address=address)), security=security)
+        with trio.fail_after(DEADLINE_SECONDS):
+            async with Broker(config):
+                pass
+        warned = [line for line in capsys.readouterr().err.splitlines() if "admin" in line]
+        assert bool(warned) is bool(about) and all(about in line for line in warned)
+
+
+class TestReload:
+    async def test_limits_change_while_it_runs(self) -> None:
+        """The address does not."""
+        with trio.fail_after(DEADLINE_SECONDS):
+            async with (
+                Broker(config_with(PATIENT)) as broker,
+                httpx.AsyncClient(base_url=url_of(broker), headers={"Host": "box.lan"}) as http,
+            ):
+                assert (await http.get("/api/v1/session")).status_code == 421
+                changed = attrs.evolve(PATIENT, hosts=("box.lan",), address="127.0.0.1:1")
+                report = broker.reload(attrs.evolve(broker.config, admin=changed))
+                assert report.changed == ("admin.hosts",) and report.needs_restart == ("admin.address",)
+                assert (await http.get("/api/v1/session")).status_code == 200
+
+
+class TestConfiguration:
+    def test_it_is_off_by_default(self) -> None:
+        assert Config().admin.address == ""
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"address": "8161"},
+            {"connections_max": 0},
+            {"client_seconds": 0},
+            {"body_bytes_max": 1},
+            {"sessions_max": 0},
+        ],
+        ids=str,
+    )
+    def test_values_that_make_no_sense_are_refused(self, wrong: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match=next(iter(wrong)) if "address" not in wrong else "HOST:PORT"):
+            attrs.evolve(AdminConfig(), **wrong)

@@ -1,0 +1,1 @@
+"""STOMP from a real browser."""

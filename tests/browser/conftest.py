@@ -1,0 +1,5 @@
+"""The browser."""
+
+from tests.chromium import browser
+
+__all__ = ["browser"]

@@ -1,0 +1,133 @@
+"""The browser, and a broker with a bottleneck; every page is watched for errors, violations and requests elsewhere.
+
+SLUICEWAY_CHROMIUM names the browser, if it is not on the path. SLUICEWAY_REQUIRE_BROWSER=1: none is a failure, where
+these tests must run. Pictures go to .ci/out/console, and with SLUICEWAY_PICTURES=1 those of the docs to docs/images.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.console.scene import CONFIG, BrokerProcess, Traffic, bottleneck, dead_letters, everyday
+from tests.house.sources import ROOT
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, ConsoleMessage, Page, Request
+
+DEADLINE_MS: Final = 15_000
+OUT: Final = ROOT / ".ci" / "out" / "console"
+DOCS: Final = ROOT / "docs" / "images"
+IN_DOCS: Final = ("flow-map", "overview", "phone", "dead-letters", "message")
+NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
+
+Open = Callable[..., "Page"]
+Picture = Callable[["Page", str], None]
+
+
+def chromium() -> str | None:
+    """Where it is; None: there is none."""
+    named = os.environ.get("SLUICEWAY_CHROMIUM")
+    return named or next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One for all."""
+    path = chromium()
+    if path is None:
+        why = f"no browser: none of {', '.join(NAMES)} is on the path, and SLUICEWAY_CHROMIUM names none"
+        if os.environ.get("SLUICEWAY_REQUIRE_BROWSER") == "1":
+            pytest.fail(why)
+        pytest.skip(why)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # Without a sandbox of its own: containers have none to give, and it sees nothing but our broker.
+        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="session")
+def broker(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """With a bottleneck, dead letters and what flows. (After the browser: without one nothing need start.)"""
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), CONFIG) as running, Traffic(running) as traffic:
+        everyday(traffic, running)
+        dead_letters(traffic, running)
+        bottleneck(traffic, running)
+        yield running
+
+
+@pytest.fixture
+def traffic(broker: BrokerProcess) -> Iterator[Traffic]:
+    """Clients of one test."""
+    with Traffic(broker) as clients:
+        yield clients
+
+
+@pytest.fixture
+def watched() -> Iterator[list[str]]:
+    """What went wrong in the pages of a test: it must be nothing. A test that expects something takes it out."""
+    troubles: list[str] = []
+    yield troubles
+    assert not troubles, "\n".join(troubles)
+
+
+@pytest.fixture
+def open_page(browser: Browser, broker: BrokerProcess, watched: list[str]) -> Iterator[Open]:
+    """Opens `#/page` of the console in a browser that remembers nothing."""
+    contexts = []
+
+    def opened(address: str, *, width: int = 1440, height: int = 900, url: str = "", **options: object) -> Page:
+        base = url or broker.url
+        # Without movement: drawing it again and again takes what the test itself needs of the machine.
+        wanted: dict[str, Any] = {"reduced_motion": "reduce", **options}
+        context = browser.new_context(viewport={"width": width, "height": height}, **wanted)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(DEADLINE_MS)
+
+        def said(message: ConsoleMessage) -> None:
+            if message.type in ("error", "warning"):
+                watched.append(f"console {message.type}: {message.text}")
+
+        def asked(request: Request) -> None:
+            if not request.url.startswith(f"{base}/"):
+                watched.append(f"a request left the origin: {request.url}")
+
+        page.on("console", said)
+        page.on("pageerror", lambda error: watched.append(f"error: {error}"))
+        page.on("request", asked)
+        page.goto(f"{base}/#/{address}")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def picture() -> Picture:
+    """Keeps what a page looks like."""
+
+    def kept(page: Page, name: str) -> None:
+        folders: list[Path] = [OUT]
+        if os.environ.get("SLUICEWAY_PICTURES") == "1" and name in IN_DOCS:
+            folders.append(DOCS)
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"{name}.png"
+            page.screenshot(path=path, animations="disabled")
+            if folder == DOCS:
+                from PIL import Image  # comes with the extra `perf`: only who makes pictures for the docs needs it
+
+                # 256 colours are enough for it, and a third of the bytes.
+                Image.open(path).convert("RGB").quantize(256).save(path, optimize=True)
+
+    return kept

@@ -1,0 +1,268 @@
+"""What the pages show and do, beside the map."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Route, expect
+
+from tests.console.conftest import DEADLINE_MS, Open, Picture
+from tests.console.scene import BrokerProcess, Traffic, order, wait_until
+
+pytestmark = pytest.mark.browser
+
+PAGES = (
+    ("overview", "Overview"),
+    ("map", "Flow map"),
+    ("destinations", "Destinations"),
+    ("destination?name=/queue/orders", "/queue/orders"),
+    ("messages?name=/queue/orders", "Messages"),
+    ("consumers", "Consumers"),
+    ("connections", "Connections"),
+    ("dead-letters", "Dead letters"),
+    ("logs", "Logs"),
+    ("log?name=/log/audit", "/log/audit"),
+    ("store", "Store"),
+    ("trail", "Find a message"),
+    ("config", "Configuration"),
+)
+
+
+def test_a_phone_shows_every_page_without_scrolling_sideways(open_page: Open, picture: Picture) -> None:
+    """360 pixels wide; the map is one list with arcs."""
+    page = open_page("logs", width=360, height=740)
+    for address, title in PAGES:
+        page.evaluate("address => { location.hash = address }", f"#/{address}")
+        expect(page.locator("h1")).to_have_text(title)
+        expect(page.locator("main .card").first).to_be_visible()
+        if address in ("overview", "map"):
+            expect(page.locator(".node.is-culprit")).to_have_count(1)
+        wide = page.evaluate("() => document.documentElement.scrollWidth")
+        assert wide <= 360, f"{address} is {wide} wide"
+        if address == "overview":
+            picture(page, "phone")
+
+
+def test_every_page_is_reached_from_the_bar_and_has_a_heading(open_page: Open) -> None:
+    page = open_page("overview")
+    for link in page.locator(".nav a").all():
+        link.click()
+        expect(link).to_have_attribute("aria-current", "page")
+        expect(page.locator("h1")).to_have_text(link.inner_text().split("\n")[0])
+        expect(page.locator("main .card").first).to_be_visible()
+
+
+def test_a_purge_wants_the_name_typed_in(open_page: Open, broker: BrokerProcess, traffic: Traffic) -> None:
+    """A cancelled one, and one with a wrong name, leave everything."""
+    name = "/queue/rubbish"
+    traffic.send("web", name, ["a", "b", "c"])
+    page = open_page("destinations?q=rubbish")
+    page.get_by_role("button", name=f"Purge {name}").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("button", name="Purge")).to_be_disabled()
+    dialog.get_by_role("textbox").fill("/queue/rubbis")
+    expect(dialog.get_by_role("button", name="Purge")).to_be_disabled()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    assert broker.ask("/destination", name=name)["depth_count"] == 3
+    page.get_by_role("button", name=f"Purge {name}").click()
+    dialog.get_by_role("textbox").fill(name)
+    dialog.get_by_role("button", name="Purge").click()
+    expect(page.get_by_role("status").filter(has_text="3 messages of /queue/rubbish dropped")).to_be_visible()
+    assert broker.ask("/destination", name=name)["depth_count"] == 0
+
+
+def test_pause_and_resume(open_page: Open, broker: BrokerProcess, traffic: Traffic) -> None:
+    name = "/queue/rest"
+    traffic.send("web", name, ["a"])
+    page = open_page("destinations?q=rest")
+    page.get_by_role("button", name=f"Pause {name}").click()
+    expect(page.locator(".tag.is-paused")).to_be_visible()
+    assert broker.ask("/destination", name=name)["paused"]
+    page.get_by_role("button", name=f"Resume {name}").click()
+    expect(page.locator(".tag.is-paused")).to_have_count(0)
+    assert not broker.ask("/destination", name=name)["paused"]
+
+
+def test_dead_letters_say_why_and_one_of_them_goes_back(
+    open_page: Open, broker: BrokerProcess, picture: Picture
+) -> None:
+    page = open_page("dead-letters", height=480)
+    card = page.locator(".card", has_text="/queue/dead-letters")
+    expect(card).to_contain_text("redeliveries")
+    expect(card).to_contain_text("/queue/refunds")
+    picture(page, "dead-letters")
+    card.get_by_role("link", name="Look at them").click()
+    expect(page.locator("tbody tr")).to_have_count(3)
+    page.get_by_role("checkbox").first.check()
+    page.get_by_role("button", name="Retry").click()
+    page.get_by_role("dialog").get_by_role("button", name="Retry").click()
+    expect(page.get_by_role("status").filter(has_text="1 message retried")).to_be_visible()
+    expect(page.locator("tbody tr")).to_have_count(2)
+    assert broker.ask("/destination", name="/queue/refunds")["depth_count"] == 1
+
+
+def test_a_message_shows_its_headers_and_its_body(open_page: Open, traffic: Traffic, picture: Picture) -> None:
+    """As JSON with its structure, as text, byte by byte."""
+    traffic.send("shop", "/queue/parcels", [order(number) for number in range(4)], **{"x-tenant": "north"})
+    page = open_page("messages?name=/queue/parcels")
+    page.locator("td.lead button").first.click()
+    detail = page.get_by_label("One message")
+    expect(detail.locator("dl")).to_contain_text("x-tenant")
+    expect(detail.locator("pre")).to_contain_text('"customer": "Müller & Søn"')
+    picture(page, "message")
+    detail.get_by_role("button", name="text").click()
+    expect(detail.locator("pre")).to_contain_text('{"order": 0, ')
+    detail.get_by_role("button", name="hex").click()
+    expect(detail.locator("pre")).to_contain_text("000000  7b 22 6f 72 64 65 72 22")
+
+
+def test_a_message_is_found_by_its_id_with_where_it_has_been(
+    open_page: Open, broker: BrokerProcess, traffic: Traffic, picture: Picture
+) -> None:
+    traffic.send("shop", "/queue/tracked", ["x"])
+    taker = traffic.consume("depot", "/queue/tracked", "depot", does="keep")
+    wait_until(lambda: taker.count == 1, "it is delivered")
+    [row] = broker.ask("/messages", name="/queue/tracked")["items"]
+    page = open_page("trail")
+    page.get_by_role("searchbox").fill(row["message_id"])
+    page.keyboard.press("Enter")
+    expect(page.locator(".timeline")).to_contain_text("Accepted")
+    expect(page.locator(".timeline")).to_contain_text("Sent to a consumer")
+    picture(page, "trail")
+
+
+def test_a_group_of_a_log_is_moved(open_page: Open, picture: Picture) -> None:
+    page = open_page("log?name=/log/audit")
+    expect(page.locator(".logline .front-name")).to_contain_text("archive")
+    picture(page, "log")
+    page.get_by_role("button", name="Move group archive").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("combobox").select_option("index")
+    dialog.get_by_role("spinbutton").fill("3")
+    dialog.get_by_role("button", name="Move the group").click()
+    expect(page.get_by_role("status").filter(has_text="goes on from 3")).to_be_visible()
+
+
+def test_a_connection_is_closed_after_a_question(open_page: Open, broker: BrokerProcess, traffic: Traffic) -> None:
+    traffic.connect("lodger")
+    page = open_page("connections")
+    row = page.locator("tr", has_text="lodger")
+    row.get_by_role("button", name="Close").click()
+    page.get_by_role("dialog").get_by_role("button", name="Close it").click()
+    expect(row).to_have_count(0)
+    assert "lodger" not in json.dumps(broker.ask("/connections", limit=500))
+
+
+def test_a_lost_connection_is_said_and_mended(open_page: Open, watched: list[str]) -> None:
+    """What is on the page stays, marked as old; when the broker is back, all goes on."""
+    page = open_page("destinations")
+    expect(page.get_by_text("/queue/orders")).to_be_visible()
+    page.context.set_offline(True)
+    expect(page.get_by_role("alert")).to_contain_text("Connection to the broker lost, reconnecting")
+    expect(page.get_by_text("/queue/orders")).to_be_visible()
+    page.context.set_offline(False)
+    expect(page.get_by_role("alert")).to_have_count(0)
+    watched[:] = [trouble for trouble in watched if "ERR_INTERNET_DISCONNECTED" not in trouble]
+
+
+def test_draining_is_said_on_every_page(open_page: Open) -> None:
+    page = open_page("logs")
+    expect(page.locator("h1")).to_have_text("Logs")
+
+    def drained(route: Route) -> None:
+        answer = route.fetch().json()
+        answer["broker"]["draining"] = True
+        route.fulfill(json=answer)
+
+    page.route("**/api/v1/overview", drained)
+    expect(page.get_by_text("Draining: nothing new is taken")).to_be_visible()
+    page.unroute_all(behavior="wait")
+
+
+def test_a_page_nobody_sees_asks_for_nothing(open_page: Open) -> None:
+    """A hidden tab rests, and asks at once when it is seen again."""
+    page = open_page("logs")
+    page.clock.install()
+    page.reload()
+    expect(page.locator("main .card").first).to_be_visible()
+    hide = """hidden => {
+      Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    with page.expect_response("**/api/v1/logs*"):
+        pass  # a round of it is over
+    page.evaluate(hide, True)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.clock.run_for(60_000)
+    assert asked == []
+    with page.expect_request("**/api/v1/overview"):
+        page.evaluate(hide, False)
+
+
+def test_colours_can_be_chosen_and_stay(open_page: Open, picture: Picture) -> None:
+    page = open_page("overview", color_scheme="dark")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    expect(page.locator(".node.is-culprit")).to_have_count(1)
+    picture(page, "dark")
+    page.get_by_role("button", name="Colours: auto").click()
+    expect(page.locator("html")).to_have_attribute("data-theme", "light")
+    page.reload()
+    expect(page.locator("html")).to_have_attribute("data-theme", "light")
+
+
+def test_whoever_has_no_name_logs_in_first(
+    open_page: Open, watched: list[str], tmp_path: Path, picture: Picture
+) -> None:
+    """With users configured nothing is shown before; a wrong passcode is refused in the broker's words."""
+    config = """
+        [security.users]
+        ann = "open sesame"
+        bob = "a clerk"
+        [[security.permissions]]
+        users = ["ann"]
+        actions = ["*"]
+        [[security.permissions]]
+        users = ["bob"]
+        actions = ["browse"]
+        destinations = ["/queue/letters"]
+    """
+    with BrokerProcess(tmp_path, config) as broker:
+        page = open_page("destinations", url=broker.url)
+        expect(page.get_by_role("button", name="Log in")).to_be_visible()
+        expect(page.get_by_label("Login")).to_be_focused()
+        picture(page, "login")
+        expect(page.locator("nav")).to_have_count(0)
+        page.get_by_label("Login").fill("ann")
+        page.get_by_label("Passcode").fill("sesame")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text(re.compile("not let in", re.IGNORECASE), timeout=DEADLINE_MS)
+        page.get_by_label("Passcode").fill("open sesame")
+        page.keyboard.press("Enter")
+        expect(page.locator("h1")).to_have_text("Destinations")
+        expect(page.locator(".who")).to_contain_text("ann")
+        page.get_by_role("button", name="Log out").click()
+        expect(page.get_by_role("button", name="Log in")).to_be_visible()
+        # Who may not `admin` the broker is not led to what is not for them.
+        page.evaluate("() => { location.hash = '#/map' }")
+        page.get_by_label("Login").fill("bob")
+        page.get_by_label("Passcode").fill("a clerk")
+        page.keyboard.press("Enter")
+        expect(page.locator("h1")).to_have_text("Destinations")
+        expect(page.locator(".nav a")).to_have_text(["Destinations", "Dead letters"])
+    watched[:] = [trouble for trouble in watched if "401" not in trouble and "ERR_CONNECTION" not in trouble]
+
+
+def test_a_name_with_all_kinds_of_signs_is_found(open_page: Open, traffic: Traffic) -> None:
+    """Names are in the address as what they are: `#`, `?`, `&`, `%`, `/`, `..`"""
+    name = "/queue/a?b=1&c#d%2F/../e é"
+    traffic.send("web", name, ["x"])
+    page = open_page("destinations?q=%252F")
+    page.get_by_role("link", name=name).click()
+    expect(page.locator("h1")).to_have_text(name)
+    assert quote("#", safe="") in page.url.partition("#")[2]

@@ -1,0 +1,1 @@
+"""`sluiceway doctor`: facts to findings, and how facts are found."""

@@ -1,0 +1,3 @@
+"""Shutdown over TLS and WebSocket."""
+
+from tests.scenarios.test_shutdown import *  # noqa: F403

@@ -1,0 +1,258 @@
+"""Other settings while the broker runs, by `Broker.reload` and by SIGHUP."""
+
+from __future__ import annotations
+
+import json
+import signal
+import ssl
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from protocols.settings import TlsConfig
+from protocols.stomp.limits import StompLimits
+from queues import parse
+from queues.registry import SWEEP_SECONDS
+from sluiceway.broker import Broker
+from sluiceway.config import BrokerConfig, Config, ConfigError, DestinationPolicy, Listener
+from sluiceway.reloading import ReloadError
+from store.config import StoreConfig
+from tests.network import authority
+from tests.network.conftest import LogLines
+from tests.network.talking import Talker, dial, dial_tls
+from tests.sluiceway.broker_process import BrokerProcess
+
+PLAIN = Listener(address="127.0.0.1:0", name="plain")
+
+
+def config(*listeners: Listener, **sections: Any) -> Config:
+    return Config(listeners=listeners or (PLAIN,), **sections)
+
+
+async def shown_certificate(address: str) -> bytes | None:
+    """What a new connection gets to see."""
+    stream = await dial_tls(address, authority.client_context())
+    shown: bytes | None = stream.getpeercert(binary_form=True)
+    await trio.aclose_forcefully(stream)
+    return shown
+
+
+def der_of(certificate: Any) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(certificate.cert_chain_pems[0].bytes().decode())
+
+
+class TestCertificates:
+    async def test_new_connections_get_the_new_one_and_old_ones_go_on(self, tmp_path: Path) -> None:
+        first, second = authority.server_certificate(), authority.certificate_until(30)
+        tls = TlsConfig(certificate=authority.write(first, tmp_path))
+        settings = config(Listener(address="127.0.0.1:0", name="secure", tls=tls))
+        async with Broker(settings) as broker:
+            talker = Talker(await dial_tls(broker.addresses[0], authority.client_context()))
+            await talker.connect()
+            assert await shown_certificate(broker.addresses[0]) == der_of(first)
+            authority.write(second, tmp_path)
+            report = broker.reload(settings)
+            assert report.changed == ("listeners[secure].tls (certificate read again)",)
+            assert await shown_certificate(broker.addresses[0]) == der_of(second)
+            assert await talker.round_trip(b"as before") == b"as before"
+            await talker.stream.aclose()
+
+    async def test_all_that_is_wrong_is_named_and_nothing_changes(self, tmp_path: Path, log_lines: LogLines) -> None:
+        certificate = authority.write(authority.server_certificate(), tmp_path)
+        secure = Listener(address="127.0.0.1:0", name="secure", tls=TlsConfig(certificate=certificate))
+        settings = config(secure, PLAIN)
+        async with Broker(settings) as broker:
+            wrong = config(
+                attrs.evolve(secure, tls=TlsConfig(certificate=tmp_path / "gone.pem")),
+                attrs.evolve(PLAIN, tls=TlsConfig(certificate=tmp_path / "missing.pem")),
+                Listener(address="127.0.0.1:0", name="new"),
+            )
+            with pytest.raises(ReloadError) as refused:
+                broker.reload(wrong)
+            assert "gone.pem" in str(refused.value)
+            assert "missing.pem" in str(refused.value)
+            assert broker.config is settings
+            assert len(broker.listeners) == 2
+            assert await shown_certificate(broker.addresses[0]) == der_of(authority.server_certificate())
+        (line,) = log_lines.of("reload refused: nothing has changed")
+        assert len(line["mistakes"]) == 2
+
+
+class TestListeners:
+    async def test_limits_are_those_of_new_connections(self) -> None:
+        async with Broker(config(PLAIN)) as broker:
+            old = Talker(await dial(broker.addresses[0]))
+            await old.connect()
+            limits = StompLimits(body_bytes_max=1024, large_body_bytes=0)
+            report = broker.reload(config(attrs.evolve(PLAIN, limits=limits, connections_max=2)))
+            assert set(report.changed) == {
+                "listeners[plain].limits.body_bytes_max",
+                "listeners[plain].limits.large_body_bytes",
+                "listeners[plain].connections_max",
+            }
+            new = Talker(await dial(broker.addresses[0]))
+            await new.connect()
+            assert await old.round_trip(b"x" * 5000) == b"x" * 5000
+            await new.send("SEND", {"destination": "/queue/a"}, b"x" * 5000)
+            assert (await new.expect("ERROR")).headers["code"] == "body-too-large"
+            for talker in (old, new):
+                await talker.stream.aclose()
+
+    async def test_one_more_is_opened_and_one_less_is_closed_to_new_ones(self) -> None:
+        other = Listener(address="127.0.0.1:0", name="other")
+        async with Broker(config(PLAIN)) as broker:
+            address = broker.addresses[0]
+            talker = Talker(await dial(address))
+            await talker.connect()
+            assert broker.reload(config(PLAIN, other)).changed == ("listeners[other] (new)",)
+            assert len(broker.urls) == 2
+            added = Talker(await dial(broker.addresses[1]))
+            await added.connect()
+            assert broker.reload(config(other)).changed == ("listeners[plain] (closed)",)
+            with pytest.raises(OSError):
+                await dial(address)
+            assert await talker.round_trip(b"as before") == b"as before"
+            for each in (talker, added):
+                await each.stream.aclose()
+
+    async def test_an_address_that_is_taken_changes_nothing(self) -> None:
+        async with Broker(config(PLAIN)) as broker, Broker(config(PLAIN)) as neighbour:
+            taken = Listener(address=neighbour.addresses[0])
+            free = Listener(address="127.0.0.1:0", name="free")
+            with pytest.raises(ReloadError, match="in use"):
+                broker.reload(config(free, taken))
+            assert len(broker.listeners) == 1
+            assert broker.config.listeners == (PLAIN,)
+
+    async def test_a_name_that_must_be_looked_up_is_refused(self) -> None:
+        async with Broker(config(PLAIN)) as broker:
+            with pytest.raises(ReloadError, match="looked up at the start only"):
+                broker.reload(config(PLAIN, Listener(address="broker.invalid:61613")))
+
+    async def test_a_plain_listener_can_become_a_secure_one(self, tmp_path: Path) -> None:
+        tls = TlsConfig(certificate=authority.write(authority.server_certificate(), tmp_path))
+        async with Broker(config(PLAIN)) as broker:
+            broker.reload(config(attrs.evolve(PLAIN, tls=tls)))
+            assert broker.urls[0].startswith("stomp+ssl://")
+            assert await shown_certificate(broker.addresses[0]) is not None
+
+
+class TestOtherKeys:
+    async def test_what_needs_a_restart_is_named_and_stays(self, log_lines: LogLines) -> None:
+        async with Broker(config()) as broker:
+            other = config(
+                broker=BrokerConfig(name="another", shutdown_seconds=1.0, destinations_max=7),
+                store=StoreConfig(engine="memory"),
+            )
+            report = broker.reload(other)
+            assert set(report.changed) == {"broker.shutdown_seconds", "broker.destinations_max"}
+            assert set(report.needs_restart) == {"broker.name", "store.engine"}
+            assert broker.config.broker.shutdown_seconds == 1.0
+            assert broker.config.broker.name == "sluiceway"
+            assert broker.config.store == StoreConfig()
+            assert broker.reloading.may_change("listeners[web].tls.key")
+            assert not broker.reloading.may_change("store.engine")
+        (line,) = log_lines.of("reloaded")
+        assert line["level"] == "warning"
+        assert "store.engine" in line["needs_restart"]
+
+    async def test_the_same_again_changes_nothing(self) -> None:
+        async with Broker(config()) as broker:
+            report = broker.reload(config())
+            assert (report.changed, report.needs_restart) == ((), ())
+
+    async def test_who_says_so_takes_a_section(self) -> None:
+        async with Broker(config()) as broker:
+            taken: list[Config] = []
+            broker.reloading.takes("logs", taken.append)
+            wanted = config(logs=attrs.evolve(config().logs, level="debug"))
+            assert broker.reload(wanted).changed == ("logs.level",)
+            assert taken == [wanted]
+
+    async def test_a_broker_inside_a_program_has_nothing_to_read_again(self) -> None:
+        async with Broker(config()) as broker:
+            with pytest.raises(ReloadError, match="its program holds its settings"):
+                await broker.reload_from_source()
+
+    async def test_a_broken_file_changes_nothing_and_is_one_line(self, log_lines: LogLines) -> None:
+        def broken() -> Config:
+            raise ConfigError("a.toml: x: wrong\na.toml: y: wrong")
+
+        async with Broker(config()) as broker:
+            broker.reloading.source = broken
+            with pytest.raises(ReloadError):
+                await broker.reload_from_source()
+        (line,) = log_lines.of("reload refused: nothing has changed")
+        assert line["mistakes"] == ["a.toml: x: wrong", "a.toml: y: wrong"]
+
+
+class TestPolicies:
+    async def test_new_destinations_have_them_and_old_ones_what_is_safe(self, autojump_clock: Any) -> None:
+        """With the next sweep."""
+        async with Broker(config()) as broker:
+            old = broker.registry.get(parse("/queue/old"))
+            old.queue.partition(4)
+            settings = {"redeliveries_max": 3, "auto_delete_seconds": None, "memory_bytes": 1 << 20}
+            report = broker.reload(config(destinations=(DestinationPolicy("/queue/>", settings),)))
+            assert report.changed == ("destinations",)
+            assert report.needs_restart == ("destinations[/queue/>].memory_bytes (for destinations that exist)",)
+            await trio.sleep(SWEEP_SECONDS * 1.5)
+            assert old.policy.redeliveries_max == 3
+            assert [queue.policy.redeliveries_max for queue in old.queues] == [3]
+            assert old.policy.memory_bytes != 1 << 20
+            new = broker.registry.get(parse("/queue/new"))
+            assert new.policy.memory_bytes == 1 << 20
+
+
+class TestSignal:
+    """SIGHUP to a broker of its own."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        authority.write(authority.server_certificate(), tmp_path)
+        self.write(tmp_path, "info")
+        return tmp_path
+
+    def write(self, folder: Path, level: str, more: str = "") -> None:
+        (folder / "sluiceway.toml").write_text(
+            f'[logs]\nlevel = "{level}"\n{more}\n'
+            '[[listeners]]\naddress = "127.0.0.1:0"\nname = "secure"\n[listeners.tls]\ncertificate = "server.pem"\n'
+        )
+
+    async def until_logged(self, process: BrokerProcess, event: str, count: int = 1) -> list[dict[str, Any]]:
+        with trio.fail_after(15):
+            while True:
+                lines = [json.loads(line) for line in process.log.splitlines()]
+                found = [line for line in lines if line["event"] == event]
+                if len(found) >= count:
+                    return found
+                await trio.sleep(0.02)
+
+    async def test_it_swaps_the_certificate_and_refuses_a_broken_file(self, folder: Path) -> None:
+        with BrokerProcess(folder, "--config", "sluiceway.toml", listen=None) as process:
+            address = ":".join(map(str, process.address))
+            talker = Talker(await dial_tls(address, authority.client_context()))
+            await talker.connect()
+            authority.write(authority.certificate_until(30), folder)
+            process.signal(signal.SIGHUP)
+            await self.until_logged(process, "reloaded")
+            assert await shown_certificate(address) == der_of(authority.certificate_until(30))
+            assert await talker.round_trip(b"as before") == b"as before"
+
+            self.write(folder, "loud", "nonsense = 1")
+            process.signal(signal.SIGHUP)
+            (line,) = await self.until_logged(process, "reload refused: nothing has changed")
+            assert len(line["mistakes"]) == 2
+            assert await talker.round_trip(b"still as before") == b"still as before"
+
+            self.write(folder, "debug")
+            process.signal(signal.SIGHUP)
+            lines = await self.until_logged(process, "reloaded", 2)
+            assert lines[1]["changed"] == ["logs.level"]
+            await talker.stream.aclose()
+            process.signal(signal.SIGTERM)
+            with trio.fail_after(15):
+                assert await trio.to_thread.run_sync(process.wait) == 0

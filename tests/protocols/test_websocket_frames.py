@@ -1,0 +1,82 @@
+"""WebSocket frames against wsproto as the client, however they are cut."""
+
+from __future__ import annotations
+
+import wsproto
+from hypothesis import given
+from hypothesis import strategies as st
+from wsproto.connection import Connection, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Message, Ping, TextMessage
+
+from protocols import wsframes
+from protocols.wsframes import FrameReader, head, unmasked
+
+payloads = st.one_of(st.binary(max_size=300), st.sampled_from([b"x" * 125, b"y" * 126, b"z" * 65_535, b"\0" * 65_536]))
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[wsproto.events.Event]:
+    """Messages, whole and in pieces, with pings in between."""
+    events: list[wsproto.events.Event] = []
+    for _ in range(draw(st.integers(1, 6))):
+        is_text = draw(st.booleans())
+        count = draw(st.integers(1, 4))
+        for place in range(count):
+            is_last = place == count - 1
+            if is_text:
+                events.append(TextMessage(draw(st.text(max_size=50)), message_finished=is_last))
+            else:
+                events.append(BytesMessage(draw(payloads), message_finished=is_last))
+            if draw(st.booleans()):
+                events.append(Ping(draw(st.binary(max_size=125))))
+    return events
+
+
+@given(conversations(), st.randoms(use_true_random=False))
+def test_what_wsproto_sends_arrives_however_it_is_cut(events: list[wsproto.events.Event], cuts: st.DataObject) -> None:
+    client = Connection(ConnectionType.CLIENT)
+    data = b"".join(client.send(event) for event in events)
+    expected = b"".join(
+        event.data.encode() if isinstance(event, TextMessage) else bytes(event.data)
+        for event in events
+        if isinstance(event, Message)
+    )
+    reader, got, place = FrameReader(1 << 30), b"", 0
+    while place < len(data):
+        size = cuts.choice((1, 2, 7, 100, 5000, len(data)))
+        got += b"".join(reader.feed(data[place : place + size]))
+        place += size
+    assert got == expected
+    pings = [bytes(event.payload) for event in events if isinstance(event, Ping)]
+    assert reader.ping == (pings[-1] if pings else None)
+
+
+@given(st.integers(0, 200_000), st.booleans())
+def test_wsproto_reads_our_heads(size: int, is_text: bool) -> None:
+    client = Connection(ConnectionType.CLIENT)
+    client.receive_data(head(wsframes.TEXT if is_text else wsframes.BINARY, size) + b"a" * size)
+    events = list(client.events())
+    assert all(isinstance(event, TextMessage if is_text else BytesMessage) for event in events)
+    assert sum(len(event.data) for event in events if isinstance(event, Message)) == size
+
+
+@given(st.binary(max_size=3000), st.binary(min_size=4, max_size=4))
+def test_unmasking_is_what_the_rfc_says(data: bytes, key: bytes) -> None:
+    """Octet i with octet i modulo 4 of the key (5.3)."""
+    assert unmasked(data, key) == bytes(octet ^ key[place % 4] for place, octet in enumerate(data))
+
+
+def test_nothing_is_read_behind_a_close() -> None:
+    client, reader = Connection(ConnectionType.CLIENT), FrameReader(1 << 20)
+    data = client.send(CloseConnection(code=1000))
+    assert reader.feed(data + b"\x82\x81\0\0\0\0x") == []
+    assert reader.closed_with == 1000
+    assert reader.feed(b"\x82\x81\0\0\0\0x") == []
+
+
+def test_the_reason_of_a_close_is_cut_between_characters() -> None:
+    client = Connection(ConnectionType.CLIENT)
+    client.receive_data(wsframes.close_frame(1002, "ä" * 100))
+    (event,) = client.events()
+    assert isinstance(event, CloseConnection)
+    assert (event.code, event.reason) == (1002, "ä" * 61)

@@ -1,0 +1,1 @@
+"""Selectors: what they take, what they refuse, and what they cost."""

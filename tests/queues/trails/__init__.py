@@ -1,0 +1,1 @@
+"""Tests of trails: rings, what is recorded, how it is found again."""

@@ -1,0 +1,1 @@
+"""Users, permissions, rates: the guard, part by part."""

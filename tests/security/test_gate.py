@@ -1,0 +1,214 @@
+"""The guard by itself, with hashes that take a thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+import trio
+import trio.testing
+
+from flow import FlowManager
+from protocols.stomp.guard import ANYBODY, Action, Identity
+from protocols.stomp.hub import LoginRefusedError
+from sluiceway.security import secrets
+from sluiceway.security.config import Permission, SecurityConfig
+from sluiceway.security.gate import CACHE_MAX, SecurityGate
+from sluiceway.security.secrets import Hashed
+from sluiceway.security.users import SecurityError
+
+KEPT = str(secrets.hashed("let me in", log_n=10, r=8, p=1))
+CONNECT = Permission(users=("*",), actions=("connect",))
+
+
+class NoTimers:
+    def call_later(self, delay_seconds: float, callback: Callable[[], None]) -> object:
+        raise AssertionError("nothing here waits for time")
+
+
+def gate_of(clock: Callable[[], float] = trio.current_time, **settings: object) -> SecurityGate:
+    config = SecurityConfig(**{"users": {"ann": KEPT, "bob": "plain"}, "permissions": (CONNECT,), **settings})  # type: ignore[arg-type]
+    return SecurityGate(config, listeners={}, manager=FlowManager(clock), clock=clock, timers=NoTimers())  # type: ignore[arg-type]
+
+
+async def log_in(gate: SecurityGate, login: str = "ann", passcode: str = "let me in", peer: str = "h:1") -> Identity:
+    return await gate.log_in(login, passcode, peer=peer)
+
+
+async def test_ten_thousand_that_come_back_cost_one_hash() -> None:
+    gate = gate_of()
+    async with trio.open_nursery() as nursery:
+        for _ in range(1000):
+            nursery.start_soon(log_in, gate)
+    for _ in range(1000):
+        assert (await log_in(gate)).user == "ann"
+    statistics = gate.statistics()
+    assert (statistics.hashed_count, statistics.accepted_count) == (1, 2000)
+
+
+async def test_wrong_ones_are_never_kept_and_shared_checks_are_each_a_failure() -> None:
+    gate = gate_of(login_free_count=1000)
+
+    async def fail() -> None:
+        with pytest.raises(LoginRefusedError):
+            await log_in(gate, passcode="wrong")
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(fail)
+    await fail()
+    statistics = gate.statistics()
+    assert (statistics.hashed_count, statistics.refused_count, statistics.cached_count) == (2, 21, 0)
+
+
+@pytest.mark.parametrize("login", ["nobody", "bob", "ann"])
+async def test_every_login_takes_one_hash_whoever_it_is(login: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that is not there, and one whose passcode is in plain text: the time must not tell."""
+    work: list[tuple[int, int, int]] = []
+    matches = Hashed.matches
+
+    def counted(self: Hashed, passcode: bytes) -> bool:
+        work.append((self.log_n, self.r, self.p))
+        return matches(self, passcode)
+
+    monkeypatch.setattr(Hashed, "matches", counted)
+    with pytest.raises(LoginRefusedError):
+        await log_in(gate_of(), login, "wrong")
+    assert work == [(10, 8, 1)]
+
+
+async def test_plain_and_hashed_ones_get_in_side_by_side() -> None:
+    gate = gate_of()
+    assert (await log_in(gate)).user == "ann"
+    assert (await log_in(gate, "bob", "plain")).user == "bob"
+
+
+async def test_hashing_is_bounded_and_on_the_flow_map_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = gate_of(login_parallel_max=2)
+    manager = gate._manager
+    seen: list[tuple[int, int]] = []
+    matches = Hashed.matches
+
+    def looked(self: Hashed, passcode: bytes) -> bool:
+        seen.append(trio.from_thread.run_sync(lambda: (manager.used_bytes, len(manager.resources))))
+        return matches(self, passcode)
+
+    monkeypatch.setattr(Hashed, "matches", looked)
+
+    async def guess(number: int) -> None:
+        with pytest.raises(LoginRefusedError):
+            await log_in(gate, f"user {number}", f"wrong {number}", peer=f"10.0.0.{number}:1")
+
+    async with trio.open_nursery() as nursery:
+        for number in range(10):
+            nursery.start_soon(guess, number)
+    memory_bytes = 128 * 8 * 1024
+    assert len(seen) == 10
+    assert {used_bytes for used_bytes, _count in seen} <= {memory_bytes, 2 * memory_bytes}
+    assert (manager.used_bytes, len(manager.resources)) == (0, 0)
+
+
+async def test_a_login_that_is_given_up_does_not_spoil_the_check_for_others() -> None:
+    gate = gate_of()
+    got: list[Identity] = []
+
+    async def wait_for_it() -> None:
+        got.append(await log_in(gate))
+
+    async with trio.open_nursery() as nursery:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as first:
+                first.start_soon(log_in, gate)
+                await trio.testing.wait_all_tasks_blocked(0.0)
+                nursery.start_soon(wait_for_it)
+                await trio.testing.wait_all_tasks_blocked(0.0)
+                scope.cancel()
+    assert [identity.user for identity in got] == ["ann"]
+    assert not gate._checks
+
+
+async def test_what_was_right_is_kept_for_so_long_and_so_many_only() -> None:
+    now = [0.0]
+    gate = gate_of(lambda: now[0], login_cache_seconds=300.0)
+    await log_in(gate)
+    now[0] = 299.0
+    await log_in(gate)
+    assert gate.statistics().hashed_count == 1
+    now[0] = 301.0
+    await log_in(gate)
+    assert gate.statistics().hashed_count == 2
+    for number in range(CACHE_MAX - 1):
+        gate._right_until[str(number).encode()] = 1e9
+    now[0] = 1000.0
+    await log_in(gate)
+    await log_in(gate, "bob", "plain")
+    assert len(gate._right_until) == CACHE_MAX
+
+
+async def test_another_passcode_is_in_force_at_once() -> None:
+    gate = gate_of()
+    await log_in(gate)
+    config = SecurityConfig(users={"ann": str(secrets.hashed("new", log_n=4, r=1, p=1))}, permissions=(CONNECT,))
+    gate.replace(config, listeners={})
+    with pytest.raises(LoginRefusedError):
+        await log_in(gate)
+    assert (await log_in(gate, passcode="new")).user == "ann"
+
+
+async def test_rules_that_make_no_sense_leave_those_that_do_in_force() -> None:
+    gate = gate_of()
+    generation = gate.generation
+    with pytest.raises(SecurityError, match="no user 'carl'"):
+        gate.replace(
+            SecurityConfig(users={"ann": KEPT}, permissions=(Permission(users=("carl",), actions=("send",)),)),
+            listeners={},
+        )
+    assert gate.generation == generation
+    assert (await log_in(gate)).user == "ann"
+    gate.replace(SecurityConfig(), listeners={})
+    assert gate.generation == generation + 1
+    assert await log_in(gate, "whoever", "whatever") == ANYBODY
+    assert gate.may(ANYBODY, Action.ADMIN)
+
+
+async def test_who_vanished_while_the_passcode_was_checked_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = gate_of()
+    replaced = threading.Event()
+    matches = Hashed.matches
+
+    def held(self: Hashed, passcode: bytes) -> bool:
+        assert replaced.wait(10)
+        return matches(self, passcode)
+
+    monkeypatch.setattr(Hashed, "matches", held)
+
+    async def intrude() -> None:
+        with pytest.raises(LoginRefusedError):
+            await log_in(gate)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(intrude)
+        await trio.testing.wait_all_tasks_blocked(0.0)
+        gate.replace(SecurityConfig(users={"bob": "plain"}, permissions=(CONNECT,)), listeners={})
+        replaced.set()
+
+
+async def test_a_machine_without_memory_refuses_logins_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def starved(self: Hashed, passcode: bytes) -> bool:
+        raise MemoryError
+
+    monkeypatch.setattr(Hashed, "matches", starved)
+    gate = gate_of()
+    with pytest.raises(LoginRefusedError, match="can't be checked now"):
+        await log_in(gate)
+    assert gate._manager.used_bytes == 0
+    monkeypatch.undo()
+    assert (await log_in(gate)).user == "ann"
+
+
+def test_rates_of_nobody_are_mistakes() -> None:
+    from sluiceway.security.config import UserRates
+
+    with pytest.raises(SecurityError, match=r"rates\[0\]: there is no user 'carl'"):
+        gate_of(lambda: 0.0, rates=(UserRates(users=("carl",), messages_per_second=1.0),))

@@ -1,0 +1,1 @@
+"""Metrics: what is on the page, and how it is made."""

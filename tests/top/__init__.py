@@ -1,0 +1,1 @@
+"""`sluiceway top`: what is shown, without a terminal where possible."""

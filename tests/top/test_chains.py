@@ -1,0 +1,58 @@
+"""«Waits on …», step by step."""
+
+from __future__ import annotations
+
+from sluiceway.top.chains import STEPS_MAX, FlowMap, troubles
+from tests.top.reports import HELD_UP, edge
+
+
+def titles(flow_map: FlowMap, title: str) -> list[str]:
+    return [step.title for step in flow_map.chain(title).steps]
+
+
+def test_a_chain_leads_from_a_producer_to_whoever_holds_it_up() -> None:
+    chain = FlowMap(HELD_UP).chain("connection peer-a")
+    assert [step.title for step in chain.steps] == [
+        "connection peer-a",
+        "queue /queue/orders",
+        "subscription 1 of peer-c",
+    ]
+    assert chain.steps[0].words == "waits on queue /queue/orders (memory full)"
+    last = chain.steps[-1]
+    assert (last.age_seconds, last.words) == (None, "500 unacked, idle 41 s")
+    assert "window full, 500 of 500 messages" in last.details
+    assert last.details[-1].startswith("what to do: Look at the client peer-c: it got these messages")
+
+
+def test_who_waits_on_several_is_followed_along_the_longest_wait() -> None:
+    edges = [edge("connection a", "queue new", 1, 2, 1.0), edge("connection a", "queue old", 1, 3, 9.0)]
+    assert titles(FlowMap({"edges": edges}), "connection a") == ["connection a", "queue old"]
+
+
+def test_a_ring_is_told_and_not_walked_for_ever() -> None:
+    edges = [edge("queue a", "queue b", 1, 2, 1.0), edge("queue b", "queue a", 2, 1, 1.0)]
+    chain = FlowMap({"edges": edges}).chain("queue a")
+    assert chain.cyclic
+    assert [step.title for step in chain.steps] == ["queue a", "queue b"]
+
+
+def test_a_chain_without_end_is_cut() -> None:
+    edges = [edge(f"queue {n}", f"queue {n + 1}", n, n + 1, 1.0) for n in range(100)]
+    assert len(FlowMap({"edges": edges}).chain("queue 0").steps) == STEPS_MAX
+
+
+def test_who_neither_waits_nor_is_waited_for_has_a_chain_of_one() -> None:
+    [step] = FlowMap(HELD_UP).chain("queue /queue/idle").steps
+    assert step.words == "waits on nobody, and nobody waits on it"
+
+
+def test_a_destination_stands_for_its_queue_of_high_priority() -> None:
+    edges = [edge("connection a", "queue /queue/x (priority 7)", 1, 2, 3.0)]
+    flow_map = FlowMap({"edges": edges})
+    assert flow_map.title("/queue/x") == "queue /queue/x (priority 7)"
+    assert flow_map.title("/queue/xy") is None
+
+
+def test_troubles_begin_with_rings() -> None:
+    told = troubles({"cycles": [{"words": "a, b"}], "bottlenecks": [{"words": "c holds up", "oldest_seconds": 3}]})
+    assert told == [(None, "never resolves by itself: a, b"), (3, "c holds up")]
