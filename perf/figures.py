@@ -82,6 +82,7 @@ FIGURES: dict[str, Figure] = {
         Figure("flood_count", "count", "neither", "messages of the flood that the broker took"),
         Figure("idle_held_ratio", "ratio", "higher", "share of the idle connections that were alive at the end"),
         Figure("idle_bytes_per_connection", "bytes", "lower", "growth of resident memory per idle connection"),
+        Figure("idle_cpu_share", "ratio", "lower", "processors that the broker takes for idle connections"),
         Figure(
             "idle_cpu_seconds", "seconds", "lower", "CPU time of the broker in the window in which nothing was sent"
         ),

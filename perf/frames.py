@@ -28,11 +28,11 @@ BLOCK_BYTES = 256 * 1024
 """Size of a pre-encoded block: large enough that one system call carries over a thousand small messages."""
 
 
-def connect(endpoint: Endpoint) -> bytes:
-    """Return a CONNECT frame for STOMP 1.2 without heart-beats."""
+def connect(endpoint: Endpoint, heart_beat_ms: int = 0) -> bytes:
+    """Return a CONNECT frame for STOMP 1.2; 0: without heart-beats."""
     return (
         f"CONNECT\naccept-version:1.2\nhost:{endpoint.virtual_host}\nlogin:{endpoint.login}\n"
-        f"passcode:{endpoint.passcode}\nheart-beat:0,0\n\n\0"
+        f"passcode:{endpoint.passcode}\nheart-beat:{heart_beat_ms},{heart_beat_ms}\n\n\0"
     ).encode()
 
 

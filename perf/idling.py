@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import select
 import time
+from collections import deque
 
 from perf import frames
 from perf.links import BrokerFaultError, Link
@@ -17,6 +18,9 @@ _AT_ONCE_COUNT = 50
 """So many connections are opened before their CONNECTED is waited for: less than any broker's backlog."""
 _PROBES = 20
 _SPARE_DESCRIPTORS = 500
+_BEAT_SHARE = 0.8
+"""Of the interval, as clients do, so that a beat is never late."""
+_BEAT_STEP_SECONDS = 0.02
 
 
 def raise_descriptor_limit() -> int:
@@ -29,9 +33,10 @@ def raise_descriptor_limit() -> int:
 
 
 def hold_idle(
-    endpoint: Endpoint, broker: ProcessTree, wanted_count: int, hold_seconds: float
+    endpoint: Endpoint, broker: ProcessTree, wanted_count: int, hold_seconds: float, heart_beat_ms: int = 0
 ) -> tuple[dict[str, float], list[str]]:
-    """Open so many connections, hold them, probe some with a message to themselves, close all.
+    """Open so many connections, hold them, probe some with a message to themselves, close all. `heart_beat_ms`: both
+    sides of each beat so often; 0: neither does.
 
     Returns:
         Figures and faults. Every connection is checked for a close by the broker, and a few for being of use.
@@ -46,12 +51,14 @@ def hold_idle(
         )
     faults: list[str] = []
     links: list[Link] = []
+    beats = _Beats(links, heart_beat_ms / 1000 * _BEAT_SHARE)
     rss_from = broker.rss_bytes()
     try:
         began = time.monotonic()
         for number in range(wanted_count):
             source = None if number < _PER_SOURCE_COUNT else f"127.0.0.{1 + number // _PER_SOURCE_COUNT}"
-            links.append(Link(endpoint, source_host=source, wait=False))
+            links.append(Link(endpoint, source_host=source, wait=False, heart_beat_ms=heart_beat_ms))
+            beats.beat()
             if len(links) % _AT_ONCE_COUNT == 0 or len(links) == wanted_count:
                 for link in links[-_AT_ONCE_COUNT:]:
                     if not link.greeting:
@@ -59,7 +66,8 @@ def hold_idle(
         opened_seconds = time.monotonic() - began
         rss_peak, cpu_from, window_from = broker.rss_bytes(), broker.cpu_seconds(), time.monotonic()
         while (left := window_from + hold_seconds - time.monotonic()) > 0:
-            time.sleep(min(left, 0.2))
+            time.sleep(min(left, _BEAT_STEP_SECONDS if heart_beat_ms else 0.2))
+            beats.beat()
             rss_peak = max(rss_peak, broker.rss_bytes())
         cpu_seconds, window_seconds = broker.cpu_seconds() - cpu_from, time.monotonic() - window_from
         closed = _closed_count(links)
@@ -74,10 +82,39 @@ def hold_idle(
         "idle_held_ratio": (wanted_count - closed) / wanted_count,
         "idle_bytes_per_connection": (rss_peak - rss_from) / wanted_count,
         "idle_cpu_seconds": cpu_seconds,
+        "idle_cpu_share": cpu_seconds / window_seconds,
         "window_seconds": window_seconds,
         "connects_per_second": wanted_count / opened_seconds,
     }
     return figures, faults
+
+
+class _Beats:
+    """Sends the heart-beats of all links, evenly spread over the interval. What the broker beats stays unread: a byte
+    each.
+    """
+
+    def __init__(self, links: list[Link], every_seconds: float) -> None:
+        self._links = links
+        self._every_seconds = every_seconds
+        self._due: deque[tuple[float, Link]] = deque()
+        self._seen_count = 0
+
+    def beat(self) -> None:
+        """Send those that are due."""
+        if not self._every_seconds:
+            return
+        now = time.monotonic()
+        for link in self._links[self._seen_count :]:
+            self._due.append((now + self._every_seconds, link))
+        self._seen_count = len(self._links)
+        while self._due and self._due[0][0] <= now:
+            due, link = self._due.popleft()
+            try:
+                link.sock.send(b"\n")
+            except OSError:
+                continue  # it was closed, which is found out and told at the end
+            self._due.append((due + self._every_seconds, link))
 
 
 def _closed_count(links: list[Link]) -> int:

@@ -28,7 +28,12 @@ class Link:
     __slots__ = ("_unsent", "greeting", "sock", "spare")
 
     def __init__(
-        self, endpoint: Endpoint, timeout_seconds: float = 20.0, source_host: str | None = None, wait: bool = True
+        self,
+        endpoint: Endpoint,
+        timeout_seconds: float = 20.0,
+        source_host: str | None = None,
+        wait: bool = True,
+        heart_beat_ms: int = 0,
     ) -> None:
         source = (source_host, 0) if source_host else None
         self.sock = socket.create_connection((endpoint.host, endpoint.port), timeout_seconds, source)
@@ -48,7 +53,7 @@ class Link:
         self.greeting = ""
         """The CONNECTED frame."""
         try:
-            self.sock.sendall(frames.connect(endpoint))
+            self.sock.sendall(frames.connect(endpoint, heart_beat_ms))
             if wait:
                 self.await_connected()
         except BaseException:

@@ -133,7 +133,11 @@ class Run:
 
     def _idle(self) -> None:
         wanted = min(self._scenario.idle_count, self._effort.idle_count_max or self._scenario.idle_count)
-        figures, faults = hold_idle(self._broker.endpoint, self._broker.tree, wanted, self._effort.seconds)
+        beat_ms = self._scenario.heart_beat_ms
+        # Less than two intervals would measure luck; a tiny run of a test says nothing about speed anyway.
+        least_seconds = 0.0 if self._effort.message_count is not None else 2 * beat_ms / 1000
+        seconds = max(self._effort.seconds, least_seconds)
+        figures, faults = hold_idle(self._broker.endpoint, self._broker.tree, wanted, seconds, beat_ms)
         self._figures |= figures
         self._faults += faults
 

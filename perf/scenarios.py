@@ -121,6 +121,8 @@ class Scenario:
     """Fill, restart, drain; the load as the rest describes it is measured before, on queues that stay near empty."""
     idle_count: int = 0
     """Connections that are opened and held without traffic; nothing else is done then."""
+    heart_beat_ms: int = 0
+    """Both sides of each of those beat so often; 0: neither does. Held for two intervals at least."""
     fresh_broker: bool = False
     """Start the broker anew for each run, since a run leaves it full."""
     settings: str = ""
@@ -314,6 +316,14 @@ CATALOGUE: tuple[Scenario, ...] = (
         idle_count=10_000,
         fresh_broker=True,
         targets=(Target("idle_held_ratio", 1.0, "itself"),),
+    ),
+    Scenario(
+        "idle-heartbeat-10k",
+        "10,000 connections whose both sides beat every 10 s: what of a processor that takes",
+        idle_count=10_000,
+        heart_beat_ms=10_000,
+        fresh_broker=True,
+        targets=(Target("idle_held_ratio", 1.0, "itself"), Target("idle_cpu_share", 0.1, "itself")),
     ),
 )
 

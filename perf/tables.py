@@ -46,7 +46,7 @@ _BACKLOG = (
     "rss_peak_bytes",
     "disk_bytes_per_message",
 )
-_IDLE = ("idle_held_ratio", "idle_bytes_per_connection", "connects_per_second", "idle_cpu_seconds", "rss_peak_bytes")
+_IDLE = ("idle_held_ratio", "idle_bytes_per_connection", "connects_per_second", "idle_cpu_share", "rss_peak_bytes")
 
 
 def figures_of(scenario: Scenario | LogScenario) -> tuple[str, ...]:

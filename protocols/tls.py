@@ -231,7 +231,7 @@ class TlsStream:
         read, room = self._tls.read, self._room
         try:
             while got < wanted:
-                count = read(wanted - got, room[got:])  # type: ignore[arg-type]  # any writable buffer will do
+                count = read(wanted - got, room[got:])
                 if not count:
                     self._ended = True
                     break

@@ -431,7 +431,7 @@ class SeekingQueue(ConsumedQueue):
             count, wire_bytes = fit([messages[place].wire for place in taken], bytes_max)
             if count < len(taken):
                 stop = taken[count]
-                del taken[count:]
+                taken = taken[:count]
         if taken and not self._may_be_handed(sequences[taken[0]], sequences[taken[-1]] + 1):
             search.waiting_for = NOTING
             self._seeking.pop(search, None)

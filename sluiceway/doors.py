@@ -264,9 +264,7 @@ class Doors:
     def certificates(self) -> list[tuple[str, float]]:
         """The name of each listener with TLS, and when its certificate ends, in seconds since the epoch."""
         return [
-            (door.settings.label, door.entrance.tls.not_after)
-            for door in self._doors
-            if door.entrance.tls is not None
+            (door.settings.label, door.entrance.tls.not_after) for door in self._doors if door.entrance.tls is not None
         ]
 
     def _look_after_certificates(self) -> None:

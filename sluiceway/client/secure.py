@@ -50,8 +50,8 @@ def why_refused(error: OSError) -> str:
     """What was wrong in a handshake, in words and with what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
-            f"its certificate is not trusted: {error.verify_message}. Name its authority with --ca FILE (?ca=FILE in the"
-            " address), and the broker as the certificate does"
+            f"its certificate is not trusted: {error.verify_message}. Name its authority with --ca FILE (?ca=FILE in"
+            " the address), and the broker as the certificate does"
         )
     if isinstance(error, ssl.SSLError) and error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
         return "it does not speak TLS there: use stomp://, or the broker's port for TLS"
@@ -134,6 +134,8 @@ class SecureSocket:
 
 class SecureTransport(Transport):  # type: ignore[misc]  # stomp.py ships no types
     """stomp.py's transport, with TLS where there is a context."""
+
+    socket: Any
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, **options: Any) -> None:
         super().__init__([(host, port)], **options)

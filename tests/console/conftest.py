@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import pytest
 
@@ -18,7 +18,7 @@ from tests.console.scene import CONFIG, BrokerProcess, Traffic, bottleneck, dead
 from tests.house.sources import ROOT
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Page, Request
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
 DEADLINE_MS: Final = 15_000
 OUT: Final = ROOT / ".ci" / "out" / "console"
@@ -79,19 +79,30 @@ def watched() -> Iterator[list[str]]:
     assert not troubles, "\n".join(troubles)
 
 
-@pytest.fixture
-def open_page(browser: Browser, broker: BrokerProcess, watched: list[str]) -> Iterator[Open]:
-    """Opens `#/page` of the console in a browser that remembers nothing."""
-    contexts = []
+@pytest.fixture(scope="session")
+def window(browser: Browser) -> Iterator[BrowserContext]:
+    """What all pages share: what the browser has fetched already. A test leaves nothing else in it."""
+    opened = browser.new_context()
+    opened.set_default_timeout(DEADLINE_MS)
+    yield opened
+    opened.close()
 
-    def opened(address: str, *, width: int = 1440, height: int = 900, url: str = "", **options: object) -> Page:
+
+@pytest.fixture
+def open_page(window: BrowserContext, broker: BrokerProcess, watched: list[str]) -> Iterator[Open]:
+    """Opens `#/page` of the console in a browser that remembers nothing."""
+    pages: list[Page] = []
+
+    def opened(
+        address: str, *, width: int = 1440, height: int = 900, url: str = "", moving: bool = False, dark: bool = False
+    ) -> Page:
         base = url or broker.url
+        page = window.new_page()
+        pages.append(page)
+        page.set_viewport_size({"width": width, "height": height})
         # Without movement: drawing it again and again takes what the test itself needs of the machine.
-        wanted: dict[str, Any] = {"reduced_motion": "reduce", **options}
-        context = browser.new_context(viewport={"width": width, "height": height}, **wanted)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(DEADLINE_MS)
+        motion: Literal["no-preference", "reduce"] = "no-preference" if moving else "reduce"
+        page.emulate_media(reduced_motion=motion, color_scheme="dark" if dark else "light")
 
         def said(message: ConsoleMessage) -> None:
             if message.type in ("error", "warning"):
@@ -108,8 +119,10 @@ def open_page(browser: Browser, broker: BrokerProcess, watched: list[str]) -> It
         return page
 
     yield opened
-    for context in contexts:
-        context.close()
+    for page in pages:
+        page.evaluate("() => localStorage.clear()")
+        page.close()
+    window.clear_cookies()
 
 
 @pytest.fixture
@@ -128,6 +141,8 @@ def picture() -> Picture:
                 from PIL import Image  # comes with the extra `perf`: only who makes pictures for the docs needs it
 
                 # 256 colours are enough for it, and a third of the bytes.
-                Image.open(path).convert("RGB").quantize(256).save(path, optimize=True)
+                Image.open(path).convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE).save(
+                    path, optimize=True
+                )
 
     return kept

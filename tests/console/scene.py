@@ -221,8 +221,8 @@ def everyday(traffic: Traffic, broker: BrokerProcess) -> None:
     """What flows: a topic with two readers, a queue that keeps up, a log with two groups; a mailbox nobody empties."""
     traffic.consume("ticker", "/topic/prices", "ticker")
     traffic.consume("risk", "/topic/prices", "risk")
-    traffic.keep_sending("feed", ["/topic/prices"], "EURUSD 1.0841", per_second=150)
+    traffic.keep_sending("feed", ["/topic/prices"], "EURUSD 1.0841", per_second=80)
     traffic.consume("mailer", "/queue/mail", "mailer")
     traffic.consume("archive", "/log/audit", "archive", group="archive", from_="earliest")
-    traffic.keep_sending("web-2", ["/queue/mail", "/log/audit"], order(17), per_second=40)
+    traffic.keep_sending("web-2", ["/queue/mail", "/log/audit"], order(17), per_second=20)
     wait_until(lambda: broker.ask("/overview")["totals"]["subscriptions_count"] >= 4, "all have subscribed")

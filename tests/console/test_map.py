@@ -85,8 +85,8 @@ def test_states_differ_by_shape_and_line_not_by_colour_alone(open_page: Open) ->
 
 def test_who_wants_no_movement_gets_none(open_page: Open) -> None:
     """prefers-reduced-motion."""
-    for wish, name in (("reduce", "none"), ("no-preference", "against")):
-        page = open_page("map", reduced_motion=wish)
+    for moving, name in ((False, "none"), (True, "against")):
+        page = open_page("map", moving=moving)
         expect(page.locator(".edges .edge.block").first).to_be_attached()
         moves = page.locator(".edges .edge.block").first.evaluate("path => getComputedStyle(path).animationName")
         assert moves == name

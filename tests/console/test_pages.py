@@ -206,7 +206,7 @@ def test_a_page_nobody_sees_asks_for_nothing(open_page: Open) -> None:
 
 
 def test_colours_can_be_chosen_and_stay(open_page: Open, picture: Picture) -> None:
-    page = open_page("overview", color_scheme="dark")
+    page = open_page("overview", dark=True)
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     expect(page.locator(".node.is-culprit")).to_have_count(1)
     picture(page, "dark")
@@ -227,6 +227,9 @@ def test_whoever_has_no_name_logs_in_first(
         [[security.permissions]]
         users = ["ann"]
         actions = ["*"]
+        [[security.permissions]]
+        users = ["bob"]
+        actions = ["connect"]
         [[security.permissions]]
         users = ["bob"]
         actions = ["browse"]

@@ -50,7 +50,10 @@ async function round() {
   if (state.session === null) {
     state.session = await session();
     // Whoever may not see the whole broker begins with the destinations that are theirs.
-    if (!mayAdmin() && PAGES[state.page].admin) go("destinations");
+    if (!mayAdmin() && PAGES[state.page].admin) {
+      go("destinations");
+      return;
+    }
     if (needsLogin()) {
       poller.stop();
       draw();

@@ -145,9 +145,9 @@ def test_each_trail_is_what_happened_to_that_message(work: list[tuple[str, int]]
                 if queue._cursor.is_available(sequence)
             ][:count]
             for sequence in gone:
-                message = queue.elements.get(sequence)
-                assert message is not None
-                told[message.number].append("expired")
+                leaving = queue.elements.get(sequence)
+                assert leaving is not None
+                told[leaving.number].append("expired")
             if gone:
                 queue._give_up_expired(gone)
         world.advance(0.0003 if action != "wait" else 1.0)
@@ -213,12 +213,13 @@ def test_what_an_earlier_run_left_is_found_by_bisection() -> None:
     for index in range(99):
         block = queue.elements.block(index)
         assert block is not None
-        kept[index] = dict(enumerate(block.elements, block.base))
+        kept[index] = {sequence: m for sequence, m in enumerate(block.elements, block.base) if m is not None}
         queue.elements.move_out(index)
         assert block.outside is not None
         block.outside.numbers = None
     for number in (0, 50_000, 99 * 1024 - 1):
-        steps, answer, read_count = locate(number, [queue]), None, 0
+        steps, read_count = locate(number, [queue]), 0
+        answer: dict[int, Message] | None = None
         try:
             while True:
                 step = steps.send(answer)
