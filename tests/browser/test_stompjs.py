@@ -109,7 +109,8 @@ def test_it_sends_subscribes_and_acknowledges(page: Page, broker: EmbeddedBroker
           const texts = ['plain', 'Grüße aus 東京 🚰', '', 'a\\0b'], bytes = new Uint8Array([0, 255, 254, 10]);
           const seen = [];
           const all = new Promise(resolve => client.subscribe('/queue/js', message => {
-            seen.push({text: message.body, bytes: [...message.binaryBody.slice(0, 9)], type: message.headers['content-type']});
+            const type = message.headers['content-type'];
+            seen.push({text: message.body, bytes: [...message.binaryBody.slice(0, 9)], type});
             message.ack();
             if (seen.length === texts.length + 2) resolve();
           }, {ack: 'client-individual', 'prefetch-count': '1'}));
