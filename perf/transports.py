@@ -114,7 +114,7 @@ class TlsSocket(_Carried):
             self._in.write(data)
             try:
                 while True:
-                    got += self._tls.read(len(room) - got, room[got:])  # type: ignore[arg-type, operator]
+                    got += self._tls.read(len(room) - got, room[got:])  # type: ignore[operator]
             except ssl.SSLWantReadError:
                 continue
         return got

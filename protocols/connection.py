@@ -16,6 +16,7 @@ from typing import Final
 import trio
 
 from protocols.log import get_logger
+from protocols.stomp.encoder import HEART_BEAT
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.hub import Hub
 from protocols.stomp.limits import StompLimits
@@ -118,6 +119,9 @@ class Connection:
             if not data:
                 self._peer_closed()
                 return
+            if data == HEART_BEAT and session.took_beat():
+                await stream.wait_readable()
+                continue
             if len(data) < LITTLE_BYTES:
                 self._hub.turn_with(partial(session.receive, data))
             else:

@@ -123,6 +123,22 @@ class Outbound(FlowResource):
         self.controller.charge(0, size_bytes, None)
         self._ask_for_flush()
 
+    def beat(self, octet: bytes) -> bool:
+        """Write this one octet at once, if nothing waits. False: something does, or it can't be written now; whoever
+        flushes next finds out why. A tenth of what `send_control` costs, for idle connections do nothing else.
+        """
+        if self._ended or self.waiting_bytes:
+            return False
+        try:
+            if not self._write([octet]):
+                return False
+        except OSError:
+            return False
+        self.appended_bytes += 1
+        self.taken_bytes += 1
+        self.last_taken_seconds = self._clock()
+        return True
+
     def send_messages(
         self, parts: Iterable[Piece], size_bytes: int, source: SourceController, mark: Mark | None
     ) -> None:

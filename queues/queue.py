@@ -270,10 +270,14 @@ class MessageQueue(Gate):
                 not more
                 or subscription.source.blocked
                 or subscription.delivered_count != delivered_count
-                or subscription not in self._ring
+                or not self._is_in_line(subscription)
             ):
                 self._in_turn.pop(subscription, None)
                 subscription.source.end_turn()
+
+    def _is_in_line(self, subscription: Subscription) -> bool:
+        """It waits to be served by the next dispatch."""
+        return subscription in self._ring
 
     def _enter_ring(self, subscription: Subscription) -> None:
         """It has credit: the next dispatch considers it."""

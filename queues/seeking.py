@@ -300,6 +300,16 @@ class SeekingQueue(ConsumedQueue):
     def _is_crowded(self) -> bool:
         return super()._is_crowded or any(search.waiting_for == CROWDED for search in self._searches.values())
 
+    def _drop(self, sequences: SequenceOf[int]) -> None:
+        super()._drop(sequences)
+        for search in list(self._searches.values()):
+            waiting_for = search.waiting_for
+            if waiting_for is not None and waiting_for >= 0 and self.elements.block(waiting_for) is None:
+                if waiting_for == self._awaited:
+                    self._awaited = None
+                self._seek_on(waiting_for)  # nothing is left of what it waits for
+                self._ask()
+
     def _go_on(self) -> None:
         super()._go_on()
         if self._searches:
@@ -335,7 +345,9 @@ class SeekingQueue(ConsumedQueue):
             room_count, room_bytes = self._room_for(search)
             if room_count:
                 share_count = max(1, -(-(end - search.looked_to + search.again_count) // takers_count))
-                cost, count = self._look_on(search, min(room_count, share_count), room_bytes, budget)
+                if self._has_groups and takers_count > 1:
+                    share_count = 1  # or the first one would hold all groups
+                cost, count = self._look_on(search, min(room_count, share_count, budget), room_bytes, budget)
                 budget -= cost
                 if count:
                     self._be_last(search)
@@ -560,8 +572,9 @@ class SeekingQueue(ConsumedQueue):
         self._open_shelf().load(index, self._was_read)
 
     def _was_read(self, index: int, by_sequence: dict[int, Message]) -> None:
-        self._awaited = None
-        if self.closed:
+        if index == self._awaited:
+            self._awaited = None
+        if self.closed or self._hand is not None:
             return
         users = [search for search in self._in_line if search.waiting_for == index]
         for search in users:
@@ -600,7 +613,7 @@ class SeekingQueue(ConsumedQueue):
             del hand.users[search]
             room_count, room_bytes = self._room_for(search)
             if room_count:
-                budget -= self._look_into(search, hand, room_count, room_bytes)
+                budget -= self._look_into(search, hand, min(room_count, budget), room_bytes)
                 self._seek(search)
         if not hand.users and self._hand is hand:
             self._drop_hand()
@@ -650,6 +663,8 @@ class SeekingQueue(ConsumedQueue):
         facts = dict(super().facts())
         if self._searches:
             facts["with a selector"] = len(self._searches)
+        if any(search.waiting_for == CROWDED for search in self._searches.values()):
+            facts["too many are delayed"] = "a selector waits until some of them are due (delayed_count_max)"
         if any(search.waiting_for == GROUPS for search in self._searches.values()):
             facts["a selector waits"] = "too much of what it takes belongs to groups that others hold"
         return facts

@@ -126,6 +126,10 @@ class SharedQueue(SeekingQueue):
         elif not subscription.closed:
             self._seek(self._searches[subscription])
 
+    def _is_in_line(self, subscription: Subscription) -> bool:
+        search = self._searches.get(subscription)
+        return search in self._seeking if search is not None else super()._is_in_line(subscription)
+
     def _call(self, subscription: Subscription) -> None:
         """It has credit: the lines before it may go on."""
         if not subscription.closed and self._aside.first_at(subscription) is not None:

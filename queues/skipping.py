@@ -71,7 +71,8 @@ class SkippingQueue(ReaderQueue):
         selector, messages = selection.selector, part.messages
         known = part.selected
         if known is not None and known[0] is selector and len(known[1]) <= room_count:
-            places, chosen = known[1], known[2]
+            places = known[1]
+            chosen = part if len(places) == len(part.messages) else known[2]
             if chosen is None or chosen.wire_bytes <= room_bytes or len(places) == 1:
                 self._pass_over(cursor, selection, part, places)
                 return part, chosen
@@ -92,7 +93,8 @@ class SkippingQueue(ReaderQueue):
         else:
             chosen = _part_of(part, places) if places else None
         if looked is part:
-            part.selected = selector, places, chosen
+            # Not the slice itself: it would hold its messages for longer than anybody needs them.
+            part.selected = selector, places, None if chosen is part else chosen
         self._pass_over(cursor, selection, looked, places)
         return looked, chosen
 

@@ -21,7 +21,7 @@ class Slice:
     a list. `attempts`: how often each was handed over before, None if none was. `returned`: these had been given back.
     `rendered` is scratch space for the consumers: bytes that one of them made of this slice, so that ten subscribers
     at one position cost one rendering. `selected`, likewise: what the selector of the last one that had one took, by
-    place and as a slice (None: nothing).
+    place and as a slice (None: nothing, or all).
     """
 
     __slots__ = (

@@ -12,6 +12,10 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from tests.chromium import browser
+
+__all__ = ["browser"]
+
 # No deadline per example: a machine that is busy with something else is not a fault of ours.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)

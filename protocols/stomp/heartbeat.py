@@ -1,8 +1,9 @@
 """When to send a heart-beat, and when silence means that the peer is dead. b23-b27.
 
-Two timers a connection, each re-armed only when it fires, so that traffic costs nothing. A beat is due after 80 % of
-the agreed interval without bytes taken by the kernel. The peer is dead after `grace_factor` times its interval without
-a byte, but never for time in which we did not read: while reading is paused the clock stands still, and when the time
+Two timers a connection, each re-armed only when it fires, so that traffic costs nothing. They fire on ticks that all
+connections with the same interval share: ten thousand of them wake the loop a few times a second, not thousands of
+times. A beat is due after 80 % of the agreed interval without bytes taken by the kernel (a tick less at worst). The
+peer is dead after `grace_factor` times its interval without a byte, but never for time in which we did not read: while reading is paused the clock stands still, and when the time
 is up we look once more after the sockets had their turn, since our own process may have been stopped or busy.
 
 Pure: clock and timers are passed in.
@@ -11,6 +12,7 @@ Pure: clock and timers are passed in.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil, floor
 from typing import Final
 
 from queues.environment import Scheduling, TimerHandle
@@ -22,6 +24,10 @@ again and again.
 """
 
 BEAT_SHARE: Final = 0.8
+TICK_SHARE: Final = 1 / 40
+"""Of the time until a beat is due. Smaller ones would wake the loop more often, larger ones send more beats."""
+LOOK_SHARE: Final = 1 / 100
+"""The same of the time after which silence is death, which comes so much later at worst."""
 
 
 class HeartBeat:
@@ -96,17 +102,25 @@ class HeartBeat:
         self._read_timer = self._write_timer = None
 
     def _arm_write(self, delay_seconds: float) -> None:
-        self._write_timer = self._scheduling.call_later(delay_seconds, self._write_due)
+        """Down to a tick, so that no beat is late."""
+        now, tick_seconds = self._clock(), self._write_seconds * TICK_SHARE
+        due_seconds = floor((now + delay_seconds) / tick_seconds) * tick_seconds
+        if due_seconds <= now:
+            due_seconds += tick_seconds
+        self._write_timer = self._scheduling.call_later(due_seconds - now, self._write_due)
 
     def _write_due(self) -> None:
         quiet_seconds = self._clock() - self._last_written()
-        if quiet_seconds >= self._write_seconds - EARLY_SECONDS:
+        if quiet_seconds >= self._write_seconds * (1 - TICK_SHARE) - EARLY_SECONDS:
             self._beat()
             quiet_seconds = 0.0
         self._arm_write(self._write_seconds - quiet_seconds)
 
     def _arm_read(self, delay_seconds: float) -> None:
-        self._read_timer = self._scheduling.call_later(delay_seconds, self._read_due)
+        """Up to a tick, so that no time is taken from the peer."""
+        now, tick_seconds = self._clock(), self._read_seconds * LOOK_SHARE
+        due_seconds = ceil((now + delay_seconds) / tick_seconds) * tick_seconds
+        self._read_timer = self._scheduling.call_later(max(0.0, due_seconds - now), self._read_due)
 
     def _read_due(self) -> None:
         if self._paused:

@@ -82,8 +82,7 @@ class Session:
         listener: str = "",
     ) -> None:
         """`write` takes bytes without waiting; `wake_writer`: the kernel is full, call `flush` when it is not;
-        `changed`: look at `may_read` and `ending` again; `certificate`: what the peer has shown in its TLS
-        handshake; `listener`: the name of what it came by."""
+        `changed`: look at `may_read` and `ending` again; `certificate`: of the peer; `listener`: what it came by."""
         self.hub = hub
         self.certificate = certificate
         self.limits = limits
@@ -262,6 +261,14 @@ class Session:
                 self._rated.came_in(totals.messages_in_count - before_count, len(data))
             self._account_unfinished()
             self.lanes.trim()
+
+    def took_beat(self) -> bool:
+        """An EOL has arrived, alone. True: it is a heart-beat, and there is nothing more to it. False: `receive` it."""
+        if self._heart_beat is None or self._machine.pending_bytes or self._large is not None:
+            return False
+        self.totals.bytes_in += 1
+        self._heart_beat.bytes_arrived()
+        return True
 
     @property
     def holds_back(self) -> bool:
@@ -544,7 +551,6 @@ class Session:
                 beat=self._beat,
                 dead=self._peer_is_dead,
             )
-
         return True
 
     @property
@@ -592,7 +598,8 @@ class Session:
         return self.hub.clock() if self.outbound.waiting_bytes else self.outbound.last_taken_seconds
 
     def _beat(self) -> None:
-        self.outbound.send_control(HEART_BEAT)
+        if not self.outbound.beat(HEART_BEAT):
+            self.outbound.send_control(HEART_BEAT)
 
     def _peer_is_dead(self, silent_seconds: float) -> None:
         self.fail(

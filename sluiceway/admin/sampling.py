@@ -170,6 +170,12 @@ class Sampler:
             yield
             self.taken_in.note(log.name, log.records.next_index)
             self.put_out.note(log.name, sum([outlet.delivered_count for outlet in log.outlets]))
+            for outlet in list(log.outlets):
+                for subscription in list(outlet.subscriptions):
+                    yield
+                    consumer = resource_id_of(subscription.consumer)
+                    if consumer is not None:
+                        self.delivered.note((log.name, consumer), subscription.delivered_count)
         subscriptions_count = 0
         connections = list(broker.connections)
         for connection in connections:

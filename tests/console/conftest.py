@@ -1,13 +1,11 @@
 """The browser, and a broker with a bottleneck; every page is watched for errors, violations and requests elsewhere.
 
-SLUICEWAY_CHROMIUM names the browser, if it is not on the path. SLUICEWAY_REQUIRE_BROWSER=1: none is a failure, where
-these tests must run. Pictures go to .ci/out/console, and with SLUICEWAY_PICTURES=1 those of the docs to docs/images.
+Pictures go to .ci/out/console, and with SLUICEWAY_PICTURES=1 those of the docs to docs/images.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -24,34 +22,9 @@ DEADLINE_MS: Final = 15_000
 OUT: Final = ROOT / ".ci" / "out" / "console"
 DOCS: Final = ROOT / "docs" / "images"
 IN_DOCS: Final = ("flow-map", "overview", "phone", "dead-letters", "message")
-NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
 
 Open = Callable[..., "Page"]
 Picture = Callable[["Page", str], None]
-
-
-def chromium() -> str | None:
-    """Where it is; None: there is none."""
-    named = os.environ.get("SLUICEWAY_CHROMIUM")
-    return named or next((path for name in NAMES if (path := shutil.which(name))), None)
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """One for all."""
-    path = chromium()
-    if path is None:
-        why = f"no browser: none of {', '.join(NAMES)} is on the path, and SLUICEWAY_CHROMIUM names none"
-        if os.environ.get("SLUICEWAY_REQUIRE_BROWSER") == "1":
-            pytest.fail(why)
-        pytest.skip(why)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        # Without a sandbox of its own: containers have none to give, and it sees nothing but our broker.
-        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="session")

@@ -33,6 +33,8 @@ PATIENCE_SECONDS: Final = 40.0
 COMMAND_SECONDS_MAX: Final = 240.0
 """Spark takes some seconds to start, and minutes on a machine that does ten other things."""
 PORT: Final = "61613"
+TLS_PORT: Final = "61614"
+"""Stands for the same, of a broker that is started with TLS."""
 KILL: Final = "kill -9 $(cut -d' ' -f1 sluiceway-data/lock)"
 _NUMBER: Final = re.compile(r"\d[\d.,]*(?: (?:B|[KMG]iB|ms|s|min|h)\b)?")
 _CHAINS: Final = re.compile(r"(?:^  \w+ .* waits on .*\n)+", re.MULTILINE)
@@ -119,7 +121,7 @@ class Session:
                     self._run(command)
 
     def _with_port(self, text: str) -> str:
-        return text.replace(PORT, self._port) if self._port else text
+        return text.replace(PORT, self._port).replace(TLS_PORT, self._port) if self._port else text
 
     # ------------------------------------------------------------------ commands
 
@@ -204,7 +206,7 @@ class Session:
         self._end_server()
         with (self._folder / "broker.log").open("ab") as log:
             self._server = subprocess.Popen(
-                ["/bin/sh", "-c", f"exec {command.text}"],
+                ["/bin/sh", "-c", f"exec {command.text.replace(TLS_PORT, '0')}"],
                 cwd=self._folder,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,

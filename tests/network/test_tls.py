@@ -250,7 +250,7 @@ class TestFiles:
         )
         (tmp_path / "locked.pem").write_bytes(locked)
         (tmp_path / "password").write_text("open sesame\n")
-        files = {
+        files: dict[str, Any] = {
             "certificate": authority.write(authority.server_certificate(), tmp_path),
             "key": tmp_path / "locked.pem",
         }
@@ -258,6 +258,7 @@ class TestFiles:
         monkeypatch.setenv("KEY_PASSWORD", "wrong")
         await self.expect_refusal(TlsConfig(**files, key_password_env="KEY_PASSWORD"), "locked.pem", "password")
         await self.expect_refusal(TlsConfig(**files, key_password_env="NOT_SET"), "NOT_SET", "not set")
+        good: dict[str, Any]
         for good in ({"key_password_file": tmp_path / "password"}, {"key_password_env": "KEY_PASSWORD"}):
             monkeypatch.setenv("KEY_PASSWORD", "open sesame")
             async with Broker(Config(listeners=(Listener(address="127.0.0.1:0", tls=TlsConfig(**files, **good)),))):

@@ -1,5 +1,0 @@
-"""The browser."""
-
-from tests.chromium import browser
-
-__all__ = ["browser"]
