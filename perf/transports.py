@@ -113,8 +113,9 @@ class TlsSocket(_Carried):
                 return 0
             self._in.write(data)
             try:
-                while True:
-                    got += self._tls.read(len(room) - got, room[got:])  # type: ignore[operator]
+                while count := self._tls.read(len(room) - got, room[got:]):
+                    got += count  # type: ignore[operator]  # with a buffer, it is a number
+                return got  # the broker said goodbye
             except ssl.SSLWantReadError:
                 continue
         return got

@@ -3,8 +3,9 @@
 Two timers a connection, each re-armed only when it fires, so that traffic costs nothing. They fire on ticks that all
 connections with the same interval share: ten thousand of them wake the loop a few times a second, not thousands of
 times. A beat is due after 80 % of the agreed interval without bytes taken by the kernel (a tick less at worst). The
-peer is dead after `grace_factor` times its interval without a byte, but never for time in which we did not read: while reading is paused the clock stands still, and when the time
-is up we look once more after the sockets had their turn, since our own process may have been stopped or busy.
+peer is dead after `grace_factor` times its interval without a byte, but never for time in which we did not read: while
+reading is paused the clock stands still, and when the time is up we look once more after the sockets had their turn,
+since our own process may have been stopped or busy.
 
 Pure: clock and timers are passed in.
 """
