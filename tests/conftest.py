@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any, Final
 
 import pytest
 import structlog
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.chromium import browser
 
 __all__ = ["browser"]
 
 # No deadline per example: a machine that is busy with something else is not a fault of ours.
-settings.register_profile("repeatable", derandomize=True, deadline=None)
-settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
+# Nor is it one when making the examples takes long.
+_PATIENT: Final[dict[str, Any]] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("repeatable", derandomize=True, **_PATIENT)
+settings.register_profile("explore", max_examples=1000, print_blob=True, **_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from sluiceway.cli.exits import Exit, fail
 from sluiceway.version import VERSION
+
+if TYPE_CHECKING:
+    from sluiceway.config import Config
 
 
 @click.command()
@@ -37,8 +41,11 @@ def config(file: Path | None) -> None:
     try:
         loaded = load(file, environment=os.environ)
         rules = rules_of(loaded)
+        wrong = _certificate_mistakes(loaded)
     except ConfigError as error:
         fail(Exit.USAGE, f"the configuration can't be used:\n{error}")
+    if wrong:
+        fail(Exit.USAGE, "\n".join(["the configuration can't be used:", *wrong]))
     where = ", ".join(listener.address for listener in loaded.listeners)
     entries = len(loaded.destinations)
     click.echo(
@@ -47,6 +54,22 @@ def config(file: Path | None) -> None:
     )
     for warning in rules.warnings:
         click.echo(f"warning: {warning}", err=True)
+
+
+def _certificate_mistakes(loaded: Config) -> list[str]:
+    """What is wrong with the files of TLS: as good a reason not to start as any key."""
+    if not any(listener.tls.is_on for listener in loaded.listeners):
+        return []
+    from protocols.tls import CertificateError, TlsServer
+
+    mistakes = []
+    for listener in loaded.listeners:
+        if listener.tls.is_on:
+            try:
+                TlsServer(listener.tls)
+            except CertificateError as error:
+                mistakes.append(f"listeners[{listener.label}].tls: {error}")
+    return mistakes
 
 
 @click.command()

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store.engine import DELETE, PUT, Change, Engine, EngineClosedError, delete, delete_range, put
@@ -331,7 +331,7 @@ def model(values: dict[bytes, bytes], changes: Sequence[Change]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(batches=st.lists(st.tuples(st.lists(CHANGES, max_size=60), st.booleans()), max_size=6), start=KEYS, stop=KEYS)
 def test_an_engine_is_a_dict_in_order(
     kind: str, batches: list[tuple[list[Change], bool]], start: bytes, stop: bytes

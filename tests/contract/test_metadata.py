@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from store.metadata import (
@@ -494,7 +494,6 @@ def data_of(number: int) -> SubscriptionData:
 
 
 @pytest.mark.parametrize("kind", ["memory", "stored, memory", "stored, faulty"])
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(steps=STEPS)
 def test_whatever_is_asked_for_is_answered_as_by_a_model(kind: str, steps: list[tuple[Any, ...]]) -> None:
     """Operations at random, with right and wrong versions; between them the process dies, if anything outlives it."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sluiceway import EmbeddedBroker
+from tests.asyncio_apart import run_apart
 from tests.interop.raw_client import DEADLINE_SECONDS
 
 stompman = pytest.importorskip("stompman")
@@ -24,7 +25,7 @@ def run(scenario: Callable[[Any], Awaitable[None]], address: tuple[str, int], **
             async with stompman.Client([server], on_error_frame=errors.append, **options) as client:
                 await scenario(client)
 
-    asyncio.run(main())
+    run_apart(main())
     assert errors == []
 
 

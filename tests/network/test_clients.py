@@ -133,3 +133,17 @@ def test_sparks_connection(broker: EmbeddedBroker, files: dict[str, str]) -> Non
     address = Address.parse(f"{url_of(broker)}?ca={files['ca']}&cert={files['cert']}")
     with Connection(address) as connection:
         assert connection.request("log/list") is not None
+
+
+def test_config_check_looks_at_certificates(tmp_path: Path) -> None:
+    """A file that names one which can't be used would not start."""
+    certificate = authority.write(authority.server_certificate(), tmp_path)
+    file = tmp_path / "sluiceway.toml"
+    text = '[[listeners]]\naddress = "127.0.0.1:0"\nname = "web"\n[listeners.tls]\ncertificate = "{}"\n'
+    file.write_text(text.format(certificate))
+    assert run("config", "--check", str(file))[0] == 0
+    file.write_text(text.format(tmp_path / "gone.pem"))
+    code, said = run("config", "--check", str(file))
+    assert code == 2
+    assert "listeners[web].tls" in said
+    assert "gone.pem" in said

@@ -58,13 +58,15 @@ async def test_frames_behind_connect_wait_for_its_decision() -> None:
         stranger = stage.stranger()
         with pytest.raises(UnexpectedError):
             await stranger.connect("1.2", login="root", passcode="wrong")
+        await stranger.expect_closed()
+        stranger.vanish()
         client = stage.stranger()
         connect = client.machine.connect("h", login="root", passcode="root", versions=("1.2",))
         send = b"SEND\ndestination:/queue/a\nreceipt:r\n\nx\0"
         await client.send_raw(connect + send)
         await trio.sleep(1)
         assert "/queue/a" not in stage.broker.registry.destinations
-        (connection,) = [each for each in stage.broker.connections if not each.session.connected]
+        (connection,) = stage.broker.connections
         assert not connection.session.may_read
         assert connection.session.lanes.waiting_for == "the check of its login"
         await client.send_raw(send.replace(b"receipt:r", b"receipt:s"))

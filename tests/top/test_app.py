@@ -14,6 +14,7 @@ from textual.pilot import Pilot
 
 from sluiceway.top.app import ROWS_MAX, TopApp
 from sluiceway.top.feed import Answer, Gone, News
+from tests.asyncio_apart import run_apart
 from tests.top.reports import HELD_UP, destination, report
 
 SECONDS_MAX = 60.0
@@ -67,7 +68,7 @@ def drive(act: Callable[[Driven], Awaitable[None]], *, size: tuple[int, int] = (
             await act(Driven(app, pilot, now))
         return app
 
-    return asyncio.run(run())
+    return run_apart(run())
 
 
 def many(count: int, **values: Any) -> dict[str, Any]:
@@ -351,5 +352,5 @@ def test_what_the_thread_tells_is_shown_and_the_thread_is_told_to_end() -> None:
             while "/queue/from-thread" not in top.text:
                 await pilot.pause()
 
-    asyncio.run(run())
+    run_apart(run())
     assert ended.wait(SECONDS_MAX)
