@@ -121,7 +121,7 @@ def _acknowledge_some(packer: Player, message: Received, most_count: int) -> Non
 def backlog(stage: Stage) -> tuple[Account, Sequence[Check]]:
     """Many more messages than a queue may keep in memory, while nobody takes them."""
     destination = "/queue/backlog"
-    total_count = stage.count(200_000, 20_000)
+    total_count = stage.count(200_000, 30_000)
     portion_count = 10_000
     farmer, miller = stage.porter("the farmer"), stage.porter("the miller")
     before_bytes = stage.flow_map.ask()["broker"]["rss_bytes"]
