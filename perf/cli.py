@@ -1,4 +1,4 @@
-"""`python -m perf`: list, run, compare, report."""
+"""`python -m perf`: list, run, compare, turns, report."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from perf.runner import Effort
 from perf.scenarios import CATALOGUE, Scenario, UnknownScenarioError, choose
 from perf.sparkreporting import spark_lines
 from perf.sparkscenarios import choose_spark
+from perf.turns import measure_in_turns
+from perf.turnsreporting import turns_lines
 
 _OUT = Path(__file__).resolve().parent / "out"
 _DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -175,6 +177,54 @@ def compare(
         sys.exit(1)
 
 
+@main.command()
+@click.argument("scenarios", nargs=-1, required=True, metavar="SCENARIO...")
+@click.option(
+    "--peers", required=True, help="Two or more, with commas between; the first is what others are compared with."
+)
+@click.option("--starts", default=3, show_default=True, type=click.IntRange(1), help="How often all are started anew.")
+@click.option("--rounds", default=8, show_default=True, type=click.IntRange(1), help="Turns of each, for each start.")
+@click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(0.1, 60), help="Length of a turn.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write the results as JSON.")
+def turns(scenarios: tuple[str, ...], peers: str, starts: int, rounds: int, seconds: float, out: Path | None) -> None:
+    """Load brokers in turns of a few seconds, and print what each keeps of the first one's rate.
+
+    For differences that are smaller than a machine's noise: what TLS costs, or being watched.
+
+    \b
+    python -m perf turns 1_1_1-1k-auto --peers sluiceway-bare,sluiceway-watched
+    python -m perf turns 1_1_1-1k-auto --peers sluiceway,sluiceway-tls,sluiceway-websocket
+    """
+    chosen = _scenarios(scenarios)
+    of_brokers = [scenario for scenario in chosen if isinstance(scenario, Scenario)]
+    if len(of_brokers) < len(chosen):
+        raise click.BadParameter("logs are not measured in turns")
+    sides = _peers(tuple(peers.split(",")))
+    if len(sides) < 2:
+        raise click.BadParameter("name two peers or more", param_hint="--peers")
+    _ending_kills()
+    parts: list[Results] = []
+    for scenario in of_brokers:
+        try:
+            part = measure_in_turns(
+                scenario,
+                sides,
+                starts=starts,
+                rounds=rounds,
+                seconds=seconds,
+                tell=lambda text: click.echo(text, err=True),
+            )
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+        parts.append(part)
+        if out is not None:
+            save(merge(parts), out)
+        for line in turns_lines(part):
+            click.echo(line)
+    if any(one.faults for part in parts for one in part.measurements):
+        sys.exit(1)
+
+
 @main.command("spark")
 @click.option("--rows", default=2_000_000, show_default=True, type=click.IntRange(10_000), help="Of 100 bytes each.")
 @click.option("--runs", default=3, show_default=True, type=click.IntRange(1))
@@ -238,14 +288,18 @@ def _peers(names: tuple[str, ...]) -> list[Peer]:
         raise click.BadParameter(f"{error} (startable: {', '.join(STARTABLE)})") from error
 
 
+def _ending_kills() -> None:
+    """A kill must end the brokers like Ctrl-C does: as an exception, so that every `finally` runs. Ctrl-C itself is
+    ignored by what a shell starts in the background, unless it is asked for."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
+
+
 def _measure(
     scenarios: list[Scenario | LogScenario], peers: list[Peer], runs: int, effort: Effort, pin: bool, out: Path | None
 ) -> Results:
     """Install and measure with a progress bar, saving after each scenario."""
-    # A kill must end the brokers like Ctrl-C does: as an exception, so that every `finally` runs. Ctrl-C itself is
-    # ignored by what a shell starts in the background, unless it is asked for.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
+    _ending_kills()
     raise_descriptor_limit()
     console = Console(stderr=True)
     columns = (

@@ -14,6 +14,7 @@ from perf.peers import REFERENCES
 from perf.results import Results
 from perf.sparkreporting import spark_section, without_spark
 from perf.tables import BY_NAME
+from perf.turnsreporting import turns_section, without_turns
 
 matplotlib.use("svg")
 matplotlib.rcParams["svg.hashsalt"] = "sluiceway"  # the same results make the same file
@@ -53,9 +54,9 @@ def write_report(results: Results, folder: Path) -> list[Path]:
     """Write the page and the plot into `folder` and return their paths. Existing files are replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     page, plot = folder / "performance.md", folder / "performance.svg"
-    of_brokers = without_spark(results)
+    of_brokers = without_turns(without_spark(results))
     with_plot = _plot(of_brokers, plot)
-    lines = [*_page(of_brokers, plot.name if with_plot else None), *spark_section(results)]
+    lines = [*_page(of_brokers, plot.name if with_plot else None), *turns_section(results), *spark_section(results)]
     page.write_text("\n".join(lines) + "\n")
     return [page, plot] if with_plot else [page]
 

@@ -6,11 +6,13 @@ A process of its own: `python -m perf.watcher PORT`.
 from __future__ import annotations
 
 import http.client
+import signal
 import sys
 import time
 
 PATHS = ("/api/v1/overview", "/api/v1/map?limit=60", "/api/v1/destinations?limit=50&sort=-depth_count", "/metrics")
 PERIOD_SECONDS = 1.0
+_NAP_SECONDS = 0.05
 
 
 class UnwatchedError(Exception):
@@ -33,13 +35,24 @@ def ask(port: int) -> None:
 
 
 def main() -> None:
-    """Ask each second."""
+    """Ask each second; SIGUSR1: rest, SIGUSR2: go on."""
     port = int(sys.argv[1])
+    resting = False
+
+    def told(number: int, _frame: object) -> None:
+        nonlocal resting
+        resting = number == signal.SIGUSR1
+
+    signal.signal(signal.SIGUSR1, told)
+    signal.signal(signal.SIGUSR2, told)
     due = time.monotonic()
     while True:
+        if resting:
+            time.sleep(_NAP_SECONDS)
+            continue
         ask(port)
         due = max(due + PERIOD_SECONDS, time.monotonic())
-        time.sleep(due - time.monotonic())
+        time.sleep(max(0.0, due - time.monotonic()))
 
 
 if __name__ == "__main__":

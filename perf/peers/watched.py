@@ -8,6 +8,7 @@ started anew for each run where it takes part (`RESTLESS`).
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,11 @@ class WatchedSluiceway(Sluiceway):
             raise PeerError(f"{self.name}: {error}") from error
         self._watcher = subprocess.Popen([sys.executable, "-m", "perf.watcher", str(self._port)])
         return endpoint
+
+    def rest(self, wanted: bool) -> None:
+        """Nobody watches for a while, or again."""
+        if self._watcher is not None:
+            self._watcher.send_signal(signal.SIGUSR1 if wanted else signal.SIGUSR2)
 
     def stop(self, patience_seconds: float = 5.0) -> None:
         """Stop both. Raises PeerError if nobody had watched any more."""
