@@ -1,7 +1,8 @@
 """What a connection passes before STOMP: TLS, the WebSocket upgrade, both, or nothing; all of it within one deadline.
 
 Strangers do strange things at an open port, thousands of times: what goes wrong here costs that connection only, gets
-an answer where one can be understood, and is logged once per kind and minute, with how often it came.
+an answer where one can be understood, and is logged once per kind and minute, with how often it came. A mistake of
+our own costs no more; each is in the log with its traceback.
 """
 
 from __future__ import annotations
@@ -105,6 +106,10 @@ class Entrance:
                     why = kind = str(error)
                 except (OSError, trio.ClosedResourceError) as error:
                     why, kind = f"connection lost: {error}", "connection lost"
+                except Exception:
+                    # The outermost shell here: our own mistake, or a library's, costs this connection, not the broker.
+                    log.exception("internal error", peer=stream.peer, listener=self.label)
+                    why = kind = "internal error"
             if opened is None and not why:
                 what = "TLS handshake" if self.tls is not None and current is stream else "WebSocket request"
                 why = kind = f"no complete {what} within {limits.connect_timeout_seconds:g} seconds"

@@ -9,8 +9,9 @@ who writes must offer again, first, what was not taken (`ByteStream.write`): the
 
 Records are filled by whoever writes: what is small is joined above (`outbound`), and OpenSSL makes 16 KiB of each
 piece. Renegotiation (TLS 1.2) is off. A key update of TLS 1.3 leaves its answer in the memory of OpenSSL, where
-it goes out before the next record, which is all that RFC 8446 wants (4.6.3). No session tickets are given in TLS 1.3:
-STOMP connections are long, and a client certificate is looked at each time.
+it goes out before the next record, which is all that RFC 8446 wants (4.6.3); a peer that asks for new keys again and
+again ends its connection. No session tickets are given in TLS 1.3: STOMP connections are long, and a client certificate
+is looked at each time. In TLS 1.2 a session may be resumed for two hours, until the certificate of its client ends.
 
 Not here: which certificates make which user (`sluiceway.security`), who is told when a handshake fails (`opening`).
 """
@@ -38,6 +39,12 @@ SEAL_BYTES: Final = 128 * 1024
 
 ROOM_BYTES: Final = 512 * 1024
 """As much as a connection ever reads at once. One buffer for all connections of a listener."""
+
+SLICE_BYTES: Final = 64 * 1024
+"""Taken from the stream below at a time. Records that bring nothing may take a hundred times as long as others."""
+
+OWED_BYTES_MAX: Final = 4 * 1024
+"""Answers of OpenSSL's own that wait for our next record: some 150 changes of keys while we had nothing to say."""
 
 HANDSHAKE_READ_BYTES: Final = 16 * 1024
 HANDSHAKE: Final = 0x16
@@ -178,7 +185,11 @@ class TlsStream:
                 break
         await self._push_all()
         self._holds = True  # the end of the handshake and the first data may have come together
-        self.peer_certificate = _certificate_of(self._tls)
+        self.peer_certificate = certificate = _certificate_of(self._tls)
+        resumed = self._tls.server_side and self._tls.session_reused
+        if resumed and certificate is not None and certificate.not_after < time.time():
+            # Who resumes a session of TLS 1.2 shows none: it is one of the last two hours, looked at then.
+            raise TlsError("the certificate of the peer is not good: certificate has expired")
 
     async def _more(self) -> bytes:
         while (data := self._under.read(HANDSHAKE_READ_BYTES)) is None:
@@ -205,23 +216,28 @@ class TlsStream:
             return b""
         wanted = min(size_max, len(self._room))
         got = 0
-        is_drained = False
+        # Records may bring nothing, for ever, and faster than they are opened: so there is an end to it in any case.
+        left_bytes = 2 * max(wanted, SLICE_BYTES)
         while True:
             if not self._holds:
-                if is_drained:
+                if left_bytes <= 0:
                     break
-                data = self._under.read(wanted)
+                asked_bytes = min(wanted, SLICE_BYTES)
+                data = self._under.read(asked_bytes)
                 if data is None:
                     break
                 if data:
                     self._incoming.write(data)
-                    is_drained = len(data) < wanted
+                    left_bytes = left_bytes - len(data) if len(data) == asked_bytes else 0
                 else:
                     self._incoming.write_eof()
                 self._holds = True
             got = self._open(got, wanted)
             if self._ended or got == wanted:
                 break
+            if self._outgoing.pending > OWED_BYTES_MAX:
+                self._ended = True
+                raise TlsError("the peer asks for new keys again and again")
         if got:
             return bytes(self._room[:got])
         return b"" if self._ended else None

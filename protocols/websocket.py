@@ -266,16 +266,17 @@ class WebSocketStream:
 
     def read(self, size_max: int) -> bytes | None:
         parts: list[bytes] = [self._kept] if self._kept else []
-        got, is_drained = len(self._kept), False
-        self._kept = b""
-        while got < size_max and not is_drained and not self._ended:
+        got, self._kept = len(self._kept), b""
+        # Frames may be empty, or pings, for ever, and come faster than they are read: two reads must do.
+        left_bytes = 2 * size_max
+        while got < size_max and left_bytes > 0 and not self._ended:
             data = self._under.read(size_max)
             if data is None:
                 break
             if not data:
                 self._ended = True
                 break
-            is_drained = len(data) < size_max
+            left_bytes = left_bytes - len(data) if len(data) == size_max else 0
             found = self._payload(data)
             parts += found
             got += sum(map(len, found))

@@ -7,6 +7,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+MERGED_MIN: Final = 8
+MERGED_SHARE: Final = 16
+"""More runs than that which come together, and at least such a part of what is there, are merged in one go: each for
+itself would be a bisection and a copy, ten times as much.
+"""
 
 
 def stretches(numbers: Sequence[int]) -> list[tuple[int, int]]:
@@ -30,6 +37,23 @@ def stretches(numbers: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
+def _merged(ranges: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """Starts and ends of these, in any order, where what touches or overlaps is one. O(n log n)."""
+    starts: list[int] = []
+    ends: list[int] = []
+    last = -1
+    for start, end in sorted(ranges):
+        if start >= end:
+            continue
+        if start > last or not ends:
+            starts.append(start)
+            ends.append(end)
+            last = end
+        elif end > last:
+            ends[-1] = last = end
+    return starts, ends
+
+
 class RangeSet:
     """Disjoint ranges that do not touch, ascending. Adding costs O(log n), and O(n) of a fast copy where it is in the
     middle; n is the number of holes.
@@ -39,16 +63,17 @@ class RangeSet:
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
         """`ranges`: each from its first to behind its last."""
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        for start, end in ranges:
-            self.add(start, end)
+        self._starts, self._ends = _merged(ranges)
 
     def add(self, start: int, end: int) -> None:
         """All from `start` to `end - 1` are in it from now on."""
         if start >= end:
             return
         starts, ends = self._starts, self._ends
+        if not ends or start > ends[-1]:  # most come behind all others
+            starts.append(start)
+            ends.append(end)
+            return
         low = bisect_left(ends, start)  # the first that touches or comes later
         high = bisect_right(starts, end)  # behind the last that touches
         if low < high:
@@ -58,7 +83,11 @@ class RangeSet:
 
     def add_all(self, numbers: Sequence[int], *, floor: int = 0) -> None:
         """These, in any order, are in it from now on; those below `floor` are left out."""
-        for start, end in stretches(numbers):
+        found = stretches(numbers)
+        if len(found) > MERGED_MIN and len(found) * MERGED_SHARE >= len(self._starts):
+            self._starts, self._ends = _merged([*self, *((max(floor, start), end) for start, end in found)])
+            return
+        for start, end in found:
             self.add(max(floor, start), end)
 
     def first_gap(self, start: int) -> int:

@@ -95,8 +95,8 @@ class Search:
         self.near: int | None = None
         """A block in which it stands and takes something: it is to be in memory."""
         self.is_dense = False
-        self.held_up: dict[str, list[int]] = {}
-        """By group."""
+        self.held_up: dict[str, dict[int, None]] = {}
+        """By group. Each once, however often the search comes by: it stops for want of credit, and looks anew."""
         self.held_up_count = 0
         self._again: list[int] = []
         self._again_set: set[int] = set()
@@ -146,12 +146,14 @@ class Search:
 
     def hold_up(self, key: str, sequence: int) -> None:
         """It takes this, but somebody else holds its group."""
-        self.held_up.setdefault(key, []).append(sequence)
-        self.held_up_count += 1
+        sequences = self.held_up.setdefault(key, {})
+        if sequence not in sequences:
+            sequences[sequence] = None
+            self.held_up_count += 1
 
     def free(self, key: str) -> bool:
         """Nobody holds this group any more. Returns whether it waited for that."""
-        sequences = self.held_up.pop(key, ())
+        sequences = self.held_up.pop(key, {})
         self.held_up_count -= len(sequences)
         return self.look_again(sequences)
 

@@ -30,10 +30,11 @@ LOOK_COUNT_MIN: Final = 16
 """Messages that a reader with little credit looks at together."""
 
 PINNED_COUNT: Final = 256
-"""Messages passed over behind one that is held, after which is looked whether anybody needs them."""
+"""Messages passed over behind one that is held, after which is looked whether anybody needs them. Where a look takes
+more steps than that, as many as those: it never costs more than the passing itself."""
 
 PINNED_SHARE: Final = 8
-"""Or this part of the topic's memory."""
+"""Or this part of the topic's memory, when half of that is in use."""
 
 PASS_COUNT: Final = 128
 """Messages that a reader without credit passes at once."""
@@ -58,6 +59,8 @@ class SkippingQueue(ReaderQueue):
         super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
         self._pinned_count = self._pinned_bytes = 0
         """What was passed over behind something that is held, since somebody looked."""
+        self._look_count = PINNED_COUNT
+        """After so many of these the next look is due."""
         self._away: dict[DurableReader, None] = {}
         """Readers with a selector whose consumer is away, and that may pass something."""
 
@@ -109,21 +112,27 @@ class SkippingQueue(ReaderQueue):
             if cursor.front < sequences[0]:
                 self._pinned_count += passed_count
                 self._pinned_bytes += looked.charge_bytes
-                if self._pinned_count >= PINNED_COUNT or self._pinned_bytes * PINNED_SHARE >= self.policy.memory_bytes:
+                if self._pinned_count >= self._look_count or self._pinned_much():
                     self._let_go_of_pinned()
 
+    def _pinned_much(self) -> bool:
+        """It may be a good part of the memory, and that is needed. (Of many readers each has counted the same.)"""
+        memory_bytes = self.policy.memory_bytes
+        return (
+            self._pinned_bytes * PINNED_SHARE >= memory_bytes and self.controller.limiter.used_bytes * 2 >= memory_bytes
+        )
+
     def _let_go_of_pinned(self) -> Gone:
-        """Let go of what no reader needs, though one holds something older. Returns what that was. O(elements that go +
-        holes in what each reader has settled).
+        """Let go of what no reader needs, though one holds something older. Returns what that was. O(n log n) of holes
+        in what all readers have settled, and O(elements that go).
         """
         self._pinned_count = self._pinned_bytes = 0
         cursors = self._cursors()
         end = min((cursor.position for cursor in cursors), default=0)
         start = min((cursor.front for cursor in cursors), default=0)
-        needed = RangeSet()
-        for cursor in cursors:
-            for first, stop in cursor.unsettled_below(end):
-                needed.add(first, stop)
+        runs = [run for cursor in cursors for run in cursor.unsettled_below(end)]
+        self._look_count = max(PINNED_COUNT, len(cursors) + len(runs))
+        needed = RangeSet(runs)
         live_sequences = self.elements.live_sequences
         free = [sequence for first, stop in needed.holes(start, end) for sequence in live_sequences(first, stop)]
         if not free:

@@ -388,6 +388,8 @@ class Topic(SkippingQueue):
             subscription.consumer.deliver(subscription, part, dropped_count=dropped_count)
             if looked.end > self._lead_position:
                 self._advance_lead(looked)
+        if self._pinned_count and self.controller.limiter.throttled:
+            self._let_go_of_pinned()  # senders wait for room
         self.elements.forget_shared_slice()
         return False
 

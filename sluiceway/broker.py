@@ -17,6 +17,7 @@ import json
 import math
 import secrets
 import signal
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -41,6 +42,7 @@ from protocols.streams import ByteStream, MemoryStream, memory_pair
 from queues import DestinationRegistry, Durable, parse
 from queues.environment import QueueEnvironment
 from queues.logs.table import LogTable
+from queues.selectors.grammar import prepare as prepare_selectors
 from sluiceway.bodies import body_files, recover_bodies
 from sluiceway.claims import Claims
 from sluiceway.config import Config
@@ -660,6 +662,8 @@ async def serve(
             broker.pulse.on_beat = supervisor.alive
             on_ready(broker.urls)
             supervisor.ready(", ".join(broker.urls))
+            # Now, and not before somebody can connect, nor in this thread when the first selector comes.
+            threading.Thread(target=prepare_selectors, name="selectors", daemon=True).start()
             if on_admin is not None and broker.admin is not None:
                 on_admin(broker.admin.urls)
             async with trio.open_nursery() as nursery:

@@ -9,8 +9,10 @@ destinations that exist, what their queues were built with (see `LIVE_POLICY`).
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import attrs
 import trio
@@ -92,13 +94,18 @@ class Reloader:
         of certificates.
         """
         broker, before = self._broker, self._broker.config
+        if broker.is_stopping or broker.draining.is_under_way:
+            said = "the broker is about to stop, and takes nobody in any more: its next start reads these settings"
+            log.error("reload refused: nothing has changed", mistakes=[said])
+            raise ReloadError(said)
         try:
             rules = broker.admission.plan(config)
             certificate = None if broker.admin is None else broker.admin.read_certificate()
             plan = broker.doors.plan(config.listeners)
         except (ConfigError, CertificateError, ListenError) as error:
-            log.error("reload refused: nothing has changed", mistakes=str(error).splitlines())
-            raise ReloadError(str(error)) from None
+            said = self._why_taken(error) if isinstance(error, ListenError) else str(error)
+            log.error("reload refused: nothing has changed", mistakes=said.splitlines())
+            raise ReloadError(said) from None
         read_again = [f"listeners[{label}].tls (certificate read again)" for label in plan.renewed]
         keys = list(differing_keys(before, config))
         parts = {key: self._part_of(key) for key in keys}
@@ -118,6 +125,17 @@ class Reloader:
         say = log.warning if needs_restart else log.info
         say("reloaded", changed=list(report.changed), needs_restart=list(report.needs_restart))
         return report
+
+    def _why_taken(self, error: ListenError) -> str:
+        """The port may be taken by ourselves: a listener is the same by its name and address together."""
+        port = error.address.rpartition(":")[2]
+        ours = [label for label, url in self._broker.doors.labelled_urls() if str(urlsplit(url).port) == port]
+        if not isinstance(error.reason, OSError) or error.reason.errno != errno.EADDRINUSE or not ours:
+            return str(error)
+        return (
+            f"cannot listen on {error.address}: this broker does so already, as listener {ours[0]}. Keep name and "
+            "address of a listener as they are, or restart to change them; or choose another port"
+        )
 
     def _in_force(self, before: Config, after: Config) -> Config:
         """The old settings, with those of the new ones that may change."""

@@ -17,7 +17,7 @@ import attrs
 
 from queues.message import Envelope, Message
 from queues.selectors.errors import SelectorError, quoted
-from queues.selectors.likeness import LIKE_CHARS_MAX, PatternError, like
+from queues.selectors.likeness import LIKE_CHARS_MAX, LOOSE_CHARS_MAX, PatternError, like, loose_chars
 from queues.selectors.properties import NOT_HERE, OfHead, OfMessage, of_head, of_message
 from queues.selectors.values import (
     Count,
@@ -103,7 +103,7 @@ class _Compiler:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._like_chars = 0
+        self._like_chars = self._loose_chars = 0
         self.places: dict[str, int] = {}
         """Names, and where their values are."""
 
@@ -297,9 +297,16 @@ class _Compiler:
         if mark is not None and len(mark) != 1:
             raise self._error(escape, "ESCAPE takes one character")
         try:
+            self._loose_chars += loose_chars(_string_of(pattern), mark)
             matches = like(_string_of(pattern), mark)
         except PatternError as error:
             raise self._error(pattern, str(error)) from None
+        if self._loose_chars > LOOSE_CHARS_MAX:
+            raise self._error(
+                pattern,
+                "a part of a LIKE pattern that has _ and stands between two % takes at most "
+                f"{LOOSE_CHARS_MAX} characters (the longest of each pattern, together): shorten it",
+            )
 
         def test(values: Values) -> bool | None:
             text = as_text(look(values))

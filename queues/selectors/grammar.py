@@ -5,7 +5,8 @@ One kind of expression for all: whether an operand is a number, a text or a trut
 since of a header nobody knows before. Chains (`a AND b AND c`, `1 + 2 - 3`) are flat, so only parentheses and signs
 nest. The parser is a table-driven one (LALR), it does not recurse, whatever it is given.
 
-A parser is made when the first selector comes, once for each of the two spellings of names.
+A parser is made when the first selector comes, once for each of the two spellings of names. That takes a good tenth of
+a second with the import of Lark: whoever serves has it done before, in another thread (`prepare`).
 """
 
 from __future__ import annotations
@@ -110,6 +111,11 @@ def _parser(*, hyphens: bool) -> Lark:
     keywords, _newline, numbers = GRAMMAR.partition("\nNUMBER:")
     text = keywords.replace("{end}", end) + "\nNUMBER:" + numbers.replace("{end}", END).replace("{name}", name)
     return Lark(text, parser="lalr", propagate_positions=True, maybe_placeholders=True)
+
+
+def prepare() -> None:
+    """Import Lark and make the parser of the usual spelling. For any thread; a second call does nothing."""
+    parse("a = 1")
 
 
 def parse(text: str, *, start: int = 0, hyphens: bool = False) -> Tree[Token]:

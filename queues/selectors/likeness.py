@@ -2,7 +2,8 @@
 
 A pattern is cut at its `%` into pieces of fixed length, which are looked for one after the other, each as early as it
 can be: that finds a match if there is one, and never goes back. A piece with `_` is looked for with a regular
-expression that has nothing that repeats. So the time is that of one search per piece.
+expression that has nothing that repeats. So the time is that of one search per piece; that of one with `_` grows with
+its length, which LOOSE_CHARS_MAX bounds.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ from typing import Final
 
 LIKE_CHARS_MAX: Final = 512
 """Of all patterns of a selector together: what a look at one long header can cost."""
+
+LOOSE_CHARS_MAX: Final = 32
+"""Of the longest piece with `_` between two `%`, of all patterns of a selector together: it may be compared with a long
+header at each of its characters. (Of one pattern the longest counts: each is looked for where the last one ended.)"""
 
 Find = Callable[[str, int], int]
 """From where on to look; where it begins, or -1."""
@@ -73,6 +78,11 @@ def like(pattern: str, escape: str | None = None) -> Callable[[str], bool]:
         return place <= end
 
     return matches
+
+
+def loose_chars(pattern: str, escape: str | None = None) -> int:
+    """How much of this counts against LOOSE_CHARS_MAX. Raises PatternError."""
+    return max((len(parts) for parts in _cut(pattern, escape)[1:-1] if None in parts), default=0)
 
 
 def _cut(pattern: str, escape: str | None) -> list[list[str | None]]:

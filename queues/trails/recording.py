@@ -245,6 +245,7 @@ class QueueTrail(Ring):
             self._add((kind, self._clock(), first, last + 1, who, None))
         else:
             # A copy: whoever gave it may go on using it. Where elements are apart the work is per element anyway.
+            self._budget.list_open(self, len(sequences))
             self._add((kind, self._clock(), first, last + 1, who, list(sequences)))
 
     def bounds_of(self, columns: list[tuple[Any, ...]]) -> tuple[int, int, int, int]:

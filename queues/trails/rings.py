@@ -7,10 +7,12 @@ sixth of the size, at the speed of C) with the bounds of what it is about, so th
 Fairness. When the budget is used up the oldest sealed part of all goes, whosever it is; what a ring has open stays. So
 a flood in one queue does not make others forget their last events. What is open is paid for in advance, by *grants*
 that double with use: of ten thousand queues each has room for a few events, a busy one for 256. When grants come to
-half of the budget, the ring that has had none for the longest time is sealed, and its grant goes back.
+half of the budget, the ring that has had none for the longest time is sealed, and its grant goes back. An event that
+lists elements one by one (where others lie between them, as with selectors) pays for these, too, as long as it is
+open; a ring that lists many is sealed early.
 
-Invariants: `used_bytes` is the sum of all grants and sealed parts, and at most `bytes_max` and one grant. Within a ring
-what is forgotten is always older than what is not.
+Invariants: `used_bytes` is the sum of all grants, listed elements and sealed parts, and at most `bytes_max`, one grant
+and one event. Within a ring what is forgotten is always older than what is not.
 
 Source: issue 6 ("where is my message"), anchors e12, c52.
 """
@@ -29,6 +31,11 @@ EVENT_BYTES: Final = 240
 GRANT_MIN: Final = 8
 GRANT_MAX: Final = 256
 """Events that are open at most: sealing them takes 30 microseconds."""
+
+LISTED_BYTES: Final = 40
+"""An element in the list of an open event. Sealed it takes 5."""
+LISTED_BYTES_MAX: Final = 16 * 1024
+"""In the open events of one ring."""
 
 PART_BYTES: Final = 320
 """What a sealed part costs beside its bytes."""
@@ -91,10 +98,26 @@ class Budget:
         self._granted_bytes += (count - ring.granted_count) * EVENT_BYTES
         self._rings[ring] = None
         self._rings.move_to_end(ring)
-        while self._granted_bytes > self.bytes_max // 2 and len(self._rings) > 1:
-            next(iter(self._rings)).seal(give_back=True)
+        self._seal_idle()
         self._make_room()
         return count
+
+    def list_open(self, ring: Ring, count: int) -> None:
+        """The next event of this ring lists so many elements. May seal those that it has open."""
+        size_bytes = count * LISTED_BYTES
+        if ring.listed_bytes + size_bytes > LISTED_BYTES_MAX:
+            ring.seal()
+        ring.listed_bytes += size_bytes
+        self._granted_bytes += size_bytes
+
+    def listed_sealed(self, ring: Ring) -> None:
+        """What this ring had listed is put together."""
+        self._granted_bytes -= ring.listed_bytes
+        ring.listed_bytes = 0
+
+    def _seal_idle(self) -> None:
+        while self._granted_bytes > self.bytes_max // 2 and len(self._rings) > 1:
+            next(iter(self._rings)).seal(give_back=True)
 
     def give_back(self, ring: Ring) -> None:
         """This ring has nothing open."""
@@ -124,7 +147,7 @@ class Budget:
     def _forget_oldest(self) -> None:
         part = self._sealed.popleft()
         self._sealed_bytes -= part.size_bytes
-        oldest = part.ring.parts.popleft()
+        oldest = part.ring.parts.pop(0)
         assert oldest is part, "the parts of a ring are sealed in order"
         part.ring.has_forgotten = True
         part.ring.forgotten()
@@ -133,8 +156,7 @@ class Budget:
         """Other limits from now on."""
         self.bytes_max = bytes_max
         self.keep_seconds = keep_seconds
-        while self._granted_bytes > bytes_max // 2 and len(self._rings) > 1:
-            next(iter(self._rings)).seal(give_back=True)
+        self._seal_idle()
         self._make_room()
 
 
@@ -143,13 +165,15 @@ class Ring:
     `is_full`.
     """
 
-    __slots__ = ("_budget", "events", "granted_count", "has_forgotten", "parts")
+    __slots__ = ("_budget", "events", "granted_count", "has_forgotten", "listed_bytes", "parts")
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self.events: list[Event] = []
         self.granted_count = 0
-        self.parts: deque[Part] = deque()
+        self.listed_bytes = 0
+        """What the lists in open events cost."""
+        self.parts: list[Part] = []  # not a deque: that takes 600 bytes more, of each of many queues
         self.has_forgotten = False
         """Something of it is forgotten."""
 
@@ -172,6 +196,8 @@ class Ring:
     def seal(self, *, give_back: bool = False) -> None:
         """Put the open events together. `give_back`: the next ones need a new grant."""
         events = self.events
+        if self.listed_bytes:
+            self._budget.listed_sealed(self)
         if give_back:
             self._budget.give_back(self)
             self.granted_count = 0

@@ -10,7 +10,8 @@ Three ways to be somebody:
   elsewhere can't act through the browser of somebody who sits at this machine.
 
 `Host` must be a name of ours, or a page elsewhere could point a name of its own at this port and read everything (DNS
-rebinding). An address can't be such a name. `Origin`, where a browser sends it, must be this very page.
+rebinding). An address can't be such a name. `Origin`, where a browser sends it, must be this very page; by a name in
+`hosts` that may be https where we speak http, for then a proxy ends TLS before us.
 
 Bounds: `sessions_max` sessions, the one idle for longest goes; BASIC_MAX remembered credentials. Who logs in and fails
 is slowed by the broker (`Broker.log_in`); how many may be waiting for that at once is LOGINS_MAX.
@@ -98,6 +99,8 @@ class Access:
     def configure(self, config: AdminConfig) -> None:
         """Take hosts and limits from there."""
         hosts = {host.lower().removesuffix(".") for host in config.hosts}
+        self._named = frozenset(hosts)
+        """What a proxy or DNS calls us."""
         self._hosts = frozenset({"localhost", socket.gethostname().lower(), *hosts})
         self._sessions_max = config.sessions_max
         self._session_idle_seconds = config.session_idle_seconds
@@ -223,16 +226,25 @@ class Access:
                 "Use the address, or add the name to [admin] hosts.",
             )
 
-    @staticmethod
-    def check_origin(headers: Mapping[str, str], scheme: str) -> None:
+    def check_origin(self, headers: Mapping[str, str], scheme: str) -> None:
         """An action comes from this very page, or from no page at all. Raises ApiError."""
         origin = headers.get("origin")
         site = headers.get("sec-fetch-site", "none")
-        ours = f"{scheme}://{headers.get('host', '')}".lower()
-        if (origin is not None and origin.lower() != ours) or site not in ("none", "same-origin"):
+        host = headers.get("host", "").lower()
+        is_ours = origin is None or origin.lower() == f"{scheme}://{host}" or self.is_proxied(headers)
+        if not is_ours or site not in ("none", "same-origin"):
             raise ApiError(
-                403, "wrong-origin", "this request comes from another page", "Use the console, or a script of your own."
+                403,
+                "wrong-origin",
+                "this request comes from another page",
+                "Use the console, or a script of your own. A proxy must pass on Host as it got it, a name that is in "
+                "[admin] hosts.",
             )
+
+    def is_proxied(self, headers: Mapping[str, str]) -> bool:
+        """The page that asks came over TLS, by a name that is configured: whether or not we speak TLS ourselves."""
+        host = headers.get("host", "").lower()
+        return _host_of(host) in self._named and headers.get("origin", "").lower() == f"https://{host}"
 
     @staticmethod
     def check_csrf(caller: Caller, headers: Mapping[str, str]) -> None:

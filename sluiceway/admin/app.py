@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import aclosing, contextmanager
 from typing import Any, Final
 
 import trio
@@ -22,6 +22,7 @@ from starlette.routing import Route, Router
 
 from protocols.log import get_logger
 from protocols.stomp.guard import Action
+from sluiceway import metrics
 from sluiceway.admin.acting import ACTING
 from sluiceway.admin.errors import ApiError, bad_request
 from sluiceway.admin.looking import LOOKING
@@ -133,6 +134,7 @@ class Gate:
         async def endpoint(request: Request) -> Response:
             refuse_stopped(self._services.broker.is_closed and route.path not in HEALTH_PATHS)
             peer = _peer_of(request)
+            scheme: str = request.scope["scheme"]
             caller = await self._services.access.caller(request.headers, request.cookies, peer)
             query = {parameter.name: parameter.read(request.query_params) for parameter in route.query}
             call = Call(
@@ -141,33 +143,39 @@ class Gate:
                 query=query,
                 body={},
                 peer=peer,
-                secure=request.url.scheme == "https",
+                secure=scheme == "https" or self._services.access.is_proxied(request.headers),
             )
             _let_in(call, route.door)
             if route.method == "POST":
                 access = self._services.access
-                access.check_origin(request.headers, request.url.scheme)
+                access.check_origin(request.headers, scheme)
                 if route.csrf:
                     access.check_csrf(caller, request.headers)
                 assert route.body is not None, "every action says what it needs"
                 call = _with_body(call, check_body(await self._body(request), route.body))
                 if route.door is Door.ADMIN_OF:
                     call.require(Action.ADMIN, str(call.body["name"]))
-            try:
-                with trio.fail_after(self.config.request_seconds):
-                    answer = await route.handler(call)
-                    data = await self._services.pace.run(json_in_steps(answer))
-            except trio.TooSlowError:
-                raise ApiError(
-                    503,
-                    "too-slow",
-                    f"it took longer than {self.config.request_seconds:g} seconds (request_seconds)",
-                    "Ask for less at a time; what an action has done by now stays done.",
-                ) from None
+            with self._time_limit():
+                answer = await route.handler(call)
+                data = await self._services.pace.run(json_in_steps(answer))
             headers = {"Cache-Control": "no-store", **call.reply.headers}
             return Response(data, call.reply.status, headers, "application/json")
 
         return endpoint
+
+    @contextmanager
+    def _time_limit(self) -> Iterator[None]:
+        """For an answer. Raises ApiError."""
+        try:
+            with trio.fail_after(self.config.request_seconds):
+                yield
+        except trio.TooSlowError:
+            raise ApiError(
+                503,
+                "too-slow",
+                f"it took longer than {self.config.request_seconds:g} seconds (request_seconds)",
+                "Ask for less at a time; what an action has done by now stays done.",
+            ) from None
 
     async def _body(self, request: Request) -> Any:
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -213,10 +221,11 @@ class Gate:
         refuse_stopped(broker.is_closed)
         if not self.config.metrics_open:
             access.require(await access.caller(request.headers, request.cookies, _peer_of(request)), Action.ADMIN)
-        openmetrics = "application/openmetrics-text" in request.headers.get("accept", "")
-        kind = "application/openmetrics-text; version=1.0.0" if openmetrics else "text/plain; version=0.0.4"
-        data = await broker.metrics_page(openmetrics=openmetrics)
-        return Response(data, headers={"Cache-Control": "no-store", "Content-Type": f"{kind}; charset=utf-8"})
+        openmetrics = metrics.wants_openmetrics(request.headers.get("accept", ""))
+        with self._time_limit():
+            data = await broker.metrics_page(openmetrics=openmetrics)
+        kind = metrics.OPENMETRICS if openmetrics else metrics.TEXT
+        return Response(data, headers={"Cache-Control": "no-store", "Content-Type": kind})
 
     async def _index(self, request: Request) -> Response:
         return _sent(self._pages.index, request)

@@ -5,6 +5,11 @@ ourselves, and give it streams that are bounded: `connections_max` of them, and 
 `client_seconds`. It sees to the rest: the head of a request has to come whole within that time, and an idle connection
 ends after it.
 
+Two things that it does for a client would keep a connection of a stranger for ever, so they are not done here. A body
+that no handler wants stops it from reading: we take it and drop it as soon as the answer begins. And over HTTP/2 a
+client that grants no window is waited for without end: who speaks it (which no browser does without TLS, and over TLS
+we don't offer it) is cut.
+
 What is not HTTP is answered with 400, or cut. Out of file descriptors: accepting pauses.
 """
 
@@ -12,23 +17,26 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import trio
-from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config as HypercornConfig
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
+from protocols.bursts import Bursts
 from protocols.listener import EXHAUSTED, EXHAUSTED_PAUSE_SECONDS, NOT_OURS, name_of
 from protocols.log import get_logger
 
-STREAMS_MAX: Final = 16
-"""Requests of one HTTP/2 connection at a time."""
+VERSIONS: Final = frozenset({"1.0", "1.1"})
+"""Of HTTP, that are spoken."""
 CLOSING_SECONDS: Final = 2.0
 """For answers under way when the server stops."""
+
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
 
 log = get_logger("sluiceway.admin")
 
@@ -64,7 +72,7 @@ class HttpServer:
         tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         """`tls`: asked at each connection for the context that is in force; None: plain HTTP. Owns the sockets."""
-        self._app = ASGIWrapper(app)
+        self._app = app
         self._sockets = sockets
         self.connections_max = connections_max
         self._client_seconds = client_seconds
@@ -72,13 +80,13 @@ class HttpServer:
         self.connections_count = 0
         self.refused_count = 0
         self._full = False
+        self._bursts = Bursts(trio.current_time)
         self._accepting = trio.CancelScope()
         self._ended = trio.Event()
         """Of one connection."""
         self._config = HypercornConfig()
         self._config.keep_alive_timeout = client_seconds
         self._config.ssl_handshake_timeout = client_seconds
-        self._config.h2_max_concurrent_streams = STREAMS_MAX
         self._config.include_server_header = False
         self._config.logger_class = _Quiet  # type: ignore[assignment]
         self._context = WorkerContext(None)
@@ -146,15 +154,54 @@ class HttpServer:
             if self._tls is not None:
                 secured = trio.SSLStream(stream, self._tls(), server_side=True, https_compatible=True)
                 bounded = _BoundedTls(secured, self._client_seconds)
-            await TCPServer(self._app, self._config, self._context, ConnectionState({}), bounded)
+            with trio.CancelScope() as connection:
+                app: Any = _App(self._app, connection)
+                await TCPServer(app, self._config, self._context, ConnectionState({}), bounded)
         except Exception:
             # The outermost shell of one HTTP connection: whatever a peer makes Hypercorn do costs this connection.
-            log.exception("an HTTP connection broke")
+            more_count = self._bursts.say("broke")
+            if more_count is not None:
+                log.exception("an HTTP connection broke", more_since_last=more_count)
         finally:
             self.connections_count -= 1
             self._ended.set()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + self._client_seconds):
                 await trio.aclose_forcefully(stream)
+
+
+class _App:
+    """The app, as Hypercorn calls it for the requests of one connection."""
+
+    def __init__(self, app: Any, connection: trio.CancelScope) -> None:
+        self._app = app
+        self._connection = connection
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send, *_spawners: Any) -> None:
+        if scope.get("http_version", "1.1") not in VERSIONS:
+            self._connection.cancel()
+            await trio.lowlevel.checkpoint()
+        if not _has_body(scope):
+            await self._app(scope, receive, send)
+            return
+        async with trio.open_nursery() as nursery:
+
+            async def send_and_drop(message: Any) -> None:
+                if message["type"] == "http.response.start":
+                    nursery.start_soon(_drop, receive)
+                await send(message)
+
+            await self._app(scope, receive, send_and_drop)
+            nursery.cancel_scope.cancel()
+
+
+def _has_body(scope: Any) -> bool:
+    return any(name.lower() in (b"content-length", b"transfer-encoding") for name, _value in scope["headers"])
+
+
+async def _drop(receive: Receive) -> None:
+    """What is left of a body, until the request ends."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 class _Bounded:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import trio
@@ -58,6 +59,8 @@ async def _ready(call: Call) -> Row:
     reasons = not_ready_because(call.services.broker)
     if reasons:
         call.reply.status = 503
+    if not call.may(Action.ADMIN):  # what the disk said names folders
+        reasons = [reason.partition(":")[0] for reason in reasons]
     return {"ready": not reasons, "reasons": reasons}
 
 
@@ -77,10 +80,15 @@ async def _chains(call: Call) -> Row:
 
 
 async def _destinations(call: Call) -> Row:
-    return await call.services.state.destinations(call.page, _sees(call))
+    return await call.services.state.destinations(call.page, _sees(call), _acts_on(call))
 
 
-def _sees(call: Call) -> Any:
+def _acts_on(call: Call) -> Callable[[str], bool]:
+    """Whether the caller may act on a destination of that name: a page shows no buttons that would be refused."""
+    return lambda name: call.may(Action.ADMIN, name)
+
+
+def _sees(call: Call) -> Callable[[str], bool]:
     """Whether the caller sees a destination of that name."""
     if call.may(Action.ADMIN):
         return lambda _name: True
@@ -91,7 +99,7 @@ async def _destination(call: Call) -> Row:
     name = call.query["name"]
     if not _sees(call)(name):
         call.require(Action.BROWSE, name)
-    return await call.services.state.destination(name)
+    return await call.services.state.destination(name, _acts_on(call))
 
 
 async def _subscriptions(call: Call) -> Row:
@@ -128,7 +136,8 @@ async def _config(call: Call) -> Row:
 
 async def _messages(call: Call) -> Row:
     destination = call.services.state.destination_named(call.query["name"])
-    return await call.services.messages.messages(destination, call.query["from"], call.query["limit"])
+    found = await call.services.messages.messages(destination, call.query["from"], call.query["limit"])
+    return {**found, "may_admin": call.may(Action.ADMIN, destination.name)}
 
 
 async def _message(call: Call) -> Row:
@@ -137,7 +146,10 @@ async def _message(call: Call) -> Row:
 
 
 async def _dead_letters(call: Call) -> Row:
-    return await call.services.messages.dead_letters(_sees(call))
+    found = await call.services.messages.dead_letters(_sees(call))
+    for queue in found["items"]:
+        queue["may_admin"] = call.may(Action.ADMIN, queue["name"])
+    return found
 
 
 async def _trails(call: Call) -> Row:

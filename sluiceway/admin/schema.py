@@ -181,6 +181,7 @@ _DESTINATION_FIELDS: Final[dict[str, Schema]] = {
     "drain_seconds": maybe(NUMBER),
     "quota_seconds": maybe(NUMBER),
     "paused": TRUTH,
+    "may_admin": TRUTH,
     "bytes_max": maybe(COUNT),
     "count_max": maybe(COUNT),
 }
@@ -198,6 +199,7 @@ ONE_DESTINATION: Final = record(
 SUBSCRIPTION: Final = record(
     {
         **texts("id", "name", "destination", "session", "peer", "ack"),
+        "selector": maybe(TEXT),
         "user": maybe(TEXT),
         "unsettled_count": COUNT,
         **numbers("idle_seconds", "rate_per_second"),
@@ -288,7 +290,7 @@ MESSAGE: Final = record(
         "preview": TEXT,
     }
 )
-MESSAGES: Final = record({"items": many(MESSAGE), "next": maybe(TEXT)})
+MESSAGES: Final = record({"items": many(MESSAGE), "next": maybe(TEXT), "may_admin": TRUTH})
 WHOLE_MESSAGE: Final = record(
     {
         **texts("message_id", "state", "place", "destination"),
@@ -309,6 +311,7 @@ DEAD_LETTERS: Final = record(
                 {
                     "name": TEXT,
                     **counts("depth_count", "depth_bytes", "counted_count"),
+                    "may_admin": TRUTH,
                     "reasons": many(record({"reason": TEXT, "count": COUNT})),
                     "origins": many(record({"origin": TEXT, "count": COUNT})),
                 }

@@ -37,7 +37,7 @@ _LITTLE_PER_SECOND: Final = 0.01
 """A backlog that shrinks or grows by less stands still: no forecast."""
 
 MayLook = Callable[[str], bool]
-"""Whether whoever asks may see what is of this destination."""
+"""Whether whoever asks may see what is of this destination, or act on it."""
 
 
 class State:
@@ -83,15 +83,15 @@ class State:
 
     # ------------------------------------------------------------------ destinations
 
-    async def destinations(self, page: Page, may_look: MayLook) -> Row:
-        """A page of them."""
+    async def destinations(self, page: Page, may_look: MayLook, may_admin: MayLook) -> Row:
+        """A page of them, each with whether who asks may act on it."""
         await self._sampler.ready()
         rates_in, rates_out = self._sampler.taken_in.rates, self._sampler.put_out.rates
 
         def total(name: str) -> Callable[[Destination], float]:
             return lambda d: sum([getattr(queue, name) for queue in d.queues])
 
-        items = [d for d in list(self._broker.registry.destinations.values()) if may_look(d.name)]
+        items = await self._pace.run(self._seen_by(may_look))
         keys: dict[str, Callable[[Destination], Any]] = {
             "name": lambda d: d.name,
             "kind": lambda d: d.address.kind.value,
@@ -117,8 +117,24 @@ class State:
             },
         }
         return await self._pace.run(
-            page_in_steps(page, items, name_of=_name_of, keys=keys, make=self._destination_row, sort="-depth_count")
+            page_in_steps(
+                page,
+                items,
+                name_of=_name_of,
+                keys=keys,
+                make=lambda d: {**self._destination_row(d), "may_admin": may_admin(d.name)},
+                sort="-depth_count",
+            )
         )
+
+    def _seen_by(self, may_look: MayLook) -> Steps[list[Destination]]:
+        """Deciding about ten thousand names takes longer than messages should wait."""
+        seen = []
+        for destination in list(self._broker.registry.destinations.values()):
+            yield
+            if may_look(destination.name):
+                seen.append(destination)
+        return seen
 
     def _destination_row(self, destination: Destination) -> Row:
         name, policy = destination.name, destination.policy
@@ -172,11 +188,12 @@ class State:
             raise not_found(f"there is no destination {name[:200]!r} now", remedy)
         return found
 
-    async def destination(self, name: str) -> Row:
+    async def destination(self, name: str, may_admin: MayLook) -> Row:
         """One of them: its parts, its policy, who takes from it."""
         destination = self.destination_named(name)
         await self._sampler.ready()
         row = self._destination_row(destination)
+        row["may_admin"] = may_admin(name)
         row["partitions"] = await self._pace.run(self._partitions(destination))
         row["policy"] = attrs.asdict(destination.policy)
         consumers: dict[int, Row] = {}
@@ -236,6 +253,7 @@ class State:
                 "peer": session.peer,
                 "user": session.user,
                 "ack": subscription.ack,
+                "selector": None if subscription.selection is None else subscription.selection.selector.text,
                 "unsettled_count": 0 if ledger is None else ledger.unsettled_count,
                 "idle_seconds": now_seconds - subscription.last_settled_seconds,
                 "rate_per_second": rates.get(subscription.resource_id, 0.0),
@@ -375,20 +393,25 @@ class State:
 
     async def groups(self, page: Page) -> Row:
         """A page of the groups of all logs."""
-        table = self._broker.logs
-        rows: list[Row] = []
-        for log in () if table is None else list(table):
-            rows += [{"log": log.name, **group} for group in table.describe_groups(log)] if table else []
         return await self._pace.run(
             page_in_steps(
                 page,
-                rows,
+                await self._pace.run(self._all_groups()),
                 name_of=lambda row: f"{row['group']} {row['log']}",
                 keys={name: _key(name) for name in ("group", "log", "lag", "lag_bytes", "lag_seconds", "unsettled")},
                 make=lambda row: row,
                 sort="-lag",
             )
         )
+
+    def _all_groups(self) -> Steps[list[Row]]:
+        table = self._broker.logs
+        rows: list[Row] = []
+        for log in () if table is None else list(table):
+            yield
+            if table is not None and not log.closed:
+                rows += [{"log": log.name, **group} for group in table.describe_groups(log)]
+        return rows
 
     def store(self) -> Row:
         """The store, None without one."""

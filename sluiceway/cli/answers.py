@@ -40,6 +40,12 @@ def words_of(item: Any) -> str:
     return str(item.get("words", item)) if isinstance(item, Mapping) else str(item)
 
 
+def title_of(resource: Mapping[str, Any]) -> str:
+    """Kind and name of a resource, as edges and bottlenecks name it: `queue /queue/a`; once if they are the same."""
+    kind, name = str(resource.get("kind")), str(resource.get("name"))
+    return name if name == kind else f"{kind} {name}"
+
+
 def is_number(value: Any) -> TypeGuard[float]:
     """Whether it can be counted with: a bool can't."""
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -30,13 +30,17 @@ def secret(user: str | None) -> None:
             secrets.check_user_name(user)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--user") from None
-    if sys.stdin.isatty():
-        # To standard error: standard output is the hash, and may go to a file.
-        passcode = click.prompt("Passcode", hide_input=True, confirmation_prompt="Once more", err=True)
-    else:
-        passcode = sys.stdin.readline().rstrip("\r\n")
     try:
+        if sys.stdin.isatty():
+            # To standard error: standard output is the hash, and may go to a file.
+            passcode = click.prompt("Passcode", hide_input=True, confirmation_prompt="Once more", err=True)
+        else:
+            passcode = sys.stdin.readline().rstrip("\r\n")
         made = secrets.hashed(passcode)
+    except UnicodeError:
+        fail(
+            Exit.USAGE, "the passcode is not UTF-8; give it as one line on standard input, or start this on a terminal"
+        )
     except ValueError as error:
         fail(Exit.USAGE, f"{error}; give it as one line on standard input, or start this on a terminal")
     click.echo(str(made) if user is None else f"{user}:{made}")

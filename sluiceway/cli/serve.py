@@ -96,6 +96,8 @@ def serve(
         flags.append(Layer("--listen", {"listeners": listeners}))
     if certificate is not None and not any("tls" in listener for listener in listeners):
         raise click.UsageError("--tls-certificate is for --listen stomp+ssl://HOST:PORT or wss://HOST:PORT: give one")
+    if key is not None and certificate is None:
+        raise click.UsageError("--tls-key is the key of --tls-certificate: give that, too")
     if admin is not None:
         flags.append(Layer("--admin", {"admin": {"address": admin}}))
     if data_dir is not None:

@@ -15,17 +15,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from flow.words import age_in_words, count_in_words, size_in_words
-from sluiceway.cli.answers import is_number, list_of, mapping_of, rows_of, words_of
+from sluiceway.cli.answers import is_number, list_of, mapping_of, rows_of, title_of, words_of
+from sluiceway.remedies import remedy_for
 
 CHAINS_MAX: Final = 5
 LASTING_SECONDS: Final = 1.0
 """Shorter waits come and go in any busy broker."""
-
-_CLIENTS: Final = {
-    "subscription": "It got these messages and does not acknowledge them: mend it, or end it, and they go to others.",
-    "outbound": "It does not read what is sent to it: mend it, or end it.",
-}
-"""Kinds of bottlenecks that are a client's doing, and what it does."""
 
 _ALWAYS: Final = frozenset(
     {
@@ -83,16 +78,6 @@ def bottleneck_line(report: Mapping[str, Any]) -> str:
     return "nobody waits for anybody"
 
 
-def remedy_for(sink: str, age_seconds: Any) -> str:
-    """What to do about a bottleneck, named by its title, if it is a client and lasts; the words of the others say it
-    themselves. Empty: nothing.
-    """
-    kind, _, name = sink.partition(" ")
-    if kind not in _CLIENTS or not is_number(age_seconds) or age_seconds < LASTING_SECONDS:
-        return ""
-    return f"look at the client {name.rpartition(' of ')[2]}. {_CLIENTS[kind]}"
-
-
 # -- parts -------------------------------------------------------------------------------------------------------------
 
 
@@ -129,7 +114,12 @@ def _remedy(report: Mapping[str, Any], console: Console) -> None:
     bottlenecks = list_of(report, "bottlenecks")
     if list_of(report, "cycles") or not bottlenecks or not isinstance(bottlenecks[0], Mapping):
         return
-    said = remedy_for(str(bottlenecks[0].get("sink")), bottlenecks[0].get("oldest_seconds"))
+    age_seconds: Any = bottlenecks[0].get("oldest_seconds")
+    if not is_number(age_seconds) or age_seconds < LASTING_SECONDS:
+        return
+    sinks = (row for row in rows_of(report, "resources") if title_of(row) == bottlenecks[0].get("sink"))
+    sink = next(sinks, None)
+    said = "" if sink is None else remedy_for(str(sink.get("kind")), str(sink.get("name")), mapping_of(sink, "facts"))
     if said:
         console.print(f"what to do: {escape(said)}", highlight=False, soft_wrap=True)
 

@@ -447,6 +447,7 @@ def running(facts: Facts) -> Iterator[Finding]:
     """The broker that runs, if one does."""
     it = facts.running
     if it is None:
+        yield from _not_asked(facts.config)
         return
     if it.refused:
         yield warning(
@@ -473,6 +474,18 @@ def running(facts: Facts) -> Iterator[Finding]:
             "restart the broker if it was upgraded, or use the command of its environment",
         )
     yield from _state(it.report)
+
+
+def _not_asked(config: Config | None) -> Iterator[Finding]:
+    """Behind which name a listener with TLS can be reached only its certificate and its users know."""
+    for listener in config.listeners if config is not None else ():
+        if listener.port and listener.protocol == "stomp" and listener.tls.is_on:
+            yield Finding(
+                "broker",
+                "not asked, since it listens with TLS only: to have it asked, name it as its certificate does "
+                f"(--url 'stomp+ssl://HOST:{listener.port}?ca=FILE')",
+            )
+            return
 
 
 def _state(report: Any) -> Iterator[Finding]:

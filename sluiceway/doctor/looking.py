@@ -5,6 +5,7 @@ Linux tells most; elsewhere memory, the kind of file system and who holds a port
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import mmap
 import os
@@ -15,7 +16,6 @@ import socket
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -44,20 +44,38 @@ KEPT_RIGHT: Final = Path("/run/systemd/timesync/synchronized")
 def look_at_folder(path: Path) -> Folder:
     """What a broker would find there. Changes nothing that stays."""
     path = Path(path).absolute()
-    parent = next((it for it in (path, *path.parents) if it.exists()), Path("/"))
+    parent, is_hidden = _nearest(path)
     if parent == path:
         return _existing(path)
     is_folder = parent.is_dir()
+    fault = "" if is_folder else f"{parent} is a file, so {path} can't be made in it. Choose another folder (--data)"
+    if is_hidden:
+        fault = f"{parent} can't be entered by this user, so {path} can't be seen. Run the doctor as the broker's user"
     return Folder(
         path=path,
         exists=False,
         parent=parent,
         parent_is_writable=is_folder and os.access(parent, os.W_OK | os.X_OK),
-        fault="" if is_folder else f"{parent} is a file, so {path} can't be made in it. Choose another folder (--data)",
+        fault=fault,
         file_system=file_system_of(parent),
         free_bytes=_free_bytes(parent),
         free_files=_free_files(parent),
     )
+
+
+def _nearest(path: Path) -> tuple[Path, bool]:
+    """It, or the nearest folder above it that is there; and whether that one does not let us look."""
+    is_hidden = False
+    for it in (path, *path.parents):
+        try:
+            it.stat()
+        except PermissionError:
+            is_hidden = True
+        except OSError:
+            continue
+        else:
+            return it, is_hidden
+    return Path("/"), is_hidden
 
 
 def _existing(path: Path) -> Folder:
@@ -87,16 +105,21 @@ def _existing(path: Path) -> Folder:
         free_files=_free_files(path),
         sync_seconds=seconds,
         sync_fault=sync_fault,
-        attic_count=sum(1 for _entry in _entries(path / "attic")),
-        newest_seconds=max((entry.stat().st_mtime for entry in _entries(path)), default=None),
+        attic_count=len(_written(path / "attic")),
+        newest_seconds=max(_written(path), default=None),
     )
 
 
-def _entries(folder: Path) -> Iterator[Path]:
+def _written(folder: Path) -> list[float]:
+    """When each of its entries was last written, in seconds since the epoch. One that goes meanwhile is left out."""
+    found = []
     try:
-        yield from [entry for entry in folder.iterdir() if entry.exists()]
+        for entry in folder.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                found.append(entry.stat().st_mtime)
     except OSError:
-        return  # not there, or not ours
+        return []  # not there, or not ours
+    return found
 
 
 def try_sync(folder: Path) -> tuple[float | None, str]:

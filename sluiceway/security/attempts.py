@@ -44,6 +44,8 @@ class Admission:
     wait_seconds: float
     refused: bool = False
     """Not looked at: too many wait already."""
+    slowed: bool = False
+    """For the sake of failures before; it need not wait if nobody has tried for a while."""
 
 
 class Attempts:
@@ -98,7 +100,18 @@ class Attempts:
         if admission.refused:
             return admission
         beside_seconds = self._delay(self._by_login.get(login_key), now_seconds)
-        return Admission(max(admission.wait_seconds, beside_seconds))
+        return Admission(max(admission.wait_seconds, beside_seconds), slowed=admission.slowed or beside_seconds > 0)
+
+    def is_slowed(self, login: str, host: str, now_seconds: float) -> bool:
+        """Whether an attempt that began now would be slowed. Asked by those that began before: takes no place."""
+        if not self._delay_seconds:
+            return False
+        login_key, host_key = _digest(login), _host_key(host)
+        pair_key = login_key + host_key
+        if self._known.get(pair_key, 0.0) > now_seconds:
+            return self._delay(self._by_pair.get(pair_key), now_seconds) > 0
+        judged_by = (self._by_host.get(host_key), self._by_login.get(login_key))
+        return any(self._delay(failures, now_seconds) > 0 for failures in judged_by)
 
     def _in_line(self, failures: Failures | None, now_seconds: float) -> Admission:
         delay_seconds = self._delay(failures, now_seconds)
@@ -107,9 +120,9 @@ class Attempts:
         at_seconds = max(now_seconds, failures.next_seconds)
         wait_seconds = at_seconds - now_seconds
         if wait_seconds > self._line_seconds_max:
-            return Admission(0.0, refused=True)
+            return Admission(0.0, refused=True, slowed=True)
         failures.next_seconds = at_seconds + delay_seconds
-        return Admission(wait_seconds)
+        return Admission(wait_seconds, slowed=True)
 
     def _delay(self, failures: Failures | None, now_seconds: float) -> float:
         if failures is None or failures.count < self._free_count:

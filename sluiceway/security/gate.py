@@ -4,8 +4,10 @@ Without users everybody is let in and may do everything, and nothing here costs 
 
 A login. First it waits, if there were failures (attempts.py). Then a certificate lets its user in; or the passcode is
 checked: against a keyed digest of what was right before, else with scrypt in a thread, a few at a time; attempts with
-the same login and passcode share one check. Logins that do not exist are checked against a stand-in that takes as long.
-What is refused is told in the same words, whatever was wrong. Refusals are logged when a burst of them begins.
+the same login and passcode share one check. An attempt that was not slowed, and would be by the time there is a thread
+for it, begins anew: a thousand guesses at once are no more than a thousand in turn. Logins that do not exist are
+checked against a stand-in that takes as long. What is refused is told in the same words, whatever was wrong. Refusals
+are logged when a burst of them begins.
 
 Rules are made (rules.py) before they are followed, so that a mistake in them changes nothing. When they are replaced
 while connections are there, admission.py has each of them look anew at what it has.
@@ -222,16 +224,20 @@ class SecurityGate:
 
     async def _check(self, login: str, passcode: str, host: str) -> None:
         """Returns if this is the passcode of that user. Raises LoginRefusedError."""
-        admission = self._attempts.admit(login, host, self._clock())
-        if admission.refused:
-            self._refused_count += 1
-            self._unseen_count += 1
-            raise LoginRefusedError("too many failed logins: try again in a while", quiet=True)
-        if admission.wait_seconds:
-            self._delayed_count += 1
-            await trio.sleep(admission.wait_seconds)
-        kept = self._users.secrets.get(login)
-        right = await self._is_right(login, kept, passcode)
+        right: bool | None = None
+        while right is None:
+            admission = self._attempts.admit(login, host, self._clock())
+            if admission.refused:
+                self._refused_count += 1
+                self._unseen_count += 1
+                raise LoginRefusedError("too many failed logins: try again in a while", quiet=True)
+            if admission.wait_seconds:
+                self._delayed_count += 1
+                await trio.sleep(admission.wait_seconds)
+            kept = self._users.secrets.get(login)
+            right = await self._is_right(
+                login, kept, passcode, _never_late if admission.slowed else self._late(login, host)
+            )
         if kept is not None and right and self._users.secrets.get(login) == kept:
             self._attempts.succeeded(login, host, self._clock())
             return
@@ -247,7 +253,11 @@ class SecurityGate:
             )
         raise _refusal(login, quiet=begins or bool(admission.wait_seconds))
 
-    async def _is_right(self, login: str, kept: Secret | None, passcode: str) -> bool:
+    def _late(self, login: str, host: str) -> Callable[[], bool]:
+        return lambda: self._attempts.is_slowed(login, host, self._clock())
+
+    async def _is_right(self, login: str, kept: Secret | None, passcode: str, late: Callable[[], bool]) -> bool | None:
+        """None: by the time there was a thread for it it came too `late` to be looked at without waiting."""
         stand_in = self._users.stand_in
         secret = stand_in if kept is None else kept
         if secret.is_quick and stand_in.is_quick:
@@ -260,17 +270,21 @@ class SecurityGate:
                 return True
             checking = self._checks.get(digest)
             if checking is None:
-                return await self._hash(digest, secret, stand_in, passcode)
+                return await self._hash(digest, secret, stand_in, passcode, late)
             await checking.done.wait()
             if checking.right is not None:
                 return checking.right
 
-    async def _hash(self, digest: bytes, secret: Secret, stand_in: Secret, passcode: str) -> bool:
+    async def _hash(
+        self, digest: bytes, secret: Secret, stand_in: Secret, passcode: str, late: Callable[[], bool]
+    ) -> bool | None:
         checking = self._checks[digest] = _Checking()
         try:
             # A passcode that is kept in plain text takes as long as the others: the time must not tell which those are.
             work = stand_in if secret.is_quick else secret
             async with self._slots:
+                if late():
+                    return None
                 with self._memory(work.memory_bytes):
                     data = passcode.encode("utf-8", "surrogatepass")
                     right = await self._in_thread(work, data)
@@ -337,6 +351,10 @@ def _slowing(config: SecurityConfig) -> dict[str, Any]:
 
 def _refusal(login: str, *, quiet: bool) -> LoginRefusedError:
     return LoginRefusedError(f"login {login[:_SHOWN]!r} with this passcode is not let in", quiet=quiet)
+
+
+def _never_late() -> bool:
+    return False
 
 
 def _never(_element: None) -> None:

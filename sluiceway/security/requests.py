@@ -75,6 +75,8 @@ def _needs(name: str, request: Mapping[str, Any], exists: Callable[[str], bool])
                 yield (Action.CREATE,), queue
     elif name == "sink/commit":
         parts = request.get("parts")
+        if parts == []:
+            yield (Action.SEND,), STAGE_PREFIX + ">"  # it publishes nothing, and uses the batch of the query up
         for part in parts if isinstance(parts, list) else ():
             if isinstance(part, Mapping):
                 yield from _sends_to(part.get("stage"), exists)

@@ -50,7 +50,11 @@ class Users:
                 secrets.check_user_name(user)
             except ValueError as error:
                 problems.append(f"security.certificates: {error}")
-            certificates[in_certificate.lower()] = user
+            if certificates.setdefault(in_certificate.lower(), user) != user:
+                problems.append(
+                    f"security.certificates: {in_certificate!r} is there twice, for two users: upper and lower case "
+                    "are the same in it"
+                )
         names = {**dict.fromkeys(kept), **dict.fromkeys(certificates.values())}
         groups: dict[str, set[str]] = {name: set() for name in names}
         for group, members in config.groups.items():

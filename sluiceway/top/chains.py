@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 
 from flow.words import age_in_words, count_in_words
-from sluiceway.cli.answers import is_number, list_of, mapping_of, rows_of, words_of
+from sluiceway.cli.answers import is_number, list_of, mapping_of, rows_of, title_of, words_of
 from sluiceway.cli.stat_view import LASTING_SECONDS
 from sluiceway.remedies import remedy_for
 
@@ -162,12 +162,6 @@ def troubles(report: Mapping[str, Any]) -> list[tuple[float | None, str]]:
         age_seconds: Any = bottleneck.get("oldest_seconds")
         said.append((age_seconds if is_number(age_seconds) else None, words_of(bottleneck)))
     return said
-
-
-def title_of(resource: Mapping[str, Any]) -> str:
-    """Kind and name, as edges name it: `queue /queue/a`; once if they are the same."""
-    kind, name = str(resource.get("kind")), str(resource.get("name"))
-    return name if name == kind else f"{kind} {name}"
 
 
 def _wait_of(edge: Mapping[str, Any]) -> Wait | None:

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import attrs
 
-from sluiceway.cli.answers import mapping_of, number_of, rows_of
-from sluiceway.top.chains import Chain, FlowMap, title_of, troubles
+from sluiceway.cli.answers import mapping_of, number_of, rows_of, title_of
+from sluiceway.top.chains import Chain, FlowMap, troubles
 from sluiceway.top.course import Age, Course, Courses
 
 REPLY_NAME: Final = "sluiceway-top"

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
@@ -43,6 +44,9 @@ DELIVERIES_MAX: Final = 100
 """Of one message at a time: a topic may have ten thousand subscribers."""
 
 ATTRIBUTE_LENGTH_MAX: Final = 256
+
+LOGS: Final = "/log/"
+"""So their names begin."""
 
 Attributes = Mapping[str, str | int | bool]
 
@@ -95,8 +99,8 @@ class Tracing:
     def came(self, head: SendHead, number: int, count: int) -> None:
         """So many SENDs with this marked head got these numbers."""
         traceparent = head.header("traceparent")
-        if traceparent is None:
-            return
+        if traceparent is None or head.destination.startswith(LOGS):
+            return  # a log's records stay where they are, and it tells nobody of them
         context = parse_traceparent(traceparent, head.header("tracestate") or "")
         if context is None or not context.sampled or not is_chosen(context.trace_id, self._ratio):
             return
@@ -127,11 +131,11 @@ class Tracing:
 class QueueTracing:
     """Follows the traced messages of one queue. Satisfies queues.witness.Witness."""
 
-    __slots__ = ("_destination", "_name", "_tracing", "is_topic", "origin", "traced")
+    __slots__ = ("_destination", "_elements", "_tracing", "is_topic", "origin", "traced")
 
     def __init__(self, tracing: Tracing, queue: Gate) -> None:
         self._tracing = tracing
-        self._name = queue.name
+        self._elements = queue.elements
         self._destination = queue.name_on_disk
         self.is_topic = queue.kind_label == "topic"
         self.origin: SourceController | None = None
@@ -163,8 +167,16 @@ class QueueTracing:
         more = {} if self.origin is None else {"sluiceway.sender": self.origin.resource.name[:ATTRIBUTE_LENGTH_MAX]}
         traced.context = self._span("accept", "server", traced, traced.began_ns, now_ns, more)
         traced.began_ns = now_ns
+        if self.is_topic:
+            self._forget_gone()
         self.traced[sequence] = traced
         self._tracing.opened(self, sequence)
+
+    def _forget_gone(self) -> None:
+        """A topic does not say when the last one has it. O(those that have gone)."""
+        first = self._elements.first_sequence
+        for sequence in list(takewhile(first.__gt__, self.traced)):
+            self._end(sequence)
 
     def sent(self, to: str, sequences: SequenceOf[int], *, auto: bool) -> None:
         """See Witness."""

@@ -73,7 +73,8 @@ class BrokerTrails:
     def came(self, head: SendHead, number: int, count: int) -> None:
         """So many SENDs with this marked head got these numbers."""
         correlation_id = head.header("correlation-id")
-        if correlation_id is not None:
+        # Records of logs have no trail: their numbers would take the place of messages in an answer.
+        if correlation_id is not None and not head.destination.startswith("/log/"):
             self.trails.came(number, count, correlation_id)
 
     # ------------------------------------------------------------------ asking

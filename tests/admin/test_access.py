@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from protocols.stomp.hub import LoginRefusedError
-from sluiceway.admin import access
+from sluiceway.admin import access, looking
 from sluiceway.admin.access import COOKIE
 from sluiceway.config import SecurityConfig
 from sluiceway.config.admin import AdminConfig
@@ -39,6 +39,11 @@ async def guarded() -> AsyncIterator[AdminStage]:
         yield stage
 
 
+async def page_at_once(*, openmetrics: bool = False) -> bytes:
+    """Metrics without the thread that looks at the system: virtual time would not wait for it."""
+    return b"# EOF\n" if openmetrics else b""
+
+
 async def logged_in(stage: AdminStage, login: str = "ann") -> tuple[httpx.AsyncClient, str]:
     """A browser with a session, and its token."""
     http = stage.browser()
@@ -64,12 +69,57 @@ class TestStrangers:
         session = (await guarded.http.get("/api/v1/session")).json()
         assert session == {"user": None, "groups": [], "may": {"admin": False}, "csrf": "", "users_configured": True}
 
-    async def test_metrics_are_for_admins_unless_they_are_open(self, guarded: AdminStage) -> None:
+    async def test_metrics_are_for_admins_unless_they_are_open(
+        self, guarded: AdminStage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(guarded.broker, "metrics_page", page_at_once)
         assert (await guarded.http.get("/metrics")).status_code == 401
         assert (await guarded.http.get("/metrics", headers=basic("bob", "bobpass"))).status_code == 403
         guarded.config = AdminConfig(metrics_open=True)
         response = await guarded.browser().get("/metrics", headers={"Host": "prometheus.example"})
         assert response.status_code == 200
+
+    async def test_metrics_that_do_not_come_are_given_up(
+        self, stage: AdminStage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A disk that hangs holds no connection for ever."""
+
+        async def stuck(**_more: Any) -> bytes:
+            await trio.sleep_forever()
+            raise AssertionError
+
+        monkeypatch.setattr(stage.broker, "metrics_page", stuck)
+        began = trio.current_time()
+        response = await stage.http.get("/metrics")
+        assert (response.status_code, error_of(response)) == (503, "too-slow")
+        assert trio.current_time() - began == pytest.approx(stage.config.request_seconds)
+
+    @pytest.mark.parametrize(
+        ("accept", "kind"),
+        [
+            ("", "text/plain"),
+            ("application/openmetrics-text;version=1.0.0", "application/openmetrics-text"),
+            ("application/openmetrics-text;version=9.0.0", "text/plain"),
+            ("text/plain, application/openmetrics-text;q=0", "text/plain"),
+        ],
+    )
+    async def test_metrics_come_in_the_format_that_was_asked_for(
+        self, accept: str, kind: str, stage: AdminStage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(stage.broker, "metrics_page", page_at_once)
+        response = await stage.http.get("/metrics", headers={"Accept": accept})
+        assert response.headers["content-type"].startswith(kind)
+        assert response.content.endswith(b"# EOF\n") is (kind != "text/plain")
+
+    async def test_why_it_is_not_ready_names_no_folders_to_strangers(
+        self, guarded: AdminStage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(
+            looking, "not_ready_because", lambda _broker: ["its store fails: /srv/data/1.log: no space"]
+        )
+        assert (await guarded.http.get("/readyz")).json()["reasons"] == ["its store fails"]
+        response = await guarded.http.get("/readyz", headers=basic("ann", "annpass"))
+        assert "/srv/data" in response.json()["reasons"][0]
 
 
 class TestSessions:
@@ -194,7 +244,10 @@ class TestPermissions:
         headers = basic("bob", "bobpass")
         assert (await guarded.http.get("/api/v1/overview", headers=headers)).status_code == 403
         page = (await guarded.http.get("/api/v1/destinations", headers=headers)).json()
-        assert {item["name"] for item in page["items"]} == {"/queue/bob.own", "/queue/bob.other"}
+        assert {item["name"]: item["may_admin"] for item in page["items"]} == {
+            "/queue/bob.own": True,
+            "/queue/bob.other": False,
+        }
         for name, status in (("/queue/bob.own", 200), ("/queue/secret", 403)):
             for path in ("messages", "destination"):
                 response = await guarded.http.get(f"/api/v1/{path}", params={"name": name}, headers=headers)
@@ -267,6 +320,18 @@ class TestOtherPages:
         )
         assert (response.status_code, error_of(response)) == (403, "wrong-origin")
         assert not stage.destination("/queue/a").is_paused
+
+    async def test_a_proxy_may_end_tls_if_its_name_is_configured(self) -> None:
+        """The page is on https then, and we are not; the cookie is for https alone."""
+        proxied = {"Host": "box.lan", "Origin": "https://box.lan"}
+        async with AdminStage(security=SECURITY, admin=AdminConfig(hosts=("box.lan",))) as stage:
+            http = stage.browser(**proxied)
+            response = await http.post("/api/v1/login", json={"login": "ann", "passcode": "annpass"})
+            assert response.status_code == 200, response.text
+            assert "; Secure" in response.headers["set-cookie"]
+            for other in ("https://other.lan", "https://box.lan:8443", "http://box.lan.evil.example"):
+                response = await http.post("/api/v1/logout", json={}, headers={"Origin": other})
+                assert (response.status_code, error_of(response)) == (403, "wrong-origin")
 
     @pytest.mark.parametrize("token", [None, "", "x" * 64, "é"], ids=repr)
     async def test_an_action_without_its_token_is_refused(self, token: str | None, stage: AdminStage) -> None:

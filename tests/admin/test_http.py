@@ -12,6 +12,9 @@ import attrs
 import httpx
 import pytest
 import trio
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.settings import SettingCodes
 
 from protocols.settings import TlsConfig
 from protocols.tls import CertificateError
@@ -75,9 +78,9 @@ async def rest_of(stream: trio.SocketStream) -> bytes:
     return data
 
 
-async def rest_of_nothing(http: HttpServer) -> None:
-    """Until a connection was there, and is gone."""
-    while not http.connections_count:  # noqa: ASYNC110 - it is not told to anybody
+async def rest_of_nothing(http: HttpServer, *, began: bool = False) -> None:
+    """Until a connection was there, and is gone. `began`: it was there."""
+    while not began and not http.connections_count:  # noqa: ASYNC110 - it is not told to anybody
         await trio.sleep(0.01)
     while http.connections_count:  # noqa: ASYNC110
         await trio.sleep(0.01)
@@ -223,6 +226,42 @@ class TestClients:
         assert not answer or b" 400 " in answer[:20] or b" 431 " in answer[:20]
         async with httpx.AsyncClient(base_url=url_of(broker)) as http:
             assert (await http.get("/healthz")).status_code == 200
+
+    @pytest.mark.parametrize("path", [b"/metrics", b"/api/v1/overview", b"/healthz"])
+    async def test_a_body_that_nobody_wants_holds_no_connection(
+        self, path: bytes, broker: Broker, connect: Connect
+    ) -> None:
+        """In however many pieces it comes; or a stranger could take all connections for good."""
+        stream = await connect()
+        await stream.send_all(
+            b"GET " + path + b" HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 100
+        )
+        assert broker.admin is not None and broker.admin._http is not None
+        with trio.fail_after(10):
+            assert b" 200 " in (await rest_of(stream))[:20]
+            await rest_of_nothing(broker.admin._http, began=True)
+
+    @pytest.mark.parametrize("upgrade", [False, True])
+    async def test_http_2_is_not_spoken(self, upgrade: bool, broker: Broker, connect: Connect) -> None:
+        """Who grants no window there would be waited for without end."""
+        client = H2Connection(H2Configuration(client_side=True))
+        stream = await connect()
+        if upgrade:
+            settings = client.initiate_upgrade_connection() or b""
+            await stream.send_all(
+                b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: h2c\r\nHTTP2-Settings: " + settings + b"\r\n"
+                b"Connection: Upgrade, HTTP2-Settings\r\n\r\n"
+            )
+        else:
+            client.initiate_connection()
+            client.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 0})
+            about = {":method": "GET", ":path": "/", ":scheme": "http", ":authority": "127.0.0.1"}
+            client.send_headers(1, list(about.items()), end_stream=True)
+        await stream.send_all(client.data_to_send())
+        assert broker.admin is not None and broker.admin._http is not None
+        with trio.fail_after(5):
+            assert b"<html" not in await rest_of(stream)
+            await rest_of_nothing(broker.admin._http, began=True)
 
     async def test_a_websocket_is_refused(self, broker: Broker, connect: Connect) -> None:
         stream = await connect()

@@ -131,8 +131,10 @@ class _Taker(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py ships 
 class Traffic:
     """STOMP clients. A context manager: at the end all of them hang up."""
 
-    def __init__(self, broker: BrokerProcess) -> None:
+    def __init__(self, broker: BrokerProcess, *login: str) -> None:
+        """`login`: and passcode, where the broker wants them."""
         self._broker = broker
+        self._login = login
         self._connections: list[Any] = []
         self._threads: list[threading.Thread] = []
         self._over = threading.Event()
@@ -154,7 +156,7 @@ class Traffic:
         """A connection of that name."""
         connection = stomp.Connection12([(self._broker.host, self._broker.port)], reconnect_attempts_max=1)
         self._connections.append(connection)
-        connection.connect(wait=True, headers={"client-id": client_id})
+        connection.connect(*self._login, wait=True, headers={"client-id": client_id})
         return connection
 
     def consume(self, client_id: str, destination: str, name: str, *, does: str = "ack", **headers: str) -> _Taker:

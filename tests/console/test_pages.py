@@ -258,7 +258,55 @@ def test_whoever_has_no_name_logs_in_first(
         page.keyboard.press("Enter")
         expect(page.locator("h1")).to_have_text("Destinations")
         expect(page.locator(".nav a")).to_have_text(["Destinations", "Dead letters"])
-    watched[:] = [trouble for trouble in watched if "401" not in trouble and "ERR_CONNECTION" not in trouble]
+    watched[:] = [trouble for trouble in watched if "401" not in trouble and "net::ERR_" not in trouble]
+
+
+def test_whoever_may_act_on_one_destination_has_buttons_for_that_one(
+    open_page: Open, watched: list[str], tmp_path: Path
+) -> None:
+    """And they work; for the others, which may only be looked at, there are none."""
+    config = """
+        [security.users]
+        bob = "a clerk"
+        [[security.permissions]]
+        users = ["bob"]
+        actions = ["connect"]
+        [[security.permissions]]
+        users = ["bob"]
+        actions = ["browse", "send", "create"]
+        destinations = ["/queue/>"]
+        [[security.permissions]]
+        users = ["bob"]
+        actions = ["admin"]
+        destinations = ["/queue/own"]
+    """
+    with BrokerProcess(tmp_path, config) as broker, Traffic(broker, "bob", "a clerk") as clients:
+        for name in ("/queue/own", "/queue/other"):
+            clients.send("web", name, ["a"])
+        page = open_page("destinations", url=broker.url)
+        page.get_by_label("Login").fill("bob")
+        page.get_by_label("Passcode").fill("a clerk")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("link", name="/queue/other")).to_be_visible()
+        expect(page.get_by_role("button", name=re.compile("^(Pause|Purge) "))).to_have_count(2)
+        page.get_by_role("button", name="Pause /queue/own").click()
+        expect(page.locator(".tag.is-paused")).to_be_visible()
+        page.evaluate("() => { location.hash = '#/destination?name=/queue/own' }")
+        expect(page.get_by_role("button", name="Resume /queue/own")).to_be_visible()
+        page.evaluate("() => { location.hash = '#/destination?name=/queue/other' }")
+        expect(page.locator("h1")).to_have_text("/queue/other")
+        expect(page.locator(".tiles")).to_be_visible()
+        expect(page.get_by_role("button", name=re.compile("^(Pause|Resume|Purge) "))).to_have_count(0)
+    watched[:] = [trouble for trouble in watched if "401" not in trouble and "net::ERR_" not in trouble]
+
+
+def test_a_selector_is_shown_where_somebody_has_one(open_page: Open, traffic: Traffic) -> None:
+    traffic.consume("picky", "/queue/picked", "picky-1", selector="size > 3")
+    page = open_page("consumers?q=picky-1")
+    expect(page.locator("tbody code")).to_have_text("size > 3")
+    page = open_page("consumers?q=billing")
+    expect(page.get_by_role("columnheader", name="Unacked")).to_be_visible()
+    expect(page.get_by_role("columnheader", name="Selector")).to_have_count(0)
 
 
 def test_a_name_with_all_kinds_of_signs_is_found(open_page: Open, traffic: Traffic) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
+from protocols.settings import TlsConfig
 from sluiceway.config import Config, DestinationPolicy, Listener
 from sluiceway.doctor import checks
 from sluiceway.doctor.facts import (
@@ -46,6 +47,7 @@ FOLDER = Folder(
     path=Path("/var/lib/sw"), exists=True, parent=Path("/var/lib/sw"), parent_is_writable=True, mode=0o700,
     file_system="ext4", free_bytes=100 * GIB, free_files=1_000_000, sync_seconds=0.002, newest_seconds=NOW_SECONDS - 5,
 )  # fmt: skip
+TLS_ONLY = Config(listeners=[Listener(address="0.0.0.0:61614", tls=TlsConfig(certificate=Path("server.pem")))])
 NONE_RUNS = Running(url="stomp://127.0.0.1:61613", asked_for=False, fault="no broker answers")
 GOOD = Facts(
     software=SOFTWARE,
@@ -225,6 +227,7 @@ CASES: list[tuple[checks.Check, dict[str, Any], Verdict, str]] = [
     ),
     (checks.running, {}, Verdict.OK, "none runs at"),
     (checks.running, {"running": None}, Verdict.OK, ""),
+    (checks.running, {"running": None, "config": TLS_ONLY}, Verdict.OK, "--url 'stomp+ssl://HOST:61614?ca=FILE'"),
     (checks.running, {"running": attrs.evolve(NONE_RUNS, asked_for=True)}, Verdict.PROBLEM, "no broker answers"),
     (checks.running, {"running": ANSWERS}, Verdict.OK, "answers: login in"),
     (

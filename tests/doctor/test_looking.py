@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from pathlib import Path
@@ -106,6 +107,31 @@ def test_what_is_no_folder_of_ours_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(DirectoryError):
         look_at(tmp_path / "file")
+
+
+def test_a_folder_that_can_not_be_looked_into_is_a_fault_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As below /var/lib/private, which systemd keeps for root."""
+    hidden, stat = tmp_path / "private" / "data", Path.stat
+    hidden.parent.mkdir()
+
+    def no_entry(path: Path, **options: bool) -> os.stat_result:
+        if hidden.parent in path.parents:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", no_entry)
+    found = looking.look_at_folder(hidden / "deeper")
+    assert f"{hidden.parent} can't be entered by this user" in found.fault
+    assert "Run the doctor as the broker's user" in found.fault
+
+
+def test_what_goes_while_it_is_looked_at_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that runs makes and removes files in its folder."""
+    (tmp_path / "here").write_text("x")
+    monkeypatch.setattr(Path, "iterdir", lambda folder: iter([folder / "gone", folder / "here"]))
+    assert looking._written(tmp_path) == [(tmp_path / "here").stat().st_mtime]
 
 
 @NOT_ROOT

@@ -127,6 +127,36 @@ class TestListeners:
             assert len(broker.listeners) == 1
             assert broker.config.listeners == (PLAIN,)
 
+    async def test_a_port_that_is_our_own_is_said_to_be(self) -> None:
+        """Of a listener that gets another name, or another address on the same port: no other program has it."""
+        async with Broker(config(PLAIN)) as broker:
+            address = broker.addresses[0]
+            everywhere = f"0.0.0.0:{address.rpartition(':')[2]}"
+            for other in (Listener(address=address, name="renamed"), Listener(address=everywhere, name="plain")):
+                with pytest.raises(ReloadError, match="this broker does so already, as listener plain"):
+                    broker.reload(config(other))
+            assert broker.addresses == [address]
+
+    async def test_a_broker_that_is_about_to_stop_opens_no_more(self, log_lines: LogLines) -> None:
+        """Drained or stopped: a listener that a reload adds would take in whoever comes."""
+        other = Listener(address="127.0.0.1:0", name="other")
+        async with Broker(config(PLAIN)) as broker:
+            consumer = Talker(await dial(broker.addresses[0]))
+            await consumer.connect()
+            await consumer.send("SUBSCRIBE", {"destination": "/queue/a", "id": "1", "ack": "client"})
+            await consumer.send("SEND", {"destination": "/queue/a"}, b"not acknowledged: the drain goes on")
+            await consumer.expect("MESSAGE")
+            assert broker.drain(60.0) == 0
+            with pytest.raises(ReloadError, match="about to stop"):
+                broker.reload(config(PLAIN, other))
+            assert broker.config.listeners == (PLAIN,)
+            assert len(broker.listeners) == 1
+            await consumer.stream.aclose()
+            await broker.stop()
+            with pytest.raises(ReloadError, match="about to stop"):
+                broker.reload(config(PLAIN, other))
+        assert len(log_lines.of("reload refused: nothing has changed")) == 2
+
     async def test_a_name_that_must_be_looked_up_is_refused(self) -> None:
         async with Broker(config(PLAIN)) as broker:
             with pytest.raises(ReloadError, match="looked up at the start only"):

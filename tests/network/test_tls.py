@@ -6,17 +6,20 @@ import ssl
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
+import trustme
 
 from protocols.settings import TlsConfig
 from protocols.stomp.limits import StompLimits
 from protocols.tls import CertificateError
 from sluiceway.broker import Broker
 from sluiceway.config import Config, Listener
+from sluiceway.security.config import Permission, SecurityConfig
 from tests.network import authority
 from tests.network.conftest import LogLines
-from tests.network.talking import Talker, dial, dial_tls, read_to_end
+from tests.network.talking import PATIENCE_SECONDS, Talker, dial, dial_tls, read_to_end
 
 
 def config(folder: Path, **options: Any) -> Config:
@@ -154,8 +157,11 @@ async def test_stopping_turns_away_who_is_in_the_handshake(tmp_path: Path) -> No
 
 
 async def expect_refusal(address: str, context: ssl.SSLContext) -> None:
-    """The connection breaks. With TLS 1.3 the client is told after it believes that all is well."""
-    stream = await dial_tls(address, context)
+    """The connection breaks: with TLS 1.2 in the handshake, with 1.3 when the client believes that all is well."""
+    try:
+        stream = await dial_tls(address, context)
+    except trio.BrokenResourceError:
+        return
     with pytest.raises(trio.BrokenResourceError):
         await Talker(stream).connect()
     await trio.aclose_forcefully(stream)
@@ -214,6 +220,100 @@ class TestClientCertificates:
         async with Broker(settings) as broker:
             context = authority.client_context(authority.strange_client_certificate())
             await expect_refusal(broker.addresses[0], context)
+
+
+class TestUsersByCertificate:
+    """From the handshake to the permissions of the user for whom a certificate stands."""
+
+    @pytest.fixture(params=["1.2", "1.3"])
+    def version(self, request: pytest.FixtureRequest) -> ssl.TLSVersion:
+        """What the client speaks at most."""
+        return {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}[request.param]
+
+    @pytest.fixture
+    def guarded(self, tmp_path: Path) -> Config:
+        """Certificates are asked for, those of `alice` and `old` are users, who may do a little."""
+        mine = Permission(users=("web",), actions=("send", "receive", "create"), destinations=("/queue/web.>",))
+        security = SecurityConfig(
+            users={"root": "root"},
+            certificates={"alice": "web", "old": "web", "mallory": "web"},
+            permissions=(Permission(users=("*",), actions=("connect",)), mine),
+        )
+        asks = config(tmp_path, client_certificates="optional", client_ca=authority.write_authority(tmp_path))
+        return attrs.evolve(asks, security=security)
+
+    def context(self, certificate: trustme.LeafCert | None, version: ssl.TLSVersion) -> ssl.SSLContext:
+        context = authority.client_context(certificate)
+        context.maximum_version = version
+        return context
+
+    async def test_a_good_one_is_its_user_with_its_permissions_and_no_more(
+        self, guarded: Config, version: ssl.TLSVersion
+    ) -> None:
+        async with Broker(guarded) as broker:
+            context = self.context(authority.client_certificate("alice"), version)
+            talker = Talker(await dial_tls(broker.addresses[0], context))
+            await talker.connect()
+            (connection,) = broker.connections
+            assert connection.session.user == "web"
+            assert await talker.round_trip(b"mine", "/queue/web.round") == b"mine"
+            await talker.send("SEND", {"destination": "/queue/others"}, b"x")
+            error = await talker.expect("ERROR")
+            assert error.headers["message"] == "no permission to send on /queue/others"
+            assert "/queue/others" not in broker.registry.destinations
+            await talker.stream.aclose()
+
+    @pytest.mark.parametrize("certificate", [None, "bob"])
+    async def test_one_of_a_name_that_is_no_user_must_log_in(
+        self, certificate: str | None, guarded: Config, version: ssl.TLSVersion
+    ) -> None:
+        """As well as who shows none."""
+        async with Broker(guarded) as broker:
+            shown = None if certificate is None else authority.client_certificate(certificate)
+            talker = Talker(await dial_tls(broker.addresses[0], self.context(shown, version)))
+            await talker.stream.send_all(talker.machine.connect("test", versions=("1.2",)))
+            assert (await talker.expect("ERROR")).headers["code"] == "login-refused"
+            await talker.stream.aclose()
+            assert broker.guard.statistics().accepted_count == 0
+            talker = Talker(await dial_tls(broker.addresses[0], self.context(shown, version)))
+            connect = talker.machine.connect("test", login="root", passcode="root", versions=("1.2",))
+            await talker.stream.send_all(connect)
+            await talker.expect("CONNECTED")
+            await talker.stream.aclose()
+
+    @pytest.mark.parametrize(
+        ("certificate", "reason"),
+        [
+            (authority.expired_client_certificate, "certificate has expired"),
+            (authority.strange_client_certificate, "unable to get local issuer certificate"),
+        ],
+    )
+    async def test_a_bad_one_is_nobody_though_its_name_is_a_users(
+        self, certificate: Any, reason: str, guarded: Config, version: ssl.TLSVersion, log_lines: LogLines
+    ) -> None:
+        """An expired one, and one of another authority: the connection does not come as far as a login."""
+        async with Broker(guarded) as broker:
+            await expect_refusal(broker.addresses[0], self.context(certificate(), version))
+            with trio.fail_after(PATIENCE_SECONDS):
+                while broker.doors.opening_count:
+                    await trio.testing.wait_all_tasks_blocked(0.01)
+            statistics = broker.guard.statistics()
+            assert (statistics.accepted_count, statistics.refused_count) == (0, 0)
+        (line,) = log_lines.of("connection not opened")
+        assert reason in line["reason"]
+
+    async def test_one_that_is_no_user_any_more_ends_its_connection(
+        self, guarded: Config, version: ssl.TLSVersion
+    ) -> None:
+        async with Broker(guarded) as broker:
+            context = self.context(authority.client_certificate("alice"), version)
+            talker = Talker(await dial_tls(broker.addresses[0], context))
+            await talker.connect()
+            everybody = Permission(users=("*",), actions=("connect",))
+            security = SecurityConfig(users={"root": "root"}, permissions=(everybody,))
+            broker.reload(attrs.evolve(guarded, security=security))
+            assert (await talker.expect("ERROR")).headers["message"] == "no permission to connect any more"
+            await talker.stream.aclose()
 
 
 class TestFiles:

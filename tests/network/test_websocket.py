@@ -377,3 +377,28 @@ async def test_text_message_of_a_client_in_two_halves_of_a_character() -> None:
         await talker.expect("RECEIPT")
         await client.say(TextMessage("\n"))
         await client.aclose()
+
+
+async def test_a_mistake_of_ours_costs_one_connection_and_not_the_broker(
+    monkeypatch: pytest.MonkeyPatch, log_lines: LogLines
+) -> None:
+    """Also before STOMP begins, where libraries read what strangers send."""
+
+    def mistaken(*_arguments: object, **_options: object) -> None:
+        raise KeyError("a bug")
+
+    async with Broker(config()) as broker:
+        client = Talker(await dial_web(broker))
+        await client.connect()
+        with monkeypatch.context() as wrong:
+            wrong.setattr("protocols.websocket._judged", mistaken)
+            stream = await dial(broker.addresses[0])
+            await stream.send_all(b"GET /stomp HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert await read_to_end(stream) == b""
+            await stream.aclose()
+        assert await client.round_trip(b"still here") == b"still here"
+        await client.stream.aclose()
+    (line,) = log_lines.of("internal error")
+    assert "KeyError" in line["exception"]
+    (line,) = log_lines.of("connection not opened")
+    assert line["reason"] == "internal error"

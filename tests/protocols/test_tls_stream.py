@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,95 @@ def test_the_end_of_a_certificate_is_read_from_it(days: float) -> None:
 def test_what_is_no_certificate_has_no_end(der: bytes) -> None:
     with pytest.raises((ValueError, IndexError)):
         not_after(der)
+
+
+class EndlessStream:
+    """There is always more to read than is asked for."""
+
+    peer = "endless"
+    peer_certificate = None
+
+    def __init__(self) -> None:
+        self.taken_bytes = 0
+
+    def read(self, size_max: int) -> bytes:
+        self.taken_bytes += size_max
+        return bytes(size_max)
+
+    def __getattr__(self, name: str) -> object:
+        raise AssertionError(f"nobody asks for {name} here")
+
+
+class Unpacking:
+    """Stands in for OpenSSL: it takes records in which there is nothing to read, and may owe an answer to each."""
+
+    def __init__(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, answer: bytes) -> None:
+        self._incoming, self._outgoing, self._answer = incoming, outgoing, answer
+
+    def read(self, _size_max: int, _room: memoryview) -> int:
+        for _ in range(len(self._incoming.read()) // 27):
+            self._outgoing.write(self._answer)
+        raise ssl.SSLWantReadError
+
+
+async def unpacking(answer: bytes) -> tuple[TlsStream, EndlessStream]:
+    _client, server, _below = await secured()
+    endless = EndlessStream()
+    server._under = endless  # type: ignore[assignment]
+    server._tls = Unpacking(server._incoming, server._outgoing, answer)  # type: ignore[assignment]
+    return server, endless
+
+
+@pytest.mark.parametrize("size_max", [16 * 1024, 512 * 1024])
+async def test_records_that_bring_nothing_do_not_keep_the_loop(size_max: int) -> None:
+    """However fast they come: other connections have their turn."""
+    server, endless = await unpacking(b"")
+    assert server.read(size_max) is None
+    assert endless.taken_bytes <= max(2 * size_max, 128 * 1024)
+    with pytest.raises(AssertionError, match="wait_readable"):
+        await server.wait_readable()  # of the stream below, which has more at once
+
+
+async def test_a_peer_that_asks_for_new_keys_without_end_ends_its_connection() -> None:
+    """Each key update of TLS 1.3 leaves an answer of 27 bytes in OpenSSL's memory until we write."""
+    server, endless = await unpacking(bytes(27))
+    with pytest.raises(TlsError, match="new keys again and again"):
+        server.read(512 * 1024)
+    assert endless.taken_bytes <= 64 * 1024
+    assert server.read(512 * 1024) == b""
+
+
+@pytest.mark.parametrize("is_expired", [False, True])
+async def test_a_session_is_resumed_until_the_certificate_of_the_client_ends(
+    is_expired: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In TLS 1.2 OpenSSL looks at the certificate in the first handshake only."""
+    broker = server_context(
+        TlsConfig(
+            certificate=authority.write(authority.server_certificate(), tmp_path),
+            client_certificates="required",
+            client_ca=authority.write_authority(tmp_path),
+        )
+    )
+    context = authority.client_context(authority.client_certificate())
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+
+    async def connect(session: ssl.SSLSession | None) -> tuple[TlsStream, TlsStream]:
+        ours, theirs = memory_pair()
+        client, server = TlsStream(ours, context, server_hostname=authority.HOST), TlsStream(theirs, broker)
+        client._tls = context.wrap_bio(
+            client._incoming, client._outgoing, server_hostname=authority.HOST, session=session
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.handshake)
+            with pytest.raises(TlsError, match="has expired") if session and is_expired else nullcontext():
+                await server.handshake()
+        return client, server
+
+    client, server = await connect(None)
+    assert server.peer_certificate is not None
+    if is_expired:
+        end = server.peer_certificate.not_after
+        monkeypatch.setattr("protocols.tls.time.time", lambda: end + 1)
+    _client, server = await connect(client._tls.session)
+    assert server._tls.session_reused

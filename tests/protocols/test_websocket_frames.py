@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
+import pytest
 import wsproto
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Message, Ping, TextMessage
 
 from protocols import wsframes
+from protocols.websocket import WebSocketStream
 from protocols.wsframes import FrameReader, head, unmasked
 
 payloads = st.one_of(st.binary(max_size=300), st.sampled_from([b"x" * 125, b"y" * 126, b"z" * 65_535, b"\0" * 65_536]))
@@ -82,3 +85,31 @@ def test_the_reason_of_a_close_is_cut_between_characters() -> None:
     (event,) = client.events()
     assert isinstance(event, CloseConnection)
     assert (event.code, event.reason) == (1002, "ä" * 61)
+
+
+class EmptyFrames:
+    """A stream of frames without content, of which there is always more than is asked for."""
+
+    peer = "endless"
+    peer_certificate = None
+
+    def __init__(self, frame: bytes) -> None:
+        self._frame = frame
+        self.taken_bytes = 0
+
+    def read(self, size_max: int) -> bytes:
+        start = self.taken_bytes % len(self._frame)
+        self.taken_bytes += size_max
+        return (self._frame * (size_max // len(self._frame) + 2))[start : start + size_max]
+
+    def write(self, pieces: Sequence[bytes | memoryview]) -> int:
+        return sum(map(len, pieces))
+
+
+@pytest.mark.parametrize("first", [wsframes.FIN | wsframes.BINARY, wsframes.FIN | wsframes.PING])
+def test_frames_that_bring_nothing_do_not_keep_the_loop(first: int) -> None:
+    """However fast they come: other connections have their turn."""
+    under = EmptyFrames(bytes((first, 0x80, 0, 0, 0, 0)))
+    stream = WebSocketStream(under, message_bytes_max=1000)  # type: ignore[arg-type]
+    assert stream.read(16 * 1024) is None
+    assert under.taken_bytes <= 32 * 1024

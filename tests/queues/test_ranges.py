@@ -26,6 +26,26 @@ def test_it_holds_what_was_added_and_nothing_else(chunks: list[list[int] | range
     assert all(runs[place][1] < runs[place + 1][0] for place in range(len(runs) - 1)), "disjoint, and they don't touch"
 
 
+@given(
+    first=st.lists(st.integers(0, 400), max_size=200),
+    second=st.lists(st.integers(0, 400), min_size=20, max_size=200),
+    floor=st.integers(0, 100),
+)
+def test_many_that_come_together_are_merged_with_those_that_are_there(
+    first: list[int], second: list[int], floor: int
+) -> None:
+    ranges = RangeSet()
+    ranges.add_all(first)
+    ranges.add_all(second, floor=floor)
+    model = {*first, *(number for number in second if number >= floor)}
+    assert {number for start, end in ranges for number in range(start, end)} == model
+    runs = list(ranges)
+    assert all(runs[place][1] < runs[place + 1][0] for place in range(len(runs) - 1)), "disjoint, and they don't touch"
+    assert list(RangeSet((number, number + 1) for number in [*second, *first])) == list(
+        RangeSet((number, number + 1) for number in sorted({*first, *second}))
+    )
+
+
 @given(numbers=NUMBERS, floor=st.integers(0, 32))
 def test_below_a_floor_all_is_forgotten(numbers: list[int], floor: int) -> None:
     ranges = RangeSet()

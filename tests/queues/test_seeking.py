@@ -265,6 +265,33 @@ def test_what_is_held_up_by_groups_is_bounded() -> None:
     assert sorted(red.numbers + holder.numbers) == list(range(HELD_UP_COUNT + 106))
 
 
+def test_what_is_held_up_is_delivered_once_however_often_a_search_comes_by() -> None:
+    """It stops for want of credit, behind it are messages of a group that another consumer holds: they are looked at
+    once more each time that it goes on, and are one each when the group is free.
+    """
+    world = World()
+    queue = world.shared()
+    holder, red = world.consumer(1), world.consumer(100, 1000)
+    held = queue.subscribe(holder)
+    send(world, queue, "r", group="g")
+    world.run()
+    seek(queue, red)
+    for _ in range(4):
+        world.send(queue, 1, color="red", wire_bytes=600)
+        world.send(queue, 1, color="red", group="g")
+    world.run()
+    (search,) = queue._searches.values()
+    assert search.held_up_count == 4
+    held.close()
+    holder.settle()
+    for _ in range(5):
+        world.run()
+        red.settle()
+    assert sorted(red.numbers) == list(range(1, 9)), "each once"
+    assert search.held_up_count == 0
+    assert queue.is_empty
+
+
 def test_given_back_again_and_again_nothing_grows() -> None:
     world = World()
     queue = world.shared()

@@ -195,6 +195,16 @@ async def test_what_queries_have_published_is_for_those_who_stage() -> None:
         await refused(ann, "send on /log/sluiceway.stage.>")
 
 
+async def test_a_commit_without_parts_is_for_those_who_stage_too() -> None:
+    """It counts as that batch of the query: the real one would be taken for a repetition, and its stages go."""
+    async with GuardedLogStage(allow("ann", "send receive create browse", "/queue/>")) as stage:
+        body = json.dumps({"query": "q", "batch": 1_000_000, "parts": []})
+        ann = await asker(stage, "ann")
+        await ann.send("/sluiceway/sink/commit", body, reply_to=REPLIES)
+        await refused(ann, "send on /log/sluiceway.stage.>")
+        assert (await ask(await asker(stage, "root"), "sink/state", query="q"))["batch"] == -1
+
+
 # ---------------------------------------------------------------------- all of them
 
 

@@ -13,6 +13,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from protocols.stomp.head import SendHead
+from protocols.stomp.limits import StompLimits
 from queues.witness import BothWitnesses
 from sluiceway.tracing.exporting import SdkSpans
 from sluiceway.tracing.spans import QueueTracing, Tracing
@@ -212,7 +214,23 @@ async def test_each_subscriber_of_a_topic_has_its_delivery(traced: TracedStage) 
     await other.ack(await other.next_message())
     delivered = [attributes(span)["sluiceway.consumer"] for span in traced.spans() if span.name == f"deliver {T}"]
     assert delivered == ["s of one", "s of other"]
-    traced.tracing._open.clear()  # a topic does not say when the last has it: the oldest go when there are too many
+    assert len(traced.tracing._open) == 1, "a topic does not say when the last has it"
+    await producer.sent(T, "another")
+    await producer.sent(T, "one more", traceparent=SAMPLED)
+    assert len(traced.tracing._open) == 1, "it is forgotten when the next one comes"
+    await one.ack((await one.next_messages(2))[-1])
+    await other.ack((await other.next_messages(2))[-1])
+    traced.tracing._open.clear()
+
+
+@pytest.mark.parametrize(("destination", "followed_count"), [("/log/orders", 0), (Q, 3)])
+async def test_what_goes_to_a_log_is_not_followed(traced: TracedStage, destination: str, followed_count: int) -> None:
+    """No log would say what becomes of it, and it would take the place of others."""
+    block = f"destination:{destination}\ntraceparent:{SAMPLED}".encode()
+    head = SendHead.parse(block, "1.2", StompLimits())[0]
+    traced.tracing.came(head, 1, 3)
+    assert len(traced.tracing.arriving) == followed_count
+    traced.tracing.arriving.clear()
 
 
 async def test_unheard_in_a_topic(traced: TracedStage) -> None:

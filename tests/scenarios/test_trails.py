@@ -11,6 +11,7 @@ import trio
 
 from tests.scenarios.client import Client
 from tests.scenarios.lives import Lives
+from tests.scenarios.log_stage import LogStage
 from tests.scenarios.stage import EPOCH_MS, Stage
 
 Q = "/queue/orders"
@@ -63,6 +64,17 @@ async def test_an_acknowledged_message_has_come_gone_out_and_been_acked(stage: S
     assert (trail["message_id"], trail["correlation_id"]) == (delivery.headers["message-id"], "order-1")
     assert trail["complete"] and trail["place"] is None
     assert trail["words"] == "It was acknowledged by billing of consumer."
+
+
+async def test_records_of_logs_take_no_place_in_an_answer() -> None:
+    """They have no trail; many with the same correlation-id hide no message that has one."""
+    async with LogStage() as stage:
+        producer = await stage.connect(name="producer")
+        await producer.sent(Q, "m", correlation_id="order-1")
+        for _ in range(30):
+            await producer.send("/log/orders", "m", correlation_id="order-1")
+        await producer.sync()
+        assert story(by_correlation(stage, "order-1")) == ["accepted"]
 
 
 async def test_a_message_that_waits_is_shown_with_its_place_in_line(stage: Stage) -> None:

@@ -212,3 +212,47 @@ def test_rates_of_nobody_are_mistakes() -> None:
 
     with pytest.raises(SecurityError, match=r"rates\[0\]: there is no user 'carl'"):
         gate_of(lambda: 0.0, rates=(UserRates(users=("carl",), messages_per_second=1.0),))
+
+
+async def test_guesses_that_come_all_at_once_are_slowed_like_others(autojump_clock: trio.testing.MockClock) -> None:
+    """None has failed yet when they come in; by the time there is a thread for most of them some have."""
+    gate = gate_of(login_free_count=5)
+
+    async def guess(number: int) -> None:
+        with pytest.raises(LoginRefusedError):
+            await log_in(gate, passcode=f"guess {number}", peer="203.0.113.9:1")
+
+    async with trio.open_nursery() as nursery:
+        for number in range(200):
+            nursery.start_soon(guess, number)
+        await trio.testing.wait_all_tasks_blocked(0.0)
+        nursery.start_soon(log_in, gate, "bob", "plain", "198.51.100.1:1")
+    statistics = gate.statistics()
+    assert statistics.hashed_count < 30
+    assert statistics.unseen_count > 160
+    assert statistics.refused_count == 200
+
+
+async def test_many_that_come_at_once_and_are_right_do_not_wait(autojump_clock: trio.testing.MockClock) -> None:
+    """Of one machine, each somebody else, and one of them mistaken."""
+    gate = gate_of(users={f"user {number}": KEPT for number in range(40)}, login_free_count=5)
+    refused: list[int] = []
+
+    async def come(number: int) -> None:
+        try:
+            await log_in(gate, f"user {number}", "let me in" if number != 3 else "let me out")
+        except LoginRefusedError:
+            refused.append(number)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(40):
+            nursery.start_soon(come, number)
+    statistics = gate.statistics()
+    assert refused == [3]
+    assert (statistics.hashed_count, statistics.accepted_count, statistics.delayed_count) == (40, 39, 0)
+
+
+def test_a_name_in_certificates_stands_for_one_user_however_it_is_written() -> None:
+    with pytest.raises(SecurityError, match="'WEB' is there twice, for two users"):
+        gate_of(lambda: 0.0, certificates={"web": "ann", "WEB": "bob"})
+    gate_of(lambda: 0.0, certificates={"web": "ann", "WEB": "ann"})

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sluiceway.cli import main
+from sluiceway.config.listening import listener_table
 from sluiceway.security import secrets
 
 FILE = """
@@ -61,6 +62,13 @@ def test_what_is_no_passcode_is_refused(input: str) -> None:
     result = run("secret", input=input)
     assert result.exit_code == 2
     assert result.stdout == ""
+
+
+def test_a_passcode_that_is_not_utf_8_is_refused_and_not_shown() -> None:
+    result = CliRunner().invoke(main, ["secret"], input=b"s\xe4same\n")
+    assert result.exit_code == 2
+    assert "is not UTF-8" in result.output
+    assert "same" not in result.output
 
 
 def test_a_name_that_is_none_is_refused() -> None:
@@ -129,3 +137,43 @@ def test_a_file_of_users_with_mistakes_ends_with_2_and_the_line(tmp_path: Path, 
     assert result.exit_code == 2
     assert f"{users}, line 2: the passcode of 'bob' is no hash" in result.output
     assert "sesame" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--listen", "stomp+ssl://127.0.0.1:0"), "needs a certificate"),
+        (("--listen", "127.0.0.1:0", "--tls-certificate", "c.pem"), "give one"),
+        (("--listen", "127.0.0.1:0", "--tls-key", "k.pem"), "--tls-key is the key of --tls-certificate"),
+        (("--listen", "http://127.0.0.1:0"), "has no scheme of ours"),
+        (("--listen", "stomp://127.0.0.1:0/stomp"), "only WebSocket has a path"),
+    ],
+)
+def test_listeners_that_contradict_themselves_end_with_2_and_what_to_write(
+    arguments: tuple[str, ...], said: str
+) -> None:
+    result = CliRunner().invoke(main, ["serve", *arguments])
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "table"),
+    [
+        ("127.0.0.1:1", {"address": "127.0.0.1:1"}),
+        ("stomp://[::1]", {"address": "[::1]:61613"}),
+        ("stomp+ssl://h", {"address": "h:61614", "tls": {"certificate": "c", "key": "k"}}),
+        ("ws://h", {"address": "h:15674", "protocol": "websocket"}),
+        (
+            "wss://[::]:1/a/b",
+            {
+                "address": "[::]:1",
+                "protocol": "websocket",
+                "websocket": {"path": "/a/b"},
+                "tls": {"certificate": "c", "key": "k"},
+            },
+        ),
+    ],
+)
+def test_a_listener_in_one_word_is_what_a_table_says(text: str, table: dict[str, object]) -> None:
+    assert listener_table(text, "c", "k") == table

@@ -41,15 +41,18 @@ def test_a_cycle_is_worse_than_a_bottleneck() -> None:
 
 
 def test_a_client_that_holds_others_up_is_named_with_a_remedy() -> None:
-    def bottleneck(sink: str, age_seconds: float) -> str:
-        return drawn({"bottlenecks": [{"words": "who holds whom", "sink": sink, "oldest_seconds": age_seconds}]})
+    def bottleneck(kind: str, name: str, age_seconds: float, **facts: object) -> str:
+        worst = {"words": "who holds whom", "sink": f"{kind} {name}", "oldest_seconds": age_seconds}
+        return drawn({"bottlenecks": [worst], "resources": [{"kind": kind, "name": name, "facts": facts}]})
 
-    assert "what to do: look at the client 127.0.0.1:36006. It got these messages and does not acknowledge" in (
-        bottleneck("subscription 1 of 127.0.0.1:36006", 7.0)
+    assert "what to do: Look at the client 127.0.0.1:36006: it got these messages and does not acknowledge" in (
+        bottleneck("subscription", "1 of 127.0.0.1:36006", 7.0)
     )
-    assert "what to do: look at the client [::1]:36006. It does not read" in bottleneck("outbound [::1]:36006", 7.0)
-    assert "what to do" not in bottleneck("outbound 127.0.0.1:36006", 0.1), "that is nobody's fault"
-    assert "what to do" not in bottleneck("queue /queue/orders", 7.0), "its words say it"
+    assert "what to do: Look at the client [::1]:36006: it does not read" in bottleneck("outbound", "[::1]:36006", 7.0)
+    assert "what to do" not in bottleneck("outbound", "127.0.0.1:36006", 0.1), "that is nobody's fault"
+    assert "resume it" in bottleneck("queue", "/queue/orders", 7.0, paused_seconds=9.0, consumers=1)
+    assert "what to do" not in bottleneck("log group", "billing of /log/a", 7.0), "it is not the disk of the log"
+    assert "what to do" not in drawn({"bottlenecks": [{"words": "w", "sink": "queue a", "oldest_seconds": 7.0}]})
 
 
 def test_one_of_something_is_not_said_in_the_plural() -> None:

@@ -3,6 +3,8 @@
 
 const PREFIX = "/api/v1";
 const SECONDS_MAX = 10;
+/** An action goes on when its page has stopped waiting: so this is longer than `request_seconds` (60) lets it take. */
+const ACTION_SECONDS_MAX = 75;
 
 export class ApiError extends Error {
   constructor(status, { code = "", message = "", remedy = "" } = {}) {
@@ -41,7 +43,7 @@ async function request(method, path, query, body) {
       body: body === undefined ? undefined : JSON.stringify(body),
       credentials: "same-origin",
       cache: "no-store",
-      signal: AbortSignal.timeout(SECONDS_MAX * 1000),
+      signal: AbortSignal.timeout((path.startsWith("/actions/") ? ACTION_SECONDS_MAX : SECONDS_MAX) * 1000),
     });
   } catch (error) {
     throw new LostError(`no answer from the broker: ${error.message}`);
@@ -66,8 +68,15 @@ export function ask(path, query) {
 }
 
 /** Do something. Returns {done, words}. */
-export function act(name, body) {
-  return request("POST", `/actions/${name}`, null, body ?? {});
+export async function act(name, body) {
+  try {
+    return await request("POST", `/actions/${name}`, null, body ?? {});
+  } catch (error) {
+    if (!(error instanceof ApiError && error.code === "wrong-csrf-token")) throw error;
+    // A broker that was started anew while nobody looked at the page has another token; nothing was done yet.
+    await session();
+    return request("POST", `/actions/${name}`, null, body ?? {});
+  }
 }
 
 export async function session() {

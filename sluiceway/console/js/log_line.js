@@ -1,4 +1,4 @@
-// One log as a picture: the records there are, the parts of its files, what is not synced yet, and the front of each
+// One log as a picture: the records there are, what is not synced yet, and the front of each
 // group with what it has yet to read.
 
 import { h } from "./dom.js";
@@ -11,7 +11,7 @@ const ROW = 22;
 const SHOWN_MAX = 12;
 const LATE_SECONDS = 5;
 
-/** `log`: as of /log, with `groups` and perhaps `segments` [{first, next}]. */
+/** `log`: as of /log, with its `groups`. */
 export function logLine(log) {
   const groups = [...(log.groups ?? [])].sort((a, b) => b.lag - a.lag).slice(0, SHOWN_MAX);
   const width = isNarrow() ? 340 : 900;
@@ -27,7 +27,6 @@ export function logLine(log) {
     h("rect", { class: "rail", x: LEFT, y: 17, width: width - 2 * LEFT, height: BAR - 8, rx: 3 }),
     log.next > log.first && h("rect", { class: "kept", x: LEFT, y: 17, width: Math.max(0, x(synced) - LEFT), height: BAR - 8, rx: 3 }),
     synced < log.next && h("rect", { class: "unsynced", x: x(synced), y: 17, width: Math.max(1.5, x(log.next) - x(synced)), height: BAR - 8 }, h("title", {}, "not synced to the disk yet")),
-    (log.segments ?? []).slice(1).map((segment) => h("line", { class: "segment", x1: x(segment.first), x2: x(segment.first), y1: 17, y2: 17 + BAR - 8 })),
     groups.map((group, at) => frontOf(group, width, x(group.front), x(log.next), 17 + BAR - 8 + 6 + at * ROW)),
   );
 }

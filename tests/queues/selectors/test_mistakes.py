@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from queues.selectors import SELECTOR_CHARS_MAX, SelectorError, compile_selector
 from queues.selectors.compiling import NESTING_MAX
+from queues.selectors.grammar import _parser, parse, prepare
 from queues.selectors.likeness import LIKE_CHARS_MAX
 from queues.selectors.selector import SELECTOR_WORDS_MAX, _compiled
 from tests.queues.selectors.test_truth import message
@@ -125,6 +128,31 @@ def test_patterns_do_not_backtrack() -> None:
     made = compile_selector("a LIKE '" + "%a_" * 100 + "%b'")
     assert made is not None
     assert not made.takes(message({"a": "a" * 8000}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a LIKE '%" + "a_" * 17 + "%'",
+        " OR ".join(["a LIKE '%" + "a_" * 6 + "%'"] * 3),
+        "a LIKE '%_________________________________%'",
+    ],
+)
+def test_a_look_at_a_long_header_is_bounded(text: str) -> None:
+    """What has to be compared at each character of a header is short: or a look would take tens of milliseconds."""
+    with pytest.raises(SelectorError, match="at most 32 characters"):
+        compile_selector(text)
+
+
+def test_the_parser_can_be_made_before_the_first_selector_comes() -> None:
+    """In another thread, so that no delivery waits for it."""
+    _parser.cache_clear()
+    thread = threading.Thread(target=prepare)
+    thread.start()
+    thread.join(30)
+    made_count = _parser.cache_info().misses
+    parse("b = 2")
+    assert (made_count, _parser.cache_info().misses) == (1, 1)
 
 
 def test_numbers_do_not_grow_without_end() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queues.trails.rings import EVENT_BYTES, GRANT_MAX, Budget, Ring
+from queues.gate import Gate
+from queues.trails.recording import Trails
+from queues.trails.rings import EVENT_BYTES, GRANT_MAX, LISTED_BYTES, LISTED_BYTES_MAX, Budget, Ring
 
 KIB = 1024
 
@@ -132,3 +134,28 @@ def test_the_budget_is_what_all_rings_hold(work: list[tuple[int, int]], kib: int
         numbers = ring.numbers()
         assert numbers == list(range(count - len(numbers), count))
         assert len(ring.events) <= max(1, ring.granted_count)
+
+
+class ListingQueue:
+    """Of a name."""
+
+    name = "/queue/a"
+
+
+def test_events_that_list_elements_one_by_one_stay_within_the_budget_too() -> None:
+    """A consumer with a selector gets every second message of fifty busy queues: each event has a list."""
+    clock = Clock()
+    trails = Trails(bytes_max=512 * KIB, keep_seconds=1000.0, clock=clock)
+    followed = [trails.witness_of(cast(Gate, ListingQueue())) for _ in range(50)]
+    for turn in range(100):
+        for trail in followed:
+            trail.sent("one", list(range(turn * 512, turn * 512 + 512, 2)), auto=False)
+            trail.settled("one", list(range(turn * 512, turn * 512 + 512, 2)))
+            open_bytes = sum(trail.listed_bytes for trail in followed)
+            assert trails.budget.used_bytes <= 512 * KIB + GRANT_MAX * EVENT_BYTES + LISTED_BYTES_MAX
+            assert open_bytes <= trails.budget.used_bytes
+    listed_count = sum(len(event[5]) for trail in followed for event in trail.events if event[5] is not None)
+    assert sum(trail.listed_bytes for trail in followed) == listed_count * LISTED_BYTES
+    for trail in followed:
+        trail.closed("gone")
+    assert sum(trail.listed_bytes for trail in followed) == 0

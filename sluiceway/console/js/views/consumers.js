@@ -22,7 +22,7 @@ export function consumers(context) {
         "section",
         { class: "card" },
         h("header", {}, h("h2", {}, "Subscriptions"), list.search("Search by name or destination"), h("span", { class: "hint" }, format.things(list.total, "subscription"))),
-        h("div", { class: ["body", "flush"] }, list.table(SUBSCRIPTIONS, { idOf: (row) => row.id, empty: "Nobody has subscribed to anything.", caption: "Subscriptions" })),
+        h("div", { class: ["body", "flush"] }, list.table(columnsFor(list.items), { idOf: (row) => row.id, empty: "Nobody has subscribed to anything.", caption: "Subscriptions" })),
       ),
       h(
         "section",
@@ -59,6 +59,9 @@ const SUBSCRIPTIONS = [
   { name: "Window", class: "window", cell: (row) => row.window && gauge(row.window.throttled ? "full" : "", usedOf(row.window), row.window.share, row.window.throttled) },
   { name: "Idle", key: "idle_seconds", num: true, cell: (row) => format.age(row.idle_seconds) },
 ];
+
+/** The column of selectors is there if somebody has one. */
+const columnsFor = (rows) => SUBSCRIPTIONS.filter((column) => column.name !== "Selector" || rows.some((row) => row.selector));
 
 const DURABLES = [
   { name: "Name", key: "name", lead: true, cell: (row) => h("span", { class: "name" }, row.name) },

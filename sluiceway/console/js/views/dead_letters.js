@@ -35,7 +35,7 @@ function cardOf(context, queue) {
         "span",
         { class: "end" },
         h("a", { class: ["button", "tiny"], href: to("messages", { name: queue.name, letters: 1 }) }, "Look at them"),
-        context.may().admin !== false && [
+        queue.may_admin && [
           h("button", { class: ["button", "tiny"], type: "button", disabled: !total, "aria-label": `Move all of ${queue.name}`, onclick: () => move(context, queue.name, null, total) }, "Move all"),
           h("button", { class: ["button", "tiny", "main"], type: "button", disabled: !total, "aria-label": `Retry all of ${queue.name}`, onclick: () => retry(context, queue.name, null, total) }, "Retry all"),
         ],

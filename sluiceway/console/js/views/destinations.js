@@ -62,7 +62,7 @@ export function forecast(seconds, needed = false) {
 }
 
 export function buttons(context, row) {
-  if (context.may().admin === false) return null;
+  if (!row.may_admin) return null;
   return [
     row.paused
       ? h("button", { class: ["button", "tiny"], type: "button", "aria-label": `Resume ${row.name}`, onclick: () => resume(context, row.name) }, "Resume")

@@ -39,8 +39,8 @@ export function messages(context) {
     context.redraw();
     context.soon();
   };
-  const columns = [
-    letters && context.may().admin !== false && {
+  const columnsOf = () => [
+    letters && found.may_admin && {
       name: "", class: "check",
       cell: (row) => h("input", { type: "checkbox", checked: chosen.has(row.message_id), "aria-label": `Choose ${row.message_id}`, onchange: (event) => {
         if (event.target.checked) chosen.add(row.message_id);
@@ -71,8 +71,10 @@ export function messages(context) {
       }
     },
     key: (event) => event.key === "Escape" && picked && open(null),
-    draw: () =>
-      found && [
+    draw: () => {
+      if (!found) return null;
+      const columns = columnsOf();
+      return [
         h(
           "div",
           { class: "row" },
@@ -106,13 +108,14 @@ export function messages(context) {
                 ),
               ),
           ),
-          picked && detail(context, { name, picked, message, view, letters, onview: (wanted) => { view = wanted; context.redraw(); }, onclose: () => open(null) }),
+          picked && detail(context, { name, picked, message, view, retried: letters && found.may_admin, onview: (wanted) => { view = wanted; context.redraw(); }, onclose: () => open(null) }),
         ),
-      ],
+      ];
+    },
   };
 }
 
-function detail(context, { name, picked, message, view, letters, onview, onclose }) {
+function detail(context, { name, picked, message, view, retried, onview, onclose }) {
   return h(
     "section",
     { class: ["card", "detail"], "aria-label": "One message" },
@@ -123,8 +126,8 @@ function detail(context, { name, picked, message, view, letters, onview, onclose
       h(
         "span",
         { class: "end" },
-        h("a", { class: ["button", "tiny"], href: to("trail", { message_id: picked }) }, "Where has it been?"),
-        letters && context.may().admin !== false && message && !message.gone && h("button", { class: ["button", "tiny", "main"], type: "button", onclick: () => retry(context, name, [picked]) }, "Retry"),
+        context.may().admin !== false && h("a", { class: ["button", "tiny"], href: to("trail", { message_id: picked }) }, "Where has it been?"),
+        retried && message && !message.gone && h("button", { class: ["button", "tiny", "main"], type: "button", onclick: () => retry(context, name, [picked]) }, "Retry"),
         h("button", { class: ["button", "tiny"], type: "button", onclick: onclose }, "Close"),
       ),
     ),

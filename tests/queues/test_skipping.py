@@ -1,0 +1,68 @@
+"""Readers of a topic with a selector: what it costs that they pass over what lies behind something that is held.
+
+What they get, and what leaves the topic, is in test_topic_model.py and scenarios/test_selectors.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from queues.selectors import Selection, compile_selector
+from queues.skipping import SkippingQueue
+from tests.queues.rig import Head, Producer, World
+
+READERS_COUNT = 500
+SENT_COUNT = 20
+
+
+def test_looking_for_what_nobody_needs_costs_no_more_than_passing_it_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five hundred readers hold one message each, and pass over all that comes behind it: a look at all of them is not
+    due after some messages of each, but after as many messages as it looks at readers.
+    """
+    looks_count = 0
+    let_go = SkippingQueue._let_go_of_pinned
+
+    def counted(topic: SkippingQueue) -> tuple[int, int]:
+        nonlocal looks_count
+        looks_count += 1
+        return let_go(topic)
+
+    monkeypatch.setattr(SkippingQueue, "_let_go_of_pinned", counted)
+    world = World()
+    topic = world.topic()
+    selector = compile_selector("color = 'red'")
+    assert selector is not None
+    readers = [world.consumer() for _ in range(READERS_COUNT)]
+    for reader in readers:
+        topic.subscribe(reader, selection=Selection(selector))
+    world.send(topic, 1, color="red")
+    world.run()
+    for _ in range(SENT_COUNT):
+        world.send(topic, 1, color="blue")
+        world.run()
+    assert looks_count
+    assert looks_count * READERS_COUNT <= READERS_COUNT * SENT_COUNT
+    assert topic.elements.live_count <= 1 + 4, "what they hold, and a little behind it"
+    for reader in readers:
+        reader.settle()
+    world.run()
+    assert topic.is_empty
+
+
+def test_senders_do_not_wait_for_room_that_is_taken_by_what_nobody_needs() -> None:
+    """The topic may have fewer messages than are passed over before a look is due, and holds its senders up."""
+    world = World()
+    topic = world.topic(count_max=20, full="block")
+    selector = compile_selector("color = 'red'")
+    assert selector is not None
+    reader = world.consumer()
+    topic.subscribe(reader, selection=Selection(selector))
+    world.send(topic, 1, color="red")
+    world.run()
+    producer = Producer(world, topic)
+    for _ in range(100):
+        producer.send(world.messages(1, head=Head(color="blue")))
+        world.run()
+    assert not producer.is_blocked()
+    assert not producer.outbox
+    assert reader.held_numbers == [0]
