@@ -45,6 +45,7 @@ def main() -> None:
 
     signal.signal(signal.SIGUSR1, told)
     signal.signal(signal.SIGUSR2, told)
+    print("ready", flush=True)
     due = time.monotonic()
     while True:
         if resting:

@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 
-def stamp_of(root: Path) -> str:
+def stamp_of(root: Path, extras: str) -> str:
     """What an environment is made from; must be, byte for byte, what scripts/setup compares."""
-    return f"{root}\n" + (root / "pyproject.toml").read_text() + (root / "constraints.txt").read_text()
+    return f"{root} [{extras}]\n" + (root / "pyproject.toml").read_text() + (root / "constraints.txt").read_text()
 
 
 def say(text: str) -> None:
@@ -60,7 +60,7 @@ def run(what: str, command: list[str], log: Path) -> None:
     raise SystemExit(1)
 
 
-def build(root: Path, venv: Path) -> None:
+def build(root: Path, venv: Path, extras: str) -> None:
     log = venv.with_name(venv.name + ".log")
     log.unlink(missing_ok=True)
     python = str(venv / "bin" / "python")
@@ -76,15 +76,17 @@ def build(root: Path, venv: Path) -> None:
     # build in. PySpark comes as source only, and takes setuptools.
     run("installing the build backends", [*pip, "hatchling", "setuptools", "wheel"], log)
     run(
-        "installing Sluiceway, its tools and Spark (the first time half a gigabyte comes in)",
-        [*pip, "--no-build-isolation", "-e", f"{root}[dev]"],
+        "installing Sluiceway, its tools and Spark (the first time half a gigabyte comes in)"
+        if extras == "dev"
+        else f"installing Sluiceway with {extras}",
+        [*pip, "--no-build-isolation", "-e", f"{root}[{extras}]"],
         log,
     )
-    (venv / "sluiceway.stamp").write_text(stamp_of(root))
+    (venv / "sluiceway.stamp").write_text(stamp_of(root, extras))
     log.unlink()
 
 
-def main(root: Path, venv: Path) -> None:
+def main(root: Path, venv: Path, extras: str) -> None:
     with venv.with_name(venv.name + ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -92,9 +94,9 @@ def main(root: Path, venv: Path) -> None:
             say(f"another script is building {venv.name}, waiting for it ...")
             fcntl.flock(lock, fcntl.LOCK_EX)
         stamp = venv / "sluiceway.stamp"
-        if not (stamp.exists() and stamp.read_text() == stamp_of(root) and (venv / "bin" / "python").exists()):
-            build(root, venv)
+        if not (stamp.exists() and stamp.read_text() == stamp_of(root, extras) and (venv / "bin" / "python").exists()):
+            build(root, venv, extras)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])

@@ -49,7 +49,12 @@ class WatchedSluiceway(Sluiceway):
             ask(self._port)
         except UnwatchedError as error:
             raise PeerError(f"{self.name}: {error}") from error
-        self._watcher = subprocess.Popen([sys.executable, "-m", "perf.watcher", str(self._port)])
+        self._watcher = subprocess.Popen(
+            [sys.executable, "-m", "perf.watcher", str(self._port)], stdout=subprocess.PIPE, text=True
+        )
+        assert self._watcher.stdout is not None
+        if self._watcher.stdout.readline() != "ready\n":  # before that a signal would end it
+            raise PeerError(f"{self.name}: who watches ended with status {self._watcher.wait()}")
         return endpoint
 
     def rest(self, wanted: bool) -> None:
@@ -65,6 +70,8 @@ class WatchedSluiceway(Sluiceway):
                 code = watcher.poll()
                 watcher.kill()
                 watcher.wait()
+                if watcher.stdout is not None:
+                    watcher.stdout.close()
                 if code is not None:
                     raise PeerError(f"{self.name}: who watched ended with status {code} before the measurement did")
         finally:

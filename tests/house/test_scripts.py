@@ -103,7 +103,9 @@ def make_stamped_environment(checkout: Path) -> Path:
     venv = checkout / ".venv"
     (venv / "bin").mkdir(parents=True)
     (venv / "bin" / "python").symlink_to(sys.executable)
-    stamp = f"{checkout}\n" + "".join((checkout / name).read_text() for name in ("pyproject.toml", "constraints.txt"))
+    stamp = f"{checkout} [dev]\n" + "".join(
+        (checkout / name).read_text() for name in ("pyproject.toml", "constraints.txt")
+    )
     (venv / "sluiceway.stamp").write_text(stamp)
     return venv
 
@@ -129,7 +131,7 @@ def test_the_build_script_stamps_what_the_shell_script_compares(checkout: Path, 
         [
             sys.executable,
             "-c",
-            "import sys, environment as e, pathlib; sys.stdout.write(e.stamp_of(pathlib.Path(sys.argv[1])))",
+            "import sys, environment as e, pathlib; sys.stdout.write(e.stamp_of(pathlib.Path(sys.argv[1]), 'dev'))",
             str(checkout),
         ],
         cwd=checkout / "scripts",
