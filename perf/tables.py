@@ -46,7 +46,7 @@ _BACKLOG = (
     "rss_peak_bytes",
     "disk_bytes_per_message",
 )
-_IDLE = ("idle_held_ratio", "idle_bytes_per_connection", "connects_per_second", "idle_cpu_share", "rss_peak_bytes")
+_IDLE = ("idle_held_ratio", "idle_bytes_per_connection", "connects_per_second")
 
 
 def figures_of(scenario: Scenario | LogScenario) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def figures_of(scenario: Scenario | LogScenario) -> tuple[str, ...]:
     if isinstance(scenario, LogScenario):
         return scenario.columns
     if scenario.idle_count:
-        return _IDLE
+        return (*_IDLE, *(("idle_cpu_share",) if scenario.heart_beat_ms else ()), "rss_peak_bytes")
     if scenario.backlog is not None:
         return _BACKLOG
     if scenario.disturbance is not None:

@@ -45,9 +45,6 @@ DELIVERIES_MAX: Final = 100
 
 ATTRIBUTE_LENGTH_MAX: Final = 256
 
-LOGS: Final = "/log/"
-"""So their names begin."""
-
 Attributes = Mapping[str, str | int | bool]
 
 
@@ -99,7 +96,7 @@ class Tracing:
     def came(self, head: SendHead, number: int, count: int) -> None:
         """So many SENDs with this marked head got these numbers."""
         traceparent = head.header("traceparent")
-        if traceparent is None or head.destination.startswith(LOGS):
+        if traceparent is None or head.to_log:
             return  # a log's records stay where they are, and it tells nobody of them
         context = parse_traceparent(traceparent, head.header("tracestate") or "")
         if context is None or not context.sampled or not is_chosen(context.trace_id, self._ratio):

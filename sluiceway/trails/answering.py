@@ -74,7 +74,7 @@ class BrokerTrails:
         """So many SENDs with this marked head got these numbers."""
         correlation_id = head.header("correlation-id")
         # Records of logs have no trail: their numbers would take the place of messages in an answer.
-        if correlation_id is not None and not head.destination.startswith("/log/"):
+        if correlation_id is not None and not head.to_log:
             self.trails.came(number, count, correlation_id)
 
     # ------------------------------------------------------------------ asking

@@ -93,7 +93,8 @@ def open_page(window: BrowserContext, broker: BrokerProcess, watched: list[str])
 
     yield opened
     for page in pages:
-        page.evaluate("() => localStorage.clear()")
+        if page.url.startswith("http"):  # about:blank has no storage
+            page.evaluate("() => localStorage.clear()")
         page.close()
     window.clear_cookies()
 

@@ -232,7 +232,7 @@ class TestUsersByCertificate:
 
     @pytest.fixture
     def guarded(self, tmp_path: Path) -> Config:
-        """Certificates are asked for, those of `alice` and `old` are users, who may do a little."""
+        """Certificates are asked for; those of `alice`, `old` and `mallory` stand for one user, who may do a little."""
         mine = Permission(users=("web",), actions=("send", "receive", "create"), destinations=("/queue/web.>",))
         security = SecurityConfig(
             users={"root": "root"},
