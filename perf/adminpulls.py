@@ -27,12 +27,14 @@ import attrs
 from perf.idling import raise_descriptor_limit
 from perf.links import BrokerFaultError, Link
 from perf.plans import Endpoint
-from perf.watcher import PATHS
+from perf.watcher import CONSOLE, METRICS
 
 PER_CONNECTION: Final = 10
 IN_FLIGHT_BYTES: Final = 2 * 1024 * 1024
 ALL_PATHS: Final = (
-    *PATHS,
+    *CONSOLE,
+    *METRICS,
+    "/api/v1/destinations?limit=50&sort=-depth_count",
     "/api/v1/subscriptions?limit=100",
     "/api/v1/connections?limit=100",
     "/api/v1/destinations?limit=100&sort=-in_per_second",

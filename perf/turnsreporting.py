@@ -18,7 +18,7 @@ broker per message. So differences show that are smaller than the noise of the m
 - *sluiceway-tls*, *sluiceway-websocket*: the same over TLS (1.3, AES-GCM), and over WebSocket with a message for each
   STOMP frame that is sent, as browsers' clients send them. Beside plain TCP.
 - *sluiceway-watched*: with its admin port open, trails on, and somebody who asks each second for what an open console
-  shows (overview, map, destinations) and for the metrics. Beside *sluiceway-bare*: no admin port, no trails.\
+  shows (its first page: overview and map) and for the metrics. Beside *sluiceway-bare*: no admin port, no trails.\
 """
 
 

@@ -86,12 +86,12 @@ class PeerCertificate:
 class TlsServer:
     """The server side of TLS as one configuration has it. Never changes: a reload makes a new one."""
 
-    __slots__ = ("_context", "_room", "config", "fingerprint_sha256", "not_after")
+    __slots__ = ("_room", "config", "context", "fingerprint_sha256", "not_after")
 
     def __init__(self, config: TlsConfig) -> None:
         """Reads the files, which may take a while. `config.is_on`. Raises CertificateError."""
         self.config = config
-        self._context = server_context(config)
+        self.context = server_context(config)
         self._room = memoryview(bytearray(ROOM_BYTES))
         assert config.certificate is not None
         der = first_certificate(config.certificate)
@@ -107,7 +107,7 @@ class TlsServer:
 
     def stream(self, under: ByteStream) -> TlsStream:
         """TLS over this stream. `handshake` is due."""
-        return TlsStream(under, self._context, room=self._room)
+        return TlsStream(under, self.context, room=self._room)
 
 
 class TlsStream:

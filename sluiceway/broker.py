@@ -12,12 +12,9 @@ done after `shutdown_seconds` is cut; then destinations and dispatcher go.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import secrets
-import signal
-import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -42,7 +39,6 @@ from protocols.streams import ByteStream, MemoryStream, memory_pair
 from queues import DestinationRegistry, Durable, parse
 from queues.environment import QueueEnvironment
 from queues.logs.table import LogTable
-from queues.selectors.grammar import prepare as prepare_selectors
 from sluiceway.bodies import body_files, recover_bodies
 from sluiceway.claims import Claims
 from sluiceway.config import Config
@@ -50,21 +46,20 @@ from sluiceway.config import Listener as ListenerConfig
 from sluiceway.doors import Doors, is_loopback
 from sluiceway.draining import Draining
 from sluiceway.durables import DurableRecords
+from sluiceway.expiry import ExpiryWatch
 from sluiceway.following import Following
 from sluiceway.housing import House, OnProgress, engine_kind, open_house
 from sluiceway.journal import Handler, Logs, handlers, open_logs
 from sluiceway.metrics.gather import Metrics
 from sluiceway.pulse import Pulse
 from sluiceway.rationing import RationedAnswers
-from sluiceway.reloading import Reloader, ReloadError, ReloadReport
+from sluiceway.reloading import Reloader, ReloadReport
 from sluiceway.report import stat_report
 from sluiceway.resuming import Resumption
 from sluiceway.security.admission import STAT, Admission, Decided
 from sluiceway.security.gate import SecurityGate
-from sluiceway.supervision import Supervisor
 from sluiceway.trails.answering import BrokerTrails
 from sluiceway.trails.answering import handler as trail_handler
-from sluiceway.tuning import tune_allocator, tune_garbage_collector
 from sluiceway.version import VERSION
 from store.bigarray import Files
 from store.engine import Engine
@@ -80,7 +75,7 @@ if TYPE_CHECKING:
     from sluiceway.admin.server import AdminServer
     from sluiceway.tracing.spans import SpanSink
 
-__all__ = ["Broker", "ListenError", "serve"]
+__all__ = ["Broker", "ListenError"]
 
 log = get_logger("sluiceway.broker")
 
@@ -171,7 +166,8 @@ class Broker:
         self.admission = Admission(self)
         self.left_behind = LeftBehind(config.broker.left_behind_bytes_max, manager=self.manager, clock=self.clock)
         self.reloading = Reloader(self)
-        self.doors = Doors(accepted=self._accepted_by, opened=self._warn_if_open, clock=self.clock, now_ms=self.now_ms)
+        self._expiry = ExpiryWatch(self.certificates, self.now_ms)
+        self.doors = Doors(accepted=self._accepted_by, opened=self._warn_if_open, clock=self.clock)
         # First: a port that is taken is found out at once, and clients wait in line.
         await self.doors.bind(config.listeners)
         try:
@@ -195,6 +191,7 @@ class Broker:
             raise
         await self._resume_transactions()
         self.doors.open(self._nursery)
+        self.look_after_certificates()
         self.is_ready = True
         if self.admin is not None:
             self.admin.start(self._nursery)
@@ -601,6 +598,15 @@ class Broker:
         """What Prometheus scrapes, for programs that have a page of their own to show it on. Made in small steps."""
         return await self.metrics.page(openmetrics=openmetrics)
 
+    def certificates(self) -> list[tuple[str, float]]:
+        """The name of each way in with TLS, and when its certificate ends, in seconds since the epoch."""
+        return [*([] if self.admin is None else self.admin.certificates()), *self.doors.certificates()]
+
+    def look_after_certificates(self) -> None:
+        """Some may be other ones now: say which end soon."""
+        assert self._nursery is not None, "it runs"
+        self._expiry.look(self._nursery)
+
     @property
     def uptime_seconds(self) -> float:
         """Since it started."""
@@ -632,66 +638,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
-
-
-async def serve(
-    config: Config,
-    *,
-    on_ready: Callable[[list[str]], None],
-    on_admin: Callable[[list[str]], None] | None = None,
-    on_reading: OnProgress | None = None,
-    source: Callable[[], Config] | None = None,
-    config_file: str | None = None,
-    apply_logs: Callable[[Config], None] | None = None,
-) -> None:
-    """Run a broker until SIGTERM or SIGINT, then stop it in good order; a second signal cuts at once. SIGHUP reloads.
-
-    `source` reads the settings again (raises ConfigError), `apply_logs` sets logging up after a change of `logs`.
-    `on_ready` gets the URLs when clients can connect, `on_admin` those of the admin port, `on_reading` hears before how
-    far the store is read. Raises ListenError. Tunes the garbage collector of this process for many live messages.
-    """
-    tune_garbage_collector()
-    tune_allocator()
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-        async with Broker(config, serving=True, on_reading=on_reading) as broker:
-            broker.reloading.source = source
-            broker.config_file = config_file
-            if apply_logs is not None:
-                broker.reloading.takes("logs", apply_logs)
-            supervisor = Supervisor.of()
-            broker.pulse.on_beat = supervisor.alive
-            on_ready(broker.urls)
-            supervisor.ready(", ".join(broker.urls))
-            # Now, and not before somebody can connect, nor in this thread when the first selector comes.
-            threading.Thread(target=prepare_selectors, name="selectors", daemon=True).start()
-            if on_admin is not None and broker.admin is not None:
-                on_admin(broker.admin.urls)
-            async with trio.open_nursery() as nursery:
-                waiting = trio.CancelScope()
-
-                async def end_when_drained() -> None:
-                    await broker.stop_wanted.wait()
-                    waiting.cancel()
-
-                async def cut_on_second() -> None:
-                    async for number in signals:
-                        if number == signal.SIGHUP:
-                            continue
-                        log.warning("second signal: cutting all connections", signal=signal.Signals(number).name)
-                        nursery.cancel_scope.cancel()
-                        return
-
-                nursery.start_soon(end_when_drained)
-                with waiting:
-                    async for number in signals:
-                        log.info("signal", signal=signal.Signals(number).name)
-                        if number != signal.SIGHUP:
-                            break
-                        supervisor.reloading()
-                        with contextlib.suppress(ReloadError):  # it is logged
-                            await broker.reload_from_source()
-                        supervisor.ready(", ".join(broker.urls))
-                nursery.start_soon(cut_on_second)
-                supervisor.stopping()
-                await broker.stop()
-                nursery.cancel_scope.cancel()

@@ -4,8 +4,6 @@ All addresses are bound before the first one accepts. A reload is planned first 
 bound), and only a plan that succeeds is carried out: so a mistake changes nothing. Connections that are there stay as
 they are; new ones get the new certificate and limits. An address that is no longer listed is closed to new ones.
 
-Our certificates are looked at once a day: the log says when one ends within two weeks.
-
 Bound: connections that are being opened count for `connections_max` of their listener, and live no longer than
 `connect_timeout_seconds`.
 """
@@ -15,22 +13,15 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final
 
 import attrs
 import trio
 
 from protocols.listener import Listener, ListenError, bind, bind_now
-from protocols.log import get_logger
 from protocols.opening import Entrance
 from protocols.streams import ByteStream
 from protocols.tls import CertificateError, TlsServer
 from sluiceway.config import Listener as ListenerConfig
-
-EXPIRY_WARNING_SECONDS: Final = 14 * 86_400.0
-EXPIRY_CHECK_SECONDS: Final = 86_400.0
-
-log = get_logger("sluiceway.listener")
 
 Accepted = Callable[[ByteStream, ListenerConfig, Listener], None]
 Opened = Callable[[ListenerConfig, Listener], None]
@@ -51,6 +42,26 @@ class Door:
         """How clients connect to it."""
         path = self.settings.websocket.path if self.entrance.websocket is not None else ""
         return [f"{self.entrance.scheme}://{listener.address}{path}" for listener in self.listeners]
+
+
+@attrs.frozen
+class Counts:
+    """Connections of a listener: of all addresses of its host, and of those that had its name before."""
+
+    now_count: int = 0
+    accepted_count: int = 0
+    refused_count: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.now_count + other.now_count,
+            self.accepted_count + other.accepted_count,
+            self.refused_count + other.refused_count,
+        )
+
+
+def _counts_of(listener: Listener) -> Counts:
+    return Counts(listener.connections_count, listener.accepted_count, listener.refused_count)
 
 
 @attrs.frozen
@@ -79,7 +90,6 @@ class Doors:
         accepted: Accepted,
         opened: Opened,
         clock: Callable[[], float],
-        now_ms: Callable[[], int],
     ) -> None:
         """`accepted` takes a stream on which STOMP can begin; `opened`: this listener accepts now."""
         self.listeners: list[Listener] = []
@@ -88,10 +98,11 @@ class Doors:
         self._accepted = accepted
         self._opened = opened
         self._clock = clock
-        self._now_ms = now_ms
+        self._gone: dict[str, Counts] = {}
+        """What listeners counted that are not there any more, while another one has their name: a sum never goes back.
+        """
         self._nursery: trio.Nursery | None = None
         self._opening: dict[trio.CancelScope, ByteStream] = {}
-        self._watches = False
         self._closed = False
 
     # ------------------------------------------------------------------ life
@@ -111,7 +122,6 @@ class Doors:
         self._nursery = nursery
         for door in self._doors:
             self._open(door)
-        self._look_after_certificates()
 
     def _open(self, door: Door) -> None:
         assert self._nursery is not None
@@ -183,9 +193,13 @@ class Doors:
         """Of all listeners: `stomp://127.0.0.1:61613`, `wss://…/stomp`."""
         return [url for door in self._doors for url in door.urls]
 
-    def labelled_listeners(self) -> list[tuple[str, Listener]]:
-        """The name of each listener with its sockets, one by one. Names may come several times."""
-        return [(door.settings.label, listener) for door in self._doors for listener in door.listeners]
+    def counts(self) -> dict[str, Counts]:
+        """By the name of the listener."""
+        found: dict[str, Counts] = {}
+        for door in self._doors:
+            before = found.get(door.settings.label) or self._gone.get(door.settings.label, Counts())
+            found[door.settings.label] = sum((_counts_of(each) for each in door.listeners), before)
+        return found
 
     def labelled_urls(self) -> list[tuple[str, str]]:
         """The name of each listener with its URL."""
@@ -241,13 +255,16 @@ class Doors:
                 listener.speaks_plainly = entrance.is_plain
         for door in plan.removed:
             self._doors.remove(door)
+            label = door.settings.label
             for listener in door.listeners:
                 listener.close()
                 self.listeners.remove(listener)
+                self._gone[label] = self._gone.get(label, Counts()) + attrs.evolve(_counts_of(listener), now_count=0)
         for door in plan.added:
             self._doors.append(door)
             self._open(door)
-        self._look_after_certificates()
+        labels = {door.settings.label for door in self._doors}
+        self._gone = {label: counts for label, counts in self._gone.items() if label in labels}
 
     def _entrance(self, settings: ListenerConfig) -> Entrance:
         return Entrance(
@@ -266,36 +283,6 @@ class Doors:
         return [
             (door.settings.label, door.entrance.tls.not_after) for door in self._doors if door.entrance.tls is not None
         ]
-
-    def _look_after_certificates(self) -> None:
-        self._warn_of_expiry()
-        if self.certificates() and not self._watches:
-            assert self._nursery is not None
-            self._watches = True
-            self._nursery.start_soon(self._watch_certificates)
-
-    async def _watch_certificates(self) -> None:
-        while True:
-            await trio.sleep(EXPIRY_CHECK_SECONDS)
-            self._warn_of_expiry()
-
-    def _warn_of_expiry(self) -> None:
-        for label, not_after in self.certificates():
-            left_seconds = not_after - self._now_ms() / 1000
-            if left_seconds <= 0:
-                log.error(
-                    "the certificate has expired",
-                    listener=label,
-                    days_ago=round(-left_seconds / 86_400, 1),
-                    remedy="put a new one in its place, and send SIGHUP",
-                )
-            elif left_seconds < EXPIRY_WARNING_SECONDS:
-                log.warning(
-                    "the certificate expires soon",
-                    listener=label,
-                    days=round(left_seconds / 86_400, 1),
-                    remedy="put a new one in its place, and send SIGHUP",
-                )
 
 
 def is_loopback(host: str) -> bool:

@@ -113,6 +113,7 @@ class Reloader:
         broker.doors.carry_out(plan)
         if broker.admin is not None:
             broker.admin.use_certificate(certificate)
+        broker.look_after_certificates()
         differs = broker.admission.carry_out(rules)
         if differs and config.security.users_file is not None and not any(key.startswith("security.") for key in keys):
             read_again.append("security.users_file (read again)")

@@ -52,10 +52,6 @@ class Supervisor:
         """No new work is taken."""
         self._tell(stopping=1, status=status)
 
-    def starting(self, status: str, seconds_more: float) -> None:
-        """The start takes its time; it is no failure for so long yet."""
-        self._tell(status=status, extend_timeout_usec=round(seconds_more * 1_000_000))
-
     def alive(self) -> None:
         """The dispatcher is at work. The pulse says so once a second; one that hears nothing starts us anew."""
         self._tell(watchdog=1)

@@ -14,8 +14,9 @@ import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.chromium import browser
+from tests.log_lines import log_lines
 
-__all__ = ["browser"]
+__all__ = ["browser", "log_lines"]
 
 # No deadline per example: a machine that is busy with something else is not a fault of ours.
 # Nor is it one when making the examples takes long.

@@ -1,7 +1,7 @@
 """Sluiceway while somebody looks at it, and Sluiceway with nothing to look at: what watching costs.
 
-`sluiceway-watched` has its admin port on. A process beside it asks each second for what an open console shows (the
-overview, the map, the destinations) and for the metrics, as Prometheus would. Trails are on, as by default.
+`sluiceway-watched` has its admin port on. A process beside it asks each second for what an open console shows (its
+first page: the overview and the map) and for the metrics, as Prometheus would. Trails are on, as by default.
 `sluiceway-bare` has neither port nor trails. The one who watches goes on while others are measured, so brokers are
 started anew for each run where it takes part (`RESTLESS`).
 """
@@ -18,7 +18,7 @@ from perf.peers.daemon import LOOPBACK, free_port
 from perf.peers.port import PeerError
 from perf.peers.sluiceway import Sluiceway
 from perf.plans import Endpoint
-from perf.watcher import UnwatchedError, ask
+from perf.watcher import UnwatchedError, Watcher
 
 
 class BareSluiceway(Sluiceway):
@@ -46,7 +46,9 @@ class WatchedSluiceway(Sluiceway):
         """Start the broker, and who watches it."""
         endpoint = super().start(folder, cores)
         try:
-            ask(self._port)
+            watcher = Watcher(self._port)
+            watcher.ask()
+            watcher.close()
         except UnwatchedError as error:
             raise PeerError(f"{self.name}: {error}") from error
         self._watcher = subprocess.Popen(

@@ -194,14 +194,15 @@ class Search:
         before = self._clock() - self._trails.budget.keep_seconds
         for events in trail.all_events(lambda part: part.first <= sequence < part.end):
             for event in events:
-                kind, seconds, first, end, _who, extra = event
+                kind, seconds, first, end, who, extra = event
                 if (
                     kind >= kinds.BY_SEQUENCE
                     and first <= sequence < end
                     and seconds >= before
                     and (extra is None or kind == kinds.ACCEPTED or sequence in extra)
                 ):
-                    _tell(home, event)
+                    for each in who if type(who) is list else (who,):
+                        _tell(home, kind, seconds, each)
             yield None
 
     # ------------------------------------------------------------------ the answer
@@ -273,9 +274,8 @@ def _outside_entry(trail: QueueTrail, event: Event) -> TrailEntry:
     return TrailEntry(seconds, what, trail.queue_name, str(who))
 
 
-def _tell(home: _Home, event: Event) -> None:
-    """Put this event, which is about the message, into words."""
-    kind, seconds, _first, _end, who, _extra = event
+def _tell(home: _Home, kind: int, seconds: float, who: str) -> None:
+    """Put an event of this kind, which is about the message, into words."""
     what, detail = _PLAIN.get(kind, ("", ""))
     is_topic = isinstance(home.queue, ReaderQueue)
     match kind:

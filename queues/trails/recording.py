@@ -5,8 +5,9 @@ Events are (kind, seconds, first, end, who, extra); `first` and `end` are sequen
 are left out, else None. Of ACCEPTED it is the number of the first message.
 
 Messages that come one by one would be an event each. So within a *moment*, a millisecond, what is accepted, sent or
-settled where the last such event ended is added to that. A new event ends that of the later stages, and any other event
-ends all: so for each message the events stand in the order in which they happened.
+settled where the last such event ended is added to that. A topic sends the same to many: within a moment that is one
+event, too, whose `who` is a list of up to WHO_MAX. A new event ends that of the later stages, and any other event ends
+all: so for each message and consumer the events stand in the order in which they happened.
 """
 
 from __future__ import annotations
@@ -61,6 +62,11 @@ _OF_FATE: Final[Mapping[Fate, int]] = {
 
 CORRELATION_LENGTH_MAX: Final = 256
 """Characters: each is remembered by itself, so a long one would take the place of many others."""
+
+WHO_MAX: Final = 16
+"""Consumers in one event."""
+_WHO_ELEMENTS: Final = 5
+"""A list of them takes as much as so many listed elements."""
 
 MOMENT_SECONDS: Final = 0.001
 """So long what goes on without a gap is added to one event, and has the time of its beginning."""
@@ -150,12 +156,17 @@ class QueueTrail(Ring):
         now = self._clock()
         if now >= self._until_seconds:
             self._begin_moment(now)
+        kind = SENT_AUTO if auto else SENT
         last = self._sent
-        if last is not None and last[3] == sequences.start and last[4] is to:
-            last[3] = sequences.stop
-            return
+        if last is not None:
+            start, stop = sequences.start, sequences.stop
+            if last[3] == start and last[4] is to:
+                last[3] = stop
+                return
+            if last[2] == start and last[3] == stop and last[0] == kind and self._joins(last, to):
+                return
         self._settled = None
-        self._sent = event = [SENT_AUTO if auto else SENT, now, sequences.start, sequences.stop, to, None]
+        self._sent = event = [kind, now, sequences.start, sequences.stop, to, None]
         events = self.events
         events.append(event)
         if len(events) >= self.granted_count:
@@ -170,14 +181,32 @@ class QueueTrail(Ring):
         if now >= self._until_seconds:
             self._begin_moment(now)
         last = self._settled
-        if last is not None and last[3] == sequences.start and last[4] is by:
-            last[3] = sequences.stop
-            return
+        if last is not None:
+            start, stop = sequences.start, sequences.stop
+            if last[3] == start and last[4] is by:
+                last[3] = stop
+                return
+            if last[2] == start and last[3] == stop and self._joins(last, by):
+                return
         self._settled = event = [SETTLED, now, sequences.start, sequences.stop, by, None]
         events = self.events
         events.append(event)
         if len(events) >= self.granted_count:
             self.is_full()
+
+    def _joins(self, event: list[Any], who: str) -> bool:
+        """This open event is about one more consumer. False: it has as many as it may."""
+        names = event[4]
+        if type(names) is list:
+            if len(names) == WHO_MAX:
+                return False
+            names.append(who)
+            return True
+        self._budget.list_open(self, _WHO_ELEMENTS)
+        if not self.events:
+            return False  # that has sealed it
+        event[4] = [names, who]
+        return True
 
     def _begin_moment(self, now: float) -> None:
         """What was noted before is not added to any more."""

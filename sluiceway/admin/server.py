@@ -10,7 +10,7 @@ import trio
 
 from protocols.listener import bind
 from protocols.log import get_logger
-from protocols.tls import server_context
+from protocols.tls import TlsServer
 from sluiceway.admin.access import Access
 from sluiceway.admin.app import Gate, make_app
 from sluiceway.admin.flowmap import FlowMaps
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from sluiceway.broker import Broker
 
 log = get_logger("sluiceway.admin")
+
+NAME = "admin"
+"""Of this way in, where listeners are named."""
 
 LIVE = (
     "hosts",
@@ -51,7 +54,7 @@ class AdminServer:
         self._sockets = sockets
         self._http: HttpServer | None = None
         self._gate: Gate | None = None
-        self._tls: ssl.SSLContext | None = None
+        self._tls: TlsServer | None = None
         self._ended = trio.Event()
         self.services: Services | None = None
 
@@ -66,16 +69,20 @@ class AdminServer:
             raise
         return server
 
-    def read_certificate(self) -> ssl.SSLContext | None:
+    def read_certificate(self) -> TlsServer | None:
         """Its certificate as the files have it now; None: it has none. Raises CertificateError. See
         `use_certificate`.
         """
         tls = self._config.tls
-        return server_context(tls) if tls.is_on else None
+        return TlsServer(tls) if tls.is_on else None
 
-    def use_certificate(self, context: ssl.SSLContext | None) -> None:
+    def use_certificate(self, tls: TlsServer | None) -> None:
         """New connections get this one."""
-        self._tls = context
+        self._tls = tls
+
+    def certificates(self) -> list[tuple[str, float]]:
+        """When its certificate ends, as `Doors.certificates`; empty: it has none."""
+        return [] if self._tls is None else [(NAME, self._tls.not_after)]
 
     def start(self, nursery: trio.Nursery) -> None:
         """Serve from now on. The broker is made: its registry and dispatcher are there."""
@@ -115,7 +122,7 @@ class AdminServer:
 
     def _certificate(self) -> ssl.SSLContext:
         assert self._tls is not None, "it speaks TLS"
-        return self._tls
+        return self._tls.context
 
     def _configure(self, config: AdminConfig) -> None:
         """Other limits, while it runs."""

@@ -117,8 +117,8 @@ def serve(
 
     from protocols.tls import CertificateError
     from sluiceway.broker import ListenError
-    from sluiceway.broker import serve as serve_until_signalled
     from sluiceway.following import TracingError
+    from sluiceway.serving import serve as serve_until_signalled
     from store.directory import DirectoryError
     from store.engine import EngineError
     from store.keys import StoreFormatError

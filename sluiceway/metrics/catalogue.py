@@ -373,7 +373,7 @@ SECTIONS: Final = (
             Family(
                 "sluiceway_certificate_expires_timestamp_seconds",
                 "gauge",
-                "When the certificate of the listener expires, in seconds since 1970.",
+                "When the certificate of the listener expires, in seconds since 1970; `admin` is the admin port.",
                 LISTENER,
             ),
         ),

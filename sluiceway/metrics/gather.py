@@ -51,6 +51,10 @@ GROUP_FAMILIES: Final = {
 }
 
 
+LOOK_SECONDS: Final = 5.0
+"""So long what the operating system says is good for: a look takes a thread, and lists all open files."""
+
+
 class Metrics:
     """The metrics of one broker."""
 
@@ -65,6 +69,8 @@ class Metrics:
         self._exposition: Exposition | None = None
         self._pace = Pace(lambda: broker.dispatcher.statistics().turns_count, clock)
         self._making = trio.Lock()
+        self._outside: Outside | None = None
+        self._look_again_at = 0.0
         self._pages: dict[bool, bytes] = {}
         self._good_until = 0.0
         self._said: dict[tuple[str, str], float] = {}
@@ -82,11 +88,18 @@ class Metrics:
 
     async def _make(self, openmetrics: bool) -> bytes:
         worked_before = self._pace.worked_seconds
-        outside = await trio.to_thread.run_sync(look, self._broker.data_folder)
+        outside = await self._look()
         page = await self._pace.run(self.page_in_steps(outside, openmetrics=openmetrics))
         worked_seconds = self._pace.worked_seconds - worked_before
         self._good_until = self._clock() + worked_seconds * (1 - SHARE) / SHARE
         return page
+
+    async def _look(self) -> Outside:
+        """What the system says; perhaps what it said a moment ago: it is the one part that needs a thread."""
+        if self._outside is None or self._clock() >= self._look_again_at:
+            self._outside = await trio.to_thread.run_sync(look, self._broker.data_folder)
+            self._look_again_at = self._clock() + LOOK_SECONDS
+        return self._outside
 
     def page_in_steps(self, outside: Outside, *, openmetrics: bool) -> Steps[bytes]:
         """The page, in steps of a millisecond at most."""
@@ -262,19 +275,11 @@ class Metrics:
             unsettled_count += connection.session.unsettled_count
         gathered.put("sluiceway_subscriptions", subscriptions_count)
         gathered.put("sluiceway_unacknowledged_messages", unsettled_count)
-        counts: dict[str, tuple[int, int, int]] = {}
-        for label, listener in broker.doors.labelled_listeners():
-            now, accepted, refused = counts.get(label, (0, 0, 0))
-            counts[label] = (
-                now + listener.connections_count,
-                accepted + listener.accepted_count,
-                refused + listener.refused_count,
-            )
-        for label, (now, accepted, refused) in counts.items():
-            gathered.put("sluiceway_connections", now, label)
-            gathered.put("sluiceway_connections_accepted_total", accepted, label)
-            gathered.put("sluiceway_connections_refused_total", refused, label)
-        for label, not_after in dict(broker.doors.certificates()).items():
+        for label, counts in broker.doors.counts().items():
+            gathered.put("sluiceway_connections", counts.now_count, label)
+            gathered.put("sluiceway_connections_accepted_total", counts.accepted_count, label)
+            gathered.put("sluiceway_connections_refused_total", counts.refused_count, label)
+        for label, not_after in dict(broker.certificates()).items():
             gathered.put("sluiceway_certificate_expires_timestamp_seconds", not_after, label)
         gate = broker.admission.gate.statistics()
         gathered.put("sluiceway_logins_accepted_total", gate.accepted_count)

@@ -17,7 +17,7 @@ from sluiceway.config.model import Config
 from sluiceway.journal import Handler, Send, answer
 from sluiceway.security.gate import SecurityGate
 from sluiceway.security.requests import LIST, check_request, may_know
-from sluiceway.security.rules import Rules, rules_of
+from sluiceway.security.rules import Rules, rules_of, slow_logins
 
 if TYPE_CHECKING:
     from protocols.tls import PeerCertificate
@@ -45,6 +45,9 @@ class Admission:
             timers=broker.dispatcher,
             origin_of=self._origin_of,
         )
+        if not self.gate.allows_everything:
+            for warning in slow_logins(broker.config):
+                log.warning("look at [security]", found=warning)
 
     def _origin_of(self, name: str) -> str | None:
         """The queue whose messages lie in this log."""
@@ -140,6 +143,7 @@ class Admission:
         self.gate.follow(rules)
         for connection in list(self._broker.connections):
             session = connection.session
+            session.entering.judge_again(self.gate.judge_again)
             session.identity_changed(self.gate.identity_of(session.user))
         return True
 

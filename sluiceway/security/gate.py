@@ -207,14 +207,27 @@ class SecurityGate:
         if user is None or secret or login not in (None, "", user):
             user = login or ""
             await self._check(user, secret or "", host_of(peer))
-        identity = self._users.identities.get(user)
-        if identity is None or not self.may(identity, Action.CONNECT, listener or None):
+        identity = self._identity_by(user, listener)
+        if isinstance(identity, LoginRefusedError):
             self._refused_count += 1
             self.refused(Action.CONNECT)
             log.warning("login refused: no permission to connect", user=user[:_SHOWN], listener=listener, peer=peer)
-            raise _refusal(user, quiet=True)
+            raise identity
         self._accepted_count += 1
         return identity
+
+    def _identity_by(self, user: str, listener: str) -> Identity | LoginRefusedError:
+        """Who this is by now, if they may come by that listener."""
+        identity = self._users.identities.get(user)
+        if identity is None or not self.may(identity, Action.CONNECT, listener or None):
+            return _refusal(user, quiet=True)
+        return identity
+
+    def judge_again(self, identity: Identity, listener: str) -> Identity | LoginRefusedError:
+        """Somebody who was let in under other rules: who that is by those in force now, or why not."""
+        if self.allows_everything:
+            return identity
+        return self._identity_by(identity.user or "", listener)
 
     def _user_of(self, certificate: PeerCertificate | None) -> str | None:
         if certificate is None:

@@ -24,13 +24,29 @@ class Rules:
     users: Users
     listeners: Mapping[str, Rates]
     """Rates of each, by name."""
-    warnings: tuple[str, ...]
-    """What can hardly be meant, in words."""
+    warnings: tuple[str, ...] = attrs.field(eq=False)
+    """What can hardly be meant, in words: some of it is about more than these rules."""
 
 
 def rules_of(config: Config) -> Rules:
     """Those of a whole configuration. Reads the file of users. Raises SecurityError with all mistakes."""
-    return make_rules(config.security, {listener.label: listener.rates for listener in config.listeners})
+    rules = make_rules(config.security, {listener.label: listener.rates for listener in config.listeners})
+    if not rules.users.are_configured:
+        return rules
+    return attrs.evolve(rules, warnings=(*rules.warnings, *slow_logins(config)))
+
+
+def slow_logins(config: Config) -> list[str]:
+    """Where a login may be put off for longer than a listener waits for it, in words. There are users."""
+    if not config.security.login_delay_seconds:
+        return []
+    wait_max = max(config.security.login_delay_seconds, config.security.login_delay_seconds_max)
+    return [
+        f"a slowed login waits up to {wait_max:g} s (login_delay_seconds_max), and listener {listener.label} only "
+        f"{listener.limits.connect_timeout_seconds:g} s (connect_timeout_seconds): the right passcode would not get in"
+        for listener in config.listeners
+        if listener.limits.connect_timeout_seconds <= wait_max
+    ]
 
 
 def make_rules(config: SecurityConfig, listeners: Mapping[str, Rates]) -> Rules:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -19,12 +20,14 @@ from h2.settings import SettingCodes
 from protocols.settings import TlsConfig
 from protocols.tls import CertificateError
 from sluiceway.admin.http import HttpServer
-from sluiceway.broker import Broker, ListenError, serve
+from sluiceway.broker import Broker, ListenError
 from sluiceway.config import Config, Listener, SecurityConfig
 from sluiceway.config.admin import AdminConfig
 from sluiceway.embedded import EmbeddedBroker
 from sluiceway.reloading import ReloadError
-from tests.network.authority import authority, server_certificate
+from sluiceway.serving import serve
+from tests.log_lines import LogLines
+from tests.network.authority import authority, certificate_until, server_certificate
 
 DEADLINE_SECONDS = 20
 PATIENT = AdminConfig(address="127.0.0.1:0")
@@ -324,6 +327,20 @@ class TestTls:
                 with pytest.raises(ReloadError, match=r"admin\.pem"):
                     broker.reload(broker.config)
                 assert broker.admin._tls is renewed
+
+    async def test_when_its_certificate_ends_is_in_the_metrics_and_in_the_log(
+        self, files: AdminConfig, log_lines: LogLines
+    ) -> None:
+        assert files.tls.certificate is not None
+        certificate_until(days=3).private_key_and_cert_chain_pem.write_to_path(str(files.tls.certificate))
+        with trio.fail_after(DEADLINE_SECONDS):
+            async with Broker(config_with(files)) as broker:
+                ((label, not_after),) = broker.certificates()
+                page = (await broker.metrics_page()).decode()
+                (line,) = log_lines.of("the certificate expires soon")
+        assert label == line["listener"] == "admin"
+        (found,) = re.findall(r'^sluiceway_certificate_expires_timestamp_seconds{listener="admin"} (\S+)$', page, re.M)
+        assert float(found) == not_after
 
     async def test_a_broken_certificate_stops_the_start(self, files: AdminConfig) -> None:
         assert files.tls.certificate is not None

@@ -170,6 +170,22 @@ def test_a_lost_connection_is_said_and_mended(open_page: Open, watched: list[str
     watched[:] = [trouble for trouble in watched if "ERR_INTERNET_DISCONNECTED" not in trouble]
 
 
+def test_a_broker_that_says_why_it_can_not_answer_is_not_taken_for_a_lost_one(
+    open_page: Open, watched: list[str]
+) -> None:
+    page = open_page("destinations")
+    expect(page.get_by_text("/queue/orders")).to_be_visible()
+    why = {"code": "too-slow", "message": "it took longer than 60 seconds", "remedy": "Ask for less."}
+    page.route("**/api/v1/overview", lambda route: route.fulfill(status=503, json={"error": why}))
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("The broker can't answer now, trying again: It took longer than 60 seconds.")
+    expect(alert).not_to_contain_text("lost")
+    expect(page.get_by_text("/queue/orders")).to_be_visible()
+    page.unroute_all(behavior="wait")
+    expect(alert).to_have_count(0)
+    watched[:] = [trouble for trouble in watched if "503" not in trouble]
+
+
 def test_draining_is_said_on_every_page(open_page: Open) -> None:
     page = open_page("logs")
     expect(page.locator("h1")).to_have_text("Logs")

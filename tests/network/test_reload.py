@@ -18,10 +18,11 @@ from queues import parse
 from queues.registry import SWEEP_SECONDS
 from sluiceway.broker import Broker
 from sluiceway.config import BrokerConfig, Config, ConfigError, DestinationPolicy, Listener
+from sluiceway.doors import Counts
 from sluiceway.reloading import ReloadError
 from store.config import StoreConfig
+from tests.log_lines import LogLines
 from tests.network import authority
-from tests.network.conftest import LogLines
 from tests.network.talking import Talker, dial, dial_tls
 from tests.sluiceway.broker_process import BrokerProcess
 
@@ -116,6 +117,23 @@ class TestListeners:
                 await dial(address)
             assert await talker.round_trip(b"as before") == b"as before"
             for each in (talker, added):
+                await each.stream.aclose()
+
+    async def test_what_was_counted_under_a_name_stays_while_there_is_a_listener_of_it(self) -> None:
+        """Counters of metrics never go back."""
+        first, second = (Listener(address=f"127.0.0.{host}:0", name="front") for host in (1, 2))
+        async with Broker(config(first)) as broker:
+            talker = Talker(await dial(broker.addresses[0]))
+            await talker.connect()
+            assert broker.doors.counts() == {"front": Counts(1, 1, 0)}
+            broker.reload(config(second))
+            assert broker.doors.counts() == {"front": Counts(0, 1, 0)}
+            other = Talker(await dial(broker.addresses[0]))
+            await other.connect()
+            assert b'sluiceway_connections_accepted_total{listener="front"} 2' in await broker.metrics_page()
+            broker.reload(config(PLAIN))
+            assert broker.doors.counts() == {"plain": Counts(0, 0, 0)}
+            for each in (talker, other):
                 await each.stream.aclose()
 
     async def test_an_address_that_is_taken_changes_nothing(self) -> None:

@@ -17,8 +17,8 @@ from protocols.tls import CertificateError
 from sluiceway.broker import Broker
 from sluiceway.config import Config, Listener
 from sluiceway.security.config import Permission, SecurityConfig
+from tests.log_lines import LogLines
 from tests.network import authority
-from tests.network.conftest import LogLines
 from tests.network.talking import PATIENCE_SECONDS, Talker, dial, dial_tls, read_to_end
 
 
@@ -73,7 +73,7 @@ async def test_an_expired_certificate_of_ours_is_told_at_the_start(tmp_path: Pat
         with pytest.raises(trio.BrokenResourceError) as refused:
             await dial_tls(broker.addresses[0], authority.client_context())
         assert "expired" in str(refused.value.__cause__)
-        ((label, not_after),) = broker.doors.certificates()
+        ((label, not_after),) = broker.certificates()
         assert label == "secure"
         assert not_after < broker.now_ms() / 1000
     (line,) = log_lines.of("the certificate has expired")

@@ -14,8 +14,8 @@ from protocols.settings import TlsConfig, WebSocketConfig
 from protocols.stomp.limits import StompLimits
 from sluiceway.broker import Broker
 from sluiceway.config import Config, Listener
+from tests.log_lines import LogLines
 from tests.network import authority
-from tests.network.conftest import LogLines
 from tests.network.talking import Talker, dial, dial_tls, read_to_end
 from tests.network.web import Refusal, WebClient
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import trio
@@ -12,9 +13,12 @@ import trio.testing
 from flow import FlowManager
 from protocols.stomp.guard import ANYBODY, Action, Identity
 from protocols.stomp.hub import LoginRefusedError
+from protocols.stomp.limits import StompLimits
+from sluiceway.config import Config, Listener
 from sluiceway.security import secrets
 from sluiceway.security.config import Permission, SecurityConfig
 from sluiceway.security.gate import CACHE_MAX, SecurityGate
+from sluiceway.security.rules import rules_of
 from sluiceway.security.secrets import Hashed
 from sluiceway.security.users import SecurityError
 
@@ -256,3 +260,34 @@ def test_a_name_in_certificates_stands_for_one_user_however_it_is_written() -> N
     with pytest.raises(SecurityError, match="'WEB' is there twice, for two users"):
         gate_of(lambda: 0.0, certificates={"web": "ann", "WEB": "bob"})
     gate_of(lambda: 0.0, certificates={"web": "ann", "WEB": "ann"})
+
+
+async def test_who_was_let_in_by_old_rules_and_is_not_in_yet_is_judged_by_new_ones() -> None:
+    gate = gate_of(groups={"staff": ("ann",)})
+    ann = await log_in(gate)
+    assert gate.judge_again(ann, "front") == ann
+    gate.replace(SecurityConfig(users={"ann": KEPT}, permissions=(CONNECT,)), listeners={})
+    judged = gate.judge_again(ann, "front")
+    assert judged == Identity("ann")
+    gate.replace(SecurityConfig(users={"bob": "b"}, permissions=(CONNECT,)), listeners={})
+    assert isinstance(gate.judge_again(ann, "front"), LoginRefusedError)
+    assert isinstance(gate.judge_again(ANYBODY, "front"), LoginRefusedError)
+    gate.replace(SecurityConfig(users={"ann": KEPT}, permissions=()), listeners={})
+    assert isinstance(gate.judge_again(ann, "front"), LoginRefusedError)
+
+
+@pytest.mark.parametrize(
+    ("settings", "wait_seconds", "is_told"),
+    [({}, 5.0, True), ({}, 6.0, False), ({"login_delay_seconds": 0.0}, 5.0, False), ({"users": {}}, 5.0, False)],
+)
+def test_a_listener_that_does_not_wait_for_a_slowed_login_is_told(
+    settings: dict[str, Any], wait_seconds: float, is_told: bool
+) -> None:
+    front = Listener(address="127.0.0.1:0", name="front", limits=StompLimits(connect_timeout_seconds=wait_seconds))
+    security = SecurityConfig(**{"users": {"ann": KEPT}, "permissions": (CONNECT,), **settings})
+    told = [
+        warning for warning in rules_of(Config(listeners=(front,), security=security)).warnings if "front" in warning
+    ]
+    assert bool(told) is is_told
+    if told:
+        assert "connect_timeout_seconds" in told[0] and "login_delay_seconds_max" in told[0]

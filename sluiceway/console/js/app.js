@@ -23,6 +23,7 @@ const state = {
   view: null,
   error: null,
   lost: false,
+  refused: false,
   lastSeen: Date.now(),
   menuOpen: false,
   waiting: false,
@@ -90,9 +91,10 @@ function failed(error) {
   }
   if (error instanceof LostError || error instanceof ApiError) {
     state.lost = true;
+    state.refused = error instanceof ApiError;
     // After a restart of the broker we may be nobody again.
     state.session = null;
-    state.failure = error.message;
+    state.failure = state.refused ? explained(error) : error.message;
     draw();
     return true;
   }
@@ -159,7 +161,7 @@ function content() {
   if (state.error) {
     return h("section", { class: "card" }, h("p", { class: "empty" }, explained(state.error)));
   }
-  return state.answered ? state.view.draw() : h("p", { class: "empty" }, state.lost ? "No answer from the broker yet." : "Asking the broker …");
+  return state.answered ? state.view.draw() : h("p", { class: "empty" }, state.lost ? (state.refused ? state.failure : "No answer from the broker yet.") : "Asking the broker …");
 }
 
 const poller = new Poller(round, failed);

@@ -9,7 +9,7 @@ import { PAGES } from "./pages.js";
 import { to } from "./router.js";
 import { nextTheme, theme } from "./theme.js";
 
-export function shell({ overview, session, page, view, lost, failure, age, menuOpen, content, onmenu, onlogout, redraw }) {
+export function shell({ overview, session, page, view, lost, refused, failure, age, menuOpen, content, onmenu, onlogout, redraw }) {
   const broker = overview?.broker;
   return h(
     "div",
@@ -34,7 +34,7 @@ export function shell({ overview, session, page, view, lost, failure, age, menuO
     h(
       "div",
       {},
-      lost && h("div", { class: ["notice", "bad"], role: "alert" }, h("i", { class: "spin", "aria-hidden": "true" }), `Connection to the broker lost, reconnecting. What is below was true ${age} ago.`, h("span", { class: "unseen" }, failure)),
+      lost && h("div", { class: ["notice", "bad"], role: "alert" }, h("i", { class: "spin", "aria-hidden": "true" }), refused ? `The broker can't answer now, trying again: ${failure} What is below was true ${age} ago.` : [`Connection to the broker lost, reconnecting. What is below was true ${age} ago.`, h("span", { class: "unseen" }, failure)]),
       !lost && broker?.draining && h("div", { class: "notice", role: "status" }, mark("paused"), "Draining: nothing new is taken, consumers empty what is there, then the broker stops."),
       h(
         "div",
@@ -43,7 +43,7 @@ export function shell({ overview, session, page, view, lost, failure, age, menuO
         h(
           "div",
           { class: "who" },
-          health(overview, lost),
+          health(overview, lost, refused),
           broker && h("span", { title: (broker.listeners ?? []).map(String).join(", ") }, broker.name),
           session?.user && h("span", {}, session.user),
           session?.user && h("button", { class: ["button", "tiny"], type: "button", onclick: onlogout }, "Log out"),
@@ -65,8 +65,8 @@ function link(name, entry, page, overview) {
   );
 }
 
-function health(overview, lost) {
-  if (lost) return h("span", { class: ["state", "is-blocked"] }, mark("blocked"), "not connected");
+function health(overview, lost, refused) {
+  if (lost) return h("span", { class: ["state", "is-blocked"] }, mark("blocked"), refused ? "no answer" : "not connected");
   if (!overview) return null;
   const store = overview.store;
   if (store && store.state && store.state !== "ok") return h("a", { class: ["state", "is-blocked"], href: to("store") }, mark("blocked"), `store: ${store.state}`);

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from queues import Message, MessageQueue
 from queues.trails import Found, Search, Trails, Wanted, run
 from queues.trails.locating import READS_MAX, locate
-from queues.trails.recording import MOMENT_SECONDS
+from queues.trails.recording import MOMENT_SECONDS, WHO_MAX
+from queues.trails.rings import EVENT_BYTES, LISTED_BYTES_MAX
 from queues.witness import BothWitnesses, Fate
 from tests.queues.rig import Head, World
 
@@ -67,6 +68,72 @@ def test_single_messages_within_a_moment_are_one_event_of_each_stage() -> None:
     assert trail is not None
     assert len(trail.events) <= 4, "sent is told by the protocol's consumer, not by this one"
     assert [world.story(number) for number in range(50)] == [["accepted", "acked"]] * 50
+
+
+@pytest.mark.parametrize("auto", [True, False])
+def test_what_many_get_within_a_moment_is_one_event_for_up_to_so_many(auto: bool) -> None:
+    """A topic with many subscribers: each of them still has its own entry."""
+    world = FollowedWorld()
+    queue = world.shared()
+    world.queues.append(queue)
+    trail = world.trails.trail_of(queue)
+    assert trail is not None
+    world.send(queue, 10)
+    before_count = len(trail.events)
+    names = [f"consumer-{place}" for place in range(2 * WHO_MAX + 1)]
+    for name in names:
+        trail.sent(name, range(10), auto=auto)
+    for name in names:
+        trail.settled(name, range(10))
+    assert len(trail.events) - before_count == 6
+    for is_sealed in (False, True):
+        if is_sealed:
+            trail.seal()
+        found = world.found(9)
+        assert found is not None
+        details = [entry.detail for entry in found.entries]
+        assert [word for word in details if word.startswith("to ")][-1].startswith(f"to {names[-1]}")
+        assert sum("consumer-" in word for word in details) == 2 * len(names)
+
+
+def test_what_goes_to_others_later_or_is_more_is_an_event_of_its_own() -> None:
+    world = FollowedWorld()
+    queue = world.shared()
+    world.queues.append(queue)
+    trail = world.trails.trail_of(queue)
+    assert trail is not None
+    world.send(queue, 10)
+    trail.sent("a", range(10), auto=False)
+    trail.sent("b", range(9), auto=False)
+    trail.sent("c", range(9), auto=True)
+    trail.returned("b", range(9), attempted=True, refused=False)
+    trail.sent("b", range(9), auto=True)
+    world.advance(MOMENT_SECONDS * 2)
+    trail.sent("d", range(9), auto=True)
+    assert [event[4] for event in trail.events[1:]] == ["a", "b", "c", "b", "b", "d"]
+    times = [event[1] for event in trail.events]
+    assert times[-1] > times[0]
+
+
+def test_events_of_many_consumers_are_paid_for() -> None:
+    """Names are in lists: these count, and a ring that has many of them open is sealed."""
+    world = FollowedWorld()
+    queue = world.shared()
+    trail = world.trails.trail_of(queue)
+    assert trail is not None
+    for start in range(0, 4000, 10):
+        for name in ("a", "b", "c"):
+            trail.sent(name, range(start, start + 10), auto=True)
+        assert trail.listed_bytes <= LISTED_BYTES_MAX
+    assert trail.parts
+    budget = world.trails.budget
+    used_bytes = trail.granted_count * EVENT_BYTES + trail.listed_bytes + sum(part.size_bytes for part in trail.parts)
+    assert budget.used_bytes == used_bytes
+    every = [event for events in trail.all_events(lambda _part: True) for event in events]
+    told = sorted(
+        (event[2], name) for event in every for name in (event[4] if isinstance(event[4], list) else [event[4]])
+    )
+    assert told == [(start, name) for start in range(0, 4000, 10) for name in ("a", "b", "c")]
 
 
 def test_what_a_new_moment_begins_is_an_event_of_its_own() -> None:

@@ -1,4 +1,4 @@
-"""Brokers with real sockets, and the lines that they log."""
+"""The lines that a broker logs."""
 
 from __future__ import annotations
 

@@ -1,0 +1,57 @@
+"""Our certificates end one day: the log says so two weeks before, and each day from then on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import trio
+
+from protocols.log import get_logger
+
+WARNING_SECONDS: Final = 14 * 86_400.0
+CHECK_SECONDS: Final = 86_400.0
+
+Certificates = Callable[[], Iterable[tuple[str, float]]]
+"""The name of each listener with TLS, and when its certificate ends, in seconds since the epoch."""
+
+log = get_logger("sluiceway.listener")
+
+
+class ExpiryWatch:
+    """Of one broker."""
+
+    def __init__(self, certificates: Certificates, now_ms: Callable[[], int]) -> None:
+        self._certificates = certificates
+        self._now_ms = now_ms
+        self._watches = False
+
+    def look(self, nursery: trio.Nursery) -> None:
+        """Now; and from now on once a day, if there are any."""
+        self._warn()
+        if not self._watches and any(True for _ in self._certificates()):
+            self._watches = True
+            nursery.start_soon(self._watch)
+
+    async def _watch(self) -> None:
+        while True:
+            await trio.sleep(CHECK_SECONDS)
+            self._warn()
+
+    def _warn(self) -> None:
+        for label, not_after in self._certificates():
+            left_seconds = not_after - self._now_ms() / 1000
+            if left_seconds <= 0:
+                log.error(
+                    "the certificate has expired",
+                    listener=label,
+                    days_ago=round(-left_seconds / 86_400, 1),
+                    remedy="put a new one in its place, and send SIGHUP",
+                )
+            elif left_seconds < WARNING_SECONDS:
+                log.warning(
+                    "the certificate expires soon",
+                    listener=label,
+                    days=round(left_seconds / 86_400, 1),
+                    remedy="put a new one in its place, and send SIGHUP",
+                )

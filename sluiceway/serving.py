@@ -1,0 +1,84 @@
+"""A process that is all broker: signals, its supervisor, and a garbage collector and allocator tuned for it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable
+
+import trio
+
+from protocols.log import get_logger
+from queues.selectors.grammar import prepare as prepare_selectors
+from sluiceway.broker import Broker
+from sluiceway.config import Config
+from sluiceway.housing import OnProgress
+from sluiceway.reloading import ReloadError
+from sluiceway.supervision import Supervisor
+from sluiceway.tuning import tune_allocator, tune_garbage_collector
+
+log = get_logger("sluiceway.broker")
+
+
+async def serve(
+    config: Config,
+    *,
+    on_ready: Callable[[list[str]], None],
+    on_admin: Callable[[list[str]], None] | None = None,
+    on_reading: OnProgress | None = None,
+    source: Callable[[], Config] | None = None,
+    config_file: str | None = None,
+    apply_logs: Callable[[Config], None] | None = None,
+) -> None:
+    """Run a broker until SIGTERM or SIGINT, then stop it in good order; a second signal cuts at once. SIGHUP reloads.
+
+    `source` reads the settings again (raises ConfigError), `apply_logs` sets logging up after a change of `logs`.
+    `on_ready` gets the URLs when clients can connect, `on_admin` those of the admin port, `on_reading` hears before how
+    far the store is read. Raises ListenError. Tunes the garbage collector of this process for many live messages.
+    """
+    tune_garbage_collector()
+    tune_allocator()
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        async with Broker(config, serving=True, on_reading=on_reading) as broker:
+            broker.reloading.source = source
+            broker.config_file = config_file
+            if apply_logs is not None:
+                broker.reloading.takes("logs", apply_logs)
+            supervisor = Supervisor.of()
+            broker.pulse.on_beat = supervisor.alive
+            on_ready(broker.urls)
+            supervisor.ready(", ".join(broker.urls))
+            # Now, and not before somebody can connect, nor in this thread when the first selector comes.
+            threading.Thread(target=prepare_selectors, name="selectors", daemon=True).start()
+            if on_admin is not None and broker.admin is not None:
+                on_admin(broker.admin.urls)
+            async with trio.open_nursery() as nursery:
+                waiting = trio.CancelScope()
+
+                async def end_when_drained() -> None:
+                    await broker.stop_wanted.wait()
+                    waiting.cancel()
+
+                async def cut_on_second() -> None:
+                    async for number in signals:
+                        if number == signal.SIGHUP:
+                            continue
+                        log.warning("second signal: cutting all connections", signal=signal.Signals(number).name)
+                        nursery.cancel_scope.cancel()
+                        return
+
+                nursery.start_soon(end_when_drained)
+                with waiting:
+                    async for number in signals:
+                        log.info("signal", signal=signal.Signals(number).name)
+                        if number != signal.SIGHUP:
+                            break
+                        supervisor.reloading()
+                        with contextlib.suppress(ReloadError):  # it is logged
+                            await broker.reload_from_source()
+                        supervisor.ready(", ".join(broker.urls))
+                nursery.start_soon(cut_on_second)
+                supervisor.stopping()
+                await broker.stop()
+                nursery.cancel_scope.cancel()

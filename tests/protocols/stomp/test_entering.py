@@ -1,0 +1,76 @@
+"""Between the decision that somebody is let in and their first frame, rules may change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from protocols.stomp.entering import Entering
+from protocols.stomp.errors import ProtocolError
+from protocols.stomp.frames import Connect, Frame
+from protocols.stomp.guard import Identity
+from protocols.stomp.hub import Hub, LoginRefusedError
+
+ANN = Identity("ann", frozenset({"staff"}))
+CONNECT = Connect(Frame("CONNECT", {}, b""), "1.2", "ann", "sesame", "x", (0, 0))
+
+
+class SlowHub:
+    """Decides when it is told to."""
+
+    def __init__(self) -> None:
+        self.decided: Callable[[Identity | LoginRefusedError], None] | None = None
+
+    def begin_login(self, _login: str, _passcode: str, *, decided: Any, **_whence: Any) -> Callable[[], None]:
+        self.decided = decided
+        return lambda: None
+
+
+@pytest.fixture
+def hub() -> SlowHub:
+    return SlowHub()
+
+
+@pytest.fixture
+def entering(hub: SlowHub) -> Entering:
+    """Somebody has said CONNECT."""
+    entering = Entering(cast(Hub, hub), lambda: None)
+    entering.begin(CONNECT, peer="h:1", listener="front", certificate=None)
+    return entering
+
+
+def test_new_groups_are_those_of_the_session(entering: Entering, hub: SlowHub) -> None:
+    assert hub.decided is not None
+    hub.decided(ANN)
+    asked: list[tuple[Identity, str]] = []
+
+    def judge(identity: Identity, listener: str) -> Identity:
+        asked.append((identity, listener))
+        return Identity("ann")
+
+    entering.judge_again(judge)
+    assert asked == [(ANN, "front")]
+    assert entering.take() == (CONNECT, Identity("ann"))
+
+
+def test_who_may_not_come_any_more_is_refused(entering: Entering, hub: SlowHub) -> None:
+    assert hub.decided is not None
+    hub.decided(ANN)
+    entering.judge_again(lambda _identity, _listener: LoginRefusedError("no"))
+    with pytest.raises(ProtocolError, match="no"):
+        entering.take()
+
+
+def test_there_is_nothing_to_judge_before_it_is_decided(entering: Entering, hub: SlowHub) -> None:
+    def judge(_identity: Identity, _listener: str) -> Identity:
+        raise AssertionError("nobody was let in")
+
+    entering.judge_again(judge)
+    assert entering.take() is None
+    assert hub.decided is not None
+    hub.decided(LoginRefusedError("wrong"))
+    entering.judge_again(judge)
+    with pytest.raises(ProtocolError, match="wrong"):
+        entering.take()
