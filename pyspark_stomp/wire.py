@@ -608,8 +608,7 @@ class Sender:
         connection = self._connection
         deadline = time.monotonic() + connection.patience_seconds
         while True:
-            alive = {each["session"] for each in connection.ask("stat")["connections"]}
-            self._sessions &= alive
+            self._sessions = set(connection.ask("sessions", sessions=sorted(self._sessions))["sessions"])
             if not self._sessions and not self._waiting_count():
                 return
             if time.monotonic() > deadline:
@@ -618,7 +617,7 @@ class Sender:
 
     def _waiting_count(self) -> int:
         try:
-            return int(self._connection.ask("log/describe", log=self.destination)["waiting"])
+            return int(self._connection.ask("log/size", log=self.destination)["waiting"])
         except RequestError as error:
             if error.code != "TOPIC_NOT_EXIST":
                 raise
@@ -626,7 +625,7 @@ class Sender:
 
     def _next_index(self) -> int:
         try:
-            return int(self._connection.ask("log/describe", log=self.destination)["next"])
+            return int(self._connection.ask("log/size", log=self.destination)["next"])
         except RequestError as error:
             if error.code != "TOPIC_NOT_EXIST":
                 raise

@@ -56,7 +56,7 @@ from sluiceway.rationing import RationedAnswers
 from sluiceway.reloading import Reloader, ReloadReport
 from sluiceway.report import stat_report
 from sluiceway.resuming import Resumption
-from sluiceway.security.admission import STAT, Admission, Decided
+from sluiceway.security.admission import OWN, Admission, Decided
 from sluiceway.security.gate import SecurityGate
 from sluiceway.trails.answering import BrokerTrails
 from sluiceway.trails.answering import handler as trail_handler
@@ -585,7 +585,7 @@ class Broker:
 
     def answer(self, destination: str, body: bytes, reply: Callable[[bytes], None], identity: Identity) -> None:
         name = destination.removeprefix("/sluiceway/")
-        handler = None if name == STAT else self._handlers[name]
+        handler = None if name in OWN else self._handlers[name]
         self.admission.answer(name, handler, body, reply, identity, self._stat_answers.get)
 
     def report(self, *, with_idle: bool = True) -> dict[str, Any]:

@@ -296,7 +296,9 @@ def _size(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
     if request.get("group") is not None:
         send({"size": table.group(named, text_of(request, "group")).lag_count})
     else:
-        send({"size": named.records.next_index - named.records.first_index})
+        records = named.records
+        size = records.next_index - records.first_index
+        send({"size": size, "next": records.next_index, "waiting": named.pending_count})
 
 
 def _closest(table: LogTable, request: Mapping[str, Any], send: Send) -> None:

@@ -14,9 +14,9 @@ from protocols.stomp.hub import LoginRefusedError
 from queues.logs.table import LogError
 from sluiceway.claims import CLAIM_LOG_PREFIX
 from sluiceway.config.model import Config
-from sluiceway.journal import Handler, Send, answer
+from sluiceway.journal import BadRequestError, Handler, Send, answer
 from sluiceway.security.gate import SecurityGate
-from sluiceway.security.requests import LIST, check_request, may_know
+from sluiceway.security.requests import LIST, SESSIONS, SESSIONS_MAX, check_request, may_know
 from sluiceway.security.rules import Rules, rules_of, slow_logins
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 log = get_logger("sluiceway.security")
 
 STAT: Final = "stat"
+
+OWN: Final = frozenset((STAT, SESSIONS))
+"""Requests that have no handler: they are answered here."""
 
 Decided = Callable[[Identity | LoginRefusedError], None]
 """Is told who it is, or why not."""
@@ -101,9 +104,11 @@ class Admission:
         identity: Identity,
         stat: Callable[[], bytes],
     ) -> None:
-        """Answer the request `/sluiceway/NAME` of this one; `handler` None: it is for `stat`. Raises ForbiddenError."""
+        """Answer the request `/sluiceway/NAME` of this one; `handler` None: it is one of OWN. Raises ForbiddenError."""
         gate = self.gate
-        if handler is None:
+        if name == SESSIONS:
+            answer(partial(self._sessions, identity), body, reply)
+        elif handler is None:
             if not gate.may(identity, Action.ADMIN):
                 raise ForbiddenError(Action.ADMIN)
             reply(stat())
@@ -125,6 +130,14 @@ class Admission:
             send(result)
 
         handler(request, send_known)
+
+    def _sessions(self, identity: Identity, request: Mapping[str, Any], send: Send) -> None:
+        """Which of these connections are there: whoever lost one must know when the broker has let go of it."""
+        asked = request.get("sessions")
+        if not isinstance(asked, list) or len(asked) > SESSIONS_MAX or not all(isinstance(each, str) for each in asked):
+            raise BadRequestError(f'the request needs "sessions", a list of {SESSIONS_MAX:,} names at most')
+        own = {each.session.session_id for each in self._broker.connections if each.session.user == identity.user}
+        send({"sessions": [name for name in asked if name in own]})
 
     def _exists(self, name: str) -> bool:
         logs = self._broker.logs

@@ -23,7 +23,16 @@ Need = tuple[tuple[Action, ...], str]
 LIST: Final = "log/list"
 """Needs nothing: its answer holds those logs only that may be known."""
 
-_ABOUT_READING: Final = frozenset({"log/describe", "log/size", "log/closest", "log/groups"})
+SESSIONS: Final = "sessions"
+"""Needs nothing: its answer is about connections of the same user only."""
+
+SESSIONS_MAX: Final = 1_000
+"""That are asked about at once."""
+
+SIZE: Final = "log/size"
+"""Who appends may ask how far the log is: they learn it from receipts anyway, unless one was lost."""
+
+_ABOUT_READING: Final = frozenset({"log/describe", "log/closest", "log/groups"})
 _ABOUT_GROUPS: Final = frozenset({"log/seek", "log/cursor", "log/delete-group"})
 _ABOUT_ALL: Final = frozenset({"log/truncate", "log/delete"})
 _READING: Final = (Action.RECEIVE, Action.BROWSE)
@@ -33,7 +42,7 @@ def check_request(
     guard: Guard, identity: Identity, name: str, request: Mapping[str, Any], exists: Callable[[str], bool]
 ) -> None:
     """`name`: what follows `/sluiceway/`; `exists`: whether there is such a log or queue. Raises ForbiddenError."""
-    if name == LIST:
+    if name in (LIST, SESSIONS):
         return
     if not _is_known(name):
         if not guard.may(identity, Action.ADMIN):
@@ -50,7 +59,7 @@ def may_know(guard: Guard, identity: Identity, destination: str) -> bool:
 
 
 def _is_known(name: str) -> bool:
-    return name in _ABOUT_READING | _ABOUT_GROUPS | _ABOUT_ALL or name.startswith(("claim/", "sink/"))
+    return name == SIZE or name in _ABOUT_READING | _ABOUT_GROUPS | _ABOUT_ALL or name.startswith(("claim/", "sink/"))
 
 
 def _needs(name: str, request: Mapping[str, Any], exists: Callable[[str], bool]) -> Iterator[Need]:
@@ -59,7 +68,9 @@ def _needs(name: str, request: Mapping[str, Any], exists: Callable[[str], bool])
         log = _log(request.get("log"))
         if log is None:
             return
-        if name in _ABOUT_READING:
+        if name == SIZE and request.get("group") is None:
+            yield (*_READING, Action.SEND), log
+        elif name == SIZE or name in _ABOUT_READING:
             yield _READING, log
         elif name in _ABOUT_GROUPS:
             yield (Action.RECEIVE,), log

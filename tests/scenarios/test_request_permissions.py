@@ -83,6 +83,36 @@ async def test_reading_about_a_log_takes_reading_it(request_name: str) -> None:
             assert answer["ok"] is True
 
 
+async def test_who_appends_may_ask_how_far_the_log_is_and_nothing_else() -> None:
+    async with GuardedLogStage(allow("ann", "send", LOG)) as stage:
+        await filled(stage)
+        answer = await ask(await asker(stage, "ann"), "log/size", log=LOG)
+        assert (answer["size"], answer["next"], answer["waiting"]) == (5, 5, 0)
+        for request_name, facts in (("log/size", {"group": "g"}), ("log/describe", {}), ("log/groups", {})):
+            ann = await asker(stage, "ann")
+            await ann.send(f"/sluiceway/{request_name}", json.dumps({"log": LOG, **facts}), reply_to=REPLIES)
+            await refused(ann, f"receive on {LOG}")
+
+
+async def test_everybody_may_ask_whether_their_own_connections_are_there() -> None:
+    """Those of others are not told from those that have gone."""
+    async with GuardedLogStage() as stage:
+        ann, other, bob = [await asker(stage, user) for user in ("ann", "ann", "bob")]
+        sessions = [client.connected.headers["session"] for client in (ann, other, bob) if client.connected is not None]
+        assert (await ask(ann, "sessions", sessions=sessions))["sessions"] == sessions[:2]
+        await other.disconnect()
+        await ann.silence()
+        assert (await ask(ann, "sessions", sessions=sessions))["sessions"] == sessions[:1]
+
+
+@pytest.mark.parametrize("asked", [None, "a", [1], ["a"] * 1001])
+async def test_a_question_about_sessions_that_makes_no_sense_is_refused(asked: object) -> None:
+    async with GuardedLogStage() as stage:
+        answer = await ask(await asker(stage, "ann"), "sessions", sessions=asked)
+        assert answer["error"] == "INVALID_REQUEST"
+        assert "a list of 1,000 names at most" in answer["message"]
+
+
 async def test_what_is_taken_away_from_everybody_takes_an_administrator_of_that_log() -> None:
     async with GuardedLogStage(allow("ann", "receive send browse", LOG), allow("bob", "admin", LOG)) as stage:
         await filled(stage)
