@@ -100,7 +100,7 @@ async def test_everybody_may_ask_whether_their_own_connections_are_there() -> No
         ann, other, bob = [await asker(stage, user) for user in ("ann", "ann", "bob")]
         sessions = [client.connected.headers["session"] for client in (ann, other, bob) if client.connected is not None]
         assert (await ask(ann, "sessions", sessions=sessions))["sessions"] == sessions[:2]
-        await other.disconnect()
+        other.vanish()
         await ann.silence()
         assert (await ask(ann, "sessions", sessions=sessions))["sessions"] == sessions[:1]
 
