@@ -10,7 +10,7 @@ from typing import Any, Final
 from protocols.log import get_logger
 from protocols.stomp.guard import Action
 from sluiceway.admin import schema
-from sluiceway.admin.errors import bad_request
+from sluiceway.admin.errors import bad_request, not_found
 from sluiceway.admin.operations import Done
 from sluiceway.admin.routes import PREFIX, ApiRoute, Call, Door
 from sluiceway.admin.schema import Schema
@@ -80,6 +80,20 @@ async def _seek_group(call: Call) -> Done:
     call.require(Action.ADMIN, name)
     _confirmed(call, call.body["group"], "the group")
     return await call.services.operations.seek_group(name, call.body["group"], call.body["to"], call.caller.identity)
+
+
+async def _remove_durable(call: Call) -> Done:
+    client_id, name = call.body["client_id"], call.body["name"]
+    durable = call.services.broker.registry.durables.get(client_id, name)
+    if durable is None:
+        call.require(Action.ADMIN)  # what is not there is told to those only who may see all that is
+        raise not_found(
+            f"there is no durable subscription {name[:200]!r} of client {client_id[:200]!r}",
+            "Ask for /api/v1/durables.",
+        )
+    call.require(Action.ADMIN, durable.destination)
+    _confirmed(call, durable.name, "the name")
+    return await call.services.operations.remove_durable(durable)
 
 
 async def _drain(call: Call) -> Done:
@@ -194,6 +208,14 @@ ACTING: Final[tuple[ApiRoute, ...]] = (
         door=Door.KNOWN,
         doc="`to`: earliest, latest, next, an index, or time:MS. `confirm` repeats the group. For who may `admin` the "
         "log.",
+    ),
+    _action(
+        "remove-durable",
+        "End a durable subscription for good, with what only it has yet to read.",
+        _remove_durable,
+        {"client_id": _TEXT, **_NAME, **_CONFIRM},
+        door=Door.KNOWN,
+        doc="Nobody may be connected to it. `confirm` repeats the name. For who may `admin` its topic.",
     ),
     _action(
         "drain",

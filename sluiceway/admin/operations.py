@@ -18,7 +18,7 @@ from flow.words import count_in_words
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.guard import Identity
 from protocols.stomp.rewriting import rewrite
-from queues import Destination, DestinationLimitError, DestinationNameError, Message, parse
+from queues import Destination, DestinationLimitError, DestinationNameError, Durable, Message, Topic, parse
 from queues.cursored import BLOCK_SIZE
 from queues.leaving import LeavingQueue
 from queues.names import Kind
@@ -309,6 +309,38 @@ class Operations:
         if not answer.get("ok"):
             raise conflict(str(answer.get("error", "refused")).lower(), str(answer.get("message", "it was refused")))
         return Done({"front": answer["front"]}, f"Group {group} of {log} goes on from {answer['front']}.")
+
+    async def remove_durable(self, durable: Durable) -> Done:
+        """End a durable subscription for good, with what only it has yet to read. Raises ApiError."""
+        if durable.attached:
+            raise conflict(
+                "in-use",
+                f"durable subscription {durable.label} has a consumer",
+                "Close its connection first, or let the client unsubscribe.",
+            )
+        registry = self._broker.registry
+        destination = registry.destinations.get(durable.destination)
+        topics = [] if destination is None else [it for it in destination.queues if isinstance(it, Topic)]
+        backlog_count = sum(topic.backlog_of(durable.durable_id) for topic in topics)
+        answered = trio.Event()
+        faults: list[Exception] = []
+
+        def removed(error: Exception | None) -> None:
+            if error is not None:
+                faults.append(error)
+            answered.set()
+
+        registry.remove_durable(durable, removed)
+        await answered.wait()
+        if faults:
+            raise conflict(
+                "not-stored", f"{durable.label} can't be removed from the disk: {faults[0]}", "It is there as before."
+            )
+        return Done(
+            {"removed": True, "backlog_count": backlog_count},
+            f"Durable subscription {durable.label} of {durable.destination} is removed; "
+            f"{count_in_words(backlog_count, 'message')} waited for it.",
+        )
 
     def drain(self, seconds: float | None) -> Done:
         """Let consumers finish, then stop the broker. Raises ApiError if it stops already."""

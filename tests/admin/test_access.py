@@ -273,6 +273,7 @@ class TestPermissions:
             ("reload", {}, 403),
             ("close-connection", {"session": "x", "confirm": "x"}, 403),
             ("seek-group", {"log": "x", "group": "g", "to": "next", "confirm": "g"}, 403),
+            ("remove-durable", {"client_id": "c", "name": "x", "confirm": "x"}, 403),
         ],
     )
     async def test_actions_need_the_permission(

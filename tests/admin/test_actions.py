@@ -330,6 +330,53 @@ class TestConnections:
         await stage.act("close-connection", {"session": "x", "confirm": "x"}, status=404)
 
 
+class TestDurables:
+    async def away(self, stage: AdminStage, count: int) -> Client:
+        """Somebody reads durably from a topic and goes; so many messages come meanwhile."""
+        reader = await stage.connect(name="reader", **{"client-id": "laptop"})
+        await reader.subscribe("/topic/news", id="mine", durable="true")
+        await reader.sync()
+        reader.vanish()
+        sender = await stage.connect()
+        await sender.silence()
+        await sender.send_all("/topic/news", range(count))
+        await sender.sync()
+        return sender
+
+    async def test_one_that_is_removed_drops_what_waits_for_it(self, stage: AdminStage) -> None:
+        sender = await self.away(stage, 3)
+        (row,) = (await stage.get("durables"))["items"]
+        body = {"client_id": row["client_id"], "name": row["name"], "confirm": row["name"]}
+        answer = await stage.act("remove-durable", body)
+        assert answer["done"] == {"removed": True, "backlog_count": 3}
+        assert "3 messages waited for it" in answer["words"]
+        assert (await stage.get("durables"))["items"] == []
+        assert stage.depth_count("/topic/news") == 0
+        await stage.act("remove-durable", body, status=404)
+        # The name is free: who comes back begins anew.
+        reader = await stage.connect(name="again", **{"client-id": "laptop"})
+        await reader.subscribe("/topic/news", id="mine", durable="true")
+        await reader.sync()
+        await sender.sent("/topic/news", "new")
+        assert await reader.next_texts(1) == ["new"]
+        await reader.disconnect()
+
+    async def test_one_with_a_consumer_stays(self, stage: AdminStage) -> None:
+        reader = await stage.connect(name="reader", **{"client-id": "laptop"})
+        await reader.subscribe("/topic/news", id="mine", durable="true")
+        await reader.sync()
+        answer = await stage.act(
+            "remove-durable", {"client_id": "laptop", "name": "mine", "confirm": "mine"}, status=409
+        )
+        assert answer["error"]["code"] == "in-use"
+        assert len((await stage.get("durables"))["items"]) == 1
+
+    async def test_a_slip_removes_nothing(self, stage: AdminStage) -> None:
+        await self.away(stage, 0)
+        await stage.act("remove-durable", {"client_id": "laptop", "name": "mine", "confirm": "other"}, status=400)
+        assert len((await stage.get("durables"))["items"]) == 1
+
+
 class TestGroups:
     async def test_a_group_goes_on_from_its_new_place(self, stage: AdminStage) -> None:
         client = await stage.connect()

@@ -136,6 +136,28 @@ def test_a_message_is_found_by_its_id_with_where_it_has_been(
     picture(page, "trail")
 
 
+def test_a_durable_subscription_that_nobody_comes_for_is_removed(
+    open_page: Open, broker: BrokerProcess, traffic: Traffic
+) -> None:
+    takers = [
+        traffic.consume(f"{name}-reader", "/topic/headlines", name, durable="true") for name in ("abandoned", "in-use")
+    ]
+    wait_until(lambda: len(broker.ask("/durables")["items"]) == 2, "both are there")
+    takers[0].hang_up()
+    wait_until(lambda: not all(each["attached"] for each in broker.ask("/durables")["items"]), "one has gone")
+    traffic.send("press", "/topic/headlines", ["a", "b"])
+    page = open_page("consumers")
+    row = page.get_by_role("row").filter(has=page.get_by_text("abandoned", exact=True))
+    expect(page.get_by_role("button", name="Remove in-use")).to_have_count(0)
+    row.get_by_role("button", name="Remove abandoned").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("2 messages of /topic/headlines wait for it")
+    dialog.get_by_role("button", name="Remove it").click()
+    expect(page.get_by_role("status").filter(has_text="is removed; 2 messages waited for it")).to_be_visible()
+    expect(page.get_by_role("button", name="Remove abandoned")).to_have_count(0)
+    assert [each["name"] for each in broker.ask("/durables")["items"]] == ["in-use"]
+
+
 def test_a_group_of_a_log_is_moved(open_page: Open, picture: Picture) -> None:
     page = open_page("log?name=/log/audit")
     expect(page.locator(".logline .front-name")).to_contain_text("archive")

@@ -78,6 +78,16 @@ export function closeConnection(context, connection) {
   });
 }
 
+export function removeDurable(context, durable) {
+  confirm({
+    title: `Remove ${durable.name}`,
+    words: `The durable subscription${durable.client_id ? ` of ${durable.client_id}` : ""} ends for good. ${durable.backlog_count ? `${format.things(durable.backlog_count, "message")} of ${durable.destination} ${durable.backlog_count === 1 ? "waits" : "wait"} for it; what nobody else has yet to read is dropped.` : "Nothing waits for it."}`,
+    label: "Remove it",
+    danger: true,
+    go: asked(context, "remove-durable", { client_id: durable.client_id, name: durable.name, confirm: durable.name }),
+  });
+}
+
 export function seek(context, log, group) {
   confirm({
     title: `Move group ${group.group}`,

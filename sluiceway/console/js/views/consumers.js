@@ -1,5 +1,6 @@
 // All subscriptions, and the durable ones that stay when their consumer goes.
 
+import { removeDurable } from "../actions.js";
 import { ask } from "../api.js";
 import { gauge, usedOf } from "../charts.js";
 import { h } from "../dom.js";
@@ -11,6 +12,13 @@ export function consumers(context) {
   const list = new Paged(context, "/subscriptions", { sort: "-unsettled_count" });
   let durables = [];
   let sort = "-backlog_count";
+  const durableColumns = [
+    ...DURABLES,
+    {
+      name: "", class: "actions",
+      cell: (row) => context.may().admin !== false && !row.attached && h("button", { class: ["button", "tiny"], type: "button", "aria-label": `Remove ${row.name}`, onclick: () => removeDurable(context, row) }, "Remove"),
+    },
+  ];
   return {
     title: "Consumers",
     load: async () => {
@@ -32,7 +40,7 @@ export function consumers(context) {
           "div",
           { class: ["body", "flush"] },
           table({
-            columns: DURABLES, rows: sorted(durables, sort), idOf: (row) => `${row.client_id} ${row.name} ${row.destination}`, sort, empty: "There are none.", caption: "Durable subscriptions",
+            columns: durableColumns, rows: sorted(durables, sort), idOf: (row) => `${row.client_id} ${row.name} ${row.destination}`, sort, empty: "There are none.", caption: "Durable subscriptions",
             onsort: (wanted) => {
               sort = wanted;
               context.redraw();
