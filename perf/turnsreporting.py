@@ -13,7 +13,8 @@ from perf.turns import PREFIX, share_of
 _METHOD = """\
 `python -m perf turns`: brokers that are loaded one after the other for a few seconds, again and again, all started anew
 several times. What is shown is the median of the ratios within a round, with the quartiles, and the CPU time of the
-broker per message. So differences show that are smaller than the noise of the machine.
+broker per message. So differences show that are smaller than the noise of the machine. Rows may come from different
+calls and machines: ratios can be compared, microseconds only within a row.
 
 - *sluiceway-tls*, *sluiceway-websocket*: the same over TLS (1.3, AES-GCM), and over WebSocket with a message for each
   STOMP frame that is sent, as browsers' clients send them. Beside plain TCP.
