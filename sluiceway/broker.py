@@ -58,6 +58,7 @@ from sluiceway.report import stat_report
 from sluiceway.resuming import Resumption
 from sluiceway.security.admission import OWN, Admission, Decided
 from sluiceway.security.gate import SecurityGate
+from sluiceway.sessions import SessionTable
 from sluiceway.trails.answering import BrokerTrails
 from sluiceway.trails.answering import handler as trail_handler
 from sluiceway.version import VERSION
@@ -134,6 +135,7 @@ class Broker:
         self._house: House | None = None
         self._store_closing = trio.Lock()
         self.connections: dict[Connection, None] = {}
+        self.sessions = SessionTable()
         self.now_ms = now_ms
         self.trails: BrokerTrails | None = None
         """Where messages went; None: that is switched off."""
@@ -494,12 +496,14 @@ class Broker:
         assert self._nursery is not None
         connection = Connection(self, limits, stream, listener=label, spawn=self._spawn)
         self.connections[connection] = None
+        self.sessions.began(connection.session)
 
         async def serve_it() -> None:
             try:
                 await connection.run()
             finally:
                 del self.connections[connection]
+                self.sessions.ended(connection.session)
                 if listener is not None:
                     listener.connection_ended()
                 if self._stopping and not self.connections:

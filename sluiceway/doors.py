@@ -98,9 +98,10 @@ class Doors:
         self._accepted = accepted
         self._opened = opened
         self._clock = clock
+        self._left: list[tuple[str, Listener]] = []
+        """Closed ones with connections, and their names."""
         self._gone: dict[str, Counts] = {}
-        """What listeners counted that are not there any more, while another one has their name: a sum never goes back.
-        """
+        """What others counted that are closed, while another one has their name: a sum never goes back."""
         self._nursery: trio.Nursery | None = None
         self._opening: dict[trio.CancelScope, ByteStream] = {}
         self._closed = False
@@ -195,11 +196,21 @@ class Doors:
 
     def counts(self) -> dict[str, Counts]:
         """By the name of the listener."""
-        found: dict[str, Counts] = {}
-        for door in self._doors:
-            before = found.get(door.settings.label) or self._gone.get(door.settings.label, Counts())
-            found[door.settings.label] = sum((_counts_of(each) for each in door.listeners), before)
+        self._forget_left()
+        found = dict(self._gone)
+        doors = ((door.settings.label, listener) for door in self._doors for listener in door.listeners)
+        for label, listener in (*self._left, *doors):
+            found[label] = found.get(label, Counts()) + _counts_of(listener)
         return found
+
+    def _forget_left(self) -> None:
+        """Of a closed listener without connections there are its sums, as long as its name is there."""
+        for label, listener in self._left:
+            if not listener.connections_count:
+                self._gone[label] = self._gone.get(label, Counts()) + _counts_of(listener)
+        self._left = [(label, listener) for label, listener in self._left if listener.connections_count]
+        labels = {door.settings.label for door in self._doors} | {label for label, _listener in self._left}
+        self._gone = {label: counts for label, counts in self._gone.items() if label in labels}
 
     def labelled_urls(self) -> list[tuple[str, str]]:
         """The name of each listener with its URL."""
@@ -255,16 +266,14 @@ class Doors:
                 listener.speaks_plainly = entrance.is_plain
         for door in plan.removed:
             self._doors.remove(door)
-            label = door.settings.label
             for listener in door.listeners:
                 listener.close()
                 self.listeners.remove(listener)
-                self._gone[label] = self._gone.get(label, Counts()) + attrs.evolve(_counts_of(listener), now_count=0)
+                self._left.append((door.settings.label, listener))
         for door in plan.added:
             self._doors.append(door)
             self._open(door)
-        labels = {door.settings.label for door in self._doors}
-        self._gone = {label: counts for label, counts in self._gone.items() if label in labels}
+        self._forget_left()
 
     def _entrance(self, settings: ListenerConfig) -> Entrance:
         return Entrance(

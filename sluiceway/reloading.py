@@ -111,8 +111,8 @@ class Reloader:
         parts = {key: self._part_of(key) for key in keys}
         broker.config = self._in_force(before, config)
         broker.doors.carry_out(plan)
-        if broker.admin is not None:
-            broker.admin.use_certificate(certificate)
+        if broker.admin is not None and broker.admin.use_certificate(certificate):
+            read_again.append("admin.tls (certificate read again)")
         broker.look_after_certificates()
         differs = broker.admission.carry_out(rules)
         if differs and config.security.users_file is not None and not any(key.startswith("security.") for key in keys):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Entering:
     """One login at a time."""
 
-    __slots__ = ("_cancel", "_changed", "_connect", "_decision", "_hub", "_listener", "quiet")
+    __slots__ = ("_cancel", "_changed", "_connect", "_decision", "_hub", "_whence", "quiet")
 
     def __init__(self, hub: Hub, changed: Callable[[], None]) -> None:
         """`changed`: it is decided, call `take`."""
@@ -28,7 +28,7 @@ class Entering:
         self._connect: Connect | None = None
         self._decision: Identity | LoginRefusedError | None = None
         self._cancel: Callable[[], None] | None = None
-        self._listener = ""
+        self._whence = ("", "")
         self.quiet = False
         """It was refused as one of many, which the log knows of."""
 
@@ -39,7 +39,7 @@ class Entering:
 
     def begin(self, connect: Connect, *, peer: str, listener: str, certificate: PeerCertificate | None) -> None:
         """Somebody wants to be let in. It may be decided at once."""
-        self._connect, self._listener = connect, listener
+        self._connect, self._whence = connect, (listener, peer)
         self._cancel = self._hub.begin_login(
             connect.login,
             connect.passcode,
@@ -55,12 +55,12 @@ class Entering:
             if self._cancel is not None:  # else it is still being asked
                 self._changed()
 
-    def judge_again(self, judge: Callable[[Identity, str], Identity | LoginRefusedError]) -> None:
+    def judge_again(self, judge: Callable[[Identity, str, str], Identity | LoginRefusedError]) -> None:
         """Users or permissions are other ones now: who was let in by the old ones, and was not taken yet, is judged
-        anew, by identity and listener.
+        anew, by identity, listener and peer.
         """
         if isinstance(self._decision, Identity):
-            self._decision = judge(self._decision, self._listener)
+            self._decision = judge(self._decision, *self._whence)
 
     def take(self) -> tuple[Connect, Identity] | None:
         """Who is let in, once; None: it is not decided. Raises ProtocolError."""

@@ -24,6 +24,8 @@ from queues.trails.recording import QueueTrail, Trails
 from queues.trails.rings import Event
 
 EVENTS_PER_STEP: Final = 2048
+TOLD_PER_STEP: Final = 512
+"""Entries of one message."""
 
 ENTRIES_MAX: Final = 400
 """Of one message: a topic with ten thousand subscribers makes twice as many. The first and the last are told."""
@@ -192,6 +194,7 @@ class Search:
         sequence, trail = home.sequence, home.trail
         assert trail is not None, "it was asked for"
         before = self._clock() - self._trails.budget.keep_seconds
+        told_count = 0
         for events in trail.all_events(lambda part: part.first <= sequence < part.end):
             for event in events:
                 kind, seconds, first, end, who, extra = event
@@ -203,6 +206,10 @@ class Search:
                 ):
                     for each in who if type(who) is list else (who,):
                         _tell(home, kind, seconds, each)
+                        told_count += 1
+                    if told_count >= TOLD_PER_STEP:
+                        told_count = 0
+                        yield None
             yield None
 
     # ------------------------------------------------------------------ the answer

@@ -76,9 +76,10 @@ class AdminServer:
         tls = self._config.tls
         return TlsServer(tls) if tls.is_on else None
 
-    def use_certificate(self, tls: TlsServer | None) -> None:
-        """New connections get this one."""
-        self._tls = tls
+    def use_certificate(self, tls: TlsServer | None) -> bool:
+        """New connections get this one. Returns whether it is another one."""
+        before, self._tls = self._tls, tls
+        return before is not None and tls is not None and before.fingerprint_sha256 != tls.fingerprint_sha256
 
     def certificates(self) -> list[tuple[str, float]]:
         """When its certificate ends, as `Doors.certificates`; empty: it has none."""

@@ -36,7 +36,7 @@ def config(file: Path | None) -> None:
         click.echo(toml_sample(), nl=False)
         return
     from sluiceway.config import ConfigError, load
-    from sluiceway.security.rules import rules_of
+    from sluiceway.security.rules import rules_of, slow_logins
 
     try:
         loaded = load(file, environment=os.environ)
@@ -52,23 +52,24 @@ def config(file: Path | None) -> None:
         f"{file} is fine: listens on {where}; {entries} destination {'entry' if entries == 1 else 'entries'}; "
         f"{len(rules.users.identities) or 'no'} users"
     )
-    for warning in rules.warnings:
+    for warning in (*rules.warnings, *slow_logins(loaded)):
         click.echo(f"warning: {warning}", err=True)
 
 
 def _certificate_mistakes(loaded: Config) -> list[str]:
     """What is wrong with the files of TLS: as good a reason not to start as any key."""
-    if not any(listener.tls.is_on for listener in loaded.listeners):
+    wanted = [(f"listeners[{listener.label}].tls", listener.tls) for listener in loaded.listeners]
+    wanted = [(key, tls) for key, tls in [*wanted, ("admin.tls", loaded.admin.tls)] if tls.is_on]
+    if not wanted:
         return []
     from protocols.tls import CertificateError, TlsServer
 
     mistakes = []
-    for listener in loaded.listeners:
-        if listener.tls.is_on:
-            try:
-                TlsServer(listener.tls)
-            except CertificateError as error:
-                mistakes.append(f"listeners[{listener.label}].tls: {error}")
+    for key, tls in wanted:
+        try:
+            TlsServer(tls)
+        except CertificateError as error:
+            mistakes.append(f"{key}: {error}")
     return mistakes
 
 

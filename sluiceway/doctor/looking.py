@@ -235,18 +235,18 @@ def look_at_ports(config: Config) -> tuple[Port, ...]:
 
 
 def look_at_certificates(config: Config) -> tuple[Certificate, ...]:
-    """Of all listeners with TLS: reads the files as the broker does."""
+    """Of all listeners with TLS, and of the admin port: reads the files as the broker does."""
     found = []
-    for listener in config.listeners:
-        path = listener.tls.certificate
+    for label, tls in [*((listener.label, listener.tls) for listener in config.listeners), ("admin", config.admin.tls)]:
+        path = tls.certificate
         if path is None:
             continue
         try:
-            ends_seconds = TlsServer(listener.tls).not_after
+            ends_seconds = TlsServer(tls).not_after
         except CertificateError as error:
-            found.append(Certificate(label=listener.label, path=path, fault=str(error)))
+            found.append(Certificate(label=label, path=path, fault=str(error)))
         else:
-            found.append(Certificate(label=listener.label, path=path, fault="", ends_seconds=ends_seconds))
+            found.append(Certificate(label=label, path=path, fault="", ends_seconds=ends_seconds))
     return tuple(found)
 
 

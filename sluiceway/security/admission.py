@@ -48,9 +48,8 @@ class Admission:
             timers=broker.dispatcher,
             origin_of=self._origin_of,
         )
-        if not self.gate.allows_everything:
-            for warning in slow_logins(broker.config):
-                log.warning("look at [security]", found=warning)
+        self._slow: list[str] = []
+        self._warn_of_slow_logins()
 
     def _origin_of(self, name: str) -> str | None:
         """The queue whose messages lie in this log."""
@@ -107,7 +106,7 @@ class Admission:
         """Answer the request `/sluiceway/NAME` of this one; `handler` None: it is one of OWN. Raises ForbiddenError."""
         gate = self.gate
         if name == SESSIONS:
-            answer(partial(self._sessions, identity), body, reply)
+            answer(self._sessions, body, reply)
         elif handler is None:
             if not gate.may(identity, Action.ADMIN):
                 raise ForbiddenError(Action.ADMIN)
@@ -131,13 +130,12 @@ class Admission:
 
         handler(request, send_known)
 
-    def _sessions(self, identity: Identity, request: Mapping[str, Any], send: Send) -> None:
-        """Which of these connections are there: whoever lost one must know when the broker has let go of it."""
+    def _sessions(self, request: Mapping[str, Any], send: Send) -> None:
+        """Of which of these sessions something may still come: whoever lost a connection must know when it is over."""
         asked = request.get("sessions")
         if not isinstance(asked, list) or len(asked) > SESSIONS_MAX or not all(isinstance(each, str) for each in asked):
             raise BadRequestError(f'the request needs "sessions", a list of {SESSIONS_MAX:,} names at most')
-        own = {each.session.session_id for each in self._broker.connections if each.session.user == identity.user}
-        send({"sessions": [name for name in asked if name in own]})
+        send({"sessions": [name for name in asked if self._broker.sessions.may_act(name)]})
 
     def _exists(self, name: str) -> bool:
         logs = self._broker.logs
@@ -150,7 +148,10 @@ class Admission:
         return rules_of(config)
 
     def carry_out(self, rules: Rules) -> bool:
-        """From now on, for connections that are there too. False: nothing is different."""
+        """From now on, for connections that are there too. False: nothing is different. The broker has its new
+        configuration.
+        """
+        self._warn_of_slow_logins()
         if not self.gate.differs(rules):
             return False
         self.gate.follow(rules)
@@ -159,6 +160,14 @@ class Admission:
             session.entering.judge_again(self.gate.judge_again)
             session.identity_changed(self.gate.identity_of(session.user))
         return True
+
+    def _warn_of_slow_logins(self) -> None:
+        """If it is something new."""
+        slow = slow_logins(self._broker.config)
+        for warning in slow:
+            if warning not in self._slow:
+                log.warning("look at [security]", found=warning)
+        self._slow = slow
 
 
 def _nothing() -> None:

@@ -120,7 +120,9 @@ class SecurityGate:
         self._right_until: OrderedDict[bytes, float] = OrderedDict()
         self._checks: dict[bytes, _Checking] = {}
         self._hashing: _Hashing | None = None
-        self._rules: Rules
+        self._rules: Rules | None = None
+        self._other_secrets: set[str] = set()
+        """Users whose passcode is another one than by the rules before."""
         self._slots = trio.CapacityLimiter(config.login_parallel_max)
         self._threads = trio.CapacityLimiter(math.inf)
         self._attempts = Attempts(**_slowing(config))
@@ -137,6 +139,8 @@ class SecurityGate:
     def follow(self, rules: Rules) -> None:
         """These are in force from now on; the caller sees to connections that are there."""
         config, users = rules.config, rules.users
+        before = {} if self._rules is None else self._rules.users.secrets
+        self._other_secrets = {name for name, kept in before.items() if users.secrets.get(name) != kept}
         self._rules = rules
         self.config = config
         self._users = users
@@ -207,27 +211,35 @@ class SecurityGate:
         if user is None or secret or login not in (None, "", user):
             user = login or ""
             await self._check(user, secret or "", host_of(peer))
-        identity = self._identity_by(user, listener)
-        if isinstance(identity, LoginRefusedError):
-            self._refused_count += 1
-            self.refused(Action.CONNECT)
-            log.warning("login refused: no permission to connect", user=user[:_SHOWN], listener=listener, peer=peer)
-            raise identity
+        identity = self._identity_by(user, listener, peer)
         self._accepted_count += 1
         return identity
 
-    def _identity_by(self, user: str, listener: str) -> Identity | LoginRefusedError:
-        """Who this is by now, if they may come by that listener."""
+    def _identity_by(self, user: str, listener: str, peer: str) -> Identity:
+        """Who this is by now, if they may come by that listener. Raises LoginRefusedError."""
         identity = self._users.identities.get(user)
         if identity is None or not self.may(identity, Action.CONNECT, listener or None):
-            return _refusal(user, quiet=True)
+            self._refused_count += 1
+            self.refused(Action.CONNECT)
+            log.warning("login refused: no permission to connect", user=user[:_SHOWN], listener=listener, peer=peer)
+            raise _refusal(user, quiet=True)
         return identity
 
-    def judge_again(self, identity: Identity, listener: str) -> Identity | LoginRefusedError:
-        """Somebody who was let in under other rules: who that is by those in force now, or why not."""
+    def judge_again(self, identity: Identity, listener: str, peer: str) -> Identity | LoginRefusedError:
+        """Somebody who was let in by the rules before these, just now: who that is by these, or why not. For whom there
+        is another passcode now, that one counts.
+        """
         if self.allows_everything:
             return identity
-        return self._identity_by(identity.user or "", listener)
+        user = identity.user or ""
+        if user in self._other_secrets:
+            self._refused_count += 1
+            log.warning("login refused: the passcode was changed meanwhile", user=user[:_SHOWN], peer=peer)
+            return _refusal(user, quiet=True)
+        try:
+            return self._identity_by(user, listener, peer)
+        except LoginRefusedError as refusal:
+            return refusal
 
     def _user_of(self, certificate: PeerCertificate | None) -> str | None:
         if certificate is None:

@@ -24,7 +24,7 @@ LIST: Final = "log/list"
 """Needs nothing: its answer holds those logs only that may be known."""
 
 SESSIONS: Final = "sessions"
-"""Needs nothing: its answer is about connections of the same user only."""
+"""Needs nothing: names of sessions can't be guessed, so who knows one has had it, or is an administrator."""
 
 SESSIONS_MAX: Final = 1_000
 """That are asked about at once."""

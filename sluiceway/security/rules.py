@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 import attrs
 
-from sluiceway.config.model import Config
+from sluiceway.config.model import RESERVED_NAMES, Config
 from sluiceway.security.config import ANY, Rates, SecurityConfig
 from sluiceway.security.permissions import check
 from sluiceway.security.users import SecurityError, Users
-
-OTHER_LISTENERS: Final = ("admin", "memory")
-"""Names that stand for ways in that are no listeners: the admin port, and connections within this process."""
 
 
 @attrs.frozen(slots=True)
@@ -24,21 +20,21 @@ class Rules:
     users: Users
     listeners: Mapping[str, Rates]
     """Rates of each, by name."""
-    warnings: tuple[str, ...] = attrs.field(eq=False)
-    """What can hardly be meant, in words: some of it is about more than these rules."""
+    warnings: tuple[str, ...]
+    """What can hardly be meant, in words."""
 
 
 def rules_of(config: Config) -> Rules:
     """Those of a whole configuration. Reads the file of users. Raises SecurityError with all mistakes."""
-    rules = make_rules(config.security, {listener.label: listener.rates for listener in config.listeners})
-    if not rules.users.are_configured:
-        return rules
-    return attrs.evolve(rules, warnings=(*rules.warnings, *slow_logins(config)))
+    return make_rules(config.security, {listener.label: listener.rates for listener in config.listeners})
 
 
 def slow_logins(config: Config) -> list[str]:
-    """Where a login may be put off for longer than a listener waits for it, in words. There are users."""
-    if not config.security.login_delay_seconds:
+    """Where a login may be put off for longer than a listener waits for it, in words. It is not a mistake of these
+    rules alone, so it is not among their warnings.
+    """
+    security = config.security
+    if not security.login_delay_seconds or not (security.users or security.users_file or security.certificates):
         return []
     wait_max = max(config.security.login_delay_seconds, config.security.login_delay_seconds_max)
     return [
@@ -52,7 +48,7 @@ def slow_logins(config: Config) -> list[str]:
 def make_rules(config: SecurityConfig, listeners: Mapping[str, Rates]) -> Rules:
     """`listeners`: the rates of each, by name. Reads the file of users. Raises SecurityError with all mistakes."""
     users = Users.of(config)
-    warnings = check(config.permissions, users.identities, [*listeners, *OTHER_LISTENERS])
+    warnings = check(config.permissions, users.identities, [*listeners, *RESERVED_NAMES])
     _check_rates(config, users)
     return Rules(config, users, dict(listeners), (*_weaknesses(config, users), *warnings))
 

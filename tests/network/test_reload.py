@@ -20,6 +20,7 @@ from sluiceway.broker import Broker
 from sluiceway.config import BrokerConfig, Config, ConfigError, DestinationPolicy, Listener
 from sluiceway.doors import Counts
 from sluiceway.reloading import ReloadError
+from sluiceway.security.config import Permission, SecurityConfig
 from store.config import StoreConfig
 from tests.log_lines import LogLines
 from tests.network import authority
@@ -127,14 +128,27 @@ class TestListeners:
             await talker.connect()
             assert broker.doors.counts() == {"front": Counts(1, 1, 0)}
             broker.reload(config(second))
-            assert broker.doors.counts() == {"front": Counts(0, 1, 0)}
+            assert broker.doors.counts() == {"front": Counts(1, 1, 0)}
             other = Talker(await dial(broker.addresses[0]))
             await other.connect()
             assert b'sluiceway_connections_accepted_total{listener="front"} 2' in await broker.metrics_page()
             broker.reload(config(PLAIN))
-            assert broker.doors.counts() == {"plain": Counts(0, 0, 0)}
+            assert broker.doors.counts() == {"front": Counts(2, 2, 0), "plain": Counts(0, 0, 0)}
             for each in (talker, other):
                 await each.stream.aclose()
+            with trio.fail_after(10):
+                while broker.connections:  # noqa: ASYNC110 - nobody is told of it
+                    await trio.sleep(0.01)
+            assert broker.doors.counts() == {"plain": Counts(0, 0, 0)}
+
+    async def test_a_listener_that_waits_no_longer_for_a_slowed_login_is_told_once(self, log_lines: LogLines) -> None:
+        security = SecurityConfig(users={"ann": "a"}, permissions=(Permission(users=("ann",), actions=("*",)),))
+        async with Broker(config(PLAIN, security=security)) as broker:
+            hasty = attrs.evolve(PLAIN, limits=StompLimits(connect_timeout_seconds=1.0))
+            for _ in range(2):
+                broker.reload(config(hasty, security=security))
+        (line,) = [each for each in log_lines.of("look at [security]") if "connect_timeout" in each["found"]]
+        assert "listener plain" in line["found"]
 
     async def test_an_address_that_is_taken_changes_nothing(self) -> None:
         async with Broker(config(PLAIN)) as broker, Broker(config(PLAIN)) as neighbour:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import attrs
 import trio
 
@@ -67,6 +69,31 @@ async def test_temporary_queues_of_one_who_leaves_hold_nobody_up() -> None:
         client = await stage.connect()
         await client.send_all("/temp-queue/own", range(5))
         await client.disconnect()
+
+
+async def test_a_connection_is_not_over_while_what_it_sent_waits_for_room() -> None:
+    """Or who sends again what seems lost would send it twice."""
+    async with Stage(BLOCK) as stage:
+        producer, consumer = await stage.connect(), await stage.connect()
+        assert producer.connected is not None
+        session = producer.connected.headers["session"]
+        await consumer.subscribe("/temp-queue/replies", id="replies")
+
+        async def is_alive() -> bool:
+            body = json.dumps({"sessions": [session]})
+            await consumer.send("/sluiceway/sessions", body, reply_to="/temp-queue/replies")
+            return bool(json.loads((await consumer.next_message()).body)["sessions"])
+
+        await fill_and_park(producer)
+        await stage.settled_down()
+        assert await is_alive()
+        producer.vanish()
+        await stage.settled_down()
+        assert await is_alive()
+        await consumer.subscribe(Q)
+        assert await consumer.next_texts(5) == ["0", "1", "2", "3", "4"]
+        await stage.settled_down()
+        assert not await is_alive()
 
 
 async def test_what_a_lost_connection_had_sent_goes_on() -> None:

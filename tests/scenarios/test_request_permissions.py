@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from protocols.stomp.session import Session
+from sluiceway.sessions import PRUNE_MIN, SessionTable
 from tests.scenarios.client import Client
 from tests.scenarios.guarded import GuardedLogStage, allow, deny, refused
 
@@ -94,15 +96,35 @@ async def test_who_appends_may_ask_how_far_the_log_is_and_nothing_else() -> None
             await refused(ann, f"receive on {LOG}")
 
 
-async def test_everybody_may_ask_whether_their_own_connections_are_there() -> None:
-    """Those of others are not told from those that have gone."""
+async def test_everybody_may_ask_whether_connections_are_there() -> None:
+    """Whose names they know: these can't be guessed."""
     async with GuardedLogStage() as stage:
-        ann, other, bob = [await asker(stage, user) for user in ("ann", "ann", "bob")]
-        sessions = [client.connected.headers["session"] for client in (ann, other, bob) if client.connected is not None]
-        assert (await ask(ann, "sessions", sessions=sessions))["sessions"] == sessions[:2]
+        ann, other = [await asker(stage, user) for user in ("ann", "ann")]
+        sessions = [client.connected.headers["session"] for client in (ann, other) if client.connected is not None]
+        assert (await ask(ann, "sessions", sessions=[*sessions, "0123456789abcdef"]))["sessions"] == sessions
         other.vanish()
         await ann.silence()
         assert (await ask(ann, "sessions", sessions=sessions))["sessions"] == sessions[:1]
+
+
+def test_what_is_through_is_forgotten_in_time() -> None:
+    """However many connections end with something on its way."""
+
+    class Leaving:
+        def __init__(self, number: int) -> None:
+            self.session_id = str(number)
+            self.is_drained = False
+
+    table = SessionTable()
+    sessions = [Leaving(number) for number in range(10 * PRUNE_MIN)]
+    for session in sessions:
+        table.began(cast(Session, session))
+        table.ended(cast(Session, session))
+        assert table.may_act(session.session_id)
+        session.is_drained = session is not sessions[0]
+    assert len(table._leaving) <= PRUNE_MIN
+    assert table.may_act("0")
+    assert not table.may_act("5")
 
 
 @pytest.mark.parametrize("asked", [None, "a", [1], ["a"] * 1001])

@@ -18,7 +18,7 @@ from sluiceway.config import Config, Listener
 from sluiceway.security import secrets
 from sluiceway.security.config import Permission, SecurityConfig
 from sluiceway.security.gate import CACHE_MAX, SecurityGate
-from sluiceway.security.rules import rules_of
+from sluiceway.security.rules import slow_logins
 from sluiceway.security.secrets import Hashed
 from sluiceway.security.users import SecurityError
 
@@ -265,15 +265,23 @@ def test_a_name_in_certificates_stands_for_one_user_however_it_is_written() -> N
 async def test_who_was_let_in_by_old_rules_and_is_not_in_yet_is_judged_by_new_ones() -> None:
     gate = gate_of(groups={"staff": ("ann",)})
     ann = await log_in(gate)
-    assert gate.judge_again(ann, "front") == ann
+    assert gate.judge_again(ann, "front", "h:1") == ann
     gate.replace(SecurityConfig(users={"ann": KEPT}, permissions=(CONNECT,)), listeners={})
-    judged = gate.judge_again(ann, "front")
+    judged = gate.judge_again(ann, "front", "h:1")
     assert judged == Identity("ann")
+    gate.replace(SecurityConfig(users={"ann": "another"}, permissions=(CONNECT,)), listeners={})
+    assert isinstance(gate.judge_again(ann, "front", "h:1"), LoginRefusedError), "that was not her passcode"
+    gate.replace(
+        SecurityConfig(users={"ann": "another"}, groups={"staff": ("ann",)}, permissions=(CONNECT,)), listeners={}
+    )
+    assert gate.judge_again(ann, "front", "h:1") == ann, "it was by the rules before"
     gate.replace(SecurityConfig(users={"bob": "b"}, permissions=(CONNECT,)), listeners={})
-    assert isinstance(gate.judge_again(ann, "front"), LoginRefusedError)
-    assert isinstance(gate.judge_again(ANYBODY, "front"), LoginRefusedError)
+    before_count = gate.statistics().refused_count
+    assert isinstance(gate.judge_again(ann, "front", "h:1"), LoginRefusedError)
+    assert gate.statistics().refused_count == before_count + 1
+    assert isinstance(gate.judge_again(ANYBODY, "front", "h:1"), LoginRefusedError)
     gate.replace(SecurityConfig(users={"ann": KEPT}, permissions=()), listeners={})
-    assert isinstance(gate.judge_again(ann, "front"), LoginRefusedError)
+    assert isinstance(gate.judge_again(ann, "front", "h:1"), LoginRefusedError)
 
 
 @pytest.mark.parametrize(
@@ -285,9 +293,7 @@ def test_a_listener_that_does_not_wait_for_a_slowed_login_is_told(
 ) -> None:
     front = Listener(address="127.0.0.1:0", name="front", limits=StompLimits(connect_timeout_seconds=wait_seconds))
     security = SecurityConfig(**{"users": {"ann": KEPT}, "permissions": (CONNECT,), **settings})
-    told = [
-        warning for warning in rules_of(Config(listeners=(front,), security=security)).warnings if "front" in warning
-    ]
+    told = slow_logins(Config(listeners=(front,), security=security))
     assert bool(told) is is_told
     if told:
         assert "connect_timeout_seconds" in told[0] and "login_delay_seconds_max" in told[0]

@@ -84,10 +84,10 @@ def fake_broker(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]
             seen.append(config)
             body(on_ready)
 
-        module = types.ModuleType("sluiceway.broker")
-        module.serve = serve  # type: ignore[attr-defined]
-        module.ListenError = FakeListenError  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, "sluiceway.broker", module)
+        for name, attributes in (("broker", {"ListenError": FakeListenError}), ("serving", {"serve": serve})):
+            module = types.ModuleType(f"sluiceway.{name}")
+            vars(module).update(attributes)
+            monkeypatch.setitem(sys.modules, f"sluiceway.{name}", module)
         return seen
 
     return install

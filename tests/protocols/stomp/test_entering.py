@@ -44,27 +44,27 @@ def entering(hub: SlowHub) -> Entering:
 def test_new_groups_are_those_of_the_session(entering: Entering, hub: SlowHub) -> None:
     assert hub.decided is not None
     hub.decided(ANN)
-    asked: list[tuple[Identity, str]] = []
+    asked: list[tuple[Identity, str, str]] = []
 
-    def judge(identity: Identity, listener: str) -> Identity:
-        asked.append((identity, listener))
+    def judge(identity: Identity, listener: str, peer: str) -> Identity:
+        asked.append((identity, listener, peer))
         return Identity("ann")
 
     entering.judge_again(judge)
-    assert asked == [(ANN, "front")]
+    assert asked == [(ANN, "front", "h:1")]
     assert entering.take() == (CONNECT, Identity("ann"))
 
 
 def test_who_may_not_come_any_more_is_refused(entering: Entering, hub: SlowHub) -> None:
     assert hub.decided is not None
     hub.decided(ANN)
-    entering.judge_again(lambda _identity, _listener: LoginRefusedError("no"))
+    entering.judge_again(lambda _identity, _listener, _peer: LoginRefusedError("no"))
     with pytest.raises(ProtocolError, match="no"):
         entering.take()
 
 
 def test_there_is_nothing_to_judge_before_it_is_decided(entering: Entering, hub: SlowHub) -> None:
-    def judge(_identity: Identity, _listener: str) -> Identity:
+    def judge(_identity: Identity, _listener: str, _peer: str) -> Identity:
         raise AssertionError("nobody was let in")
 
     entering.judge_again(judge)
