@@ -320,8 +320,10 @@ class TestTls:
             async with Broker(config_with(files)) as broker:
                 assert broker.admin is not None and files.tls.certificate is not None
                 before = broker.admin._tls
-                broker.reload(broker.config)
+                assert broker.reload(broker.config).changed == ()
                 assert broker.admin._tls is not before
+                certificate_until(days=30).private_key_and_cert_chain_pem.write_to_path(str(files.tls.certificate))
+                assert broker.reload(broker.config).changed == ("admin.tls (certificate read again)",)
                 renewed = broker.admin._tls
                 files.tls.certificate.write_text("nonsense")
                 with pytest.raises(ReloadError, match=r"admin\.pem"):

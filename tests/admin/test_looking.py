@@ -94,6 +94,26 @@ class TestDescription:
             assert answer["items"], "an empty list proves nothing"
 
 
+class TestTrails:
+    async def test_a_message_is_found_by_the_correlation_id_of_its_sender(self, stage: AdminStage) -> None:
+        """And each of those that came with it, with what became of it."""
+        client = await stage.connect(name="shop")
+        for body in ("one", "two"):
+            await client.send("/queue/orders", body, **{"correlation-id": "k1"})
+        await client.sent("/queue/orders", "other", **{"correlation-id": "k2"})
+        await client.subscribe("/queue/orders", ack="client-individual")
+        first, _second, _third = await client.next_messages(3)
+        await client.ack(first)
+        await client.sync()
+        items = (await stage.get("trails", correlation_id="k1"))["items"]
+        assert [item["correlation_id"] for item in items] == ["k1", "k1"]
+        assert [[entry["what"] for entry in item["entries"]] for item in items] == [
+            ["accepted", "sent", "acked"],
+            ["accepted", "sent"],
+        ]
+        assert (await stage.get("trails", correlation_id="k3"))["items"] == []
+
+
 class TestOverview:
     async def test_totals_count_what_is_there(self, stage: AdminStage) -> None:
         client = await stage.connect()

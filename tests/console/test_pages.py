@@ -158,6 +158,33 @@ def test_a_durable_subscription_that_nobody_comes_for_is_removed(
     assert [each["name"] for each in broker.ask("/durables")["items"]] == ["in-use"]
 
 
+def test_messages_are_found_by_their_correlation_id(open_page: Open, traffic: Traffic) -> None:
+    traffic.send("shop", "/queue/answers", ["yes"], **{"correlation-id": "request-77"})
+    page = open_page("trail")
+    page.get_by_role("button", name="correlation-id").click()
+    page.get_by_role("searchbox").fill("request-77")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("correlation-id request-77")).to_be_visible()
+    expect(page.locator(".timeline")).to_contain_text("Accepted")
+    page.get_by_role("searchbox").fill("request-78")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("No trail of such a message.")).to_be_visible()
+
+
+def test_the_store_page_tells_writes_syncs_and_what_never_had_to_be_written(
+    open_page: Open, broker: BrokerProcess, traffic: Traffic
+) -> None:
+    traffic.send("bank", "/queue/ledger", ["a"] * 20, persistent="true")
+    page = open_page("store")
+    for title in ("Writes that were avoided", "Writes", "Syncs", "Pages", "Numbers"):
+        expect(page.get_by_role("heading", name=title, exact=True)).to_be_visible()
+    numbers = page.locator("dl.pairs")
+    written_count = broker.ask("/store")["store"]["written_count"]
+    assert written_count >= 20
+    expect(numbers).to_contain_text(re.compile(rf"Messages written\s*{written_count:,}"))
+    expect(page.get_by_text("settled before they had to be").first).to_be_visible()
+
+
 def test_a_group_of_a_log_is_moved(open_page: Open, picture: Picture) -> None:
     page = open_page("log?name=/log/audit")
     expect(page.locator(".logline .front-name")).to_contain_text("archive")

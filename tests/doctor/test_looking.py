@@ -11,6 +11,7 @@ import pytest
 
 from protocols.settings import TlsConfig
 from sluiceway.config import Config, Listener, SecurityConfig
+from sluiceway.config.admin import AdminConfig
 from sluiceway.doctor import looking
 from sluiceway.doctor.facts import Tracing
 from sluiceway.doctor.ports import holder_of, look_at_port
@@ -202,6 +203,13 @@ def test_ports_of_listeners_and_admin_are_looked_at_but_not_those_that_are_any()
 def test_a_certificate_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
     listener = Listener(address="127.0.0.1:0", tls=TlsConfig(certificate=tmp_path / "none.pem"))
     [certificate] = looking.look_at_certificates(Config(listeners=[listener]))
+    assert "none.pem" in certificate.fault
+
+
+def test_the_certificate_of_the_admin_port_is_looked_at_too(tmp_path: Path) -> None:
+    admin = AdminConfig(address="127.0.0.1:1", tls=TlsConfig(certificate=tmp_path / "none.pem"))
+    [certificate] = looking.look_at_certificates(Config(admin=admin))
+    assert certificate.label == "admin"
     assert "none.pem" in certificate.fault
 
 

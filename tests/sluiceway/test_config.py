@@ -137,6 +137,11 @@ def test_an_unknown_section_lists_the_known_ones(tmp_path: Path) -> None:
         ("listeners = 5", "listeners = 5", "must be a list"),
         ("listeners = []", "listeners", "must not be empty"),
         ('listeners = ["a:1", "a:1"]', "listeners", "two listeners are called 'a:1'"),
+        (
+            '[[listeners]]\naddress = "a:1"\nname = "admin"',
+            "listeners",
+            "can't be called 'admin': that is the admin port",
+        ),
         ("broker = 5", "broker = 5", "must be a table"),
         ('[broker]\nshutdown_seconds = "3 weeks"', "broker.shutdown_seconds = '3 weeks'", "units: ms, s, min, h, d"),
         ('[logs]\nlevel = "loud"', "logs.level = 'loud'", "one of debug, info, warning, error"),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from pathlib import Path
+
 import attrs
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -11,8 +15,10 @@ from sluiceway import metrics
 from sluiceway.broker import Broker
 from sluiceway.config import Config, Listener
 from sluiceway.embedded import EmbeddedBroker
+from sluiceway.metrics import gather, outside
 from sluiceway.metrics.config import MetricsConfig
 from sluiceway.metrics.gather import Metrics
+from sluiceway.metrics.outside import Outside
 from tests.scenarios.scrape import Page
 
 CONFIG = Config(listeners=(Listener(address="127.0.0.1:0"),))
@@ -54,6 +60,26 @@ async def test_who_asks_too_often_gets_the_last_page_again(autojump_clock: MockC
         while await broker.metrics_page() is first:
             assert clock.now < 100 * took
         assert clock.now > 5 * took
+
+
+async def test_the_system_is_asked_again_when_some_seconds_have_passed(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For each page it would take a thread."""
+    looked: list[float] = []
+    clock = Clock()
+
+    def look(folder: Path | None) -> Outside:
+        looked.append(clock.now)
+        return outside.look(folder)
+
+    monkeypatch.setattr(gather, "look", look)
+    async with Broker(CONFIG) as broker:
+        broker.metrics = Metrics(broker, clock)
+        while len(looked) < 3:
+            await broker.metrics_page()
+            clock.now += 0.5
+    assert all(gather.LOOK_SECONDS <= later - earlier < gather.LOOK_SECONDS + 1 for earlier, later in pairwise(looked))
 
 
 async def test_all_who_ask_at_once_get_one_page(autojump_clock: MockClock) -> None:
