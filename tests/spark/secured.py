@@ -15,7 +15,10 @@ USER, PASSCODE = "pipeline", "over the wire"
 
 MAY = (
     Permission(users=(USER,), actions=("connect",)),
-    Permission(users=(USER,), actions=("receive",), destinations=("/log/in", "/queue/in")),
+    Permission(users=(USER,), actions=("receive",), destinations=("/log/in",)),
+    Permission(users=(USER,), actions=("receive", "create"), destinations=("/queue/in",)),
+    Permission(users=(USER,), actions=("browse",), destinations=("/queue/seen",)),
+    Permission(users=(USER,), actions=("send", "create"), destinations=("/queue/out",)),
     Permission(users=(USER,), actions=("send", "create"), destinations=("/log/out", "/log/sluiceway.stage.>")),
 )
 """What docs/spark.md says."""

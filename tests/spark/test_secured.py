@@ -124,3 +124,43 @@ def test_a_stream_from_log_to_log_over_tls_as_a_user_with_just_these_permissions
     )
     assert [rows for _batch, rows in reading.run()] == [rows_of("/log/out", 0, 0, 400)]
     assert sorted(map(int, reading.values)) == list(range(400))
+
+
+@pytest.mark.spark
+def test_queues_are_claimed_browsed_and_written_with_just_their_permissions(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """A queue is claimed from its first message on: before that it is not there."""
+    options = {"brokers": address_of(broker, tmp_path), "login": USER, "password": PASSCODE}
+
+    def claim() -> None:
+        query = (
+            spark.readStream.format("stomp")
+            .options(**options, subscribe="/queue/in", groupId="pipeline")
+            .load()
+            .selectExpr("value")
+            .writeStream.format("stomp")
+            .options(**options, topic="/log/out", checkpointLocation=str(tmp_path / "claims"))
+            .queryName("claims")
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(200)
+
+    claim()
+    with connected(broker, tmp_path) as connection:
+        for queue in ("/queue/in", "/queue/seen"):
+            with connection.sender(queue) as sender:
+                for number in range(7):
+                    sender.send(b"%d" % number, [("persistent", "true")])
+    claim()
+    with connected(broker, tmp_path) as connection:
+        (batch,) = connection.read_batches("/log/out", 0, 7)
+        assert sorted(map(bytes, batch.values())) == numbers(7)  # type: ignore[union-attr]
+    seen = spark.read.format("stomp").options(**options, subscribe="/queue/seen").load()
+    assert sorted(bytes(row.value) for row in seen.collect()) == numbers(7)
+    seen.selectExpr("value").write.format("stomp").options(**options, topic="/queue/out").mode("append").save()
+    written = (
+        spark.read.format("stomp").options(brokers=address_of(broker, tmp_path, ROOT), subscribe="/queue/out").load()
+    )
+    assert sorted(bytes(row.value) for row in written.collect()) == numbers(7)
