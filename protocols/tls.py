@@ -398,10 +398,18 @@ def _why_unusable(error: ssl.SSLError, certificate: Path, key: Path | None) -> s
         return f"{where}: this key is not the one of the certificate {certificate}; name the key that it was made with"
     if "DECRYPT" in reason or "PASSWORD" in reason:
         return f"{where}: the password does not open this key; see key_password_file and key_password_env"
+    if not _has(certificate, b"-----BEGIN CERTIFICATE-----"):
+        return f"{certificate}: has no certificate in PEM form (-----BEGIN CERTIFICATE-----)"
+    if key is None and not _has(certificate, b"PRIVATE KEY-----"):
+        return f"{certificate}: has no private key in it: name the file that has (`key` beside it, or --tls-key)"
     return (
         f"{certificate}: can't be used as a certificate with the key in {where}: both must be PEM"
         f" (-----BEGIN CERTIFICATE-----, -----BEGIN PRIVATE KEY-----), the certificate first ({reason})"
     )
+
+
+def _has(file: Path, mark: bytes) -> bool:
+    return mark in file.read_bytes()
 
 
 def _password(config: TlsConfig) -> Callable[[], str]:

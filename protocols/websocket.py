@@ -140,9 +140,10 @@ def _judged(request: bytes, config: WebSocketConfig, *, is_loopback: bool) -> by
     if target.partition("?")[0] != config.path:
         raise _not_found(target, config)
     origin = next((value for name, value in asked.extra_headers if name.lower() == b"origin"), None)
-    if origin is not None and not may_connect(origin.decode("latin-1"), asked.host, config, is_loopback=is_loopback):
+    page = None if origin is None else origin.decode("latin-1")
+    if page is not None and not may_connect(page, asked.host, config, is_loopback=is_loopback):
         raise UpgradeRefusedError(
-            f"a page of {origin[:100]!r} may not connect to {asked.host[:100]!r}",
+            f"a page of {page[:100]!r} may not connect to {asked.host[:100]!r}",
             403,
             "Pages of this origin may not connect: see listeners.websocket.origins.",
         )

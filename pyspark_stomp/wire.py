@@ -87,7 +87,7 @@ def _secured(connected: socket.socket, address: Address) -> socket.socket:
         return client_context(address.tls).wrap_socket(connected, server_hostname=address.host)
     except OSError as error:
         connected.close()
-        raise CannotConnectError(f"TLS with {address} failed: {why_refused(error)}") from error
+        raise CannotConnectError(f"TLS with {address} failed: {why_refused(error, address.tls)}") from error
 
 
 class _Socket:

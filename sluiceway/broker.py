@@ -460,6 +460,7 @@ class Broker:
             await self.admin.close()
         await self.following.close()
         self.dispatcher.close()
+        log.info("broker stopped")
 
     def abandon(self) -> None:
         """Give ports and sockets back that `stop` did not come by to close: it died of a fault, or of its caller's."""

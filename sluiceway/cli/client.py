@@ -27,7 +27,7 @@ from stomp.exception import StompException
 from stomp.protocol import Protocol12
 
 from sluiceway.client.address import DEFAULT_PORT, DEFAULT_TLS_PORT, TLS_SCHEME, Tls, tls_of
-from sluiceway.client.secure import SecureTransport, client_context, why_refused
+from sluiceway.client.secure import SecureTransport, client_context, closed_early, why_refused
 
 CONNECT_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 5.0
@@ -192,7 +192,7 @@ class Client:
         try:
             self._connection.connect(self.target.login, self.target.passcode)
         except ssl.SSLError as error:
-            raise CannotConnect(f"TLS with {self.target.url} failed: {why_refused(error)}") from error
+            raise CannotConnect(f"TLS with {self.target.url} failed: {why_refused(error, self.target.tls)}") from error
         except (StompException, OSError) as error:
             raise CannotConnect(_why_not(self.target)) from error
         try:
@@ -263,7 +263,7 @@ class Client:
             event = self._next_event(time.monotonic() + CONNECT_SECONDS)
         except ConnectionLost as error:
             raise CannotConnect(
-                f"{self.target.url} closed the connection before it was established: is it STOMP?"
+                f"{self.target.url} closed the connection before it was established{closed_early(self.target.tls)}"
             ) from error
         if event is None or event.kind != "connected":
             raise CannotConnect(f"{self.target.url} does not answer in STOMP within {CONNECT_SECONDS:g} s")
@@ -303,6 +303,13 @@ def _why_not(target: Target) -> str:
     except OSError as error:
         why = error.strerror or error
         return f"the host {target.host!r} of {target.url} is not known ({why}): name another with --url"
+    if target.tls is not None:
+        try:
+            socket.create_connection((target.host, target.port), CONNECT_SECONDS).close()
+        except OSError:
+            pass  # nobody is there, which is said below
+        else:
+            return f"{target.url} closed the connection before it was established{closed_early(target.tls)}"
     return f"no broker answers at {target.url}; start one with `sluiceway serve`, or name another with --url"
 
 

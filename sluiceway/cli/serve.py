@@ -150,7 +150,7 @@ def serve(
     if unusable:
         fail(Exit.STORE, "\n".join(str(error) for error in unusable))
     if refused:
-        fail(Exit.LISTEN, "\n".join(_why(error) for error in refused))
+        fail(Exit.LISTEN, "\n".join(_why(error, config.admin.address) for error in refused))
 
 
 def _display() -> Callable[[int | None], None]:
@@ -189,8 +189,9 @@ def _leaves(group: BaseExceptionGroup[Any]) -> list[Any]:
     return found
 
 
-def _why(error: Any) -> str:
+def _why(error: Any, admin_address: str) -> str:
     """What happened and what to do: the address, the reason, the remedy."""
+    flag = "--admin" if str(error.address) == admin_address else "--listen"
     said = f"cannot listen on {error.address}: {getattr(error.reason, 'strerror', None) or error.reason}."
     code = getattr(error.reason, "errno", None) or error.errno
     port = str(error.address).rpartition(":")[2]
@@ -198,10 +199,11 @@ def _why(error: Any) -> str:
         return (
             f"{said}\nPort {port} is taken by another program, perhaps another broker: `ss -ltnp 'sport = :{port}'` "
             f"shows which. "
-            "Stop it, or choose another port: --listen 127.0.0.1:0 takes any free one."
+            f"Stop it, or choose another port: {flag} 127.0.0.1:0 takes any free one."
         )
     if code == errno.EACCES:
-        return f"{said}\nPorts below 1024 belong to root: choose another, such as --listen 127.0.0.1:61613."
+        usual = 8161 if flag == "--admin" else 61613
+        return f"{said}\nPorts below 1024 belong to root: choose another, such as {flag} 127.0.0.1:{usual}."
     if code == errno.EADDRNOTAVAIL:
         return f"{said}\nThis machine has no such address: 127.0.0.1 is itself alone, 0.0.0.0 every interface it has."
-    return f"{said}\nChoose another address with --listen HOST:PORT."
+    return f"{said}\nChoose another address with {flag} HOST:PORT."

@@ -74,7 +74,12 @@ def trail(target: Target, message_id: str | None, correlation_id: str | None, li
         fail(
             Exit.INCOMPLETE,
             f"the broker knows nothing of {asked}: it never came here, or it left so long ago that its trail is "
-            "forgotten ([trails] bytes_max, keep_seconds)",
+            "forgotten ([trails] bytes_max, keep_seconds)"
+            + (
+                ". Messages on the disk that an earlier run left are found by their message-id only"
+                if message_id is None
+                else ""
+            ),
         )
     if not as_json:
         # What is piped into a pager or a file has no width to keep to.

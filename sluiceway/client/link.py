@@ -26,7 +26,7 @@ from stomp.protocol import Protocol12
 
 from sluiceway.client.address import Address
 from sluiceway.client.errors import CannotConnectError, ClientError, ConnectionLostError, RefusedError
-from sluiceway.client.secure import SecureTransport, client_context, why_refused
+from sluiceway.client.secure import SecureTransport, client_context, closed_early, why_refused
 
 CONNECT_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 5.0
@@ -114,7 +114,9 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py ships no
             self._connection.transport.start()
         except ssl.SSLError as error:
             self._cut()
-            raise CannotConnectError(f"TLS with {self.address} failed: {why_refused(error)}") from error
+            raise CannotConnectError(
+                f"TLS with {self.address} failed: {why_refused(error, self.address.tls)}"
+            ) from error
         except (StompException, OSError) as error:
             self._cut()
             raise CannotConnectError(
@@ -131,7 +133,9 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py ships no
         if self._refusal is not None:
             raise self._refusal
         if answered:
-            raise CannotConnectError(f"{self.address} closed the connection before it was established: is it STOMP?")
+            raise CannotConnectError(
+                f"{self.address} closed the connection before it was established{closed_early(self.address.tls)}"
+            )
         raise CannotConnectError(f"{self.address} does not answer in STOMP within {CONNECT_SECONDS:g} s")
 
     def send(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:

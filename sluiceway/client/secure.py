@@ -46,7 +46,21 @@ def _load(file: str, what: str, load: Any) -> None:
         raise OSError(f"{file}: has no {what} in PEM form that can be used ({why or error})") from None
 
 
-def why_refused(error: OSError) -> str:
+def closed_early(tls: Tls | None) -> str:
+    """What may be wrong if the other side closes the connection before there is a session. In TLS 1.3 it learns of our
+    certificate when we take the handshake for done, and its last word often is lost.
+    """
+    if tls is None:
+        return ": is it STOMP?"
+    if tls.cert is None:
+        return (
+            ": it may want a certificate of the client (--cert FILE and --key FILE, or ?cert=FILE&key=FILE in the"
+            " address); the broker's log says why"
+        )
+    return ": it may not trust this certificate; the broker's log says why"
+
+
+def why_refused(error: OSError, tls: Tls | None) -> str:
     """What was wrong in a handshake, in words and with what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
@@ -55,6 +69,9 @@ def why_refused(error: OSError) -> str:
         )
     if isinstance(error, ssl.SSLError) and error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
         return "it does not speak TLS there: use stomp://, or the broker's port for TLS"
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError) or "ALERT" in str(getattr(error, "reason", "")):
+        said = str(getattr(error, "reason", "")).replace("_", " ").lower()
+        return f"the other side ended it{f' ({said})' if 'alert' in said else ''}{closed_early(tls)}"
     return str(error)
 
 

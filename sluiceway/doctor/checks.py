@@ -303,7 +303,15 @@ def ports(facts: Facts) -> Iterator[Finding]:
         if not port.fault:
             yield Finding(port.label, f"{port.address} is free")
         elif port.in_use and _is_the_broker(port, facts):
-            yield Finding(port.label, f"{port.address} is in use by the broker that runs")
+            if facts.folder is not None and not facts.folder.lock_is_held:
+                yield Finding(
+                    port.label,
+                    f"{port.address} is in use by a broker that runs with another folder",
+                    "to start one with this folder, stop that one or choose another port",
+                    fatal=False,
+                )
+            else:
+                yield Finding(port.label, f"{port.address} is in use by the broker that runs")
         elif port.in_use:
             who, remedy = "", "stop that program, or choose another port"
             if port.holder_pid is not None:

@@ -208,6 +208,10 @@ class SecurityGate:
         if self.allows_everything:
             return ANYBODY
         user = self._user_of(certificate)
+        if user is None and not login and not secret:
+            # It can't guess anything this way: nobody's next attempt waits for it.
+            self._refused_count += 1
+            raise LoginRefusedError("whoever gives neither login nor passcode is not let in here")
         if user is None or secret or login not in (None, "", user):
             user = login or ""
             await self._check(user, secret or "", host_of(peer))

@@ -185,7 +185,13 @@ CASES: list[tuple[checks.Check, dict[str, Any], Verdict, str]] = [
     (checks.ports, {}, Verdict.OK, "127.0.0.1:61613 is free"),
     (checks.ports, {"ports": (TAKEN,)}, Verdict.PROBLEM, "process 77 (other-program) listens there"),
     (checks.ports, {"ports": (attrs.evolve(TAKEN, holder_pid=None),)}, Verdict.PROBLEM, "is taken"),
-    (checks.ports, {"ports": (TAKEN,), "running": ANSWERS}, Verdict.OK, "in use by the broker that runs"),
+    (
+        checks.ports,
+        {"ports": (TAKEN,), "running": ANSWERS, "folder": folder(**HELD)},
+        Verdict.OK,
+        "in use by the broker that runs",
+    ),
+    (checks.ports, {"ports": (TAKEN,), "running": ANSWERS}, Verdict.WARNING, "a broker that runs with another folder"),
     (
         checks.ports,
         {"ports": (attrs.evolve(TAKEN, number=1),), "folder": folder(**{**HELD, "lock_pid": 77})},

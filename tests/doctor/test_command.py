@@ -66,7 +66,7 @@ def test_an_address_that_is_none_is_wrong_usage() -> None:
     assert run("--url", "http://x").exit_code == 2
 
 
-def test_a_broker_that_runs_is_asked_and_its_port_and_folder_are_its_own(tmp_path: Path) -> None:
+def test_a_broker_that_runs_is_asked_and_its_port_is_told_though_it_has_another_folder(tmp_path: Path) -> None:
     with EmbeddedBroker(Config(listeners=[Listener(address="127.0.0.1:0")])) as broker:
         host, _colon, port = broker.address.rpartition(":")
         result = run("--json", "--data", str(tmp_path), "--url", f"stomp://{host}:{port}",
@@ -74,7 +74,7 @@ def test_a_broker_that_runs_is_asked_and_its_port_and_folder_are_its_own(tmp_pat
     assert result.exit_code == 0, result.output
     found = findings(result)
     assert "answers: login in" in found["broker"]["said"]
-    assert found["listener"]["said"].endswith("is in use by the broker that runs")
+    assert found["listener"]["said"].endswith("is in use by a broker that runs with another folder")
 
 
 def test_a_refused_login_is_told_and_is_no_problem_of_the_machine(tmp_path: Path) -> None:

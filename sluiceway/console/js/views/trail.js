@@ -49,7 +49,7 @@ export function trail(context) {
         ),
         !asked && h("p", { class: "empty" }, "The broker keeps a short trail of the latest messages: when they came, to whom they went, and what became of them."),
       ),
-      asked && found && (found.length ? found.map(trailOf) : h("section", { class: "card" }, h("p", { class: "empty" }, h("b", {}, "No trail of such a message."), h("br"), "It never came here, or so long ago that its trail has made room for others."))),
+      asked && found && (found.length ? found.map(trailOf) : h("section", { class: "card" }, h("p", { class: "empty" }, h("b", {}, "No trail of such a message."), h("br"), "It never came here, or so long ago that its trail has made room for others.", by === "correlation_id" && [h("br"), "Messages on the disk that an earlier run of the broker left are found by their message-id only."]))),
     ],
   };
 }
