@@ -39,6 +39,16 @@ def test_a_port_in_use_names_the_port(tmp_path: Path) -> None:
     assert "in use" in said.lower()
 
 
+def test_an_admin_port_in_use_names_the_flag_to_change(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        code, said = serve(tmp_path, "--listen", "127.0.0.1:0", "--admin", address)
+    assert code == 3
+    assert address in said
+    assert "--admin 127.0.0.1:0 takes any free one" in said
+    assert "--listen" not in said
+
+
 def test_the_second_of_two_listeners_in_use_frees_the_first(tmp_path: Path) -> None:
     """All or nothing: no half-started broker stays behind."""
     with socket.create_server(("127.0.0.1", 0)) as other, socket.create_server(("127.0.0.1", 0)) as probe:

@@ -49,6 +49,22 @@ def run(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+@pytest.mark.parametrize("attempt", range(3))
+@pytest.mark.parametrize("has_strange_one", [False, True])
+def test_a_command_without_the_right_certificate_is_told_what_to_look_at(
+    attempt: int, has_strange_one: bool, broker: EmbeddedBroker, files: dict[str, str], tmp_path: Path
+) -> None:
+    """However the connection happens to break: in the handshake, or when the client believes that all is well."""
+    secure = ["--url", url_of(broker), "--ca", files["ca"]]
+    if has_strange_one:
+        strange = authority.write(authority.strange_client_certificate(), tmp_path, "strange")
+        secure += ["--cert", str(strange)]
+    code, said = run("send", "/queue/a", "secret", *secure)
+    assert code
+    assert ("may not trust this certificate" if has_strange_one else "--cert FILE") in said
+    assert "the broker's log says why" in said
+
+
 def test_the_commands_send_and_receive(broker: EmbeddedBroker, files: dict[str, str]) -> None:
     secure = ["--url", url_of(broker), "--ca", files["ca"], "--cert", files["cert"]]
     assert run("send", "/queue/a", "secret", *secure) == (0, "")

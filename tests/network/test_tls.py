@@ -333,6 +333,12 @@ class TestFiles:
         (tmp_path / "junk.pem").write_text("junk")
         await self.expect_refusal(TlsConfig(certificate=tmp_path / "junk.pem"), "junk.pem", "BEGIN CERTIFICATE")
 
+    async def test_a_certificate_without_its_key(self, tmp_path: Path) -> None:
+        (tmp_path / "half.pem").write_bytes(authority.server_certificate().cert_chain_pems[0].bytes())
+        await self.expect_refusal(
+            TlsConfig(certificate=tmp_path / "half.pem"), "half.pem", "no private key", "--tls-key"
+        )
+
     async def test_the_key_of_another_certificate(self, tmp_path: Path) -> None:
         ours = authority.write(authority.server_certificate(), tmp_path)
         key = tmp_path / "key.pem"
