@@ -50,11 +50,12 @@ from protocols.stomp.hub import Hub
 from protocols.stomp.lanes import Lanes
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.machine import ServerMachine
+from protocols.stomp.naming import introduce
 from protocols.stomp.rated import NO_LIMIT_BYTES, RatedReading
 from protocols.stomp.replies import Replies
 from protocols.stomp.sending import Sender
 from protocols.stomp.staging import LargeRun, LargeSends
-from protocols.stomp.subscribing import Subscriptions, owned_client_id
+from protocols.stomp.subscribing import Subscriptions
 from protocols.stomp.temporary import TemporaryDestinations, names_temporary
 from protocols.stomp.transactions import Transactions
 from queues.environment import DispatchHandle, TimerHandle
@@ -86,9 +87,8 @@ class Session:
         self.hub = hub
         self.certificate = certificate
         self.limits = limits
-        self.peer = peer
+        self.peer = self.name = peer
         self.session_id = hub.new_session_id()
-        self.name = f"{peer}"
         self.identity: Identity = ANYBODY
         """Who it is, once it is connected."""
         self.entering = Entering(hub, changed)
@@ -533,7 +533,7 @@ class Session:
             self._connect_timer = None
         self._replies.version = event.version
         self._become(identity)
-        self.subscriptions.client_id = owned_client_id(identity, event.headers.get("client-id", ""))
+        introduce(self, identity, event.headers.get("client-id", ""))
         self.connected = True
         limits, machine = self.limits, self._machine
         offered = (limits.heart_beat_min_ms, limits.heart_beat_min_ms) if limits.heart_beat_max_ms else (0, 0)

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping
 from itertools import accumulate
 from typing import Final, cast
-from urllib.parse import quote
 
 from protocols.outbound import Outbound
 from protocols.stomp.allowing import check_allowed, refusal
@@ -23,7 +22,7 @@ from protocols.stomp.browsing import BrowsingSubscription, browsable, wants_to_b
 from protocols.stomp.delivery import ACK_AUTO, ACK_CLIENT, SessionTotals, StompSubscription
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.frames import AckRun, Frame
-from protocols.stomp.guard import ANYBODY, Action, ForbiddenError, Identity
+from protocols.stomp.guard import ANYBODY, Action, ForbiddenError
 from protocols.stomp.head import whole_number
 from protocols.stomp.hub import Hub
 from protocols.stomp.ledger import Portion
@@ -66,7 +65,6 @@ class Subscriptions:
         "_by_key",
         "_hub",
         "_limits",
-        "_name",
         "_next_key",
         "_outbound",
         "_replies",
@@ -77,6 +75,7 @@ class Subscriptions:
         "fail",
         "identity",
         "live",
+        "name",
     )
 
     def __init__(
@@ -107,7 +106,7 @@ class Subscriptions:
         self._transactions = transactions
         self._replies = replies
         self._totals = totals
-        self._name = name
+        self.name = name
 
     @property
     def unsettled_count(self) -> int:
@@ -377,7 +376,7 @@ class Subscriptions:
             self._outbound,
             key=key,
             subscription_id=subscription_id,
-            label=f"{who} of {self._name}",
+            label=f"{who} of {self.name}",
             destination=headers["destination"],
             ack=headers.get("ack", ACK_AUTO),
             version=self._replies.version,
@@ -579,13 +578,6 @@ class Subscriptions:
                 if ordinal is not None:
                     return subscription, ordinal
         return None
-
-
-def owned_client_id(identity: Identity, client_id: str) -> str:
-    """Client ids of one user are apart from those of others, so that nobody gets at another one's durable
-    subscriptions. Without users they are as they come.
-    """
-    return client_id if identity.user is None else f"{quote(identity.user, safe=' @')}/{client_id}"
 
 
 def _durable_name(headers: Mapping[str, str]) -> str | None:

@@ -440,7 +440,7 @@ def _label_of(candidate: _Candidate) -> str:
     who = "" if session is None else session.subscriptions.client_id or session.user or ""
     if not who:
         return candidate.name
-    return who if candidate.kind == "connection" else f"{candidate.name.removesuffix(session.peer)}{who}"
+    return who if candidate.kind == "connection" else f"{candidate.name.removesuffix(session.name)}{who}"
 
 
 def subscriptions_of(resource: Any) -> list[Any]:

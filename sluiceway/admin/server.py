@@ -22,15 +22,13 @@ from sluiceway.admin.services import Services
 from sluiceway.admin.state import State
 from sluiceway.admin.steps import Pace
 from sluiceway.config.admin import AdminConfig
+from sluiceway.config.model import ADMIN_NAME
 from sluiceway.doors import is_loopback
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
 
 log = get_logger("sluiceway.admin")
-
-NAME = "admin"
-"""Of this way in, where listeners are named."""
 
 LIVE = (
     "hosts",
@@ -83,7 +81,7 @@ class AdminServer:
 
     def certificates(self) -> list[tuple[str, float]]:
         """When its certificate ends, as `Doors.certificates`; empty: it has none."""
-        return [] if self._tls is None else [(NAME, self._tls.not_after)]
+        return [] if self._tls is None else [(ADMIN_NAME, self._tls.not_after)]
 
     def start(self, nursery: trio.Nursery) -> None:
         """Serve from now on. The broker is made: its registry and dispatcher are there."""

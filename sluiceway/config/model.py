@@ -217,8 +217,8 @@ def _policies(policies: Sequence[DestinationPolicy]) -> tuple[DestinationPolicy,
     return tuple(policies)
 
 
-RESERVED_NAMES: Final = {"admin": "the admin port", "memory": "connections within this process"}
-"""Ways in that are no listeners, where permissions, metrics and the log name these."""
+ADMIN_NAME: Final = "admin"
+"""Of the admin port, where permissions, metrics and the log name listeners."""
 
 
 def _labels_differ(_instance: object, _attribute: attrs.Attribute[Any], value: tuple[Listener, ...]) -> None:
@@ -229,8 +229,8 @@ def _labels_differ(_instance: object, _attribute: attrs.Attribute[Any], value: t
         # Port 0 is another port each time.
         if listener.label in seen and not (listener.port == 0 and not listener.name):
             raise ValueError(f"two listeners are called {listener.label!r}: give each its own address and name")
-        if listener.name in RESERVED_NAMES:
-            raise ValueError(f"a listener can't be called {listener.name!r}: that is {RESERVED_NAMES[listener.name]}")
+        if listener.name == ADMIN_NAME:
+            raise ValueError(f"a listener can't be called {ADMIN_NAME!r}: that is the admin port")
         seen.add(listener.label)
 
 

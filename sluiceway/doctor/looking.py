@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from protocols.tls import CertificateError, TlsServer
 from sluiceway.config import Config
+from sluiceway.config.model import ADMIN_NAME
 from sluiceway.doctor.facts import Access, Certificate, Clock, Folder, Machine, Port, SecretFile, Tracing
 from sluiceway.doctor.ports import look_at_port
 from sluiceway.security.users import SecurityError, Users
@@ -237,7 +238,10 @@ def look_at_ports(config: Config) -> tuple[Port, ...]:
 def look_at_certificates(config: Config) -> tuple[Certificate, ...]:
     """Of all listeners with TLS, and of the admin port: reads the files as the broker does."""
     found = []
-    for label, tls in [*((listener.label, listener.tls) for listener in config.listeners), ("admin", config.admin.tls)]:
+    for label, tls in [
+        *((listener.label, listener.tls) for listener in config.listeners),
+        (ADMIN_NAME, config.admin.tls),
+    ]:
         path = tls.certificate
         if path is None:
             continue

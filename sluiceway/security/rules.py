@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import attrs
 
-from sluiceway.config.model import RESERVED_NAMES, Config
+from sluiceway.config.model import ADMIN_NAME, Config
 from sluiceway.security.config import ANY, Rates, SecurityConfig
 from sluiceway.security.permissions import check
 from sluiceway.security.users import SecurityError, Users
+
+OTHER_LISTENERS: Final = (ADMIN_NAME, "memory")
+"""Names that stand for ways in that are no listeners: the admin port, and connections within this process."""
 
 
 @attrs.frozen(slots=True)
@@ -48,7 +52,7 @@ def slow_logins(config: Config) -> list[str]:
 def make_rules(config: SecurityConfig, listeners: Mapping[str, Rates]) -> Rules:
     """`listeners`: the rates of each, by name. Reads the file of users. Raises SecurityError with all mistakes."""
     users = Users.of(config)
-    warnings = check(config.permissions, users.identities, [*listeners, *RESERVED_NAMES])
+    warnings = check(config.permissions, users.identities, [*listeners, *OTHER_LISTENERS])
     _check_rates(config, users)
     return Rules(config, users, dict(listeners), (*_weaknesses(config, users), *warnings))
 
