@@ -48,7 +48,8 @@ def killed(stage: Stage) -> tuple[Account, Sequence[Check]]:
         packer.subscribe(destination, ack="client-individual", prefetch_count=str(ORDERS_HELD))
 
         def in_the_middle() -> bool:
-            return len(receipts) >= receipts_count and len(packer.messages) > packed_count
+            is_packing = len(packer.messages) > packed_count and len(packer.inbox.receipts) > packed_count // 2
+            return is_packing and len(receipts) >= receipts_count
 
         def may_send() -> bool:
             return sent_count - len(receipts) < ORDERS_AHEAD or in_the_middle()

@@ -181,6 +181,10 @@ class Search:
                         sequence = first + number - extra
                         if first <= sequence < end:
                             homes.append(_Home(trail, _queue_of(trail), trail.queue_name, sequence))
+                    elif kind == kinds.RECALLED:
+                        found = _recalled(event, number)
+                        if found is not None and not any(it.trail is trail and it.sequence == found for it in homes):
+                            homes.append(_Home(trail, _queue_of(trail), trail.queue_name, found))
                     elif kind < kinds.BY_SEQUENCE and first <= number < end and (extra is None or number in extra):
                         outside.append(_outside_entry(trail, event))
                 if looked_count >= EVENTS_PER_STEP:
@@ -199,7 +203,7 @@ class Search:
             for event in events:
                 kind, seconds, first, end, who, extra = event
                 if (
-                    kind >= kinds.BY_SEQUENCE
+                    kinds.BY_SEQUENCE <= kind != kinds.RECALLED
                     and first <= sequence < end
                     and seconds >= before
                     and (extra is None or kind == kinds.ACCEPTED or sequence in extra)
@@ -260,6 +264,14 @@ def run(steps: Steps[T]) -> T:
 
 def _queue_of(trail: QueueTrail) -> MessageQueue | None:
     return trail.queue if isinstance(trail.queue, MessageQueue) else None
+
+
+def _recalled(event: Event, number: int) -> int | None:
+    """The sequence of this message among those of a block that came back; None: it is not there."""
+    _kind, _seconds, first, end, _who, extra = event
+    if type(extra) is not int:
+        return first + extra.index(number) if number in extra else None
+    return first + number - extra if extra <= number < extra + end - first else None
 
 
 def _moment_of(entry: TrailEntry) -> float:

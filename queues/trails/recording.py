@@ -51,6 +51,10 @@ PAGED_OUT: Final = 17
 PAGED_IN: Final = 18
 RESTORED: Final = 19
 CLOSED: Final = 20
+RECALLED: Final = 21
+"""Came back from the disk for the first time in this run: `extra` is the number of the first, or a list of all numbers,
+one for each sequence (-1: it has left), if they are not dense.
+"""
 
 _OF_FATE: Final[Mapping[Fate, int]] = {
     Fate.EXPIRED: EXPIRED,
@@ -79,7 +83,8 @@ class QueueTrail(Ring):
     """The events of one queue. Satisfies queues.witness.Witness."""
 
     __slots__ = (
-        "_accepted", "_clock", "_sent", "_settled", "_trails", "_until_seconds", "origin", "queue", "queue_name",
+        "_accepted", "_clock", "_restored_end", "_sent", "_settled", "_trails", "_until_seconds", "origin", "queue",
+        "queue_name",
     )  # fmt: skip
 
     def __init__(self, trails: Trails, queue: Gate) -> None:
@@ -91,6 +96,8 @@ class QueueTrail(Ring):
         self.queue_name = queue.name
         self.origin: SourceController | None = None
         self._until_seconds = -math.inf
+        self._restored_end = 0
+        """Below it an earlier run of the broker left what there is: numbers are known when it comes back."""
         self._accepted: list[Any] | None = None
         """What this moment may be added to; None: nothing. Also the next two."""
         self._sent: list[Any] | None = None
@@ -243,10 +250,29 @@ class QueueTrail(Ring):
     def paged(self, first: int, end: int, *, came_in: bool) -> None:
         """See Witness."""
         self._add((PAGED_IN if came_in else PAGED_OUT, self._clock(), first, end, "", None))
+        if came_in and first < self._restored_end:
+            self._recall(first)
+
+    def _recall(self, first: int) -> None:
+        """An earlier run left the block that begins there."""
+        assert self.queue is not None, "it has just read this"
+        block = self.queue.elements.block(first >> BLOCK_BITS)
+        if block is None or block.outside is not None:
+            return
+        numbers = [-1 if message is None else message.number for message in block.elements]
+        if max(numbers, default=-1) < 0:
+            return
+        end, lowest = block.base + len(numbers), numbers[0]
+        if lowest >= 0 and numbers == list(range(lowest, lowest + len(numbers))):
+            self._add((RECALLED, self._clock(), block.base, end, "", lowest))
+        else:
+            self._budget.list_open(self, len(numbers))
+            self._add((RECALLED, self._clock(), block.base, end, "", numbers))
 
     def restored(self, end: int) -> None:
         """See Witness."""
         if end:
+            self._restored_end = end
             self._add((RESTORED, self._clock(), 0, end, "", None))
 
     def closed(self, reason: str) -> None:
@@ -285,6 +311,13 @@ class QueueTrail(Ring):
             accepted = [place for place, kind in enumerate(found) if kind == ACCEPTED]
             numbers_first = min([extras[place] for place in accepted])
             numbers_end = max([extras[place] + highs[place] - lows[place] for place in accepted])
+        if RECALLED in found:
+            for place, kind in enumerate(found):
+                if kind == RECALLED:
+                    extra = extras[place]
+                    known = [extra, extra + highs[place] - lows[place] - 1] if type(extra) is int else extra
+                    numbers_first = min(numbers_first, *[number for number in known if number >= 0])
+                    numbers_end = max(numbers_end, max(known) + 1)
         if min(found) >= BY_SEQUENCE:
             return min(lows), max(highs), numbers_first, numbers_end
         first, end = NOTHING

@@ -327,6 +327,37 @@ async def test_after_a_restart_it_is_said_what_is_known(end: str) -> None:
         await client.unsubscribe()
 
 
+@pytest.mark.parametrize("queues_count", [1, 2])
+async def test_what_an_earlier_run_left_is_still_known_when_it_has_gone(queues_count: int) -> None:
+    """From when it comes back from the disk on. With one queue numbers are dense; with two, every other is elsewhere."""
+    names = [f"/queue/q{number}" for number in range(queues_count)]
+    lives = Lives()
+    async with lives.life() as stage:
+        producer = await stage.connect()
+        for number in range(6):
+            await producer.sent(names[number % queues_count], "m", persistent="true", correlation_id=f"n{number}")
+        ids = [by_correlation(stage, f"n{number}")["message_id"] for number in range(6)]
+    async with lives.life() as stage:
+        client = await stage.connect(name="client")
+        assert stage.broker.trails is not None
+        for name in names:
+            await client.subscribe(name, id=name, ack="client-individual")
+        for delivery in await client.next_messages(6):
+            await client.ack(delivery)
+        await client.sync()
+        for is_sealed in (False, True):
+            if is_sealed:
+                for each in stage.broker.trails.trails.queue_trails():
+                    each.seal()
+            for number, message_id in enumerate(ids):
+                (trail,) = stage.broker.trails.find(message_id=message_id)
+                assert story(trail) == ["stored", "paged_in", "sent", "acked"]
+                assert not trail["complete"]
+                assert trail["destination"] == names[number % queues_count]
+                assert trail["words"].startswith("It was acknowledged by ")
+                assert trail["place"] is None
+
+
 # ---------------------------------------------------------------------- forgetting
 
 
