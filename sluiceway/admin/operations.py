@@ -307,7 +307,8 @@ class Operations:
         await answered.wait()
         answer = answers[0]
         if not answer.get("ok"):
-            raise conflict(str(answer.get("error", "refused")).lower(), str(answer.get("message", "it was refused")))
+            code = str(answer.get("error", "refused")).lower().replace("_", "-")
+            raise conflict(code, str(answer.get("message", "it was refused")), "Ask for /api/v1/logs.")
         return Done({"front": answer["front"]}, f"Group {group} of {log} goes on from {answer['front']}.")
 
     async def remove_durable(self, durable: Durable) -> Done:

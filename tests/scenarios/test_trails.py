@@ -329,7 +329,7 @@ async def test_after_a_restart_it_is_said_what_is_known(end: str) -> None:
 
 @pytest.mark.parametrize("queues_count", [1, 2])
 async def test_what_an_earlier_run_left_is_still_known_when_it_has_gone(queues_count: int) -> None:
-    """From when it comes back from the disk on. With one queue numbers are dense; with two, every other is elsewhere."""
+    """From when it comes back from the disk on. With two queues every other number is elsewhere."""
     names = [f"/queue/q{number}" for number in range(queues_count)]
     lives = Lives()
     async with lives.life() as stage:
