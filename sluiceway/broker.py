@@ -153,7 +153,7 @@ class Broker:
         """Where its settings come from, for people."""
         self.stop_wanted = trio.Event()
         """It was drained: whoever runs it should let it go."""
-        self._stopping = False
+        self._stopping = self._stopped = False
         self._all_gone = trio.Event()
 
     # ------------------------------------------------------------------ life
@@ -460,7 +460,9 @@ class Broker:
             await self.admin.close()
         await self.following.close()
         self.dispatcher.close()
-        log.info("broker stopped")
+        if not self._stopped:
+            self._stopped = True
+            log.info("broker stopped")
 
     def abandon(self) -> None:
         """Give ports and sockets back that `stop` did not come by to close: it died of a fault, or of its caller's."""

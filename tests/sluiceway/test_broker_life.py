@@ -16,6 +16,7 @@ from sluiceway.cli.client import Client, Target
 from sluiceway.cli.stat import REPLY_DESTINATION, ask
 from sluiceway.config import BrokerConfig, Listener
 from tests.interop.raw_client import RawClient, frame, poll
+from tests.log_lines import LogLines
 from tests.sluiceway.broker_process import BrokerProcess
 
 LOOPBACK = Config(listeners=(Listener(address="127.0.0.1:0"),), broker=BrokerConfig(shutdown_seconds=5.0))
@@ -193,3 +194,10 @@ async def test_a_broker_that_can_not_listen_leaves_nothing_behind() -> None:
                 raise AssertionError("not reached")
         with socket.create_server(("127.0.0.1", free)):
             pass
+
+
+async def test_that_it_has_stopped_is_said_once_at_the_end(log_lines: LogLines) -> None:
+    async with Broker(LOOPBACK) as broker:
+        await broker.stop()
+        await broker.stop()
+    assert [line["event"] for line in log_lines.all()][-2:] == ["broker stops", "broker stopped"]
