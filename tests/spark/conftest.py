@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -118,3 +119,11 @@ def fill(
 def numbers(count: int, start: int = 0) -> list[bytes]:
     """Values that tell which they are."""
     return [b"%d" % number for number in range(start, start + count)]
+
+
+def until(found: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait for it. Polls, because neither Spark nor a broker says so."""
+    deadline = time.monotonic() + seconds
+    while not found():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.05)

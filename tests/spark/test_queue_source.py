@@ -5,7 +5,7 @@ its batches everything arrives once, also over `kill -9` of all of Spark and ove
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sluiceway.embedded import EmbeddedBroker
-from tests.spark.conftest import BrokerMaker, connected, fill, numbers
+from tests.spark.conftest import BrokerMaker, connected, fill, numbers, until
 from tests.spark.killed_query import GROUP, POINTS, KilledQuery
 from tests.spark.test_sink import run_available, stages, values
 
@@ -45,14 +45,6 @@ def stream(spark: SparkSession, broker: EmbeddedBroker, **options: str) -> DataF
 
 def _is_at(broker: EmbeddedBroker, number: int) -> bool:
     return bool(claims(broker)["acked"] >= number)
-
-
-def until(found: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait for it. Polls, because Spark says nothing by itself."""
-    deadline = time.monotonic() + seconds
-    while not found():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.05)
 
 
 def test_available_now_takes_all_in_portions_with_all_columns(

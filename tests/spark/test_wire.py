@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 from functools import partial
 
+import attrs
 import pytest
 
 from pyspark_stomp.wire import BATCH_BYTES, Address, Connection, Gap, RefusedError, RequestError
 from queues.logs.batches import encode
+from sluiceway.broker import Broker
 from sluiceway.client.errors import CannotConnectError, ConnectionLostError
 from sluiceway.embedded import EmbeddedBroker
-from tests.spark.conftest import BrokerMaker, connected, fill, numbers
+from tests.spark.conftest import BrokerMaker, connected, fill, numbers, until
 from tests.spark.cutting_proxy import CuttingProxy
 
 LOG = "/log/a"
@@ -165,6 +168,43 @@ def test_a_single_writer_writes_each_record_once_through_lost_connections(
     proxy.close()
 
 
+def test_a_single_writer_waits_for_what_the_broker_still_holds_of_a_lost_connection(broker: EmbeddedBroker) -> None:
+    """What was sent while the disk was nearly full waits in the broker, and comes into the log after the connection."""
+
+    def make_low(wanted: bool) -> None:
+        def change(running: Broker) -> None:
+            assert running.store is not None
+            running.store._config = attrs.evolve(running.store._config, disk_free_min_bytes=1 << 60 if wanted else 0)
+
+        broker.call(change)
+        until(lambda: broker.call(lambda running: running.store is not None and running.store.disk_is_low) is wanted)
+
+    def is_parked(running: Broker) -> bool:
+        return any(each.session.lanes.parked_count for each in running.connections)
+
+    with connected(broker) as connection, connection.sender(LOG, single_writer=True) as sender:
+        sender.send_batches(encode(numbers(10)), 10)
+        assert sender.finish() == 10
+        make_low(True)
+        sender.send_batches(encode(numbers(10, 10)), 10)
+        until(lambda: broker.call(is_parked))
+        assert connection._socket is not None
+        connection._socket._socket.shutdown(socket.SHUT_RDWR)
+
+        def relieve() -> None:
+            """When the writer has come back and asked."""
+            until(lambda: broker.call(lambda running: running.left_behind.connections_count == 1))
+            until(lambda: broker.call(lambda running: len(running.connections) == 1))
+            make_low(False)
+
+        relief = threading.Thread(target=relieve)
+        relief.start()
+        assert sender.finish() == 20
+        relief.join()
+    with connected(broker) as direct:
+        assert values_of(direct, 0, direct.request("log/describe", log=LOG)["next"]) == numbers(20)
+
+
 def test_many_writers_lose_nothing_and_may_write_twice(broker: EmbeddedBroker) -> None:
     proxy, connection = proxied(broker, ("answer", 5_000), ("answer", 5_000))
     with connection, connection.sender(LOG) as sender:
@@ -182,8 +222,6 @@ def test_many_writers_lose_nothing_and_may_write_twice(broker: EmbeddedBroker) -
 
 def answering(answer: Callable[[bytes], bytes]) -> Address:
     """Somebody who says this to whoever connects."""
-    import socket
-
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
