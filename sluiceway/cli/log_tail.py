@@ -156,14 +156,14 @@ def _print_all(
 ) -> None:
     from sluiceway.cli.progress import shown
 
-    printed, interrupted = 0, False
+    interrupted = False
     try:
         with shown("reading", "records") as tell:
             for some in records:
                 if count is not None:
-                    some = some[: count - printed]
+                    some = some[: count - printer.written_count]
                 printer.records(some)
-                printed += len(some)
+                printed = printer.written_count
                 if tell is not None and not sys.stdout.isatty():
                     tell(printed, total)
                 if printed == count:
@@ -172,6 +172,7 @@ def _print_all(
         interrupted = True
     finally:
         records.close()  # type: ignore[attr-defined]  # generators, both
+    printed = printer.written_count
     if endless and interrupted:
         click.echo(f"{count_in_words(printed, 'record')} read", err=True)
     elif interrupted:
@@ -302,6 +303,8 @@ class _Printer:
         self.gap_is_error = False
         self.records_count = 0
         """Printed."""
+        self.written_count = 0
+        """Likewise, or in a buffer that goes out at the end: whoever sees a record may interrupt us at once."""
 
     def records(self, records: Records) -> None:
         """Print them, and have them out: what is acknowledged must not be lost in a buffer."""
@@ -311,6 +314,7 @@ class _Printer:
         else:
             parts = [form(record) for record in records]
         self._out.write(end.join([*parts, b""]))
+        self.written_count += len(records)
         self._out.flush()
         self.records_count += len(records)
 
