@@ -61,6 +61,10 @@ def fast_pair(stage: Stage) -> tuple[Account, Sequence[Check]]:
     ]
 
 
+BATCH_BYTES: Final = 64 * 1024
+"""About what is read from a connection at once: it comes in as a whole, and the limit is kept behind it."""
+
+
 # -- 2 -----------------------------------------------------------------------------------------------------------------
 
 
@@ -121,8 +125,8 @@ def sleeping_subscriber(stage: Stage) -> tuple[Account, Sequence[Check]]:
         ),
         Check(
             "what it left unread stayed within the topic's limit",
-            f"{size_in_words(memory_bytes)} of 1.0 MiB",
-            memory_bytes <= 1024 * 1024,
+            f"{size_in_words(memory_bytes)} of 1.0 MiB and one batch",
+            memory_bytes <= 1024 * 1024 + BATCH_BYTES,
         ),
     ]
 
