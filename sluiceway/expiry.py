@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import trio
@@ -12,7 +12,7 @@ from protocols.log import get_logger
 WARNING_SECONDS: Final = 14 * 86_400.0
 CHECK_SECONDS: Final = 86_400.0
 
-Certificates = Callable[[], Iterable[tuple[str, float]]]
+Certificates = Callable[[], Sequence[tuple[str, float]]]
 """The name of each listener with TLS, and when its certificate ends, in seconds since the epoch."""
 
 log = get_logger("sluiceway.listener")
@@ -29,7 +29,7 @@ class ExpiryWatch:
     def look(self, nursery: trio.Nursery) -> None:
         """Now; and from now on once a day, if there are any."""
         self._warn()
-        if not self._watches and any(True for _ in self._certificates()):
+        if self._certificates() and not self._watches:
             self._watches = True
             nursery.start_soon(self._watch)
 

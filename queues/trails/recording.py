@@ -52,8 +52,8 @@ PAGED_IN: Final = 18
 RESTORED: Final = 19
 CLOSED: Final = 20
 RECALLED: Final = 21
-"""Came back from the disk for the first time in this run: `extra` is the number of the first, or a list of all numbers,
-one for each sequence (-1: it has left), if they are not dense.
+"""A block that an earlier run left has come back from the disk, each time: `extra` is the number of the first message,
+or a list of all numbers, one for each sequence (-1: it has left), if they are not dense.
 """
 
 _OF_FATE: Final[Mapping[Fate, int]] = {

@@ -163,10 +163,9 @@ def _print_all(
                 if count is not None:
                     some = some[: count - printer.written_count]
                 printer.records(some)
-                printed = printer.written_count
                 if tell is not None and not sys.stdout.isatty():
-                    tell(printed, total)
-                if printed == count:
+                    tell(printer.written_count, total)
+                if printer.written_count == count:
                     break
     except KeyboardInterrupt:
         interrupted = True

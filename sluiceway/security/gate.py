@@ -32,6 +32,7 @@ import attrs
 import trio
 
 from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter
+from protocols.bursts import Bursts
 from protocols.log import get_logger
 from protocols.stomp.guard import ANYBODY, Action, Identity, RateGate
 from protocols.stomp.hub import LoginRefusedError
@@ -126,6 +127,7 @@ class SecurityGate:
         self._slots = trio.CapacityLimiter(config.login_parallel_max)
         self._threads = trio.CapacityLimiter(math.inf)
         self._attempts = Attempts(**_slowing(config))
+        self._bursts = Bursts(clock)
         self.generation = 0
         self._accepted_count = self._refused_count = self._unseen_count = 0
         self._delayed_count = self._hashed_count = self._cached_count = 0
@@ -211,7 +213,8 @@ class SecurityGate:
         if user is None and not login and not secret:
             # It can't guess anything this way: nobody's next attempt waits for it.
             self._refused_count += 1
-            raise LoginRefusedError("whoever gives neither login nor passcode is not let in here")
+            quiet = self._bursts.say("no login") is None
+            raise LoginRefusedError("whoever gives neither login nor passcode is not let in here", quiet=quiet)
         if user is None or secret or login not in (None, "", user):
             user = login or ""
             await self._check(user, secret or "", host_of(peer))

@@ -14,8 +14,9 @@ class TrailsConfig:
     enabled: bool = field(
         True,
         "",
-        "Remember what becomes of messages. Costs 0 to 3 % of the highest rates, for it is noted per batch; without "
-        "it `sluiceway trail` knows nothing. Takes effect at the next start.",
+        "Remember what becomes of messages. Costs 0 to 6 % of the highest rates, for it is noted per batch, and up to "
+        "a tenth where one request waits for one reply; without it `sluiceway trail` knows nothing. Takes effect at "
+        "the next start.",
     )
     bytes_max: int = field(
         16 * 1024 * 1024,

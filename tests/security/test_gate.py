@@ -262,6 +262,20 @@ def test_a_name_in_certificates_stands_for_one_user_however_it_is_written() -> N
     gate_of(lambda: 0.0, certificates={"web": "ann", "WEB": "ann"})
 
 
+async def test_strangers_without_a_login_are_one_line_of_the_log_a_minute(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """They are not slowed, for they guess nothing; so there may be any number of them."""
+    gate = gate_of()
+    quiet = []
+    for seconds in (0, 1, 58, 2):
+        await trio.sleep(seconds)
+        with pytest.raises(LoginRefusedError) as refused:
+            await log_in(gate, "", "")
+        quiet.append(refused.value.quiet)
+    assert quiet == [False, True, True, False]
+
+
 async def test_who_was_let_in_by_old_rules_and_is_not_in_yet_is_judged_by_new_ones() -> None:
     gate = gate_of(groups={"staff": ("ann",)})
     ann = await log_in(gate)

@@ -10,14 +10,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.spark.conftest import ROOT, BrokerMaker, connected, fill, numbers
+from tests.spark.conftest import ROOT, BrokerMaker, connected, fill, numbers, until
 from tests.spark.cutting_proxy import CuttingProxy
 from tests.spark.queries import Query, rows_of
 
@@ -35,13 +34,6 @@ def read(spark: SparkSession, *brokers: EmbeddedBroker, subscribe: str = LOG, **
     given = {name: str(value) for name, value in options.items()}
     addresses = ",".join(broker.address for broker in brokers)
     return spark.read.format("stomp").options(brokers=addresses, subscribe=subscribe, **given).load()
-
-
-def wait_until(done: Callable[[], bool], seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def knocked_at(port: int) -> None:
@@ -317,7 +309,7 @@ def test_a_running_query_outlives_its_broker_and_finds_new_logs(
         return sum(len(rows) for _, rows in query.runs)
 
     try:
-        wait_until(lambda: rows_count() == 10)
+        until(lambda: rows_count() == 10, 120)
         port = broker.port
         broker.stop()
         knocked_at(port)
@@ -325,7 +317,7 @@ def test_a_running_query_outlives_its_broker_and_finds_new_logs(
         broker = make_broker(port=port)
         fill(broker, "/log/x.b", numbers(7))
         fill(second, "/log/x.a", numbers(5))
-        wait_until(lambda: rows_count() == 22)
+        until(lambda: rows_count() == 22, 120)
 
         # In the sink of the next batch, before it reads: the broker goes, and comes back while the task waits.
         filled, stopped = threading.Event(), threading.Event()
@@ -340,7 +332,7 @@ def test_a_running_query_outlives_its_broker_and_finds_new_logs(
         query.before = stop_once
         fill(broker, "/log/x.a", numbers(20))
         filled.set()
-        wait_until(lambda: rows_count() == 42)
+        until(lambda: rows_count() == 42, 120)
         assert running.isActive
         progress = running.lastProgress
         assert progress is not None

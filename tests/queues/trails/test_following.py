@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from queues import Message, MessageQueue
 from queues.trails import Found, Search, Trails, Wanted, run
 from queues.trails.locating import READS_MAX, locate
-from queues.trails.recording import MOMENT_SECONDS, WHO_MAX
+from queues.trails.recording import MOMENT_SECONDS, WHO_MAX, QueueTrail
 from queues.trails.rings import EVENT_BYTES, LISTED_BYTES_MAX
 from queues.witness import BothWitnesses, Fate
 from tests.queues.rig import Head, World
@@ -47,6 +47,16 @@ class FollowedWorld(World):
     def found(self, number: int) -> Found | None:
         return run(self.search.by_number(number))
 
+    def trail_of_some(self, count: int) -> QueueTrail:
+        """Of a new queue, with so many messages that came at once."""
+        queue = self.shared()
+        self.queues.append(queue)
+        if count:
+            self.send(queue, count)
+        trail = self.trails.trail_of(queue)
+        assert trail is not None
+        return trail
+
     def story(self, number: int) -> list[str]:
         found = self.found(number)
         return [] if found is None else [entry.what for entry in found.entries]
@@ -74,11 +84,7 @@ def test_single_messages_within_a_moment_are_one_event_of_each_stage() -> None:
 def test_what_many_get_within_a_moment_is_one_event_for_up_to_so_many(auto: bool) -> None:
     """A topic with many subscribers: each of them still has its own entry."""
     world = FollowedWorld()
-    queue = world.shared()
-    world.queues.append(queue)
-    trail = world.trails.trail_of(queue)
-    assert trail is not None
-    world.send(queue, 10)
+    trail = world.trail_of_some(10)
     before_count = len(trail.events)
     names = [f"consumer-{place}" for place in range(2 * WHO_MAX + 1)]
     for name in names:
@@ -98,11 +104,7 @@ def test_what_many_get_within_a_moment_is_one_event_for_up_to_so_many(auto: bool
 
 def test_what_goes_to_others_later_or_is_more_is_an_event_of_its_own() -> None:
     world = FollowedWorld()
-    queue = world.shared()
-    world.queues.append(queue)
-    trail = world.trails.trail_of(queue)
-    assert trail is not None
-    world.send(queue, 10)
+    trail = world.trail_of_some(10)
     trail.sent("a", range(10), auto=False)
     trail.sent("b", range(9), auto=False)
     trail.sent("c", range(9), auto=True)
@@ -118,9 +120,7 @@ def test_what_goes_to_others_later_or_is_more_is_an_event_of_its_own() -> None:
 def test_events_of_many_consumers_are_paid_for() -> None:
     """Names are in lists: these count, and a ring that has many of them open is sealed."""
     world = FollowedWorld()
-    queue = world.shared()
-    trail = world.trails.trail_of(queue)
-    assert trail is not None
+    trail = world.trail_of_some(0)
     for start in range(0, 4000, 10):
         for name in ("a", "b", "c"):
             trail.sent(name, range(start, start + 10), auto=True)
