@@ -194,6 +194,7 @@ def turns(scenarios: tuple[str, ...], peers: str, starts: int, rounds: int, seco
     \b
     python -m perf turns 1_1_1-1k-auto --peers sluiceway-bare,sluiceway-watched
     python -m perf turns 1_1_1-1k-auto --peers sluiceway,sluiceway-tls,sluiceway-websocket
+    git worktree add ../before HEAD~1 && python -m perf turns 1_1_1-1k-auto --peers sluiceway@../before,sluiceway
     """
     chosen = _scenarios(scenarios)
     of_brokers = [scenario for scenario in chosen if isinstance(scenario, Scenario)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from perf.peers.activemq import ActiveMq
 from perf.peers.address import Address
@@ -11,7 +12,7 @@ from perf.peers.ceiling import Ceiling
 from perf.peers.coilmq import CoilMq
 from perf.peers.port import Peer
 from perf.peers.rabbitmq import RabbitMq
-from perf.peers.sluiceway import Sluiceway
+from perf.peers.sluiceway import OtherSluiceway, Sluiceway
 from perf.peers.watched import BareSluiceway, WatchedSluiceway
 
 STARTABLE: dict[str, Callable[[], Peer]] = {
@@ -28,6 +29,8 @@ STARTABLE: dict[str, Callable[[], Peer]] = {
 REFERENCES = ("rabbitmq", "activemq")
 """The peers whose better one a target is judged against."""
 
+_OTHER = "sluiceway@"
+
 RESTLESS = ("sluiceway-watched",)
 """Peers that take some of the machine also while others are measured: where they take part, nobody else may be up."""
 
@@ -37,17 +40,22 @@ class UnknownPeerError(ValueError):
 
 
 def peer_named(name: str) -> Peer:
-    """Return the adapter of that name; `HOST:PORT` or `HOST:PORT/PID` stands for a broker that runs already.
+    """Return the adapter of that name; `sluiceway@FOLDER` is Sluiceway from another checkout, `HOST:PORT` or
+    `HOST:PORT/PID` stands for a broker that runs already.
 
     Raises:
-        UnknownPeerError: it is none of these.
+        UnknownPeerError: no broker goes by that name.
+        PeerError: the folder is no checkout.
     """
     if name in STARTABLE:
         return STARTABLE[name]()
+    if name.startswith(_OTHER):
+        return OtherSluiceway(Path(name.removeprefix(_OTHER)))
     if ":" in name:
         return Address.parse(name)
     raise UnknownPeerError(
-        f"no peer is called {name!r}: take {', '.join(STARTABLE)}, or HOST:PORT[/PID] of a running broker"
+        f"no peer is called {name!r}: take {', '.join(STARTABLE)}, sluiceway@FOLDER for another checkout, "
+        "or HOST:PORT[/PID] of a running broker"
     )
 
 

@@ -1,5 +1,5 @@
 """Sluiceway, started as anybody would start it, with its defaults; a scenario may bring settings for what is off by
-default (`SETTINGS_FILE`)."""
+default (`SETTINGS_FILE`). From this checkout, or from another one: then a change is measured beside what it changed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from types import MappingProxyType
 
 from perf.links import Link
 from perf.peers.daemon import LOOPBACK, Daemon, free_port, server_version
+from perf.peers.port import PeerError
 from perf.plans import Endpoint
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
+_OWN_PYTHON = Path(".venv", "bin", "python")
 SETTINGS_FILE = "sluiceway.toml"
 """In the folder of a run, where whoever starts it may have put it."""
 
@@ -26,6 +28,8 @@ class Sluiceway:
     durable = True
     settings: Mapping[str, str] = MappingProxyType({})
     """Environment variables that are not as by default."""
+    checkout = _CHECKOUT
+    python = sys.executable
 
     def __init__(self) -> None:
         self._daemon: Daemon | None = None
@@ -48,13 +52,13 @@ class Sluiceway:
         """Start it; see `Peer`."""
         endpoint, listen = self.endpoint(folder)
         command = [
-            sys.executable, "-m", "sluiceway", "serve",
+            self.python, "-m", "sluiceway", "serve",
             "--listen", listen, "--data", str(folder / "data"),
         ]  # fmt: skip
         if (folder / SETTINGS_FILE).exists():
             command += ["--config", str(folder / SETTINGS_FILE)]
         command += self.flags()
-        environment = {**_environment(), **self.settings, "PYTHONPATH": str(_CHECKOUT)}
+        environment = {**_environment(), **self.settings, "PYTHONPATH": str(self.checkout)}
         self._daemon = Daemon(self.name, command, folder=folder, environment=environment, cores=cores)
         self._version = server_version(self._daemon.await_connected(endpoint))
         self._endpoint = endpoint
@@ -87,6 +91,20 @@ class Sluiceway:
             self._daemon.stop(patience_seconds)
             self._daemon = None
         self._endpoint = None
+
+
+class OtherSluiceway(Sluiceway):
+    """Sluiceway from another checkout, by the interpreter of its `.venv` if there is one: old beside new."""
+
+    def __init__(self, checkout: Path) -> None:
+        """Raises PeerError if the folder is no checkout."""
+        super().__init__()
+        if not (checkout / "sluiceway" / "__main__.py").is_file():
+            raise PeerError(f"{checkout} is no checkout of Sluiceway; git worktree add FOLDER COMMIT makes one")
+        self.checkout = checkout.absolute()
+        self.name = f"sluiceway@{self.checkout.name}"
+        python = self.checkout / _OWN_PYTHON
+        self.python = str(python) if python.exists() else sys.executable
 
 
 def _environment() -> dict[str, str]:

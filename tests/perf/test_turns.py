@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from perf.peers import peer_named
+from perf.peers.port import PeerError
 from perf.reporting import write_report
 from perf.results import Measurement, Results
 from perf.scenarios import BY_NAME
+from perf.started import started
 from perf.turns import measure_in_turns, share_of
 from perf.turnsreporting import turns_lines
 
@@ -63,3 +66,16 @@ def test_watched_and_unwatched_take_turns() -> None:
 def test_what_is_more_than_one_flow_is_refused() -> None:
     with pytest.raises(ValueError, match="more to it than one flow"):
         measure_in_turns(BY_NAME["request-reply-100b"], [peer_named("sluiceway")], starts=1, rounds=1, seconds=0.1)
+
+
+def test_another_checkout_is_a_peer(tmp_path: Path) -> None:
+    """An older version beside this one, under the name of its folder and with its own code."""
+    before = tmp_path / "before"
+    before.symlink_to(Path(__file__).resolve().parents[2])
+    peer = peer_named(f"sluiceway@{before}")
+    assert peer.name == "sluiceway@before"
+    with started(peer, None) as broker:
+        (pid,) = broker.peer.pids()
+        assert psutil.Process(pid).environ()["PYTHONPATH"] == str(before)
+    with pytest.raises(PeerError, match="no checkout of Sluiceway; git worktree add"):
+        peer_named(f"sluiceway@{tmp_path}")
