@@ -9,7 +9,8 @@ next sync, which all of them share.
 When the disk is full or fails, batches stay here and are written again later; senders are held back by the limiter,
 readers go on.
 
-Invariants: a batch is appended once and whole, or its sender is told; receipts leave in the order of indexes.
+Invariants: a batch is appended once and whole, or its sender is told; receipts leave in the order of indexes; answers
+(receipts, `when_written`) leave when the state of the log is whole again, for an answer may delete the log.
 Bound: `memory_bytes`, and one run or transaction more.
 Not here: reading (`reading.py`, `outlets.py`); which logs there are (`table.py`).
 Source: DESIGN section 8; seed 001 "The Design of the Persistent Queue".
@@ -22,6 +23,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
@@ -156,7 +158,7 @@ class Log(FlowResource):
         self._lines: dict[tuple[Any, bytes], bytes] = {}
         self._last_head: Any = None
         self._last_lines = b""
-        self._on_written: list[tuple[_Piece, Callable[[], None]]] = []
+        self._on_written: deque[tuple[_Piece, Callable[[], None]]] = deque()
         self._tail: dict[Outlet, None] = {}
         self.outlets: dict[Outlet, None] = {}
         self.controller: FlowController[Run] = FlowController(
@@ -411,9 +413,9 @@ class Log(FlowResource):
         error: DiskError | None = None
         if isinstance(result, DiskError):
             error = result
-            self._disk_fails(result)
             if not self.closed:
                 self._timer = self.environment.scheduling.call_later(AGAIN_SECONDS, self._make_again)
+            self._disk_fails(result)
         else:
             self._make = None
             self.records = result  # also of a log that is closed meanwhile: who removes it closes them
@@ -434,7 +436,7 @@ class Log(FlowResource):
         if self.failing != str(what):
             self.failing = str(what)
             self.on_failing(self.name, self.failing)
-        waiting, self._on_written = self._on_written, []
+        waiting, self._on_written = self._on_written, deque()
         for _piece, callback in waiting:
             callback()
 
@@ -468,13 +470,14 @@ class Log(FlowResource):
         if self.closed:  # what it brought was given up
             return
         if isinstance(result, DiskError):
-            self._disk_fails(result)
             self._timer = self.environment.scheduling.call_later(AGAIN_SECONDS, self._write_again)
+            self._disk_fails(result)
             return
         self._disk_works()
         index = result
         charge_bytes = charge_count = 0
         must_sync = self.policy.log_sync == "receipt"
+        answers: list[Callable[[], None]] = []
         for _ in range(pieces_count):
             piece = self._pending.popleft()
             piece.first_index = index
@@ -485,15 +488,15 @@ class Log(FlowResource):
             charge_bytes += piece.charge_bytes
             charge_count += len(piece.counts) if piece.charge_bytes else 0
             self.appended_bytes += piece.size_bytes
-            if self._on_written and self._on_written[0][0] is piece:
-                self._on_written.pop(0)[1]()
+            while self._on_written and self._on_written[0][0] is piece:
+                answers.append(self._on_written.popleft()[1])
             if piece.waiters:
                 if must_sync or piece.must_sync:
                     self._written.append(piece)
                 else:
-                    self._tell(piece, "memory")
+                    answers.append(partial(self._tell, piece, "memory"))
         self.appended_count += index - result
-        if self._pending and not self.closed:
+        if self._pending:
             self._write()  # before anybody goes on: the disk is what is slow
         if self._written:
             self._ask_for_sync()
@@ -505,6 +508,8 @@ class Log(FlowResource):
             for outlet in tail:
                 outlet.context.request_dispatch()
         self.controller.release(charge_count, charge_bytes)
+        for answer in answers:  # last: whoever is answered may delete the log
+            answer()
 
     def _write_again(self) -> None:
         self._timer = None
@@ -536,10 +541,13 @@ class Log(FlowResource):
             return
         if not self._timer:
             self._disk_works()
+        synced: list[_Piece] = []
         while self._written and self._written[0].end_index <= result:
-            self._tell(self._written.popleft(), "disk")
+            synced.append(self._written.popleft())
         if self._sync_due or self._written:
             self._ask_for_sync()
+        for piece in synced:  # last: whoever is told may delete the log
+            self._tell(piece, "disk")
 
     def _tell(self, piece: _Piece, how: str) -> None:
         indexes: list[tuple[int, int]] = []
@@ -615,7 +623,9 @@ class Log(FlowResource):
         self._written.clear()
         self.controller.close()
         super().close()
-        waiting, self._on_written = (self._on_written, []) if deleted else ([], self._on_written)
+        waiting: deque[tuple[_Piece, Callable[[], None]]] = deque()
+        if deleted:
+            waiting, self._on_written = self._on_written, waiting
         for _piece, written in waiting:
             written()
         unmade, self._on_made = self._on_made, []

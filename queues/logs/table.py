@@ -426,13 +426,14 @@ class LogTable:
     def remove(self, log: Log, done: Callable[[DiskError | None], None]) -> None:
         """The same without asking."""
         name = log.name
+        # First: whoever is told of the end may ask about the log again.
+        del self.logs[name]
+        self._deleting.add(name)
         for outlet in list(log.outlets):
             outlet.end_deleted()
         for group_name, group in self.groups.pop(name, {}).items():
             group.delete()
             self._keeper.delete(name, group_name, lambda _error: None)
-        del self.logs[name]
-        self._deleting.add(name)
         log.close(deleted=True)
         self.reading.forget(log)
 

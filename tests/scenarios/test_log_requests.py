@@ -426,3 +426,35 @@ async def test_deleting_a_log_leaves_no_sender_waiting() -> None:
                 producer.receipts.remove("r")
         await producer.sent(LOG, "goes on")
         await producer.disconnect()
+
+
+async def test_a_log_that_is_sent_to_can_be_deleted_at_any_moment() -> None:
+    """The request waits for what is on its way to the file, and so ends the log in the midst of telling its senders.
+    Each of them is told, and others go on.
+    """
+    async with LogStage() as stage:
+        asker, bystander = await stage.connect_asking(), await stage.connect(name="bystander")
+        delete = asker.client.encode(
+            "SEND",
+            {"destination": "/sluiceway/log/delete", "reply-to": REPLIES},
+            json.dumps({"log": LOG, "passcode": PASSCODE}),
+        )
+        for turn in range(10):
+            producers = [await stage.connect(name=f"producer {turn} {place}") for place in range(4)]
+            for producer in producers:
+                await producer.stream.send_all(
+                    b"".join(
+                        producer.encode("SEND", {"destination": LOG, "receipt": f"r {number}"}, str(number))
+                        for number in range(turn)
+                    )
+                )
+                await asker.client.send_raw(delete)
+            for producer in producers:
+                with trio.move_on_after(30) as scope:
+                    while len(producer.receipts) < turn and producer.error is None and not producer.ended:
+                        await producer._receive()
+                assert not scope.cancelled_caught, "its receipts never came"
+                producer.stream.close()
+            for _ in producers:
+                await asker.client.next_message()
+            await bystander.sent("/log/other", "goes on")

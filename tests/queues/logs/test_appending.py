@@ -187,3 +187,72 @@ def test_who_asks_when_all_is_safe_is_told_when_it_is() -> None:
     world.disk.work()
     world.run()
     assert told == [0, 1, 2]
+
+
+@pytest.mark.parametrize("log_sync", ["receipt", "interval"])
+@pytest.mark.parametrize("asked", ["before", "between", "behind"])
+@pytest.mark.parametrize("ending", ["answer", "receipt"])
+def test_who_is_answered_may_delete_the_log_in_the_midst_of_what_was_written(
+    log_sync: str, asked: str, ending: str
+) -> None:
+    """Each sender is told once, and nothing is charged any more."""
+    world = LogWorld(log_sync=log_sync)
+    world.disk.held = True
+    senders = [Sender(world) for _ in range(4)]
+
+    def end() -> None:
+        world.log.close(deleted=True)
+
+    def watch() -> None:
+        if ending == "answer":
+            world.log.when_written(end)
+        else:
+            world.log.when_durable(lambda _how, _indexes: end())
+
+    senders[0].offer(sends([b"under way"]))
+    world.run()
+    senders[1].offer(sends([b"a"], "k:1"))
+    if asked == "before":
+        watch()
+    senders[2].offer(sends([b"b"], "k:2"))
+    if asked == "between":
+        watch()
+    senders[3].offer(sends([b"c"], "k:3"))
+    if asked == "behind":
+        watch()
+    world.disk.held = False
+    world.disk.work()
+    world.advance(10)
+    assert world.log.closed
+    assert [len(sender.told) for sender in senders] == [1] * 4
+    assert not any(sender.is_blocked() for sender in senders)
+    assert used_bytes(world) == 0
+
+
+def test_all_who_ask_behind_the_same_send_are_answered() -> None:
+    world = LogWorld()
+    world.disk.held = True
+    sender = Sender(world)
+    sender.offer(sends([b"a"]))
+    answered: list[int] = []
+    for number in range(3):
+        world.log.when_written(lambda number=number: answered.append(number))  # type: ignore[misc]
+    world.run()
+    assert answered == []
+    world.disk.work(1)
+    assert answered == [0, 1, 2]
+
+
+def test_a_log_that_is_deleted_when_its_disk_fails_asks_the_disk_no_more() -> None:
+    world = LogWorld()
+    world.disk.failing = "full"
+    world.disk.held = True
+    sender = Sender(world)
+    sender.offer(sends([b"a"]))
+    world.log.when_written(lambda: world.log.close(deleted=True))
+    world.run()
+    world.disk.work()
+    assert world.log.closed
+    assert [how for how, _indexes in sender.told] == [GONE]
+    world.advance(10)
+    assert not world.disk.jobs
