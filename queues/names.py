@@ -52,10 +52,7 @@ class Address:
         """Whether this (wildcard) address covers that name, and is of its kind (`/>` has no `/queue/a`)."""
         if not self.wildcard:
             return self.canonical == canonical
-        return (
-            _prefix_of(canonical) == _prefix_of(self.canonical)
-            and pattern_of(self.canonical).fullmatch(canonical) is not None
-        )
+        return prefix_of(canonical) == prefix_of(self.canonical) and covers_name(self.canonical, canonical)
 
 
 _PREFIXES: Final = (
@@ -68,12 +65,13 @@ _PREFIXES: Final = (
     ("/remote-temp-topic/", Kind.TOPIC, False, True),
 )
 _LEVEL: Final = re.compile(r"[./]")
+_EDGE: Final = re.compile(r"[./][^./]*")
 _CONTROL: Final = re.compile(r"[\x00-\x1f]")
 COMPOSITE_COUNT_MAX: Final = 100
 """Destinations in one composite: each costs its queue a copy of the message."""
 
 
-def _prefix_of(canonical: str) -> str:
+def prefix_of(canonical: str) -> str:
     """`/queue/` and the like; empty for an opaque name."""
     return next((prefix for prefix, *_rest in _PREFIXES if canonical.startswith(prefix)), "")
 
@@ -109,7 +107,7 @@ def _parse(text: str) -> Address:
 
 def _checked(address: Address) -> Address:
     if address.wildcard:
-        pattern_of(address.canonical)  # raises for a `>` in the middle: now, not when somebody else's name is matched
+        check_pattern(address.canonical)
     return address
 
 
@@ -129,15 +127,31 @@ def _is_wildcard(name: str) -> bool:
     return ("*" in name or ">" in name) and any(level in ("*", ">") for level in _LEVEL.split(name))
 
 
-@functools.lru_cache(maxsize=1024)
-def pattern_of(pattern: str) -> re.Pattern[str]:
-    """A compiled pattern with `*` and `>` levels, for full names. A `>` before the end raises DestinationNameError."""
-    pieces = re.split(r"([./])", pattern)
-    if ">" in pieces[:-1]:
+def edges_of(name: str) -> list[str]:
+    """The levels of a full name or pattern, each with the separator before it: `/queue`, `/a`, `.b`."""
+    return _EDGE.findall(name)
+
+
+def check_pattern(pattern: str) -> None:
+    """Raise DestinationNameError for a `>` level before the end."""
+    if any(edge[1:] == ">" for edge in edges_of(pattern)[:-1]):
         raise DestinationNameError(
             f"{pattern!r}: the wildcard '>' stands for all the rest, so it must be the last level"
         )
-    return re.compile(
-        "".join(r"[^./]+" if piece == "*" else r".+" if piece == ">" else re.escape(piece) for piece in pieces),
-        re.DOTALL,
-    )
+
+
+def covers_name(pattern: str, name: str) -> bool:
+    """Whether a pattern with `*` and `>` levels matches this full name, of whatever kind. O(levels)."""
+    wanted, found = edges_of(pattern), edges_of(name)
+    for place, edge in enumerate(wanted):
+        if place >= len(found):
+            return False
+        there, level = found[place], edge[1:]
+        if level == ">":
+            return there[0] == edge[0] and (len(there) > 1 or place + 1 < len(found))
+        if level == "*":
+            if there[0] != edge[0] or len(there) == 1:
+                return False
+        elif there != edge:
+            return False
+    return len(wanted) == len(found)

@@ -14,7 +14,7 @@ MiB for the default `destinations_max`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import attrs
@@ -35,7 +35,7 @@ from queues.selectors.selector import Selection
 from queues.shared import SharedQueue
 from queues.subscription import Consumer
 from queues.topic import Topic
-from queues.wildcards import WildcardIndex, stem_of
+from queues.wildcards import NameTrie, PatternTrie, path_of
 
 SWEEP_SECONDS: Final = 5.0
 """Between the end of a sweep and the next."""
@@ -244,10 +244,10 @@ class WildcardConsumer:
         """Other ones may be admitted now: let those go that are not any more, take those that are. O(destinations)."""
         self.admits = admits
         if admits is not None:
-            for destination in [each for each in self.attachments if not admits(each.name)]:
-                self.detach(destination)
+            for refused in [each for each in self.attachments if not admits(each.name)]:
+                self.detach(refused)
         for destination in self._registry.matching(self.address):
-            if destination not in self.attachments:
+            if destination is not None and destination not in self.attachments:
                 self.attach(destination)
 
     @property
@@ -320,7 +320,8 @@ class DestinationRegistry:
         """How often policies have been replaced."""
         self._router = environment.dead_letters
         self._destinations_max = destinations_max
-        self._wildcards: WildcardIndex[WildcardConsumer] = WildcardIndex()
+        self._wildcards: PatternTrie[WildcardConsumer] = PatternTrie()
+        self._names: NameTrie[Destination] = NameTrie()
         self._sweep_timer: TimerHandle | None = None
         self._to_sweep: list[Destination] = []
         self.destinations: dict[str, Destination] = {}
@@ -383,9 +384,12 @@ class DestinationRegistry:
                 )
             destination = Destination(address, self._policy_for(address), self._environment)
             self.destinations[address.canonical] = destination
+            path = path_of(address.canonical)
+            self._names.put(path, destination)
             self.made_count += 1
-            for wildcard in self._wildcards.matching(address.canonical):
-                wildcard.attach(destination)
+            for wildcard in self._wildcards.matching(path):
+                if wildcard is not None:
+                    wildcard.attach(destination)
         destination.idle_since_seconds = None
         return destination
 
@@ -422,19 +426,17 @@ class DestinationRegistry:
         if not address.wildcard:
             return self.get(address).queue.attach(consumer, exclusive=exclusive, selection=selection)
         wildcard = WildcardConsumer(self, address, consumer, exclusive=exclusive, admits=admits, selection=selection)
-        self._wildcards.add(address, wildcard)
+        self._wildcards.add(path_of(address.canonical), wildcard)
         for destination in self.matching(address):
-            wildcard.attach(destination)
+            if destination is not None:
+                wildcard.attach(destination)
         return wildcard
 
-    def matching(self, address: Address) -> list[Destination]:
-        """Those that this wildcard covers now. O(destinations)."""
-        stem = stem_of(address)
-        return [
-            destination
-            for name, destination in self.destinations.items()
-            if name.startswith(stem) and address.matches(name)
-        ]
+    def matching(self, address: Address) -> Iterator[Destination | None]:
+        """Those that this wildcard covers now; None: a look that found none. May be gone on with later: see
+        wildcards.py.
+        """
+        return self._names.matching(path_of(address.canonical))
 
     def browse(self, address: Address, viewer: Viewer, selection: Selection | None = None) -> QueueBrowser:
         """Show this viewer what a queue holds now, of which it takes what it selects (None: all): highest priority
@@ -504,7 +506,7 @@ class DestinationRegistry:
 
     def forget_wildcard(self, wildcard: WildcardConsumer) -> None:
         """Called by `WildcardConsumer.close`."""
-        self._wildcards.discard(wildcard.address, wildcard)
+        self._wildcards.discard(path_of(wildcard.address.canonical), wildcard)
 
     def delete(self, destination: Destination, reason: str, *, keep: bool = False) -> None:
         """Delete it with all that is in it (`keep`: but what is stored stays); its subscriptions are cancelled. Deleted
@@ -514,6 +516,7 @@ class DestinationRegistry:
         """
         if self.destinations.pop(destination.name, None) is None:
             return
+        self._names.remove(path_of(destination.name))
         self.deleted_count += 1
         if self.on_delete is not None:
             self.on_delete(destination)

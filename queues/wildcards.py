@@ -1,57 +1,194 @@
-"""Which wildcard addresses match a name, without asking all of them.
+"""Which patterns match a name, and which names match a pattern: two tries over the levels of names.
 
-Each wildcard lies under its *stem*, what comes before its first wildcard level: `/queue/a.*.c` under `/queue/a.`. A
-name has as many stems as levels, so finding costs a look-up for each level and a match for each wildcard with such a
-stem.
+An *edge* is a level with the separator before it (`/queue`, `/a`, `.b`). In a trie of patterns `*` and `>` are edges
+like others; a name follows, at each level, the edge that it has and the `*` with its separator, and takes what lies at
+a `>`. In a trie of names a pattern follows its edges, and all of a node where it has `*`. So either way costs the nodes
+that agree with what is looked for so far, whatever else is in the trie.
+
+Subscriptions and destinations are of a kind (`/queue/`, `/topic/` ...), which a wildcard never leaves: the tries of
+these begin with it (`path_of`). Patterns of policies and permissions cover names of all kinds, and begin at the first
+level.
+
+Walks. Both ways may find very much, so they are generators that can be left and gone on with later, also when the trie
+has changed in between: what was there at the beginning and is still there is found once; what came in between may be
+found or not.
+
+Bound: a node for each level of what is in it that others do not share, 150 to 400 bytes.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
-from queues.names import Address
+from queues.names import edges_of, prefix_of
 
-W = TypeVar("W", bound=Hashable)
+T = TypeVar("T", bound=Hashable)
 
-_SEPARATOR: Final = re.compile(r"[./]")
-_WILDCARD_LEVEL: Final = re.compile(r"(?<=[./])[*>](?=[./]|$)")
+Path = Sequence[str]
+"""Edges, from the first level on."""
 
-
-def stem_of(address: Address) -> str:
-    """What all names that this address covers begin with; the whole name if it is no wildcard."""
-    found = _WILDCARD_LEVEL.search(address.canonical)
-    return address.canonical if found is None else address.canonical[: found.start()]
+_BELOW: Final = -1
+"""In place of a place in the pattern: everything from here on matches."""
 
 
-class WildcardIndex(Generic[W]):
-    """Things with a wildcard address, by stem."""
+def path_of(canonical: str) -> list[str]:
+    """The edges of a destination or of the address of a subscription, behind its kind."""
+    return [prefix_of(canonical), *edges_of(canonical)]
 
-    __slots__ = ("_by_stem",)
+
+class _PatternNode(Generic[T]):
+    __slots__ = ("children", "things")
 
     def __init__(self) -> None:
-        self._by_stem: dict[str, dict[W, Address]] = {}
+        self.children: dict[str, _PatternNode[T]] = {}
+        self.things: dict[T, None] = {}
+
+
+class PatternTrie(Generic[T]):
+    """Things by patterns; asked for a name."""
+
+    __slots__ = ("_count", "_root")
+
+    def __init__(self) -> None:
+        self._root: _PatternNode[T] = _PatternNode()
+        self._count = 0
 
     def __len__(self) -> int:
-        return sum([len(same) for same in self._by_stem.values()])
+        return self._count
 
-    def add(self, address: Address, thing: W) -> None:
-        """O(1)."""
-        self._by_stem.setdefault(stem_of(address), {})[thing] = address
+    def add(self, path: Path, thing: T) -> None:
+        """Each thing once under a pattern. O(levels)."""
+        node = self._root
+        for edge in path:
+            child = node.children.get(edge)
+            if child is None:
+                child = node.children[edge] = _PatternNode()
+            node = child
+        if thing not in node.things:
+            node.things[thing] = None
+            self._count += 1
 
-    def discard(self, address: Address, thing: W) -> None:
-        """Take it out; nothing happens if it is not there. O(1)."""
-        stem = stem_of(address)
-        same = self._by_stem.get(stem)
-        if same is not None and same.pop(thing, None) is not None and not same:
-            del self._by_stem[stem]
+    def discard(self, path: Path, thing: T) -> None:
+        """Take it out; nothing happens if it is not there. O(levels)."""
+        nodes = [self._root]
+        for edge in path:
+            child = nodes[-1].children.get(edge)
+            if child is None:
+                return
+            nodes.append(child)
+        if thing in nodes[-1].things:
+            del nodes[-1].things[thing]
+            self._count -= 1
+        while len(nodes) > 1 and not nodes[-1].things and not nodes[-1].children:
+            nodes.pop()
+            del nodes[-1].children[path[len(nodes) - 1]]
 
-    def matching(self, canonical: str) -> Iterator[W]:
-        """Those whose address covers this name. O(levels + things with a stem of this name)."""
-        if not self._by_stem:
+    def matching(self, path: Path) -> Iterator[T | None]:
+        """Those whose pattern matches this name. None: a look that found nothing, for who counts steps."""
+        if not self._count:
             return
-        for separator in _SEPARATOR.finditer(canonical):
-            for thing, address in self._by_stem.get(canonical[: separator.end()], {}).items():
-                if address.matches(canonical):
-                    yield thing
+        end = len(path)
+        stack: list[tuple[_PatternNode[T], int]] = [(self._root, 0)]
+        while stack:
+            node, place = stack.pop()
+            if place == end:
+                yield from tuple(node.things)
+                continue
+            yield None
+            edge, children = path[place], node.children
+            separator = edge[:1]
+            if (len(edge) > 1 or place + 1 < end) and (rest := children.get(separator + ">")) is not None:
+                yield from tuple(rest.things)
+            star = separator + "*"
+            if edge not in (star, separator + ">") and (child := children.get(edge)) is not None:
+                stack.append((child, place + 1))
+            if len(edge) > 1 and (child := children.get(star)) is not None:
+                stack.append((child, place + 1))
+
+
+class _NameNode(Generic[T]):
+    __slots__ = ("children", "thing")
+
+    def __init__(self) -> None:
+        self.children: dict[str, dict[str, _NameNode[T]]] | None = None
+        """By separator, then by edge. None: none."""
+        self.thing: T | None = None
+
+    def child(self, edge: str) -> _NameNode[T] | None:
+        return None if self.children is None else self.children.get(edge[:1], {}).get(edge)
+
+
+class NameTrie(Generic[T]):
+    """One thing for each name; asked for a pattern."""
+
+    __slots__ = ("_root",)
+
+    def __init__(self) -> None:
+        self._root: _NameNode[T] = _NameNode()
+
+    def put(self, path: Path, thing: T) -> None:
+        """O(levels)."""
+        node = self._root
+        for edge in path:
+            child = node.child(edge)
+            if child is None:
+                if node.children is None:
+                    node.children = {}
+                child = node.children.setdefault(edge[:1], {})[edge] = _NameNode()
+            node = child
+        node.thing = thing
+
+    def remove(self, path: Path) -> None:
+        """Nothing happens if it is not there. O(levels)."""
+        nodes = [self._root]
+        for edge in path:
+            child = nodes[-1].child(edge)
+            if child is None:
+                return
+            nodes.append(child)
+        nodes[-1].thing = None
+        for place in range(len(path) - 1, -1, -1):
+            node, parent, edge = nodes[place + 1], nodes[place], path[place]
+            if node.thing is not None or node.children is not None:
+                return
+            assert parent.children is not None, "this is how it was found"
+            same = parent.children[edge[:1]]
+            del same[edge]
+            if not same:
+                del parent.children[edge[:1]]
+            if not parent.children:
+                parent.children = None
+
+    def matching(self, path: Path) -> Iterator[T | None]:
+        """Those whose name this pattern matches. None: a look that found nothing, for who counts steps.
+
+        A level with `*` or `>` takes a copy of what its node has, pointers only: a millisecond for a hundred thousand.
+        """
+        end = len(path)
+        stack: list[tuple[Iterator[_NameNode[T]], int]] = [(iter((self._root,)), 0)]
+        while stack:
+            nodes, place = stack[-1]
+            node = next(nodes, None)
+            if node is None:
+                stack.pop()
+                continue
+            yield node.thing if place in (end, _BELOW) else None
+            if node.children is None or place == end:
+                continue
+            if place == _BELOW:
+                stack.extend([(iter(tuple(same.values())), _BELOW) for same in node.children.values()])
+                continue
+            edge = path[place]
+            separator, level = edge[:1], edge[1:]
+            same = node.children.get(separator, {})
+            if level not in ("*", ">"):
+                child = same.get(edge)
+                if child is not None:
+                    stack.append((iter((child,)), place + 1))
+                continue
+            empty = same.get(separator)
+            named = tuple(same.values()) if empty is None else tuple(n for n in same.values() if n is not empty)
+            stack.append((iter(named), place + 1 if level == "*" else _BELOW))
+            if level == ">" and empty is not None and empty.children is not None:
+                stack.extend([(iter(tuple(each.values())), _BELOW) for each in empty.children.values()])

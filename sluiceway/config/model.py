@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from protocols.settings import TlsConfig, WebSocketConfig
 from protocols.stomp.limits import StompLimits
 from queues import names
 from queues.policy import QueuePolicy
+from queues.wildcards import PatternTrie
 from sluiceway.config.admin import AdminConfig
 from sluiceway.config.fields import (
     about,
@@ -104,7 +106,7 @@ def _pattern(_instance: object, attribute: attrs.Attribute[str], value: str) -> 
             f"{attribute.name} must be a full destination or pattern such as /queue/orders, /queue/orders.>, /topic/* "
             f"or />, got {value!r}"
         )
-    names.pattern_of(value)  # its DestinationNameError is a ValueError, and says what is wrong with the name
+    names.check_pattern(value)  # its DestinationNameError is a ValueError, and says what is wrong with the name
 
 
 @attrs.frozen
@@ -134,11 +136,6 @@ class DestinationPolicy:
     def apply(self, policy: QueuePolicy) -> QueuePolicy:
         """That policy with these settings. Raises ValueError or TypeError for settings that can't be."""
         return attrs.evolve(policy, **self.settings)
-
-    def matches(self, address: names.Address) -> bool:
-        """Whether this entry is for that destination."""
-        # Not Address.matches: as the destination of a SUBSCRIBE "/>" is something else than all there is.
-        return names.pattern_of(self.match).fullmatch(address.canonical) is not None
 
 
 @attrs.frozen
@@ -275,12 +272,23 @@ class Config:
         named |= {entry.settings["dead_letter"] for entry in self.destinations if "dead_letter" in entry.settings}
         return frozenset(name for name in named if name is not None)
 
+    @cached_property
+    def _entries(self) -> PatternTrie[int]:
+        """Places in `destinations`, by their patterns."""
+        entries: PatternTrie[int] = PatternTrie()
+        for place, entry in enumerate(self.destinations):
+            entries.add(names.edges_of(entry.match), place)
+        return entries
+
     def policy_for(self, address: names.Address) -> QueuePolicy:
-        """The policy of one destination: the defaults, then every matching entry from top to bottom. O(entries)."""
+        """The policy of one destination: the defaults, then every matching entry from top to bottom. O(levels +
+        matching entries).
+        """
         policy = QueuePolicy()
-        for entry in self.destinations:
-            if entry.matches(address):
-                policy = entry.apply(policy)
+        # Not of its kind only: as the destination of a SUBSCRIBE "/>" is something else than all there is.
+        matching = self._entries.matching(names.edges_of(address.canonical))
+        for place in sorted(place for place in matching if place is not None):
+            policy = self.destinations[place].apply(policy)
         return policy
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from queues.names import DestinationNameError, pattern_of
+from queues.names import DestinationNameError
+from queues.names import check_pattern as check_levels
 
 USER: Final = "{user}"
 """Is replaced by the name of the user."""
@@ -51,7 +52,7 @@ def check_pattern(pattern: str) -> None:
             "write /queue/orders.* rather than /queue/orders*"
         )
     try:
-        pattern_of(bare)
+        check_levels(bare)
     except DestinationNameError as error:
         raise ValueError(f"{error}; as it stands it matches nothing at all") from None
 

@@ -22,7 +22,8 @@ from typing import Final
 import attrs
 
 from protocols.stomp.guard import Action, Identity
-from queues.names import DestinationNameError, parse, pattern_of
+from queues.names import DestinationNameError, covers_name, edges_of, parse
+from queues.wildcards import PatternTrie
 from sluiceway.security.config import ANY, Permission
 from sluiceway.security.patterns import EVERYTHING, USER, covers, for_user, overlaps
 from sluiceway.security.users import SecurityError
@@ -96,7 +97,7 @@ class Entry:
 class Permissions:
     """All entries of a broker."""
 
-    __slots__ = ("_decided", "_default_allows", "_entries", "_origin_of")
+    __slots__ = ("_by_pattern", "_decided", "_default_allows", "_entries", "_origin_of", "_personal")
 
     def __init__(
         self,
@@ -110,6 +111,16 @@ class Permissions:
         same name from it: it is such a log, and holds nothing. None: it is like any other.
         """
         self._entries = tuple(Entry.of(number, permission) for number, permission in enumerate(permissions, 1))
+        self._by_pattern: PatternTrie[int] = PatternTrie()
+        """Places of entries, by those of their patterns that are the same for all users."""
+        self._personal: list[tuple[int, str]] = []
+        """Places of entries, each with a pattern that has the name of the user in it."""
+        for place, entry in enumerate(self._entries):
+            for pattern in entry.patterns or (EVERYTHING,):
+                if USER in pattern:
+                    self._personal.append((place, pattern))
+                else:
+                    self._by_pattern.add(edges_of(pattern), place)
         self._default_allows = default_allows
         self._origin_of = origin_of
         self._decided: dict[Identity, dict[tuple[Action, str | None], bool]] = {}
@@ -159,7 +170,21 @@ class Permissions:
                 return Decision(False, None, f"{name} holds nothing")
         if address.wildcard:
             return self._decide_wildcard(identity, action, name)
-        return self._decide_by(identity, action, lambda pattern: pattern_of(pattern).fullmatch(name) is not None)
+        return self._decide_name(identity, action, name)
+
+    def _decide_name(self, identity: Identity, action: Action, name: str) -> Decision:
+        """O(levels + entries that match + patterns with a user in them)."""
+        assert identity.user is not None
+        places = {place for place in self._by_pattern.matching(edges_of(name)) if place is not None}
+        for place, pattern in self._personal:
+            own = for_user(pattern, identity.user)
+            if own is not None and covers_name(own, name):
+                places.add(place)
+        for place in sorted(places):
+            entry = self._entries[place]
+            if action in entry.actions and entry.is_for(identity):
+                return Decision(entry.allow, entry.number, f"{entry.words} decides")
+        return self._by_default(action)
 
     def _decide_by(self, identity: Identity, action: Action, matches: Callable[[str], bool]) -> Decision:
         assert identity.user is not None

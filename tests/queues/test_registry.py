@@ -209,25 +209,3 @@ def test_a_sweep_goes_in_slices_that_other_work_comes_between() -> None:
         lefts.append(len(registry.destinations))
     assert lefts == [2 * SWEEP_COUNT + 1, SWEEP_COUNT + 1, 1, 0]
     assert isinstance(wild, WildcardConsumer) and not wild.attachments
-
-
-def test_a_new_destination_is_matched_only_with_wildcards_of_its_stem(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
-    registry = make_registry(world)
-    matches = Address.matches
-    asked: list[str] = []
-
-    def counting(self: Address, canonical: str) -> bool:
-        asked.append(self.canonical)
-        return matches(self, canonical)
-
-    monkeypatch.setattr(Address, "matches", counting)
-    consumer = world.consumer()
-    for n in range(50):
-        registry.attach(parse(f"other{n}.>"), world.consumer())
-    for name in ("a.*", "a.b.>", "*.b.c", ">", "a.*.c"):
-        registry.attach(parse(name), consumer)
-    world.send(registry.get(parse("a.b.c")).queue, 1)
-    world.run()
-    assert sorted(asked) == ["/queue/*.b.c", "/queue/>", "/queue/a.*", "/queue/a.*.c", "/queue/a.b.>"]
-    assert consumer.numbers == [0]

@@ -1,0 +1,145 @@
+"""Tries of patterns and of names, held against matching one by one."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queues.names import DestinationNameError, covers_name, edges_of, parse
+from queues.wildcards import NameTrie, PatternTrie, path_of
+
+levels = st.sampled_from(("a", "b", "c", "", "*", ">", "a*"))
+separators = st.sampled_from("./")
+
+
+@st.composite
+def full_names(draw: st.DrawFn) -> str:
+    count = draw(st.integers(1, 4))
+    start = draw(st.sampled_from(("/queue", "/topic", "", "/log")))
+    return start + "/" + "".join(draw(levels) + draw(separators) for _ in range(count - 1)) + draw(levels)
+
+
+def all_of(found: object) -> list[object]:
+    assert hasattr(found, "__iter__")
+    return sorted(thing for thing in found if thing is not None)
+
+
+def is_pattern(name: str) -> bool:
+    try:
+        return parse(name).canonical == name
+    except DestinationNameError:
+        return False
+
+
+def is_name(name: str) -> bool:
+    return is_pattern(name) and not parse(name).wildcard
+
+
+@given(st.lists(full_names().filter(is_pattern)), st.lists(full_names()), st.data())
+def test_patterns_match_as_they_do_one_by_one(patterns: list[str], names: list[str], data: st.DataObject) -> None:
+    """Also after some have been taken out; each is found once."""
+    trie: PatternTrie[int] = PatternTrie()
+    kept = dict(enumerate(patterns))
+    for number, pattern in kept.items():
+        trie.add(edges_of(pattern), number)
+    for number in data.draw(st.sets(st.sampled_from(range(len(patterns))))) if patterns else ():
+        trie.discard(edges_of(kept.pop(number)), number)
+    assert len(trie) == len(kept)
+    for name in names:
+        expected = sorted(number for number, pattern in kept.items() if covers_name(pattern, name))
+        assert all_of(trie.matching(edges_of(name))) == expected
+    for number, pattern in kept.items():
+        trie.discard(edges_of(pattern), number)
+    assert not len(trie)
+    assert not trie._root.children
+
+
+@given(st.sets(full_names().filter(is_name)), st.lists(full_names().filter(is_pattern)), st.data())
+def test_names_are_matched_as_they_are_one_by_one(names: set[str], patterns: list[str], data: st.DataObject) -> None:
+    """Within their kind, also after some have been taken out; each is found once."""
+    trie: NameTrie[str] = NameTrie()
+    for name in names:
+        trie.put(path_of(name), name)
+    gone = data.draw(st.sets(st.sampled_from(sorted(names)))) if names else set()
+    for name in gone:
+        trie.remove(path_of(name))
+    for pattern in patterns:
+        expected = sorted(name for name in names - gone if parse(pattern).matches(name))
+        assert all_of(trie.matching(path_of(pattern))) == expected
+    for name in names:
+        trie.remove(path_of(name))
+    assert trie._root.children is None
+
+
+@given(
+    st.lists(full_names().filter(is_pattern), min_size=1),
+    st.lists(full_names().filter(is_name), unique=True),
+    st.data(),
+)
+def test_a_subscription_is_found_for_a_new_name_of_its_kind(
+    patterns: list[str], names: list[str], data: st.DataObject
+) -> None:
+    trie: PatternTrie[int] = PatternTrie()
+    for number, pattern in enumerate(patterns):
+        trie.add(path_of(pattern), number)
+    for name in names:
+        expected = [number for number, pattern in enumerate(patterns) if parse(pattern).matches(name)]
+        assert all_of(trie.matching(path_of(name))) == expected
+
+
+@given(st.lists(full_names().filter(is_name), unique=True, min_size=1), full_names().filter(is_pattern), st.data())
+def test_a_walk_that_is_left_finds_what_stays(names: list[str], pattern: str, data: st.DataObject) -> None:
+    """Names that come and go in the middle change nothing for the others."""
+    trie: NameTrie[str] = NameTrie()
+    for name in names:
+        trie.put(path_of(name), name)
+    walk = trie.matching(path_of(pattern))
+    found: list[str] = []
+    gone: set[str] = set()
+    come: set[str] = set()
+    strangers = st.sampled_from(["/queue/a.new", "/queue/new.a", "/topic/new", "/queue/a/new"])
+    for step in walk:
+        if step is not None:
+            found.append(step)
+        if data.draw(st.booleans()):
+            name = data.draw(st.sampled_from(names))
+            trie.remove(path_of(name))
+            gone.add(name)
+        if data.draw(st.booleans()):
+            name = data.draw(strangers)
+            if name not in names:
+                trie.put(path_of(name), name)
+                come.add(name)
+    expected = {name for name in names if parse(pattern).matches(name)}
+    assert len(found) == len(set(found))
+    assert expected - gone <= set(found) <= expected | come
+
+
+def test_what_does_not_agree_costs_nothing() -> None:
+    """Ten thousand patterns and as many names beside those that are looked for: the steps are the same without them."""
+    patterns: PatternTrie[str] = PatternTrie()
+    names: NameTrie[str] = NameTrie()
+    patterns.add(path_of("/topic/a.*.c"), "wanted")
+    names.put(path_of("/topic/a.b.c"), "wanted")
+
+    def steps() -> tuple[int, int]:
+        return (
+            sum(1 for _ in patterns.matching(path_of("/topic/a.b.c"))),
+            sum(1 for _ in names.matching(path_of("/topic/a.*.c"))),
+        )
+
+    before = steps()
+    for number in range(10_000):
+        patterns.add(path_of(f"/topic/{number}.*.c"), f"pattern {number}")
+        names.put(path_of(f"/topic/{number}.b.c"), f"name {number}")
+        patterns.add(path_of(f"/queue/a.*.{number}"), f"queue {number}")
+    assert steps() == before
+
+
+def test_destinations_that_come_match_more_patterns_than_any_cache_keeps() -> None:
+    """No pattern is compiled: a thousand and more differ without a cost for those that do not agree."""
+    patterns: PatternTrie[int] = PatternTrie()
+    for number in range(5_000):
+        patterns.add(path_of(f"/topic/{number}.>"), number)
+    assert all_of(patterns.matching(path_of("/topic/4711.x.y"))) == [4711]
+    assert sum(1 for _ in patterns.matching(path_of("/topic/4711.x.y"))) <= 6
