@@ -36,6 +36,7 @@ from attrs import frozen
 
 from flow.words import size_in_words
 from store.attic import Attic
+from store.folders import make_private_folder, sync_folder
 from store.keys import FORMAT_VERSION
 from store.leveldb import OPENING_FREE_BYTES, LevelDbEngine, LevelDbOptions
 from store.repair import RepairReport, mend, open_mended
@@ -185,7 +186,7 @@ def open_directory(path: Path, *, create: bool = True) -> Directory:
             _check_format(path)
             _check_database(path)
             for name in _FOLDERS:
-                (path / name).mkdir(mode=0o700, exist_ok=True)
+                make_private_folder(path / name)
             if not (path / "format").exists():
                 _write_format(path)
             return directory
@@ -289,10 +290,7 @@ def _make_folder(path: Path, create: bool) -> None:
             f"there is no data folder {path}. Start a broker with it once, or name the right one (broker.data_dir, or "
             "--data)."
         )
-    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)  # messages are nobody else's business
-    for folder in missing:
-        _sync_folder(folder.parent)
+    make_private_folder(path)
 
 
 def _locked(path: Path) -> int:
@@ -371,15 +369,6 @@ def _write_format(path: Path) -> None:
         file.write(f"sluiceway-store {FORMAT_VERSION}\n".encode())
         file.flush()
         os.fsync(file.fileno())
-    _sync_folder(path)  # the folders in it are there before it says that it is finished
+    sync_folder(path)  # the folders in it are there before it says that it is finished
     new.rename(path / "format")
-    _sync_folder(path)
-
-
-def _sync_folder(path: Path) -> None:
-    """What was created, renamed or removed in this folder is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(path)

@@ -27,8 +27,9 @@ from queues.logs.ports import DiskError
 from queues.logs.table import INVALID_TOPIC, PREFIX, LogError, Opened, check_name
 from queues.logs.unmade import Unmade
 from queues.logs.warmth import TAIL_BYTES
-from store.bigarray import ArrayError, ArrayOptions, BigArray, Files, RealFiles, RecoveryReport
+from store.bigarray import ArrayError, ArrayOptions, BigArray, Files, RecoveryReport
 from store.bodythread import BodyThread, InlineRunner, Job, Runner
+from store.folders import make_private_folder, sync_folder
 
 T = TypeVar("T")
 MIB: Final = 1024 * 1024
@@ -154,7 +155,7 @@ class Journal:
     def names(self) -> list[str]:
         """Of the logs that there are. Raises DiskError."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self.folder)
             entries = [entry.name for entry in os.scandir(self.folder) if entry.is_dir()]
         except OSError as error:
             raise DiskError(f"the folder of logs {self.folder} can't be read: {error}") from error
@@ -214,7 +215,7 @@ class Journal:
             cached_bytes_max=config.page_cache_bytes_max,
         )
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self.folder)
             array = BigArray.open(folder, options, files=self._files, now_ms=self._now_ms, boot_id=self._boot)
         except (ArrayError, OSError) as error:
             raise DiskError(str(error)) from error
@@ -240,7 +241,7 @@ class Journal:
                 self.folder_of(name).rename(doomed)
             except FileNotFoundError:
                 return  # the disk did not take it when it was to be made
-            RealFiles().sync_folder(self.folder)
+            sync_folder(self.folder)
         except OSError as error:
             raise DiskError(f"the files of {name} can't be removed: {error}") from error
         try:
@@ -287,7 +288,7 @@ def _id_in(folder: Path, log_id: str = "") -> str:
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)  # message-ids are made of it: it is there whole, or made anew before anybody has seen one
-        RealFiles().sync_folder(folder)
+        sync_folder(folder)
     return text
 
 

@@ -39,6 +39,7 @@ from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, S
 from queues.large import BodyError, BodyReference, LargeMessage
 from queues.message import Envelope
 from store.bodythread import Job, Runner
+from store.folders import sync_folder
 
 WAITING_BYTES_MAX: Final = 4 * 1024 * 1024
 """Pieces on their way to the disk, of all bodies together, before their sockets are left alone: enough to keep a disk
@@ -471,7 +472,7 @@ class _StagedFile:
             finally:
                 os.close(descriptor)
             if self._durable:
-                _sync_folder(self._path.parent)
+                sync_folder(self._path.parent)
         except OSError as error:
             self._broken = _error("write", error, self._path)
             raise self._broken from error
@@ -514,14 +515,6 @@ def _remove(path: Path) -> None:
         return
     except OSError as error:
         raise _error("remove", error, path) from error
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 _WITHOUT_IT: Final = (

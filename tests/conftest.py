@@ -1,4 +1,5 @@
-"""What holds for the whole suite: property tests run the same examples every time, and logging is for one test only.
+"""What holds for the whole suite: property tests run the same examples every time, logging is for one test only, and no
+test leaves anything in the checkout.
 
 `HYPOTHESIS_PROFILE=explore scripts/test tests/...` looks for new examples instead, ten times as many.
 """
@@ -13,6 +14,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from tests import checkout
 from tests.chromium import browser
 from tests.log_lines import log_lines
 
@@ -31,3 +33,16 @@ def logging_is_not_set_up() -> Iterator[None]:
     """Whatever a test, or a command that it calls, sets up ends with it."""
     yield
     structlog.reset_defaults()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # of the processes of pytest-xdist, the one that sees all of them end
+        config.pluginmanager.register(checkout.CheckoutStaysClean(), "checkout-stays-clean")
+
+
+@pytest.fixture(autouse=True)
+def nothing_new_at_the_root() -> Iterator[None]:
+    """A test that writes into the working folder is named at once (or one that ran beside it in another process)."""
+    before = checkout.strangers()
+    yield
+    assert checkout.strangers() <= before, "this test (or one beside it) wrote into the checkout: use tmp_path"

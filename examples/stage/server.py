@@ -18,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from store.folders import make_private_folder
+
 START_SECONDS_MAX: Final = 20.0
 STOP_SECONDS_MAX: Final = 10.0
 READY: Final = "sluiceway ready: stomp://"
@@ -78,7 +80,7 @@ class Server:
 
     def __enter__(self) -> Server:
         """Start it and wait until clients can connect. Raises ServerError."""
-        self._data_dir.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self._data_dir)  # its parent may become the folder of a plain `sluiceway serve`
         file = self._data_dir / "demo.toml"
         file.write_text(CONFIGURATION.replace("127.0.0.1:0", f"127.0.0.1:{self._asked_port}"), encoding="utf-8")
         store = self._data_dir / "store"

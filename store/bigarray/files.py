@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from store.folders import make_private_folder, sync_folder
+
 Bytes = bytes | bytearray | memoryview
 
 
@@ -100,17 +102,10 @@ class RealFiles:
             os.posix_fadvise(file, offset, count_bytes, os.POSIX_FADV_DONTNEED)
 
     def sync_folder(self, folder: Path) -> None:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(folder)
 
     def make_folder(self, folder: Path) -> None:
-        missing = [path for path in (folder, *folder.parents) if not path.exists()]
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for path in missing:
-            self.sync_folder(path.parent)
+        make_private_folder(folder)
 
     def names(self, folder: Path) -> list[str]:
         return os.listdir(folder)

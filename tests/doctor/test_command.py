@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from click.testing import CliRunner, Result
 from sluiceway.cli import main
 from sluiceway.config import Config, Listener
 from sluiceway.embedded import EmbeddedBroker
+from tests.sluiceway.broker_process import BrokerProcess
 from tests.sluiceway.scripted_broker import ScriptedBroker, frame
 
 
@@ -60,6 +62,23 @@ def test_a_broker_that_was_named_must_be_there(tmp_path: Path) -> None:
     result = run("--json", "--data", str(tmp_path), "--url", "stomp://127.0.0.1:1")
     assert result.exit_code == 7
     assert "no broker answers at stomp://127.0.0.1:1" in findings(result)["broker"]["said"]
+
+
+def test_after_a_plain_start_there_is_nothing_to_say_against_the_data_folder(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        with BrokerProcess(tmp_path) as broker:
+            host, port = broker.address
+            running = run("--json", "--data", str(tmp_path / "sluiceway-data"), "--url", f"stomp://{host}:{port}")
+            broker.signal(signal.SIGTERM)
+            assert broker.wait() == 0
+    finally:
+        os.umask(before)
+    stopped = run("--json", "--data", str(tmp_path / "sluiceway-data"))
+    for result in (running, stopped):
+        assert {found["verdict"] for found in json.loads(result.stdout)["findings"] if "folder" in found["what"]} == {
+            "ok"
+        }
 
 
 def test_an_address_that_is_none_is_wrong_usage() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -30,6 +31,16 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def complaints_of_doctor(folder: Path) -> list[str]:
+    """What `sluiceway doctor` says of a data folder that is a worry."""
+    done = run("sluiceway", "doctor", "--json", "--data", str(folder))
+    return [
+        finding["said"]
+        for finding in json.loads(done.stdout)["findings"]
+        if finding["what"] == "data folder" and finding["verdict"] != "ok"
+    ]
+
+
 @pytest.mark.interop
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -43,11 +54,16 @@ def test_example_runs(name: str) -> None:
 @pytest.mark.interop
 @pytest.mark.timeout(120)
 def test_the_demonstration_passes_its_own_verdict(tmp_path: Path) -> None:
-    """Without a terminal: plain lines, the quick way. The act with Spark is a test of its own."""
-    done = run("examples.demo", "--quick", "--no-spark", "--data", str(tmp_path / "demo"))
+    """Without a terminal: plain lines, the quick way. The act with Spark is a test of its own. No folder that was made
+    is open to others: a plain `sluiceway serve` may use the one above, as with the default.
+    """
+    data_dir = tmp_path / "sluiceway-data"
+    done = run("examples.demo", "--quick", "--no-spark", "--data", str(data_dir / "demo"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Verdict: passed, 27 of 27 checks met" in done.stdout
     assert "\x1b" not in done.stdout
+    for folder in (data_dir, data_dir / "demo", data_dir / "demo" / "store"):
+        assert complaints_of_doctor(folder) == []
 
 
 @pytest.mark.interop

@@ -105,13 +105,14 @@ def test_flags_of_serve_go_over_environment_and_file(fake_broker: Any, tmp_path:
     file = tmp_path / "broker.toml"
     file.write_text('listeners = ["127.0.0.1:1"]\n[broker]\nname = "from-file"\n')
     result = run(
-        "serve", "--config", str(file), "--listen", "127.0.0.1:2", "--listen", "[::1]:3", "--data", "elsewhere",
-        SLUICEWAY_LOGS__LEVEL="error", SLUICEWAY_BROKER__DATA_DIR="not-here",
+        "serve", "--config", str(file), "--listen", "127.0.0.1:2", "--listen", "[::1]:3",
+        "--data", str(tmp_path / "flag"),
+        SLUICEWAY_LOGS__LEVEL="error", SLUICEWAY_BROKER__DATA_DIR=str(tmp_path / "environment"),
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     config = seen[0]
     assert [listener.address for listener in config.listeners] == ["127.0.0.1:2", "[::1]:3"]
-    assert (config.broker.name, config.broker.data_dir, config.logs.level) == ("from-file", Path("elsewhere"), "error")
+    assert (config.broker.name, config.broker.data_dir, config.logs.level) == ("from-file", tmp_path / "flag", "error")
 
 
 @pytest.mark.parametrize("grouped", [False, True])

@@ -149,7 +149,9 @@ def test_the_folder_comes_from_the_configuration(folder: Path, tmp_path: Path) -
     file.write_text(f'[broker]\ndata_dir = "{folder}"\n')
     assert "3 messages" in run("check", "--config", str(file)).stdout
     assert "3 messages" in run("check", SLUICEWAY_BROKER__DATA_DIR=str(folder)).stdout
-    assert "3 messages" in run("check", "--data", str(folder), SLUICEWAY_BROKER__DATA_DIR="elsewhere").stdout
+    assert (
+        "3 messages" in run("check", "--data", str(folder), SLUICEWAY_BROKER__DATA_DIR=str(tmp_path / "other")).stdout
+    )
     file.write_text("[brokre]\n")
     assert run("check", "--config", str(file)).exit_code == 2
 

@@ -1,0 +1,33 @@
+"""Making the folders in which a broker keeps what it was given: closed to all but its user, and on the disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+PRIVATE_MODE: Final = 0o700
+"""Messages are nobody else's business."""
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder and those of its parents that are missing, each for this user alone and synced into its parent.
+
+    A folder that is there keeps its mode, which may be an operator's decision; `sluiceway doctor` warns of it.
+    Blocks. Raises OSError; what was made so far stays.
+    """
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(mode=PRIVATE_MODE, exist_ok=True)  # not `parents=True`: that gives parents the mode of the umask
+        sync_folder(path.parent)
+    if not missing:
+        folder.mkdir(exist_ok=True)  # raises if a file is in the way
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring what was created, renamed or removed in a folder to the disk. Blocks. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
