@@ -19,8 +19,6 @@ A batch looks at what a queue holds and takes nothing: there is no moment when S
 
 from __future__ import annotations
 
-import base64
-import binascii
 import logging
 import secrets
 import threading
@@ -51,6 +49,7 @@ from sluiceway.client.errors import (
     LogDeletedError,
     RequestError,
 )
+from sluiceway.client.records import key_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -454,7 +453,7 @@ class _Browsed:
         first, self._first = self._first, self._first + len(frames)
         self._size_bytes = 0
         made: dict[str, list[Any]] = {
-            "key": [_key_of(frame) for frame in frames],
+            "key": [key_of(frame.headers) for frame in frames],
             "value": [bytes(frame.body) for frame in frames],
             "topic": [self._partition.queue] * len(frames),
             "partition": [self._partition.partition] * len(frames),
@@ -469,19 +468,6 @@ class _Browsed:
         schema = arrow_schema(self._columns)
         arrays = [pa.array(made[name], schema.field(name).type) for name in self._columns]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _key_of(frame: Frame) -> str | None:
-    key = frame.headers.get("key")
-    if key:
-        return key
-    encoded = frame.headers.get("key-base64")
-    if encoded is None:
-        return None
-    try:
-        return base64.b64decode(encoded, validate=True).decode("utf-8", "replace")
-    except (binascii.Error, ValueError):
-        return None
 
 
 def _timestamp_us(frame: Frame) -> int | None:

@@ -123,7 +123,7 @@ class Router:
             raise RowError("a row has no topic: fill the column, or set the option topic for all rows")
         names = pc.unique(topics).to_pylist()
         for name in names:
-            if not name.startswith(_KINDS):
+            if not name.startswith(_KINDS) or "\0" in name:
                 raise RowError(
                     f"{name[:80]!r} in column topic can't be written: write /log/NAME, /queue/NAME or /topic/NAME"
                 )
@@ -251,6 +251,8 @@ def _lines(pairs: tuple[tuple[str, str | None], ...]) -> bytes:
     for name, text in pairs:
         if name in _RESERVED or (name == "content-type" and text == CONTENT_TYPE):
             raise RowError(f"column headers has {name!r}, which a row can't set: leave it out")
+        if "\0" in name or "\0" in (text or ""):
+            raise RowError(f"header {name!r} in column headers has a NUL, which no header can hold: encode it")
         if text is not None:
             lines.append(f"{escape_name(name, '1.2')}:{escape_value(text, '1.2')}")
     return "\n".join(lines).encode()
@@ -284,10 +286,13 @@ def frames(rows: pa.RecordBatch, destination: str, *, persistent: bool) -> Itera
 
 
 def _key_line(key: str | bytes) -> bytes:
+    data = _bytes(key)
     try:
-        text = key if isinstance(key, str) else key.decode()
+        text = data.decode()
     except UnicodeDecodeError:
-        return b"key-base64:" + base64.b64encode(_bytes(key)) + b"\n"
+        text = "\0"
+    if "\0" in text:  # bytes that no header can hold as they are, such as those of a number
+        return b"key-base64:" + base64.b64encode(data) + b"\n"
     return f"key:{escape_value(text, '1.2')}\n".encode() if text else b""
 
 

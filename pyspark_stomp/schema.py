@@ -1,6 +1,6 @@
 """Rows of records: which columns there are, and how batches of a log become Arrow record batches.
 
-    key         STRING      of the record; null if it has none
+    key         BINARY      of the record; null if it has none
     value       BINARY      its body
     topic       STRING      /log/NAME
     partition   INT         place of the broker in the option `brokers`
@@ -20,8 +20,6 @@ holds some of them at a time.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from queues.logs.batches import Batch
 from sluiceway.client.errors import DamagedError
-from sluiceway.client.records import headers_of
+from sluiceway.client.records import headers_of, key_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +40,7 @@ SMALL_COUNT: Final = 32
 SMALL_BYTES: Final = 256 << 10
 """Batches of fewer records and bytes are joined value by value: cheaper than columns of a few rows."""
 COLUMNS: Final = {
-    "key": "string",
+    "key": "binary",
     "value": "binary",
     "topic": "string",
     "partition": "int",
@@ -72,7 +70,8 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
         if kind is None:
             raise SchemaError(f"there is no column {field.name!r}; there are {', '.join(kinds)}")
         if field.dataType.simpleString() != kind:
-            raise SchemaError(f"column {field.name} is {kind}, not {field.dataType.simpleString()}")
+            cast = f": read it as {kind}, then CAST({field.name} AS STRING)" if kind == "binary" else ""
+            raise SchemaError(f"column {field.name} is {kind}, not {field.dataType.simpleString()}{cast}")
     return tuple(field.name for field in schema.fields)
 
 
@@ -176,21 +175,18 @@ class Rows:
         import pyarrow.compute as pc
 
         if piece.joined:
-            parts: list[memoryview | None] = []
+            parts: list[bytes | memoryview | None] = []
             for batch in piece.batches:
                 keys = batch.keys()
                 parts += [_lone_key(batch)] * batch.count if keys is None else [key or None for key in keys]
-            return _as_text(pa.array(parts, pa.binary()))
+            return pa.array(parts, pa.binary())
         batch = piece.batches[0]
         if not batch.has_keys:
-            lone = _lone_key(batch)
-            if lone is None:
-                return pa.nulls(piece.count, pa.string())
-            return _as_text(pa.repeat(pa.scalar(bytes(lone), pa.binary()), piece.count))
+            return pa.repeat(pa.scalar(_lone_key(batch), pa.binary()), piece.count)
         # The offsets of the keys lie behind the values, wherever that is: they are copied to where Arrow may read them.
         found = _column(batch, _column(batch, 0)[1])[0].slice(piece.start, piece.count)
         absent = pc.equal(pc.binary_length(found), 0)
-        return _as_text(pc.if_else(absent, pa.scalar(None, pa.binary()), found))
+        return pc.if_else(absent, pa.scalar(None, pa.binary()), found)
 
     def _topics(self, piece: _Piece) -> pa.Array:
         return _repeated(self._topic, "string", self._rows_max).slice(0, piece.count)
@@ -257,7 +253,7 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
     import pyarrow as pa
 
     kinds = {
-        "key": pa.string(),
+        "key": pa.binary(),
         "value": pa.binary(),
         "topic": pa.string(),
         "partition": pa.int32(),
@@ -295,26 +291,9 @@ def _column(batch: Batch, start: int) -> tuple[pa.Array, int]:
     return found, start + table_bytes + end
 
 
-def _lone_key(batch: Batch) -> memoryview | None:
+def _lone_key(batch: Batch) -> bytes | None:
     """The key of a record that was sent by itself: a header."""
-    head = headers_of(batch.head)
-    key = head.get("key")
-    if key is not None:
-        return memoryview(key.encode()) if key else None
-    encoded = head.get("key-base64")
-    if encoded is None:
-        return None
-    try:
-        return memoryview(base64.b64decode(encoded, validate=True))
-    except (binascii.Error, ValueError):
-        return None
-
-
-def _as_text(column: pa.Array) -> pa.Array:
-    """The same bytes as a column of texts. A key that is not UTF-8 stays what it is, as Spark allows for STRING."""
-    import pyarrow as pa
-
-    return pa.Array.from_buffers(pa.string(), len(column), column.buffers(), column.null_count, column.offset)
+    return key_of(headers_of(batch.head))
 
 
 @lru_cache(maxsize=64)

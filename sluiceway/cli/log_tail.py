@@ -274,14 +274,14 @@ def _is_told(headers: Mapping[str, str], log: str, broker: str, printer: _Printe
 
 
 def _record(message: Event, log: str, broker: str) -> Record[bytes]:
-    from sluiceway.client import Record
+    from sluiceway.client.records import Record, key_of
 
     headers = message.headers
     return Record(
         log=log,
         index=int(headers["index"]),
         timestamp_ms=int(headers.get("timestamp", 0)),
-        key=base64.b64decode(headers["key-base64"]) if "key-base64" in headers else None,
+        key=key_of(headers),
         value=message.body,
         headers={name: value for name, value in headers.items() if name not in _OF_THE_MESSAGE},
         broker=broker,
@@ -327,15 +327,9 @@ class _Printer:
         click.echo(f"sluiceway: {what} gone ({gap.reason})", err=True)
 
 
-def _key_of(record: Record[bytes]) -> bytes | None:
-    """Of a batch, or as a header says."""
-    header = record.headers.get("key")
-    return record.key if record.key is not None or header is None else header.encode()
-
-
 def _json_line(record: Record[bytes]) -> bytes:
     shown: dict[str, Any] = {"index": record.index, "timestamp_ms": record.timestamp_ms}
-    key = _key_of(record)
+    key = record.key
     if key is not None:
         _put(shown, "key", key)
     headers = {name: value for name, value in record.headers.items() if name not in ("key", "key-base64")}
@@ -355,6 +349,6 @@ def _put(shown: dict[str, Any], name: str, value: bytes) -> None:
 def _long_line(record: Record[bytes]) -> bytes:
     from sluiceway.cli.log_view import time_in_words
 
-    key = _key_of(record)
+    key = record.key
     said = f"{record.index}  {time_in_words(record.timestamp_ms) or '-'}  "
     return said.encode() + (b"" if key is None else key + b"  ") + record.value

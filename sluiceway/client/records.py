@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
@@ -78,7 +80,7 @@ class Delivery:
                 log=self.reader.log,
                 index=self.first,
                 timestamp_ms=int(self.headers.get("timestamp", 0)),
-                key=None,
+                key=key_of(own),
                 value=cast(T, self.body) if decoder is None else decoder(self.body),
                 headers=own,
                 broker=self.reader.broker,
@@ -124,14 +126,28 @@ class Delivery:
         time_ms = batch.timestamp_ms
         index = batch.first_index + start
         if stored_keys is None:
+            key_of_all = key_of(head)  # of a record that was sent by itself
             return [
-                Record(log, place, time_ms, None, value, head, broker, self)
+                Record(log, place, time_ms, key_of_all, value, head, broker, self)
                 for place, value in enumerate(values, index)
             ]
         return [
             Record(log, place, time_ms, bytes(key) or None, value, head, broker, self)
             for place, (key, value) in enumerate(zip(stored_keys, values, strict=True), index)
         ]
+
+
+def key_of(headers: Mapping[str, str]) -> bytes | None:
+    """The key of a record or message as its headers say: `key`, or `key-base64` where the key is no text that every
+    version of STOMP reads the same. None: there is none, or none that can be read.
+    """
+    key = headers.get("key")
+    if key:
+        return key.encode()
+    try:
+        return base64.b64decode(headers.get("key-base64", ""), validate=True) or None
+    except (binascii.Error, ValueError):
+        return None
 
 
 @lru_cache(maxsize=256)

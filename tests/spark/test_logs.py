@@ -57,7 +57,7 @@ def test_a_batch_has_every_record_of_all_brokers_once(spark: SparkSession, make_
         connection.request("log/cursor", log=LOG, group="g")  # makes the log
     frame = read(spark, *brokers, subscribe="/log/a,/log/b", includeHeaders="true", minPartitions=4)
     assert frame.dtypes == [
-        ("key", "string"),
+        ("key", "binary"),
         ("value", "binary"),
         ("topic", "string"),
         ("partition", "int"),
@@ -75,12 +75,30 @@ def test_a_batch_has_every_record_of_all_brokers_once(spark: SparkSession, make_
     assert sorted(int(row.value) for row in found) == sorted([*range(2000), *range(10), *range(5)])
     assert len({row.message_id for row in found}) == len(found)
     some = next(row for row in found if (row.topic, row.offset) == (LOG, 7))
-    assert (some.key, bytes(some.value), some.headers) == ("k1", b"7", {"kind": "x"})
+    assert (bytes(some.key), bytes(some.value), some.headers) == (b"k1", b"7", {"kind": "x"})
     assert frame.filter("headers['kind'] = 'x'").groupBy("key").count().orderBy("key").collect() == [
-        ("k0", 667),
-        ("k1", 667),
-        ("k2", 666),
+        (b"k0", 667),
+        (b"k1", 667),
+        (b"k2", 666),
     ]
+    assert frame.filter("CAST(key AS STRING) = 'k1'").count() == 667
+
+
+@pytest.mark.spark_ci
+def test_keys_of_any_bytes_come_through_spark_and_back(spark: SparkSession, broker: EmbeddedBroker) -> None:
+    """Read, made an Arrow table, and written again to a log and to a queue: the same bytes."""
+    keys = [bytes([byte, 255 - byte]) for byte in range(256)] + [bytes(8), b"plain", "ä".encode()]
+    fill(broker, LOG, numbers(len(keys)), keys=keys)
+    frame = read(spark, broker)
+    table = frame.select("key", "value").toArrow()
+    assert dict(zip(table["value"].to_pylist(), table["key"].to_pylist(), strict=True)) == dict(
+        zip(numbers(len(keys)), keys, strict=True)
+    )
+    written = frame.select("key", "value")
+    for target in ("/log/copy", "/queue/copy"):
+        written.write.format("stomp").mode("append").option("brokers", broker.address).save(target)
+        copied = spark.read.format("stomp").option("brokers", broker.address).load(target).collect()
+        assert sorted((int(row.value), bytes(row.key)) for row in copied) == [*enumerate(keys)]
 
 
 def test_nothing_to_read_is_no_error(spark: SparkSession, broker: EmbeddedBroker) -> None:

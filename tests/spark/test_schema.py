@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 from typing import Any
 
@@ -42,7 +43,7 @@ def test_a_row_has_all_of_its_record() -> None:
     headers = [("kind", "x"), ("colour", "a:b")]
     common = {"topic": "/log/a", "partition": 3, "timestamp": WHEN, "headers": headers}
     assert found == [
-        {"key": "k", "value": b"one", "offset": 7, "message_id": "log.abc-7", **common},
+        {"key": b"k", "value": b"one", "offset": 7, "message_id": "log.abc-7", **common},
         {"key": None, "value": b"", "offset": 8, "message_id": "log.abc-8", **common},
     ]
 
@@ -63,7 +64,7 @@ def test_rows_are_the_same_in_small_and_large_and_compressed_batches(codec: Code
     assert [row["value"] for row in whole] == values
     assert [row["offset"] for row in whole] == [*range(500)]
     if keys is not None:
-        assert [row["key"] for row in whole] == [key.decode() or None for key in keys]
+        assert [row["key"] for row in whole] == [key or None for key in keys]
 
 
 def test_small_batches_with_other_headers_keep_their_own() -> None:
@@ -74,8 +75,8 @@ def test_small_batches_with_other_headers_keep_their_own() -> None:
 def test_a_record_sent_by_itself_has_its_key_in_a_header() -> None:
     many = [b"x"] * 40
     for values in ([b"x"], many):
-        assert rows_of(batch_of(values, head=b"key:ann\n"))[0]["key"] == "ann"
-        assert rows_of(batch_of(values, head=b"key-base64:w6Q=\n"))[0]["key"] == "ä"
+        assert rows_of(batch_of(values, head=b"key:ann\n"))[0]["key"] == b"ann"
+        assert rows_of(batch_of(values, head=b"key-base64:w6Q=\n"))[0]["key"] == "ä".encode()
         assert rows_of(batch_of(values, head=b"key-base64:nonsense!\n"))[0]["key"] is None
         assert rows_of(batch_of(values, head=b"key:ann\nkind:x\n"))[0]["headers"] == [("kind", "x")]
 
@@ -119,6 +120,11 @@ def test_offsets_that_lead_out_of_a_batch_are_refused() -> None:
         made_of(Batch(stamped(bytes(sent[:32]), 5, TIME_MS) + bytes(sent[32:])), columns=("value",))
 
 
-def test_a_key_that_is_no_text_stays_what_it_is() -> None:
-    (made,) = Rows(("key",), "/log/a", 0).add(batch_of([b"x"] * 40, keys=[b"\xff\xfe"] * 40), "log.abc")
-    assert made.column("key").cast(pa.binary()).to_pylist() == [b"\xff\xfe"] * 40
+@pytest.mark.parametrize("count", [1, 40])
+def test_a_key_is_bytes_whatever_they_are(count: int) -> None:
+    """In a batch, and in the header of a record that was sent by itself."""
+    every = [bytes([byte]) * 2 for byte in range(256)]
+    for key in [*every, b"\xff\xfe", bytes(8), "ä".encode()]:
+        assert [row["key"] for row in rows_of(batch_of([b"x"] * count, keys=[key] * count))] == [key] * count
+        head = b"key-base64:" + base64.b64encode(key)
+        assert [row["key"] for row in rows_of(batch_of([b"x"] * count, head=head))] == [key] * count
