@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
+from protocols.reading import CountedHold, ReadGate
 from protocols.streamed import PIECE_BYTES, Pull, StreamedFrame
 
 WRITE_BYTES_MAX: Final = 1 << 20
@@ -56,10 +57,11 @@ class Outbound(FlowResource):
         write: Callable[[Sequence[Piece]], int],
         request_flush: Callable[[], None],
         stream_failed: Callable[[Exception, bool], None] | None = None,
+        control: CountedHold | None = None,
     ) -> None:
-        """`stream_failed`: a body can't be read, for this reason; True: part of its frame is out, so that nothing can
-        be said to the peer any more. Else all that waited is dropped, so that an ERROR can be. Needed by
-        `send_streamed`.
+        """`control` counts the bytes of control frames that wait. `stream_failed`: a body can't be read, for this
+        reason; True: part of its frame is out, so that nothing can be said to the peer any more. Else all that waited
+        is dropped, so that an ERROR can be. Needed by `send_streamed`.
         """
         super().__init__(label, "outbound", manager)
         self._write = write
@@ -84,8 +86,7 @@ class Outbound(FlowResource):
         """All bytes ever appended; the offset of the next one."""
         self.taken_bytes = 0
         """All bytes that the kernel took."""
-        self.control_bytes = 0
-        """Bytes of control frames that wait."""
+        self._control_count = control or ReadGate(lambda: None).count("control frames", capacity_bytes)
         self.last_taken_seconds = clock()
         self.controller: FlowController[bytes] = FlowController(
             self,
@@ -96,6 +97,11 @@ class Outbound(FlowResource):
         )
         self._capacity_bytes = capacity_bytes
         self.open()
+
+    @property
+    def control_bytes(self) -> int:
+        """Bytes of control frames that wait."""
+        return self._control_count.used_bytes
 
     @property
     def waiting_bytes(self) -> int:
@@ -113,7 +119,7 @@ class Outbound(FlowResource):
         size_bytes = len(data)
         self._tail.append(data)
         self.appended_bytes += size_bytes
-        self.control_bytes += size_bytes
+        self._control_count.add(size_bytes)
         control = self._control
         if control and control[-1][0] == self.appended_bytes - size_bytes:
             control[-1][0] = self.appended_bytes
@@ -278,7 +284,7 @@ class Outbound(FlowResource):
         self._drop_waiting()
         self._marks = deque()
         self._control.clear()
-        self.control_bytes = 0
+        self._control_count.remove(self.control_bytes)
         self._uncharged_bytes = 0
         self.appended_bytes = self.taken_bytes
         self._stream_failed(error, False)
@@ -301,7 +307,7 @@ class Outbound(FlowResource):
             marks.popleft()[1](True)
         control = self._control
         while control and control[0][0] <= self.taken_bytes:
-            self.control_bytes -= control.popleft()[1]
+            self._control_count.remove(control.popleft()[1])
         if self._uncharged_bytes:
             uncharged_bytes = min(size_bytes, self._uncharged_bytes)
             self._uncharged_bytes -= uncharged_bytes

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import attrs
 
+from protocols.reading import Hold
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.frames import Frame, SendRun
 from protocols.stomp.head import SendHead
@@ -67,10 +68,10 @@ class Committer:
         limits: StompLimits,
         fail: Callable[[ProtocolError], None],
         wake: Callable[[], None],
-        changed: Callable[[], None],
+        hold: Hold,
     ) -> None:
         """`fail`: end the connection with this error; `wake`: something that was parked may go on, look soon;
-        `changed`: look at `must_wait` again.
+        `hold`: the connection is not read, too much of open transactions waits for the disk.
         """
         self._hub = hub
         self._limits = limits
@@ -81,7 +82,7 @@ class Committer:
         self._fail = fail
         self._wake = wake
         self._waiting: deque[Commit] = deque()
-        self._spooler = Spooler(hub, limits, transactions, sender, fail=fail, changed=changed)
+        self._spooler = Spooler(hub, limits, transactions, sender, fail=fail, hold=hold)
         self._spooled = SpooledCommits(hub, sender.lanes, replies, wake=wake)
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from protocols.reading import Hold
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.frames import Connect
 from protocols.stomp.guard import Identity
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 class Entering:
     """One login at a time."""
 
-    __slots__ = ("_cancel", "_changed", "_connect", "_decision", "_hub", "_whence", "quiet")
+    __slots__ = ("_cancel", "_changed", "_connect", "_decision", "_hold", "_hub", "_whence", "quiet")
 
-    def __init__(self, hub: Hub, changed: Callable[[], None]) -> None:
-        """`changed`: it is decided, call `take`."""
+    def __init__(self, hub: Hub, changed: Callable[[], None], hold: Hold) -> None:
+        """`changed`: it is decided, call `take`; `hold`: nothing is read until then."""
         self._hub = hub
+        self._hold = hold
         self._changed = changed
         self._connect: Connect | None = None
         self._decision: Identity | LoginRefusedError | None = None
@@ -39,6 +41,7 @@ class Entering:
 
     def begin(self, connect: Connect, *, peer: str, listener: str, certificate: PeerCertificate | None) -> None:
         """Somebody wants to be let in. It may be decided at once."""
+        self._hold.take()
         self._connect, self._whence = connect, (listener, peer)
         self._cancel = self._hub.begin_login(
             connect.login,
@@ -68,6 +71,7 @@ class Entering:
         if connect is None or decision is None:
             return None
         self._connect = self._decision = self._cancel = None
+        self._hold.let_go()
         if isinstance(decision, LoginRefusedError):
             self.quiet = decision.quiet
             error = ProtocolError("login-refused", str(decision), "Check login and passcode.")
@@ -79,6 +83,7 @@ class Entering:
         """The connection ends: nobody waits for it any more."""
         cancel, self._cancel = self._cancel, None
         self._connect = self._decision = None
+        self._hold.let_go()
         if cancel is not None:
             cancel()
 

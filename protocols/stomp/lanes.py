@@ -23,6 +23,7 @@ from typing import Final
 import attrs
 
 from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
+from protocols.reading import Hold
 from protocols.stomp.head import SendHead
 from protocols.stomp.replies import Owed
 from protocols.stomp.temporary import LOCAL_PREFIXES
@@ -128,12 +129,12 @@ class Lanes(FlowResource):
         manager: FlowManager,
         clock: Callable[[], float],
         on_resume: Callable[[], None],
-        on_stash_relieved: Callable[[], None],
+        full: Hold,
     ) -> None:
+        """`full`: the connection is not read, its stash has too much."""
         super().__init__(name, "connection", manager)
         self._clock = clock
         self._on_resume = on_resume
-        self._on_stash_relieved = on_stash_relieved
         self._lanes: OrderedDict[int, Lane] = OrderedDict()
         self._routes: dict[SendHead, Route] = {}
         self._plain: dict[tuple[str, int], Lane] = {}
@@ -143,9 +144,7 @@ class Lanes(FlowResource):
         self._transaction_bytes_max = transaction_bytes_max
         self._spool_bytes_max = spool_bytes_max
         self._unfinished_bytes_max = unfinished_bytes_max
-        self._gate = SourceController(
-            self, Flow(f"socket of {name}"), on_resume=lambda _sink: self._on_stash_relieved(), clock=clock
-        )
+        self._gate = full.source(self, Flow(f"socket of {name}"), clock=clock)
         self.parked_count = 0
         """Messages parked."""
         self.waiting_for = ""

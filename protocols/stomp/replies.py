@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from protocols.outbound import Outbound
+from protocols.reading import CountedHold
 from protocols.stomp.encoder import receipt, receipts
 from protocols.stomp.escaping import Version
 from queues.logs.log import Log
@@ -56,18 +57,18 @@ class Replies:
     __slots__ = (
         "_idle",
         "_outbound",
+        "_owed",
         "_told_next",
         "_told_now",
-        "owed_bytes",
         "unconfirmed",
         "unconfirmed_logs",
         "version",
     )
 
-    def __init__(self, outbound: Outbound) -> None:
+    def __init__(self, outbound: Outbound, owed: CountedHold) -> None:
+        """`owed` counts about what those take that wait for the disk."""
         self._outbound = outbound
-        self.owed_bytes = 0
-        """About what those take that wait for the disk."""
+        self._owed = owed
         self._idle: Callable[[], None] | None = None
         self._told_now: list[Callable[[], None]] = []
         self._told_next: list[Callable[[], None]] = []
@@ -80,24 +81,24 @@ class Replies:
     @property
     def is_confirmed(self) -> bool:
         """All that was done for this connection so far is on disk, if it has to be."""
-        return not self.unconfirmed and not self.owed_bytes
+        return not self.unconfirmed and not self._owed.used_bytes
 
     def when_even(self, callback: Callable[[], None]) -> None:
         """Call this when nothing waits for the disk any more: at once, or behind the last RECEIPT that does. One
         callback at a time."""
-        if self.owed_bytes:
+        if self._owed.used_bytes:
             self._idle = callback
         else:
             callback()
 
     def owe(self, size_bytes: int) -> None:
         """Something of this size (at least 1) waits for the disk, until `paid`."""
-        self.owed_bytes += size_bytes
+        self._owed.add(size_bytes)
 
     def paid(self, size_bytes: int) -> None:
         """The disk has it, and who waited for that was told."""
-        self.owed_bytes -= size_bytes
-        if not self.owed_bytes and self._idle is not None:
+        self._owed.remove(size_bytes)
+        if not self._owed.used_bytes and self._idle is not None:
             idle, self._idle = self._idle, None
             idle()
 

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from protocols.outbound import Outbound, Piece
+from protocols.reading import ReadGate
 from protocols.stomp.committing import Committer
 from protocols.stomp.delivery import SessionTotals
 from protocols.stomp.encoder import HEART_BEAT
@@ -91,7 +92,11 @@ class Session:
         self.session_id = hub.new_session_id()
         self.identity: Identity = ANYBODY
         """Who it is, once it is connected."""
-        self.entering = Entering(hub, changed)
+        self.reading = reading = ReadGate(changed)
+        self.entering = Entering(hub, changed, reading.hold("the check of its login"))
+        unread = reading.count("the client to read its receipts", limits.receipts_pending_max * RECEIPT_BYTES)
+        owed = reading.count("the disk, for its receipts", limits.outbound_bytes_max)
+        spooling = reading.hold("the disk, for its transactions", is_passable=self._may_spool_on)
         self._listener = listener
         self._rated: RatedReading | None = None
         self.totals = SessionTotals()
@@ -120,6 +125,7 @@ class Session:
             write=write,
             request_flush=self._request_flush,
             stream_failed=self._body_is_unreadable,
+            control=unread,
         )
         self.lanes = Lanes(
             self.name,
@@ -130,11 +136,11 @@ class Session:
             manager=hub.manager,
             clock=hub.clock,
             on_resume=self._lane_resumed,
-            on_stash_relieved=changed,
+            full=reading.hold("blocked destinations", is_passable=self._may_free_what_blocks),
         )
         self._context: DispatchHandle = hub.scheduling.register(self._dispatch, f"connection {peer}")
         self.transactions = Transactions(limits, lambda: self.lanes.transactions)
-        self._replies = Replies(self.outbound)
+        self._replies = Replies(self.outbound, owed)
         self._temporary = TemporaryDestinations(hub, self.session_id, names_max=limits.subscriptions_max)
         self.subscriptions = Subscriptions(
             hub,
@@ -165,7 +171,7 @@ class Session:
             limits=limits,
             fail=self.fail,
             wake=self._context.request_dispatch,
-            changed=changed,
+            hold=spooling,
         )
         self._heart_beat: HeartBeat | None = None
         self._was_readable = True
@@ -198,26 +204,9 @@ class Session:
     @property
     def may_read(self) -> bool:
         """Whether more bytes should be read from the peer now."""
-        lanes = self.lanes
-        if self._leaving:
-            lanes.waiting_for = ""  # nothing more can come but the end
-        elif self.entering.is_pending:
-            lanes.waiting_for = "the check of its login"
-        elif self._rated is not None and self._rated.waits_for:
-            lanes.waiting_for = self._rated.waits_for
-        elif self.outbound.control_bytes > self.limits.receipts_pending_max * RECEIPT_BYTES:
-            lanes.waiting_for = "the client to read its receipts"
-        elif self._replies.owed_bytes > self.limits.outbound_bytes_max:
-            lanes.waiting_for = "the disk, for its receipts"
-        elif self._held_back is not None or (self._large is not None and self._large.must_wait):
-            lanes.waiting_for = "the disk, for its large message"
-        elif self._committer.must_wait and not (self._committer.waits_for_room and self._may_free_what_blocks()):
-            lanes.waiting_for = "the disk, for its transactions"
-        elif lanes.stash_is_full and not self._may_free_what_blocks():
-            lanes.waiting_for = "blocked destinations"
-        else:
-            lanes.waiting_for = ""
-        readable = not lanes.waiting_for
+        # While it leaves nothing more can come but the end.
+        self.lanes.waiting_for = waiting_for = "" if self._leaving else self.reading.why
+        readable = not waiting_for
         if readable is not self._was_readable:
             self._was_readable = readable
             if self._heart_beat is not None:
@@ -226,6 +215,9 @@ class Session:
                 else:
                     self._heart_beat.reading_paused()
         return readable
+
+    def _may_spool_on(self) -> bool:
+        return self._committer.waits_for_room and self._may_free_what_blocks()
 
     def _may_free_what_blocks(self) -> bool:
         """Among the bytes that were not read yet there may be ACKs that somebody waits for: perhaps this connection
@@ -467,6 +459,7 @@ class Session:
             self._large = LargeSends(
                 self.hub.bodies,
                 self.lanes,
+                self.reading,
                 arrived=self._large_send_arrived,
                 failed=self.fail,
                 changed=self._large_send_changed,
@@ -568,7 +561,7 @@ class Session:
         if self._rated is not None:
             self._rated.close()
         gates = self.hub.guard.rates_of(identity, self._listener)
-        self._rated = RatedReading(gates, self.lanes, self.hub.clock, self._changed) if gates else None
+        self._rated = RatedReading(gates, self.lanes, self.hub.clock, self.reading) if gates else None
 
     def identity_changed(self, identity: Identity | None) -> None:
         """Permissions, groups or rates are other ones now. None: there is no such user any more. What it may not have

@@ -20,6 +20,7 @@ from typing import Final
 import attrs
 
 from flow import Flow, SourceController
+from protocols.reading import Hold
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.frames import SendRun
 from protocols.stomp.hub import Hub
@@ -37,7 +38,7 @@ PIECE_BYTES: Final = 1 << 20
 class Spooler:
     """Takes the open transactions of one connection out of memory."""
 
-    __slots__ = ("_changed", "_fail", "_hub", "_lanes", "_limits", "_sender", "_source", "_transactions")
+    __slots__ = ("_fail", "_hold", "_hub", "_lanes", "_limits", "_sender", "_source", "_transactions")
 
     def __init__(
         self,
@@ -47,16 +48,16 @@ class Spooler:
         sender: Sender,
         *,
         fail: Callable[[ProtocolError], None],
-        changed: Callable[[], None],
+        hold: Hold,
     ) -> None:
-        """`fail`: end the connection with this error; `changed`: look at `must_wait` again."""
+        """`fail`: end the connection with this error; `hold`: the connection is not read."""
         self._hub = hub
         self._limits = limits
         self._transactions = transactions
         self._sender = sender
         self._lanes: Lanes = sender.lanes
         self._fail = fail
-        self._changed = changed
+        self._hold = hold
         self._source: SourceController | None = None
         """What the store blocks; made when it is needed."""
 
@@ -75,6 +76,7 @@ class Spooler:
         if self._source is not None:
             self._source.close()
             self._source = None
+            self._hold.let_go()
 
     # ------------------------------------------------------------------ open transactions
 
@@ -103,10 +105,10 @@ class Spooler:
                 ", or have a store: with one, larger transactions are spooled" if spools is None else "",
             )
         if self._source is None:
-            self._source = SourceController(
+            self._source = self._hold.source(
                 self._lanes,
                 Flow(f"spooled transactions of {self._lanes.name}"),
-                on_resume=lambda _sink: self._resumed(),
+                on_resume=self._resumed,
                 clock=self._hub.clock,
             )
         transaction.spool = spools.begin()
@@ -125,7 +127,6 @@ class Spooler:
             self.relieve()
         except ProtocolError as error:
             self._fail(error)
-        self._changed()
 
     def _pump(self, transaction: Transaction, keep_bytes: int) -> bool:
         """Take this one out of memory, until less than this is left there. False: it has to wait for the disk."""

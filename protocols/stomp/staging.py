@@ -17,15 +17,18 @@ Source: seed 002 "Large Message Support": «we should be able to stage them to d
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
 
 from flow import Flow, FlowResource, SourceController
+from protocols.reading import ReadGate
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.frames import LargeSendEnd, LargeSendPiece, LargeSendStart, SendRun
 from queues.large import BodyError, BodyReference
 from queues.storage import Store
+
+WAITS_FOR: Final = "the disk, for its large message"
 
 
 class BodyStaging(Protocol):
@@ -79,7 +82,9 @@ class LargeSends:
         "_bodies",
         "_changed",
         "_failed",
+        "_file_hold",
         "_holds_deliveries",
+        "_room_hold",
         "_source",
         "_staging",
         "_start",
@@ -91,6 +96,7 @@ class LargeSends:
         self,
         bodies: Bodies,
         connection: FlowResource,
+        reading: ReadGate,
         *,
         arrived: Callable[[LargeRun], None],
         failed: Callable[[ProtocolError], None],
@@ -99,8 +105,9 @@ class LargeSends:
         store: Store | None,
         holds_deliveries: Callable[[], bool],
     ) -> None:
-        """`arrived`: publish this; `failed`: end the connection with this; `changed`: look at `must_wait` again.
-        `store` knows whether the disk has room; `holds_deliveries`: the connection has something to acknowledge.
+        """`reading`: of that connection; `arrived`: publish this; `failed`: end the connection with this; `changed`: a
+        body has come whole. `store` knows whether the disk has room; `holds_deliveries`: the connection has something
+        to acknowledge.
         """
         self._bodies = bodies
         self._store = store
@@ -112,14 +119,13 @@ class LargeSends:
         self._staging: BodyStaging | None = None
         self.is_committing = False
         """A body has come whole and is not in its file yet."""
-        self._source = SourceController(
-            connection, Flow(f"large messages of {connection.name}"), on_resume=lambda _sink: changed(), clock=clock
+        self._file_hold = reading.hold(WAITS_FOR)
+        """What came whole is not in its file yet."""
+        self._room_hold = reading.hold(WAITS_FOR)
+        """Too much is on its way to the disk, or the disk is nearly full."""
+        self._source: SourceController = self._room_hold.source(
+            connection, Flow(f"large messages of {connection.name}"), clock=clock
         )
-
-    @property
-    def must_wait(self) -> bool:
-        """Nothing more should be read now."""
-        return self.is_committing or self._source.blocked
 
     @property
     def collected_bytes(self) -> int:
@@ -145,6 +151,7 @@ class LargeSends:
             else:
                 assert self._staging is not None, "an end without a start"
                 self.is_committing = True
+                self._file_hold.take()
                 self._staging.commit(self._committed)
         except BodyError:
             # What is wrong with the disk is for the log, where the keeper of the files says it.
@@ -163,6 +170,7 @@ class LargeSends:
         start = self._start
         assert start is not None
         self.is_committing = False
+        self._file_hold.let_go()
         self._staging = None
         if isinstance(result, BodyError):
             self._failed(self._cannot_store())
@@ -197,3 +205,4 @@ class LargeSends:
         """The connection is gone. What has come whole still goes its way."""
         self.abort()
         self._source.close()
+        self._room_hold.let_go()

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from protocols.reading import ReadGate
 from protocols.stomp.entering import Entering
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.frames import Connect, Frame
@@ -36,7 +37,7 @@ def hub() -> SlowHub:
 @pytest.fixture
 def entering(hub: SlowHub) -> Entering:
     """Somebody has said CONNECT."""
-    entering = Entering(cast(Hub, hub), lambda: None)
+    entering = Entering(cast(Hub, hub), lambda: None, ReadGate(lambda: None).hold("a login"))
     entering.begin(CONNECT, peer="h:1", listener="front", certificate=None)
     return entering
 
