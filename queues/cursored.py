@@ -22,6 +22,7 @@ Source: seed 002 "CursoredQueue"; DESIGN section 6; anchors d7, d17, d35.
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -36,6 +37,9 @@ from queues.slices import Slice, fit
 BLOCK_BITS: Final = 10
 BLOCK_SIZE: Final = 1 << BLOCK_BITS
 
+FRONTS_MIN: Final = 64
+"""Dead entries that may always lie among the fronts."""
+
 
 class CursoredQueue:
     """Elements in sequence order. No flow control, no wake-ups: the queue kinds add those."""
@@ -43,6 +47,7 @@ class CursoredQueue:
     __slots__ = (
         "_blocks",
         "_fronts",
+        "_fronts_in_order",
         "_lowest_front",
         "_shared_slice",
         "block_bytes_max",
@@ -58,6 +63,8 @@ class CursoredQueue:
     def __init__(self) -> None:
         self._blocks: OrderedDict[int, Block] = OrderedDict()
         self._fronts: dict[int, int] = {}
+        self._fronts_in_order: list[int] = []
+        """A heap of the fronts, with some that are no more."""
         self._shared_slice: Slice | None = None
         self.next_sequence = 0
         self.live_count = 0
@@ -433,7 +440,16 @@ class CursoredQueue:
     def track(self, front: int) -> None:
         """A tracking cursor has its front here."""
         self._lowest_front = min(front, self._lowest_front) if self._fronts else front
-        self._fronts[front] = self._fronts.get(front, 0) + 1
+        self._add_front(front)
+
+    def _add_front(self, front: int) -> None:
+        fronts = self._fronts
+        count = fronts[front] = fronts.get(front, 0) + 1
+        if count == 1:
+            in_order = self._fronts_in_order
+            heapq.heappush(in_order, front)
+            if len(in_order) > 2 * len(fronts) + FRONTS_MIN:
+                self._fronts_in_order = sorted(fronts)
 
     def untrack(self, front: int) -> Gone:
         """A tracking cursor is gone; returns what nobody needs any more."""
@@ -442,11 +458,11 @@ class CursoredQueue:
     def move_front(self, old: int, new: int | None) -> Gone:
         """A tracking cursor's front moved (None: it is gone). Returns what left because of it.
 
-        O(elements that went + distinct fronts, when the lowest one moved).
+        O(elements that went + log fronts), amortised.
         """
         fronts = self._fronts
         if new is not None:
-            fronts[new] = fronts.get(new, 0) + 1
+            self._add_front(new)
         left = fronts[old] - 1
         if left > 0:
             fronts[old] = left
@@ -454,7 +470,10 @@ class CursoredQueue:
         del fronts[old]
         if old > self._lowest_front:
             return NOTHING_GONE
-        self._lowest_front = min(fronts) if fronts else self.next_sequence
+        in_order = self._fronts_in_order
+        while in_order and in_order[0] not in fronts:
+            heapq.heappop(in_order)
+        self._lowest_front = in_order[0] if fronts else self.next_sequence
         return self.trim(self._lowest_front)
 
     def trim(self, floor: int) -> Gone:

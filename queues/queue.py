@@ -199,10 +199,15 @@ class MessageQueue(Gate):
         """Remove a portion of what is past its date and in nobody's hands, and come back at once for the rest."""
         self._expiry_timer = None
         assert self._expiries is not None, "a timer runs only for dates"
-        due = self._expiries.take_due(self._environment.now_ms(), EXPIRE_COUNT)
+        due = self._expiries.take_due(self._environment.now_ms(), self._expire_count)
         if due:
             self._expire(due)
         self._arm_expiry()
+
+    @property
+    def _expire_count(self) -> int:
+        """How many elements past their date are looked at in one go."""
+        return EXPIRE_COUNT
 
     @abstractmethod
     def _expire(self, sequences: SequenceOf[int]) -> None:

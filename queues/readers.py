@@ -14,19 +14,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
+from typing import Final
 
 from queues.blocks import Gone
 from queues.cursored import BLOCK_SIZE
 from queues.cursors import NOTING, TrackingCursor
 from queues.durables import DurableReader
-from queues.environment import QueueEnvironment
+from queues.environment import QueueEnvironment, TimerHandle
 from queues.policy import QueuePolicy
-from queues.queue import MessageQueue
+from queues.queue import EXPIRE_COUNT, MessageQueue
 from queues.refusals import Refusals
 from queues.slices import Slice
 from queues.storage import Restored, Shelf
 from queues.subscription import Subscription
 from queues.witness import Fate
+
+EXPIRE_LOOKS: Final = 16_384
+"""Of a reader at an element past its date, in one go: some two milliseconds."""
 
 
 class ReaderQueue(MessageQueue):
@@ -53,6 +57,10 @@ class ReaderQueue(MessageQueue):
         """Of those who ever refused something."""
         self._overdue: set[int] = set()
         """Past their date, and in somebody's hands, or withdrawn."""
+        self._let_go: set[int] = set()
+        """Those of them that somebody has let go, and that are to be looked at."""
+        self._all_let_go = False
+        self._overdue_timer: TimerHandle | None = None
 
     def _cursors(self) -> list[TrackingCursor]:
         """All of them, also those that nobody reads with now."""
@@ -86,7 +94,7 @@ class ReaderQueue(MessageQueue):
             self._shelf.reader_gone(durable_id)
         self._close_cursor(reader.cursor)
         if self._overdue:
-            self._expire(sorted(self._overdue))
+            self._look_at_overdue()
 
     def backlog_of(self, durable_id: int) -> int:
         """Messages that this durable subscription has not settled. O(blocks)."""
@@ -197,7 +205,7 @@ class ReaderQueue(MessageQueue):
         if refusals.reader is not None:
             self._reader_moved(refusals.reader)
         if self._overdue:
-            self._expire(sorted(self._overdue.intersection(sequences)))
+            self._look_at_overdue(sequences)
 
     def refused_for_good(self, refusals: Refusals, sequences: SequenceOf[int], to: MessageQueue) -> None:
         """These have gone to that queue."""
@@ -225,7 +233,37 @@ class ReaderQueue(MessageQueue):
             if self._overdue:  # what the topic has dropped since is nobody's now
                 self._overdue.difference_update([s for s in sequences if not self.elements.is_alive(s)])
 
-    def _refused_came_in(self) -> None:
+    def _look_at_overdue(self, sequences: SequenceOf[int] | None = None) -> None:
+        """Somebody has let go of these (None: of any): what is overdue of them may leave. Soon, in portions, and once
+        for all that let go together: a look at one asks all readers. O(sequences).
+        """
+        if sequences is None:
+            self._all_let_go = True
+        else:
+            self._let_go.update(self._overdue.intersection(sequences))
+        if (self._all_let_go or self._let_go) and self._overdue_timer is None and not self.closed:
+            self._overdue_timer = self._environment.scheduling.call_later(0, self._expire_overdue)
+
+    def _expire_overdue(self) -> None:
+        self._overdue_timer = None
+        if self._all_let_go:
+            self._all_let_go = False
+            self._let_go = set(self._overdue)
+        let_go = self._let_go
+        portion = [let_go.pop() for _ in range(min(len(let_go), self._expire_count))]
+        self._expire(sorted(self._overdue.intersection(portion)))
+        self._look_at_overdue(())
+
+    @property
+    def _expire_count(self) -> int:
+        readers_count = len(self.subscriptions) + len(self.readers)
+        return min(EXPIRE_COUNT, 1 + EXPIRE_LOOKS // (1 + readers_count))
+
+    def came_in(self, index: int) -> None:
+        super().came_in(index)
+        for subscription in self.subscriptions.values():
+            if subscription.cursor is not None and subscription.cursor.arrived(index):
+                self._enter_ring(subscription)
         for refusals in list(self._refusals.values()):
             refusals.came_in()
 
@@ -252,6 +290,8 @@ class ReaderQueue(MessageQueue):
     def _close_gates(self) -> int:
         for refusals in self._refusals.values():
             refusals.close()
+        if self._overdue_timer is not None:
+            self._overdue_timer.cancel()
         return super()._close_gates()
 
     def _refusal_facts(self) -> Mapping[str, object]:

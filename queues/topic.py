@@ -87,6 +87,8 @@ class Topic(SkippingQueue):
         super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
         self._leading = False
         """A connected subscription has caught up since it came."""
+        self._lead_unsure = False
+        """One that led has left, and nobody has looked who leads now."""
         self._drops_durables = policy.full == "drop_oldest"
         self.unheard_count = 0
         """Messages that nobody was there to hear."""
@@ -305,14 +307,25 @@ class Topic(SkippingQueue):
     def _detached(self, subscription: Subscription) -> None:
         self._caught_up.pop(subscription, None)
         self._selecting.pop(subscription, None)
+        assert subscription.cursor is not None
+        was_foremost = subscription.cursor.position >= self._lead_position
         self._leave_cursor(subscription)
-        positions = [other.cursor.position for other in self.subscriptions.values() if other.cursor is not None]
-        if not any(position >= self._lead_position for position in positions):
+        if not self.subscriptions:
+            self._find_lead()
+        elif was_foremost:  # others may be as far: who looks, looks at all, so once for all that leave together
+            self._lead_unsure = True
+            self.context.request_dispatch()
+        if self._overdue:
+            self._look_at_overdue()
+
+    def _find_lead(self) -> None:
+        """Whoever led may have left. O(subscriptions)."""
+        self._lead_unsure = False
+        lead_position = self._lead_position
+        if not any(s.cursor is not None and s.cursor.position >= lead_position for s in self.subscriptions.values()):
             # Perhaps one is just a little behind: then it leads again as soon as it has caught up.
             self._leading = False
             self._release_lead()
-        if self._overdue:
-            self._expire(sorted(self._overdue))
 
     def _enter_ring(self, subscription: Subscription) -> None:
         self._caught_up.pop(subscription, None)
@@ -322,6 +335,8 @@ class Topic(SkippingQueue):
 
     def dispatch(self, budget: int) -> bool:
         ring = self._ring
+        if self._lead_unsure:
+            self._find_lead()
         if self._away and self._pass_for_those_away(FAN_OUT_COUNT):
             self.context.request_dispatch()
         while ring:
@@ -454,7 +469,7 @@ class Topic(SkippingQueue):
         if subscription.durable_id is not None:
             self._reader_moved(self.readers[subscription.durable_id])
         if self._overdue:
-            self._expire(sorted(self._overdue.intersection(sequences)))
+            self._look_at_overdue(sequences)
 
     def _settled_late(self, subscription: Subscription, sequences: SequenceOf[int]) -> None:
         """A transaction with these was carried out when its subscriber had left: all of it counts, so a durable
@@ -607,7 +622,7 @@ class Topic(SkippingQueue):
                     self._enter_ring(subscription)  # it may have waited for a block that it skipped
         self._gone((gone_count, gone_bytes))
         if self._overdue and self._refusals:  # what was withdrawn, and is nobody's now
-            self._expire(sorted([sequence for sequence in self._overdue if sequence < floor]))
+            self._look_at_overdue([sequence for sequence in self._overdue if sequence < floor])
 
     def _floor_by_blocks(self, over_bytes: int) -> int:
         """Up to where whole blocks take so much memory, by their sums alone. What is outside takes none."""
@@ -648,13 +663,6 @@ class Topic(SkippingQueue):
                 self.pager.read_ahead(part.first >> BLOCK_BITS)
         elif cursor.waiting_for is not None and cursor.waiting_for != NOTING:
             self.pager.want(cursor.waiting_for)
-
-    def came_in(self, index: int) -> None:
-        super().came_in(index)
-        for subscription in self.subscriptions.values():
-            if subscription.cursor is not None and subscription.cursor.arrived(index):
-                self._enter_ring(subscription)
-        self._refused_came_in()
 
     def reading_blocks(self) -> Iterable[int]:
         return [

@@ -275,6 +275,7 @@ def test_what_a_holder_keeps_at_its_date_leaves_when_it_lets_go(ends: str) -> No
         holder.give_back()
     else:
         subscription.close()
+    world.run()
     assert (topic.elements.live_count, topic.expired_count) == (1, 4)
     assert not topic._overdue
     assert_exact(topic)

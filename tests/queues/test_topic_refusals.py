@@ -79,6 +79,7 @@ def test_what_is_past_its_date_goes_when_it_waits_for_nobody_any_more() -> None:
     news.world.advance(2)
     assert news.topic.elements.live_count == 1
     news.topic.remove_reader(1)
+    news.world.run()
     assert news.topic.elements.live_count == 0
     assert not news.topic._overdue
 
