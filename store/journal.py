@@ -1,7 +1,9 @@
 """Where logs live: a folder with one folder for each, and the threads that touch them.
 
 A log's folder is called like the log, with whatever is not a letter or a digit written as %XX, so that no name leads
-out of the folder. Beside its BigArray it holds `id`, a name for ever, of which message-ids are made.
+out of the folder. It is a BigArray, whose identity is that of the log, for ever: message-ids are made of it, and who
+goes on with an index asks for it. Earlier versions have kept it beside, in the file `id`: from there it moves into the
+head.
 
 Four threads: one makes the files of new logs, one appends (and prunes), one syncs, one reads ahead; none waits for
 another, and the dispatch loop for none. Within each, jobs run in the order given.
@@ -188,7 +190,7 @@ class Journal:
         folder = self._checked_folder(name)
         if os.path.lexists(folder):
             return self._open(name, folder, "")
-        log_id = secrets.token_hex(_ID_BYTES)
+        log_id = _new_id()
         return Opened(Unmade(self._config.data_page_bytes), log_id, lambda: self._open(name, folder, log_id).records)
 
     def _checked_folder(self, name: str) -> Path:
@@ -216,21 +218,22 @@ class Journal:
         )
         try:
             make_private_folder(self.folder)
-            array = BigArray.open(folder, options, files=self._files, now_ms=self._now_ms, boot_id=self._boot)
+            array = BigArray.open(
+                folder,
+                options,
+                files=self._files,
+                now_ms=self._now_ms,
+                boot_id=self._boot,
+                identity=log_id or _earlier_id(folder) or _new_id(),
+            )
         except (ArrayError, OSError) as error:
             raise DiskError(str(error)) from error
-        try:
-            found_id = _id_in(folder, log_id)
-        except OSError as error:
-            with suppress(ArrayError):  # the disk does not work: the first error says so
-                array.close()
-            raise DiskError(f"the id of {name} can't be kept: {error}") from error
-        if log_id and found_id != log_id:
+        if log_id and array.identity != log_id:
             with suppress(ArrayError):
                 array.close()
             raise DiskError(f"somebody else has put {folder} there meanwhile: start the broker again to read it")
         self._arrays[name] = array
-        return Opened(array, found_id)
+        return Opened(array, array.identity)
 
     def remove(self, name: str) -> None:
         """Delete the files of a log that is closed: all of it or, as far as anybody sees, nothing. Raises DiskError."""
@@ -273,23 +276,17 @@ class Journal:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
 
-def _id_in(folder: Path, log_id: str = "") -> str:
-    """The id of a log; if it has none, this one or one that is made."""
-    path = folder / _ID_FILE
+def _new_id() -> str:
+    return secrets.token_hex(_ID_BYTES)
+
+
+def _earlier_id(folder: Path) -> str:
+    """What an earlier version has called the log in this folder; empty: nothing. Raises OSError."""
     try:
-        text = path.read_bytes().decode("ascii", "replace").strip()
+        text = (folder / _ID_FILE).read_bytes().decode("latin-1").strip()
     except FileNotFoundError:
-        text = ""
-    if not (text.isascii() and text.isalnum() and len(text) <= _ID_LENGTH_MAX):
-        text = log_id or secrets.token_hex(_ID_BYTES)
-        new = folder / f"{_ID_FILE}.new"
-        with new.open("w", encoding="ascii") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)  # message-ids are made of it: it is there whole, or made anew before anybody has seen one
-        sync_folder(folder)
-    return text
+        return ""
+    return text if text.isascii() and text.isalnum() and len(text) <= _ID_LENGTH_MAX else ""
 
 
 class JournalDisk:

@@ -37,7 +37,14 @@ from store.bigarray.errors import (
 )
 from store.bigarray.files import Bytes, Files, RealFiles
 from store.bigarray.gaps import Gaps, decode_gaps
-from store.bigarray.head import HEAD_BYTES, Slot, boot_hash, decode_fixed, newest
+from store.bigarray.head import (
+    HEAD_BYTES,
+    Slot,
+    boot_hash,
+    decode_fixed,
+    identity_of,
+    newest,
+)
 from store.bigarray.options import ITEM_BYTES, ArrayOptions
 from store.bigarray.pages import Pages
 from store.bigarray.reading import Cut, Item, Reading
@@ -50,6 +57,7 @@ from store.bigarray.recovery import (
     first_data_page_of,
     page_files,
     survey,
+    write_identity,
 )
 from store.bigarray.writing import Writing
 
@@ -63,7 +71,9 @@ def _wall_clock_ms() -> int:
 class BigArray:
     """See the module. Get one from `open`; usable as a context manager, which closes it."""
 
-    __slots__ = ("_files", "_gaps_seen", "_head", "_pages", "_reading", "_writing", "folder", "options", "report")
+    __slots__ = (
+        "_files", "_gaps_seen", "_head", "_pages", "_reading", "_writing", "folder", "identity", "options", "report",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -75,8 +85,11 @@ class BigArray:
         writing: Writing | None,
         head: int,
         report: RecoveryReport,
+        identity: str,
     ) -> None:
         self.folder = folder
+        self.identity = identity
+        """Made once, kept in the head: another array in this folder has another one. Empty: there is none."""
         self.options = options
         """With the sizes of pages that the folder has."""
         self.report = report
@@ -97,6 +110,7 @@ class BigArray:
         files: Files | None = None,
         now_ms: Callable[[], int] = _wall_clock_ms,
         boot_id: str,
+        identity: str = "",
         read_only: bool = False,
     ) -> BigArray:
         """The array in this folder; blocks, as long as it takes to verify what was not flushed when it crashed.
@@ -104,6 +118,8 @@ class BigArray:
         :param options: of a folder that has an array already, its sizes of pages count, not those here.
         :param now_ms: the date, in milliseconds since 1970, for the records.
         :param boot_id: differs after each start of the machine (`current_boot_id()`); empty if that is not known.
+        :param identity: of an array that has none yet, because it is made now or was by an earlier version: kept on the
+            disk when this returns. 1 to 64 letters and digits, such as nobody else has; empty: it stays without one.
         :param read_only: without a lock, beside a writer in any process; never changes anything. Sees what was there
             when it was opened, and more after each `refresh`.
         :raises ArrayLockedError: somebody else writes to it.
@@ -117,7 +133,7 @@ class BigArray:
         try:
             if read_only:
                 return cls._open_to_read(folder, options, files)
-            return cls._open_to_write(folder, options, files, now_ms, boot_id)
+            return cls._open_to_write(folder, options, files, now_ms, boot_id, identity)
         except FileNotFoundError as error:
             raise ArrayError(
                 f"there is no array in {folder} ({error.filename} is missing). Name the right folder, or open it for "
@@ -130,7 +146,7 @@ class BigArray:
     def _open_to_read(cls, folder: Path, options: ArrayOptions, files: Files) -> BigArray:
         head = files.open(folder / HEAD_NAME)
         try:
-            options, slot = _read_head(files, head, folder, options)
+            options, slot, identity = _read_head(files, head, folder, options)
             pages = Pages(files, folder, options.mapped_pages_max, options.resident_bytes_max)
             reading = Reading(files, folder, pages, options.index_page_items, options.data_page_bytes, slot)
             data = files.read_all(folder / GAPS_NAME)
@@ -139,13 +155,13 @@ class BigArray:
         except BaseException:
             files.close(head)
             raise
-        array = cls(folder, options, files, reading, pages, None, head, RecoveryReport())
+        array = cls(folder, options, files, reading, pages, None, head, RecoveryReport(), identity)
         array._gaps_seen = data
         return array
 
     @classmethod
     def _open_to_write(
-        cls, folder: Path, options: ArrayOptions, files: Files, now_ms: Callable[[], int], boot_id: str
+        cls, folder: Path, options: ArrayOptions, files: Files, now_ms: Callable[[], int], boot_id: str, identity: str
     ) -> BigArray:
         files.make_folder(folder)
         lock = files.lock(folder / "lock")
@@ -163,15 +179,18 @@ class BigArray:
                         f"{folder} has pages of an array, but no {HEAD_NAME}. Restore that file from a backup, or "
                         "choose another folder."
                     )
-                create(files, folder, options)
+                create(files, folder, options, identity)
             head = files.open(folder / HEAD_NAME, write=True)
             opened.append(head)
-            options, slot = _read_head(files, head, folder, options)
+            options, slot, found = _read_head(files, head, folder, options)
+            if identity and not found:
+                write_identity(files, head, identity)
             pages = Pages(files, folder, options.mapped_pages_max, options.resident_bytes_max)
             reading = Reading(files, folder, pages, options.index_page_items, options.data_page_bytes, slot)
             data = files.read_all(folder / GAPS_NAME)
             reading.gaps = Gaps(decode_gaps(data) or () if data is not None else ())
             boot = boot_hash(boot_id) if boot_id else 0
+            # At its end the head is synced, with the identity.
             report = Recovery(files, folder, options, reading, pages, head, boot).run(created=created)
             writing = Writing(
                 files,
@@ -189,7 +208,7 @@ class BigArray:
             for file in opened:
                 files.close(file)
             raise
-        return cls(folder, options, files, reading, pages, writing, head, report)
+        return cls(folder, options, files, reading, pages, writing, head, report, found or identity)
 
     # ---------------------------------------------------------------- write
 
@@ -384,7 +403,7 @@ class BigArray:
         if self._head is None:
             raise ArrayReadOnlyError(f"{self.folder} is closed")
         try:
-            _options, new = _read_head(self._files, self._head, self.folder, self.options)
+            _options, new, _identity = _read_head(self._files, self._head, self.folder, self.options)
             gaps_data = self._files.read_all(self.folder / GAPS_NAME)
         except OSError as error:
             raise from_os(error, self.folder, "reading the head") from error
@@ -436,8 +455,10 @@ class BigArray:
         return f"<BigArray {self.folder} {self.first_index}..{self.next_index}>"
 
 
-def _read_head(files: Files, head: int, folder: Path, options: ArrayOptions) -> tuple[ArrayOptions, Slot]:
-    """The options with the sizes that the folder has, and the newest slot. Raises OSError, ArrayFormatError."""
+def _read_head(files: Files, head: int, folder: Path, options: ArrayOptions) -> tuple[ArrayOptions, Slot, str]:
+    """The options with the sizes that the folder has, the newest slot, and the identity. Raises OSError,
+    ArrayFormatError.
+    """
     name = str(folder / HEAD_NAME)
     for _ in range(_HEAD_READS_MAX):
         data = files.pread(head, HEAD_BYTES, 0)
@@ -445,5 +466,6 @@ def _read_head(files: Files, head: int, folder: Path, options: ArrayOptions) -> 
         slot = newest(data)
         # Both slots are broken for a moment only if two writes fell into one read: look again.
         if slot is not None:
-            return attrs.evolve(options, index_page_items=items, data_page_bytes=page_bytes), slot
+            sized = attrs.evolve(options, index_page_items=items, data_page_bytes=page_bytes)
+            return sized, slot, identity_of(data)
     raise ArrayFormatError(f"{name} is damaged: neither of its slots is whole. Restore that file from a backup.")

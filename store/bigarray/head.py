@@ -3,14 +3,17 @@
     0     36 bytes  fixed when the array is created: magic, version, sizes of the pages, CRC-32
     512   72 bytes  slot of even sequence numbers
     1024  72 bytes  slot of odd ones
+    1536  72 bytes  identity, given once: a name that no other array has. Zeros: an earlier version has made this one
     4096            end; all of it is allocated, so that a full disk can't keep the head from being written
 
 The slot that is whole and has the higher sequence number counts. They lie in different sectors and are written in
-turn, so that a write that is torn leaves the other. To commit is to write one slot.
+turn, so that a write that is torn leaves the other. To commit is to write one slot. The identity lies in a sector of
+its own, so that an array which gets one later risks nothing else.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from hashlib import blake2b
@@ -27,6 +30,9 @@ SLOT: Final = struct.Struct("<QQQQQQIIQII")
 SLOT_BYTES: Final = SLOT.size
 HEAD_BYTES: Final = 4096
 SLOT_OFFSETS: Final = (512, 1024)
+IDENTITY: Final = struct.Struct("<I64sI")
+IDENTITY_OFFSET: Final = 1536
+_IDENTITY: Final = re.compile(r"[0-9A-Za-z]{1,64}")
 CLEAN: Final = 1
 """Flag: closed in order; everything is synced."""
 SUSPECT: Final = 2
@@ -116,17 +122,44 @@ def decode_slot(data: bytes) -> Slot | None:
     return slot if slot.sequence and in_order else None
 
 
+def encode_identity(identity: str) -> bytes:
+    """Raises ValueError for one that is not 1 to 64 letters and digits of ASCII."""
+    if _IDENTITY.fullmatch(identity) is None:
+        raise ValueError(f"an identity is 1 to 64 letters and digits of ASCII, not {identity[:80]!r}")
+    lead = IDENTITY.pack(len(identity), identity.encode(), 0)[:-4]
+    return lead + _CRC.pack(zlib.crc32(lead))
+
+
+def decode_identity(data: bytes) -> str:
+    """Empty: there is none, or it is not whole."""
+    if (
+        len(data) < IDENTITY.size
+        or zlib.crc32(data[: IDENTITY.size - 4]) != _CRC.unpack_from(data, IDENTITY.size - 4)[0]
+    ):
+        return ""
+    length, text, _crc = IDENTITY.unpack_from(data)
+    identity: str = text[:length].decode("latin-1")
+    return identity if length <= len(text) and _IDENTITY.fullmatch(identity) is not None else ""
+
+
+def identity_of(head: bytes) -> str:
+    """That of the array with this head. Empty: as `decode_identity`."""
+    return decode_identity(head[IDENTITY_OFFSET : IDENTITY_OFFSET + IDENTITY.size])
+
+
 def newest(data: bytes) -> Slot | None:
     """Of the slots in these bytes of a head. None: neither is whole."""
     slots = [decode_slot(data[offset : offset + SLOT_BYTES]) for offset in SLOT_OFFSETS]
     return max((slot for slot in slots if slot is not None), key=lambda slot: slot.sequence, default=None)
 
 
-def new_head(index_page_items: int, data_page_bytes: int) -> bytes:
-    """Of an empty array."""
+def new_head(index_page_items: int, data_page_bytes: int, identity: str) -> bytes:
+    """Of an empty array. `identity`: empty for none."""
     head = bytearray(HEAD_BYTES)
     head[: FIXED.size] = encode_fixed(index_page_items, data_page_bytes)
     for sequence in (1, 2):
         offset = SLOT_OFFSETS[sequence & 1]
         head[offset : offset + SLOT_BYTES] = encode_slot(Slot(sequence=sequence))
+    if identity:
+        head[IDENTITY_OFFSET : IDENTITY_OFFSET + IDENTITY.size] = encode_identity(identity)
     return bytes(head)

@@ -24,7 +24,16 @@ from queues.logs.batches import BatchError
 from store.bigarray.errors import DAMAGED, LOST, Gap
 from store.bigarray.files import Files
 from store.bigarray.gaps import Gaps, encode_gaps
-from store.bigarray.head import CLEAN, HEAD_BYTES, SLOT_OFFSETS, SUSPECT, encode_slot, new_head
+from store.bigarray.head import (
+    CLEAN,
+    HEAD_BYTES,
+    IDENTITY_OFFSET,
+    SLOT_OFFSETS,
+    SUSPECT,
+    encode_identity,
+    encode_slot,
+    new_head,
+)
 from store.bigarray.options import ITEM_BYTES, ArrayOptions
 from store.bigarray.pages import DATA_NAME, INDEX_NAME, Pages, PageShortError, data_path, index_path
 from store.bigarray.reading import OFFSET_MASK, Reading
@@ -69,19 +78,26 @@ class RecoveryReport:
         return "; ".join(said) or "nothing is missing"
 
 
-def create(files: Files, folder: Path, options: ArrayOptions) -> None:
+def create(files: Files, folder: Path, options: ArrayOptions, identity: str) -> None:
     """An empty array, on the disk. Raises OSError."""
     new = folder / "head.new"
     file = files.open(new, write=True, create=True)
     try:
         files.truncate(file, 0)
         files.allocate(file, HEAD_BYTES)
-        files.pwritev(file, (new_head(options.index_page_items, options.data_page_bytes),), 0)
+        files.pwritev(file, (new_head(options.index_page_items, options.data_page_bytes, identity),), 0)
         files.sync(file)
     finally:
         files.close(file)
     files.rename(new, folder / HEAD_NAME)
     files.sync_folder(folder)
+
+
+def write_identity(files: Files, head: int, identity: str) -> None:
+    """Into the head of an array that has none; not synced. Raises OSError."""
+    data, written = encode_identity(identity), 0
+    while written < len(data):
+        written += files.pwritev(head, (data[written:],), IDENTITY_OFFSET + written)
 
 
 def page_files(names: list[str]) -> tuple[set[int], set[int]]:

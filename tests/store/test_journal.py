@@ -11,6 +11,8 @@ from queues.logs.batches import encode
 from queues.logs.ports import DiskError
 from queues.logs.table import LogError
 from queues.logs.unmade import Unmade
+from store.bigarray import BigArray
+from store.bigarray.head import identity_of
 from store.journal import Journal, JournalConfig
 
 A = "/log/a.b"
@@ -121,3 +123,35 @@ def test_what_lies_there_besides_is_left_alone(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     assert journal_in(tmp_path).names() == ["/log/notes"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a b", "notes", "x.y"]
+
+
+def test_a_log_has_an_identity_in_its_head_for_ever(tmp_path: Path) -> None:
+    journal = journal_in(tmp_path)
+    log_id = journal.open(A).log_id
+    journal.close()
+    assert identity_of((journal.folder_of(A) / "head").read_bytes()) == log_id
+    assert [path.name for path in journal.folder_of(A).iterdir() if path.name.startswith("id")] == []
+    again = journal_in(tmp_path)
+    assert again.open(A).log_id == log_id
+    again.close()
+
+
+@pytest.mark.parametrize(("kept", "is_taken"), [("00c0ffee0000", True), (None, False), ("no name!\n", False)])
+def test_a_log_of_an_earlier_version_gets_its_identity_when_it_is_opened(
+    tmp_path: Path, kept: str | None, is_taken: bool
+) -> None:
+    """That in the file beside it, of which its message-ids were made; once, before anybody is told."""
+    folder = journal_in(tmp_path).folder_of(A)
+    BigArray.open(folder, boot_id="boot").close()
+    assert identity_of((folder / "head").read_bytes()) == ""
+    if kept is not None:
+        (folder / "id").write_text(kept)
+    journal = journal_in(tmp_path)
+    log_id = journal.open(A).log_id
+    assert (log_id == kept) is is_taken
+    assert identity_of((folder / "head").read_bytes()) == log_id
+    journal.close()
+    (folder / "id").unlink(missing_ok=True)
+    again = journal_in(tmp_path)
+    assert again.open(A).log_id == log_id
+    again.close()

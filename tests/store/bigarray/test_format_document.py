@@ -20,14 +20,18 @@ from store.bigarray.gaps import HEADER, RECORD, decode_gaps, encode_gaps
 from store.bigarray.head import (
     FIXED,
     HEAD_BYTES,
+    IDENTITY,
+    IDENTITY_OFFSET,
     SLOT,
     SLOT_OFFSETS,
     VERSION,
     Slot,
     boot_hash,
     decode_fixed,
+    decode_identity,
     decode_slot,
     encode_fixed,
+    encode_identity,
     encode_slot,
 )
 from store.bigarray.reading import ITEM, MORE, TIME_MASK
@@ -81,6 +85,7 @@ def batch_again(reads: tuple[Any, ...]) -> bytes:
 RECORDS: Final[dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]]] = {
     "fixed": (lambda value: decode_fixed(value, "head"), lambda reads: encode_fixed(*reads)),
     "slot": (slot_reads, lambda reads: encode_slot(Slot(*reads))),
+    "identity": (decode_identity, encode_identity),
     "items": (items_read, items_again),
     "batch": (batch_reads, batch_again),
     "batch-snappy": (batch_reads, batch_again),
@@ -109,6 +114,7 @@ def test_sizes_and_defaults_are_those_of_the_code() -> None:
     even, odd = SLOT_OFFSETS
     assert f"| {even} | {SLOT.size} | slot of even" in DOCUMENT
     assert f"| {odd:,} | {SLOT.size} | slot of odd" in DOCUMENT
+    assert f"| {IDENTITY_OFFSET:,} | {IDENTITY.size} | identity" in DOCUMENT
     assert f"| `head` | {HEAD_BYTES:,} |" in DOCUMENT
     assert f"| `gaps` | {HEADER.size} + {RECORD.size} n |" in DOCUMENT
     options = ArrayOptions()
