@@ -5,6 +5,13 @@ described here, per version; whatever else a client writes (other header order, 
 by the parser as any frame and then handed to `add_plain_ack`.
 
 Invariant: a run is taken here only if every byte of it was matched, so that splitting it can't go wrong.
+
+How a run is matched: a value can't hold the line end behind it, so a frame matches in one way only, and nothing stands
+behind the last frame of a match, so no frame is tried again: the time is linear. The frames are repeated greedily, with
+a bound, because a greedy round keeps memory until its match ends (90 bytes). A possessive group would keep none, but
+CPython 3.11.0 to 3.11.4 leave one that fails in its next round behind the literal part of that round (gh-106052), in
+the middle of a frame. A possessive *character* is another instruction of the engine, right in every version.
+
 Source: STOMP 1.0, 1.1, 1.2 "ACK", "NACK"; checklist b40, b41.
 """
 
@@ -17,10 +24,19 @@ from typing import Final
 
 from protocols.stomp.escaping import Version
 from protocols.stomp.frames import AckRun, Event
+from protocols.stomp.limits import StompLimits
 
-#: Printable ASCII without the backslash: octets that mean themselves in every version. Longer tokens take the slow
-#: path.
-_PLAIN: Final = rb"[!-\[\]-~]{1,256}+"
+#: Longer tokens take the slow path.
+_TOKEN_BYTES_MAX: Final = 256
+
+#: Printable ASCII without the backslash: octets that mean themselves in every version.
+_PLAIN: Final = rb"[!-\[\]-~]{1,%d}+" % _TOKEN_BYTES_MAX
+
+_LINE_BYTES_MAX: Final = len("subscription:") + _TOKEN_BYTES_MAX
+_HEAD_BYTES_MAX: Final = len("NACK\n") + 2 * (_LINE_BYTES_MAX + 1)
+
+#: Frames per match. More would save calls, and cost memory that no limiter counts.
+_ROUNDS_MAX: Final = 100
 
 _LF: Final = 10
 
@@ -28,17 +44,34 @@ _LF: Final = 10
 class AckShape:
     """One way in which clients write an ACK, with the expression that finds a whole run of it."""
 
-    __slots__ = ("between", "pattern", "skip_bytes", "split_at", "subscription_first", "tail_bytes")
+    __slots__ = (
+        "between",
+        "full_match_bytes_min",
+        "pattern",
+        "skip_bytes",
+        "split_at",
+        "subscription_first",
+        "tail_bytes",
+    )
 
     def __init__(self, command: bytes, names: tuple[bytes, ...], eol: bytes) -> None:
         lines = b"".join(name + b":" + _PLAIN + b"\n" for name in names)
-        #: Possessive throughout (3.11): a run of a thousand frames must not be tried in a thousand ways.
-        self.pattern = re.compile(rb"(?:" + command + b"\n" + lines + b"\n\0" + eol + rb")++")
+        self.pattern = re.compile(b"(?:" + command + b"\n" + lines + b"\n\0" + eol + b"){1,%d}" % _ROUNDS_MAX)
+        #: A match of fewer bytes ended before its last round: nothing in this shape comes behind it.
+        self.full_match_bytes_min = _ROUNDS_MAX * (len(command) + sum(len(name) + 3 for name in names) + 3 + len(eol))
         self.skip_bytes = len(command) + 1 + len(names[0]) + 1
         self.tail_bytes = len(b"\n\n\0" + eol)
         self.split_at = b"\n\n\0" + eol + command + b"\n" + names[0] + b":"
         self.between = b"\n" + names[1] + b":" if len(names) > 1 else b""
         self.subscription_first = names[0] == b"subscription"
+
+    def end_of_run(self, buf: bytes, pos: int) -> int:
+        """Where the run of frames in this shape that starts at `pos` ends; `pos` if there is none."""
+        while (found := self.pattern.match(buf, pos)) is not None:
+            start, pos = pos, found.end()
+            if pos - start < self.full_match_bytes_min:
+                break
+        return pos
 
     def ids(self, run: bytes) -> list[bytes]:
         """The values in a run of frames with one header."""
@@ -77,14 +110,22 @@ _ACK_SHAPES: Final[dict[Version, tuple[tuple[AckShape, ...], tuple[AckShape, ...
 }
 
 
+def runs_keep_to(limits: StompLimits) -> bool:
+    """True if no frame of a run can exceed these limits; otherwise each frame has to be judged by itself."""
+    return (
+        limits.header_line_bytes_max >= _LINE_BYTES_MAX
+        and limits.header_block_bytes_max >= _HEAD_BYTES_MAX
+        and limits.header_count_max >= 2
+    )
+
+
 def take_ack_run(buf: bytes, pos: int, version: Version, nack: bool, events: list[Event]) -> int:
     """Take the run of ACKs (NACKs) that starts at `pos`. Returns the position behind it; `pos` if there is none in a
     common shape."""
     for shape in _ACK_SHAPES[version][nack]:
-        match = shape.pattern.match(buf, pos)
-        if match is None:
+        end = shape.end_of_run(buf, pos)
+        if end == pos:
             continue
-        end = match.end()
         run = buf[pos + shape.skip_bytes : end - shape.tail_bytes]
         if shape.between:
             _add_tokens(shape.pairs(run), nack, events)

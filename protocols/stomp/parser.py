@@ -35,7 +35,7 @@ import re
 from typing import Final
 
 from protocols.stomp import faults
-from protocols.stomp.acks import add_plain_ack, take_ack_run
+from protocols.stomp.acks import add_plain_ack, runs_keep_to, take_ack_run
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.escaping import Version
 from protocols.stomp.frames import Event, Fault, Frame, LargeSendStart, SendRun
@@ -78,6 +78,7 @@ class Parser:
     """
 
     __slots__ = (
+        "_acks_in_runs",
         "_ends",
         "_frame_bytes_max",
         "_head_bytes_max",
@@ -134,6 +135,7 @@ class Parser:
         self._sends = version is not None and b"SEND" in self._legal
         self._held = False
         limits = self._limits
+        self._acks_in_runs = self._sends and runs_keep_to(limits)
         greeting_max = limits.connect_frame_bytes_max
         self._head_bytes_max = (
             limits.header_block_bytes_max if version is not None else min(greeting_max, limits.header_block_bytes_max)
@@ -283,15 +285,14 @@ class Parser:
         size = len(buf)
         version = self._version
         sends = self._sends
-        blank = (
-            -1
-        )  # Where the next LF LF is; searched again only when `pos` has passed it, or CR LF clients would cost O(n²).
+        # Where the next LF LF is; searched again only when `pos` has passed it, or CR LF clients would cost O(n²).
+        blank = -1
         while pos < size:
             first = buf[pos]
             if first in _EOL_OCTETS:
                 pos = _skip_eols(buf, pos)
                 continue
-            if sends and version is not None and (first == 65 or first == 78):  # A, N
+            if (first == 65 or first == 78) and version is not None and self._acks_in_runs:  # A, N
                 end = take_ack_run(buf, pos, version, first == 78, events)
                 if end != pos:
                     pos = end
@@ -442,9 +443,8 @@ class Parser:
         add = wires.append
         startswith = buf.startswith
         intact = True
-        cut = (
-            5 if verbatim else head_bytes
-        )  # How much of a frame is not part of its wire: the command line, or all the head.
+        # How much of a frame is not part of its wire: the command line, or all the head.
+        cut = 5 if verbatim else head_bytes
         while pos < stop:
             end = pos + span
             if buf[end]:
