@@ -3,7 +3,7 @@
 Elements come in and leave as with any limiter. In between they may move out of memory (`move_out`) and back
 (`move_in`), which changes what counts as memory in use and not what is held. It throttles when either is used up: the
 memory, because what came in has not been moved out yet; or the quota, in elements or bytes, because there is no more
-room outside.
+room outside. What must stay in memory, because somebody is about to read it, can be excused (`excuse`).
 
 `used_count` and `used_bytes` are what is in memory, as everywhere; `total_count` and `total_bytes` are all of it.
 
@@ -25,6 +25,7 @@ class ResidencyLimiter(FlowLimiter):
         "_resume_bytes",
         "_resume_count",
         "_resume_quota_bytes",
+        "excused_bytes",
         "total_bytes",
         "total_count",
     )
@@ -49,6 +50,8 @@ class ResidencyLimiter(FlowLimiter):
                 raise ThresholdError(f"{label} limiter: a limit of {limit} lets nothing pass; give at least 1")
         self.total_count = 0
         self.total_bytes = 0
+        self.excused_bytes = 0
+        """What must stay in memory for those who read it, and is let in beside the capacity. Read only."""
         self._capacity_bytes = capacity_bytes
         self._count_max = UNLIMITED if count_max is None else count_max
         self._quota_bytes = UNLIMITED if quota_bytes is None else quota_bytes
@@ -66,6 +69,24 @@ class ResidencyLimiter(FlowLimiter):
         """It is not memory alone that is short."""
         return self.total_count >= self._count_max or self.total_bytes >= self._quota_bytes
 
+    @property
+    def over_resume_bytes(self) -> int:
+        """By how much memory is above what lets it resume, with nothing excused."""
+        return self.used_bytes - self._resume_bytes
+
+    def excuse(self, size_bytes: int) -> None:
+        """So much has to stay in memory: capacity and resume threshold lie above that. May throttle, or resume: poll
+        the controller.
+
+        Without this a resource whose elements leave memory could be full of what can't leave, and nobody would wait
+        for anything that happens.
+        """
+        self.excused_bytes = size_bytes
+        if self.throttled:
+            self._resume_if_relieved()
+        elif self.used_bytes - size_bytes >= self._capacity_bytes:
+            self._throttle()
+
     def overhang(self, count: int, size_bytes: int) -> tuple[int, int]:
         """By how many elements and bytes this much more would go over the quotas; negative: it fits."""
         return self.total_count + count - self._count_max, self.total_bytes + size_bytes - self._quota_bytes
@@ -78,7 +99,9 @@ class ResidencyLimiter(FlowLimiter):
         self.total_count = total_count = self.total_count + count
         self.total_bytes = total_bytes = self.total_bytes + size_bytes
         if not self.throttled and (
-            used_bytes >= self._capacity_bytes or total_count >= self._count_max or total_bytes >= self._quota_bytes
+            used_bytes - self.excused_bytes >= self._capacity_bytes
+            or total_count >= self._count_max
+            or total_bytes >= self._quota_bytes
         ):
             self._throttle()
 
@@ -101,7 +124,7 @@ class ResidencyLimiter(FlowLimiter):
         """These are in memory again. May throttle."""
         self.used_count += count
         self.used_bytes += size_bytes
-        if not self.throttled and self.used_bytes >= self._capacity_bytes:
+        if not self.throttled and self.used_bytes - self.excused_bytes >= self._capacity_bytes:
             self._throttle()
 
     def add_outside(self, count: int, size_bytes: int) -> None:
@@ -124,7 +147,7 @@ class ResidencyLimiter(FlowLimiter):
     def _resume_if_relieved(self) -> None:
         if (
             self.throttled
-            and self.used_bytes <= self._resume_bytes
+            and self.used_bytes - self.excused_bytes <= self._resume_bytes
             and self.total_count <= self._resume_count
             and self.total_bytes <= self._resume_quota_bytes
         ):
@@ -137,9 +160,9 @@ class ResidencyLimiter(FlowLimiter):
             used_count=self.used_count,
             used_bytes=self.used_bytes,
             capacity_count=None,
-            capacity_bytes=self._capacity_bytes,
+            capacity_bytes=self._capacity_bytes + self.excused_bytes,
             resume_count=None,
-            resume_bytes=self._resume_bytes,
+            resume_bytes=self._resume_bytes + self.excused_bytes,
             throttled=self.throttled,
             throttled_since=self.throttled_since,
             throttled_seconds=self._throttled_for_seconds(),

@@ -403,6 +403,10 @@ class CursoredQueue:
         """All blocks, the newest first."""
         return reversed(self._blocks.values())
 
+    def close_block(self, index: int) -> None:
+        """What is added from now on goes behind this block: the store is given all of it, once. O(1)."""
+        self.next_sequence = max(self.next_sequence, (index + 1) << BLOCK_BITS)
+
     def restore(self, index: int, base: int, outside: Outside, live_count: int) -> None:
         """A block that the store has from an earlier run; the last one last. What is added goes behind it, into a
         block of its own.
@@ -413,7 +417,7 @@ class CursoredQueue:
         self._blocks[index] = block
         self.outside_count += 1
         self.live_count += live_count
-        self.next_sequence = max(self.next_sequence, (index + 1) << BLOCK_BITS)
+        self.close_block(index)
 
     def move_out(self, index: int, *, placeholders: bool = False) -> Gone:
         """Let the elements of this block go from memory. Returns how many, and their wire bytes."""

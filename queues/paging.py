@@ -3,9 +3,14 @@
 *Out.* When a queue's messages take more than HIGH of its memory, blocks go to the store until LOW is reached: those
 that are farthest from any cursor that may read them soon. Of a queue that fills up that is the newest full block; of a
 topic with a stalled subscriber, what only that one has yet to read. The block that is being filled stays, and so do
-those in which elements are held by group (their keys are needed) or read right now. A block leaves memory only when
-the store has all of it. It is looked for whenever something comes in; while senders wait, after each dispatch; and when
-a disk that was full or failed takes something again.
+those in which elements are held by group (their keys are needed), and the two that a reader is at. A block leaves
+memory only when the store has all of it. It is looked for whenever something comes in; while senders wait, after each
+dispatch; and when a disk that was full or failed takes something again.
+
+*While senders wait*, and what is left in memory would keep them waiting (a few messages can take more than half of it),
+the near blocks go, too: the one that is being filled, which is closed by that, the next ones, and if nobody consumes
+also the first. What then must stay because a reader is at it is excused: the limiter's capacity lies above it. So
+senders never wait for what nobody is going to move.
 
 *In.* A cursor that comes to a block that is outside waits for it; the next ones are asked for at the same time, and
 whenever the cursor enters a block, those up to AHEAD further are (seed 000: the next n are always requested, a hit asks
@@ -50,6 +55,10 @@ class Paged(Protocol):
     @property
     def witness(self) -> Witness | None:
         """Is told which blocks move."""
+
+    @property
+    def is_consumed(self) -> bool:
+        """Somebody takes from it."""
 
     def reading_blocks(self) -> Iterable[int]:
         """The blocks that cursors with credit read next."""
@@ -123,27 +132,65 @@ class Pager:
     @property
     def is_over(self) -> bool:
         """There is more in memory than should stay. O(1): asked after each run that comes in."""
-        return self._pages_out and self._limiter.used_bytes - self._leaving_bytes > self._limiter.capacity_bytes * HIGH
+        limiter = self._limiter
+        return (
+            self._pages_out
+            and limiter.used_bytes - self._leaving_bytes - limiter.excused_bytes > limiter.capacity_bytes * HIGH
+        )
 
     # ------------------------------------------------------------------ out
 
     def relieve(self) -> None:
         """Send blocks out until LOW is reached, or none may go. O(blocks in memory · log cursors)."""
-        excess_bytes = self._limiter.used_bytes - self._leaving_bytes - int(self._limiter.capacity_bytes * LOW)
+        limiter = self._limiter
+        if limiter.excused_bytes:
+            self._excuse(min(limiter.excused_bytes, self._staying_bytes()))
+        excess_bytes = (
+            limiter.used_bytes - self._leaving_bytes - limiter.excused_bytes - int(limiter.capacity_bytes * LOW)
+        )
         if excess_bytes <= 0:
             return
         if not self._store.accepting:
             self._wait_for_disk()
             return
-        shelf = self._shelf_of()
-        for index, block in self._farthest():
+        self._send_out(excess_bytes, near=False)
+        excess_bytes = limiter.over_resume_bytes - self._leaving_bytes
+        if limiter.throttled and excess_bytes > 0 and self._send_out(excess_bytes, near=True) > 0:
+            self._excuse(self._staying_bytes())
+
+    def _send_out(self, excess_bytes: int, *, near: bool) -> int:
+        """Send out so much, the farthest from a reader first. Returns what is missing of it."""
+        for index, block in self._farthest(near=near):
             block.leaving = True
-            size_bytes = block.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES
+            self._queue.elements.close_block(index)
+            size_bytes = _charge_of(block)
             self._leaving_bytes += size_bytes
             excess_bytes -= size_bytes
-            shelf.put_out(index, partial(self._stored, size_bytes, block))
+            self._shelf_of().put_out(index, partial(self._stored, size_bytes, block))
             if excess_bytes <= 0:
-                return
+                break
+        return excess_bytes
+
+    def _excuse(self, size_bytes: int) -> None:
+        """So much has to stay, and holds nobody back."""
+        if size_bytes != self._limiter.excused_bytes:
+            self._limiter.excuse(size_bytes)
+            self._controller.poll()
+
+    def _staying_bytes(self) -> int:
+        """What must stay because somebody reads it. What is held for a message group is not that: it has no end."""
+        queue = self._queue
+        if not queue.is_consumed:
+            return 0
+        blocks = [queue.elements.block(index) for index in set(queue.reading_blocks())]
+        pinned_below = queue.pinned_below()
+        return sum(
+            [
+                _charge_of(block)
+                for block in blocks
+                if block is not None and block.outside is None and not block.leaving and block.base >= pinned_below
+            ]
+        )
 
     def _wait_for_disk(self) -> None:
         """Nobody sends to a queue whose memory is used up: so nobody else would look again."""
@@ -156,21 +203,24 @@ class Pager:
         if not source.blocked and not source.closed:
             self._store.hold_back(source)
 
-    def _farthest(self) -> list[tuple[int, Block]]:
-        """Blocks that may go, the farthest from a reader first."""
+    def _farthest(self, *, near: bool) -> list[tuple[int, Block]]:
+        """Blocks that may go, the farthest from a reader first. `near`: all but those that somebody is at."""
         queue = self._queue
         elements = queue.elements
         readers = sorted(set(queue.reading_blocks()))
         tail_index = elements.next_sequence >> BLOCK_BITS
         pinned_below = queue.pinned_below()
+        nearest = (1 if queue.is_consumed else 0) if near else 2
         candidates: list[tuple[int, int, Block]] = []
         for index, block in elements.blocks():
-            if block.outside is not None or block.leaving or index >= tail_index or block.base < pinned_below:
+            if block.outside is not None or block.leaving or block.base < pinned_below:
+                continue
+            if index >= tail_index and not near:
                 continue
             place = bisect_right(readers, index)
             # Behind all readers (somebody holds it, or reads there without credit): nobody comes to it soon.
             distance = index - readers[place - 1] if place else 1 << 40
-            if distance > 1:
+            if distance >= nearest:
                 candidates.append((distance, index, block))
         candidates.sort(key=lambda candidate: (-candidate[0], -candidate[1]))
         return [(index, block) for _distance, index, block in candidates]
@@ -210,7 +260,7 @@ class Pager:
         for ahead in range(index, index + 1 + AHEAD_COUNT):
             block = elements.block(ahead)
             if block is not None and block.outside is not None:
-                room_bytes -= block.outside.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES
+                room_bytes -= _charge_of(block)
                 if room_bytes < 0:
                     return
                 self._ask(ahead)
@@ -261,3 +311,7 @@ class Pager:
         if count:
             self._limiter.remove_outside(count, wire_bytes + count * MESSAGE_OVERHEAD_BYTES)
             self._controller.poll()
+
+
+def _charge_of(block: Block) -> int:
+    return block.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES

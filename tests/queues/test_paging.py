@@ -103,17 +103,59 @@ def test_what_a_consumer_holds_leaves_memory_too(world: StoreWorld) -> None:
     assert not world.leftovers()
 
 
-def test_blocks_are_looked_for_again_when_readers_have_moved_and_senders_wait(world: StoreWorld) -> None:
-    """What could not go was next to be read. Nobody can send to a queue without memory, so nobody else looks."""
+def test_near_blocks_leave_when_they_alone_keep_senders_waiting(world: StoreWorld) -> None:
+    """What is read next is worth keeping, but not at the price of a queue that takes nothing any more."""
     queue = world.queue(memory_bytes=room_for(12))
     producer = OfferingProducer(world, queue)
     producer.send(world.messages(12, head=Head()))
     producer.send(world.messages(1, head=Head()))
-    world.settle_down()
-    assert producer.is_blocked
-    attached(world, queue)  # holds all, settles nothing
+    assert producer.is_blocked, "until the disk has some of it"
     world.settle_down()
     assert not producer.is_blocked
+    consumer = attached(world, queue)
+    world.settle_down()
+    assert [delivery.number for delivery in consumer.held] == list(range(13))
+
+
+def test_the_block_that_is_filled_is_closed_when_it_leaves(world: StoreWorld) -> None:
+    """What is not persistent is written once for each block: what came in later would be missing."""
+    queue = world.queue(memory_bytes=2 * CHARGE_BYTES)
+    put_paged(world, queue, 6, persistent=False)
+    assert limiter_of(queue).used_bytes <= CHARGE_BYTES
+    consumer = attached(world, queue, 1, auto=True)
+    world.settle_down()
+    put_paged(world, queue, 6, persistent=False)
+    assert [delivery.number for delivery in consumer.deliveries] == list(range(12))
+
+
+def test_what_comes_after_a_closed_block_that_expired_does_not_take_its_place(world: StoreWorld) -> None:
+    """The disk may still have the record of what expired."""
+    queue = world.queue(memory_bytes=2 * CHARGE_BYTES)
+    put_paged(world, queue, 2, persistent=False, ttl_ms=1000)
+    world.now_seconds += 2
+    world.settle_down()
+    assert queue.is_empty
+    put_paged(world, queue, 3, persistent=False)
+    consumer = attached(world, queue)
+    world.settle_down()
+    assert [delivery.number for delivery in consumer.held] == [2, 3, 4]
+
+
+def test_a_block_that_a_reader_is_at_stays_and_is_excused(world: StoreWorld) -> None:
+    """One message may be larger than the memory of its queue; others come in all the same, and memory stays bounded."""
+    queue = world.queue(memory_bytes=1000)
+    consumer = attached(world, queue, 1)
+    world.put(queue, 2, wire_bytes=3000)
+    producer = OfferingProducer(world, queue)
+    for _ in range(30):
+        producer.send(world.messages(1, wire_bytes=400, head=Head()))
+        world.settle_down()
+        assert not producer.is_blocked
+        assert limiter_of(queue).used_bytes <= 1000 + 2 * 3200 + 592
+    while consumer.held:
+        consumer.settle()
+        world.settle_down()
+    assert len(consumer.deliveries) == 32 and limiter_of(queue).total_count == 0
 
 
 def test_what_is_set_aside_for_its_group_stays_even_if_it_was_on_its_way_out(world: StoreWorld) -> None:

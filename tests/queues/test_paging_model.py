@@ -525,7 +525,7 @@ class PagingMachine(RuleBasedStateMachine):
         assert pager is not None
         limiter = queue.controller.limiter
         if pager.is_over and limiter.throttled:
-            assert not pager._farthest(), "memory is used up, and nobody sends blocks out"
+            assert not pager._farthest(near=True), "memory is used up, and nobody sends blocks out"
         assert not pager._leaving_bytes or not self.world.is_flushed
         for producer in self.producers:
             assert not producer.is_blocked or limiter.throttled or not self.world.store.accepting
