@@ -219,5 +219,7 @@ class Store(Protocol):
     def when_all_saved(self, callback: Callable[[], None]) -> None:
         """Call this when all that is in queues or was settled in them so far is on disk."""
 
-    def bind(self, shelves: Iterable[Shelf]) -> None:
-        """What was added to and settled in these since the last turn is one transaction: all or nothing."""
+    def bind(self, shelves: Iterable[Confirms]) -> None:
+        """What was added to and settled in these (queues, groups of logs) since the last turn is one transaction: all
+        or nothing.
+        """

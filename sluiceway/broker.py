@@ -255,6 +255,7 @@ class Broker:
             self._journal_folder if directory is None else directory.logs_path,
             environment=self._environment,
             managers=self._managers,
+            store=self.store,
             disk=disk,
             policy_for=lambda name: self.config.policy_for(parse(name)),
             files=self._journal_files,

@@ -1,8 +1,8 @@
 """The logs of a broker: opened with it, closed with it; where groups are kept; requests about logs.
 
-Groups are subscriptions of the metadata managers (topic: the log, subscriber: the group), behind the broker's own
-store; without one they are in memory, as is all else. The broker is the only one who writes them, so it does not
-compare versions.
+Groups are subscriptions of the metadata managers (topic: the log, subscriber: the group), which read them; written they
+are in the batches of the store (`store.places`), for a transaction may acknowledge records and send to a queue. Without
+a store they are in memory, as is all else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from protocols.stomp.stored import HeadBlocks
 from queues.environment import QueueEnvironment
 from queues.logs.log import Log
 from queues.logs.places import PlaceError, parse_index, parse_place
-from queues.logs.ports import DiskError, GroupState
+from queues.logs.ports import DiskError, GroupPlace, GroupState
 from queues.logs.reading import Reading
 from queues.logs.table import INTERNAL_ERROR, PREFIX, LogError, LogTable, open_all
 from queues.policy import QueuePolicy
@@ -31,15 +31,12 @@ from store.metadata import (
     MetadataError,
     MetadataManagers,
     SubscriptionData,
-    SubscriptionPreferences,
-    SubscriptionState,
-    Version,
     Versioned,
 )
+from store.places import StoredPlaces, group_state_of
+from store.storequeue import StoreQueue
 
 INVALID_REQUEST: Final = "INVALID_REQUEST"
-SETTLED_MAX: Final = 4096
-GROUP_KIND: Final = "log group"
 CLOSING_SECONDS: Final = 5.0
 """How long a disk may take for what is left, of each log."""
 
@@ -52,29 +49,30 @@ def _error_of(result: object) -> Exception | None:
     return result if isinstance(result, Exception) else None
 
 
-class GroupRecords:
-    """Keeps groups with the metadata managers. Satisfies `queues.logs.ports.GroupKeeper`."""
+class _NoPlace:
+    """Of a group that does not outlive the broker."""
 
-    def __init__(self, managers: MetadataManagers, now_ms: Callable[[], int]) -> None:
-        self._subscriptions = managers.subscriptions
-        self._now_ms = now_ms
+    def changed(self) -> None:
+        """Nothing is kept."""
 
-    def create(self, log: str, group: str, state: GroupState, done: Done) -> None:
-        preferences = SubscriptionPreferences({"kind": GROUP_KIND, "created_ms": str(self._now_ms())})
-        data = SubscriptionData(preferences, _record(state))
-        self._subscriptions.create(log, group, data, lambda result: done(_error_of(result)))
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        callback()
 
-    def update(self, log: str, group: str, state: GroupState, done: Done, *, durable: bool) -> None:
-        self._subscriptions.update_state(
-            log, group, _record(state), Version.ANY, lambda result: done(_error_of(result)), durable=durable
-        )
-
-    def delete(self, log: str, group: str, done: Done) -> None:
-        self._subscriptions.delete(log, group, Version.ANY, lambda result: done(_error_of(result)))
+    def forget(self) -> None:
+        """Nothing is kept."""
 
 
-def _record(state: GroupState) -> SubscriptionState:
-    return SubscriptionState(state.front, state.settled[:SETTLED_MAX], max(0, state.handed_to))
+class NoPlaces:
+    """Groups of a broker without a store. Satisfies `queues.logs.ports.GroupKeeper`."""
+
+    def place(self, _log: str, _group: str, _state: Callable[[], GroupState]) -> GroupPlace:
+        return _NoPlace()
+
+    def create(self, _log: str, _group: str, _place: GroupPlace, done: Done) -> None:
+        done(None)
+
+    def delete(self, _log: str, _group: str, done: Done) -> None:
+        done(None)
 
 
 async def read_all(managers: MetadataManagers, topic: str) -> Mapping[str, Versioned[SubscriptionData]]:
@@ -94,17 +92,20 @@ async def read_all(managers: MetadataManagers, topic: str) -> Mapping[str, Versi
     return result
 
 
-async def groups_of(managers: MetadataManagers, names: list[str]) -> dict[str, dict[str, GroupState]]:
-    """Where the groups of these logs are. Raises MetadataError."""
+async def groups_of(
+    managers: MetadataManagers, names: list[str]
+) -> tuple[dict[str, dict[str, GroupState]], dict[tuple[str, str], int]]:
+    """Where the groups of these logs are, and the versions of their records. Raises MetadataError."""
     found: dict[str, dict[str, GroupState]] = {}
+    versions: dict[tuple[str, str], int] = {}
     for name in names:
-        found[name] = {
-            group: GroupState(state.front, state.settled, state.handed_to)
-            for group, versioned in (await read_all(managers, name)).items()
-            if versioned.value.preferences.values.get("kind") == GROUP_KIND
-            for state in (versioned.value.state,)
-        }
-    return found
+        found[name] = {}
+        for group, versioned in (await read_all(managers, name)).items():
+            state = group_state_of(versioned.value)
+            if state is not None:
+                found[name][group] = state
+                versions[name, group] = versioned.version.number
+    return found, versions
 
 
 @attrs.define
@@ -117,31 +118,18 @@ class Logs:
     managers: MetadataManagers
 
     async def close(self, *, inline: bool) -> None:
-        """Write what was appended, note where groups are, close the files. Before the store is closed."""
+        """Write what was appended, close the files. Before the store is closed, which notes where groups are."""
         table = self.table
         for each in tuple(table):  # what was parked of a connection that is gone may make some meanwhile
             written = trio.Event()
             with trio.move_on_after(CLOSING_SECONDS):
                 each.when_written(written.set)
                 await written.wait()
-        states = table.close()
-        left_count = len(states) + 1
-        saved = trio.Event()
-
-        def one_saved(error: Exception | None) -> None:
-            nonlocal left_count
-            left_count -= 1
-            if error is not None:
-                log.error("the place of a group is not saved: some of it will come again", error=str(error))
-            if not left_count:
-                saved.set()
-
-        keeper = GroupRecords(self.managers, lambda: 0)
-        for name, group, state in states:
-            keeper.update(name, group, state, one_saved, durable=False)
-        self.managers.flush(one_saved)
+        table.close()
+        flushed = trio.Event()
+        self.managers.flush(lambda _error: flushed.set())
         with trio.move_on_after(CLOSING_SECONDS):
-            await saved.wait()
+            await flushed.wait()
         self.managers.close()
         faults = self._close_files() if inline else await trio.to_thread.run_sync(self._close_files)
         for fault in faults:
@@ -163,6 +151,7 @@ async def open_logs(
     *,
     environment: QueueEnvironment,
     managers: MetadataManagers,
+    store: StoreQueue | None,
     disk: JournalDisk,
     policy_for: Callable[[str], QueuePolicy],
     files: Files | None = None,
@@ -174,10 +163,14 @@ async def open_logs(
     MetadataError.
     """
     journal = Journal(folder, config, now_ms=environment.now_ms, boot=boot, files=files)
+    opened = {}
+    if folder is not None:
+        opened = open_all(journal) if inline else await trio.to_thread.run_sync(open_all, journal)
+    groups, versions = await groups_of(managers, list(opened))
     table = LogTable(
         journal,
         disk,
-        GroupRecords(managers, environment.now_ms),
+        NoPlaces() if store is None else StoredPlaces(store, environment.now_ms, versions),
         Reading(config.cache_bytes_max, HeadBlocks(), manager=environment.manager, clock=environment.clock),
         environment,
         policy_for if folder is not None else lambda name: attrs.evolve(policy_for(name), log_sync="none"),
@@ -185,10 +178,7 @@ async def open_logs(
         delete_passcode=config.delete_passcode,
         warn=log.warning,
     )
-    opened = {}
-    if folder is not None:
-        opened = open_all(journal) if inline else await trio.to_thread.run_sync(open_all, journal)
-    table.start(opened, await groups_of(managers, list(opened)))
+    table.start(opened, groups)
     for name, report in journal.reports().items():
         if report.needs_telling:
             log.warning("a log has lost records: its readers are told where", log=name, found=str(report))
@@ -315,7 +305,7 @@ def _seek(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
     place = parse_place(str(to) if isinstance(to, int) and not isinstance(to, bool) else text_of(request, "to"))
     named, group = _named(table, request), text_of(request, "group")
     front = table.seek(named, group, place)
-    table.group(named, group).save_for(lambda: send({"front": front}))
+    table.group(named, group).place.when_settled(lambda: send({"front": front}))
 
 
 def _cursor(table: LogTable, request: Mapping[str, Any], send: Send) -> None:

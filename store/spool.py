@@ -28,11 +28,12 @@ from flow import Flow, FlowController, SizeLimiter, SourceController
 from queues.large import LargeMessage
 from queues.message import Message
 from queues.queue import MessageQueue
-from queues.storage import Shelf as ShelfPort
+from queues.storage import Confirms
 from store import keys
 from store.chunks import ChunkError, decode_chunk, encode_chunk
 from store.engine import CorruptionError, EngineError, delete, put
 from store.pieces import CommitRecord, PieceError, Target, decode_piece, encode_commit, encode_piece
+from store.places import Place
 from store.recovery import RecoveredTransaction
 from store.shelf import Shelf
 from store.storequeue import StoreQueue
@@ -235,13 +236,13 @@ class Spool:
 
     # ------------------------------------------------------------------ when it is committed
 
-    def commit(self, shelves: Iterable[ShelfPort], done: Callable[[], None]) -> None:
+    def commit(self, shelves: Iterable[Confirms], done: Callable[[], None]) -> None:
         store = self._spools.store
         if not self._sizes:
             raise ValueError(f"transaction {self.transaction_id} has no pieces: there is nothing to carry out later")
         record = encode_commit(CommitRecord(self._spools.take_commit_number(), len(self._sizes)))
         change = put(keys.spool_key(self.transaction_id), record)
-        own = [shelf for shelf in shelves if isinstance(shelf, Shelf)]
+        own = [shelf for shelf in shelves if isinstance(shelf, Shelf | Place)]
         if not own:
             store.change([change], done)
             return

@@ -29,15 +29,16 @@ import attrs
 from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController, WindowLimiter
 from queues.environment import Scheduling, TimerHandle
 from queues.message import Message
-from queues.storage import Shelf as ShelfPort
-from queues.storage import Stored
+from queues.storage import Confirms, Stored
 from store import keys
 from store.batch import BATCH_BYTES, Batch
 from store.chunks import HeadCodec
 from store.config import StoreConfig
+from store.counters import StoreCounters
 from store.directory import DirectoryError
 from store.engine import Change, EngineError, delete, delete_range, put
 from store.large import BodyFiles
+from store.places import Place
 from store.recovery import Recovered
 from store.shelf import Shelf
 from store.states import encode_numbers
@@ -61,6 +62,9 @@ NUMBERS_AHEAD: Final = 1 << 20
 OPERATION_BYTES: Final = 10 << 20
 """Capacity of the operation queue on the flow map (the prototype's)."""
 
+Kept = Shelf | Place
+"""Whose records are written when the store has time: queues, and groups of logs."""
+
 
 class Log(Protocol):
     """Where the store says what people should know."""
@@ -75,34 +79,6 @@ class Housing(Protocol):
 
     def free_bytes(self) -> int: ...
     def attic_put(self, name: str, data: bytes) -> object: ...
-
-
-@attrs.define
-class StoreCounters:
-    """Since the start."""
-
-    written_count: int = 0
-    """Messages."""
-    written_bytes: int = 0
-    batches_count: int = 0
-    syncs_count: int = 0
-    paged_out_count: int = 0
-    """Messages that were not persistent, and were written to leave memory."""
-    failures_count: int = 0
-    """Writes that failed, and were tried again."""
-    corrupt_count: int = 0
-    """Records that could not be read."""
-    lost_count: int = 0
-    """Messages in them."""
-    last_write_seconds: float = 0.0
-    longest_write_seconds: float = 0.0
-    write_seconds: float = 0.0
-    """Of all batches, from hand-over to the word that it is written."""
-    sync_seconds: float = 0.0
-    """The part of it for batches that were synced."""
-    largest_batch_count: int = 0
-    forgotten_cancelled_count: int = 0
-    """Writes that became needless in queues that are gone."""
 
 
 class StoreQueue(FlowResource):
@@ -144,9 +120,11 @@ class StoreQueue(FlowResource):
         self._housing = housing
         self._recovered = recovered if recovered is not None else Recovered()
         self._next_queue_id = self._recovered.next_queue_id
-        self._shelves: dict[int, Shelf] = {}
-        self._dirty: dict[Shelf, None] = {}
-        self._bound: list[set[Shelf]] = []
+        self._shelves: dict[int, Kept] = {}
+        self._dirty: dict[Kept, None] = {}
+        self._bound: list[set[Kept]] = []
+        self._places_count = 0
+        """Made so far."""
         self._extra: list[Change] = []
         """Changes that belong to no shelf: of queues that were deleted, subscriptions."""
         self._waiting: list[Callable[[], None]] = []
@@ -166,7 +144,7 @@ class StoreQueue(FlowResource):
         """How long a batch takes, averaged."""
         self._sync_seconds = 0.0
         """How long one takes that is synced, averaged."""
-        self._perhaps_consumed: dict[Shelf, None] = {}
+        self._perhaps_consumed: dict[Kept, None] = {}
         """To be asked at the end of this turn."""
         self._retry_seconds = RETRY_MIN_SECONDS
         self._failing: str | None = None
@@ -221,8 +199,21 @@ class StoreQueue(FlowResource):
         self._shelves[shelf.queue_id] = shelf
         return shelf
 
-    def bind(self, shelves: Iterable[ShelfPort]) -> None:
-        together = {shelf for shelf in shelves if isinstance(shelf, Shelf)}
+    def place(self, make: Callable[[int], Place]) -> Place:
+        """The place of a group of a log; `make` is given its number."""
+        self._places_count += 1
+        place = self._shelves[-self._places_count] = make(-self._places_count)
+        return place
+
+    def forget_place(self, place: Place) -> None:
+        """Its group is deleted."""
+        self._dirty.pop(place, None)
+        self._shelves.pop(place.queue_id, None)
+
+    def bind(self, shelves: Iterable[Confirms]) -> None:
+        together: set[Kept] = {
+            shelf for shelf in shelves if isinstance(shelf, Shelf | Place) and shelf.queue_id in self._shelves
+        }
         for shelf in together:
             shelf.bound_to = shelf.elements_end
             shelf.is_bound = True
@@ -236,7 +227,7 @@ class StoreQueue(FlowResource):
         """The last write failed."""
         return self._failing is not None
 
-    def touch(self, shelf: Shelf, *, urgent: bool = False) -> None:
+    def touch(self, shelf: Kept, *, urgent: bool = False) -> None:
         """This shelf has something to write."""
         if urgent:
             self._pressing = True
@@ -373,7 +364,7 @@ class StoreQueue(FlowResource):
         else:
             self._arm(self._gather_until_seconds)
 
-    def _hopes_until(self, shelf: Shelf) -> float:
+    def _hopes_until(self, shelf: Kept) -> float:
         """Until when this shelf's receipts wait for its consumers; not if anything else waits for all of the store."""
         if self._waiting or self._failing is not None:
             return 0.0
@@ -454,9 +445,9 @@ class StoreQueue(FlowResource):
         batch.size_bytes += extra_bytes
         return batch
 
-    def _collect(self, shelf: Shelf, batch: Batch) -> None:
+    def _collect(self, shelf: Kept, batch: Batch) -> None:
         """This shelf, and all that a transaction binds it to."""
-        together = {shelf}
+        together: set[Kept] = {shelf}
         if self._bound:
             grown = True
             while grown:
@@ -495,7 +486,7 @@ class StoreQueue(FlowResource):
         now_seconds = self.clock()
         self._batch = None
         self._operations.release(len(batch.changes), batch.size_bytes)
-        self._count(batch, now_seconds)
+        self.counters.count(batch, now_seconds)
         if self._failing is not None:
             self._log.info("store writes again", after=self._failing)
             self._failing = None
@@ -529,19 +520,6 @@ class StoreQueue(FlowResource):
             self._ask_or_gather()
         else:
             self._arm_next()
-
-    def _count(self, batch: Batch, now_seconds: float) -> None:
-        counters = self.counters
-        counters.batches_count += 1
-        counters.syncs_count += batch.sync
-        counters.written_count += batch.saved_count
-        counters.paged_out_count += batch.paged_count
-        counters.written_bytes += batch.size_bytes
-        counters.last_write_seconds = now_seconds - batch.started_seconds
-        counters.longest_write_seconds = max(counters.longest_write_seconds, counters.last_write_seconds)
-        counters.write_seconds += counters.last_write_seconds
-        counters.sync_seconds += counters.last_write_seconds if batch.sync else 0.0
-        counters.largest_batch_count = max(counters.largest_batch_count, batch.saved_count)
 
     def _arm_next(self) -> None:
         if self._dirty:
@@ -634,7 +612,7 @@ class StoreQueue(FlowResource):
                 batch.size_bytes += size_bytes
                 if shelf.saved_to >= shelf.elements_end:
                     break
-        self._count(batch, self.clock())
+        self.counters.count(batch, self.clock())
         self.counters.syncs_count += 1
         last = [batch] if under_way is None else [under_way, batch]
         self._last_waiters = [_told(saved, "disk") for one in last for saved in one.saved]
@@ -670,7 +648,7 @@ class StoreQueue(FlowResource):
             else "ok",
             "error": self._failing,
             "size_bytes": self.size_bytes,
-            "queues_count": len(self._shelves),
+            "queues_count": sum(queue_id > 0 for queue_id in self._shelves),
             "cancelled_count": forgotten + sum(shelf.cancelled_count for shelf in self._shelves.values()),
             "loaded_count": self.loaded_count,
             "under_way_bytes": self._batch.size_bytes if self._batch is not None else 0,

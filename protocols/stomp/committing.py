@@ -308,7 +308,7 @@ class Committer:
                 commit.barrier = None
                 self._sender.lanes.let_go(barrier)
                 self._wake()
-        self._replies.committed(commit.receipt_id, [*shelves, *commit.transaction.group_shelves()])
+        self._replies.committed(commit.receipt_id, shelves)
         self._subscriptions.forget_settled()
 
     def _runs_of(self, sends: list[tuple[SendRun, SendHead]]) -> list[Run]:

@@ -14,7 +14,6 @@ from protocols.reading import CountedHold
 from protocols.stomp.encoder import receipt, receipts
 from protocols.stomp.escaping import Version
 from queues.logs.log import Log
-from queues.logs.outlets import GroupShelf
 from queues.storage import Confirms, Store
 
 MEMORY: Final = "memory"
@@ -75,8 +74,8 @@ class Replies:
         self.version: Version = "1.0"
         self.unconfirmed = False
         """Something was stored or settled without a RECEIPT: DISCONNECT has to wait for it."""
-        self.unconfirmed_logs: set[Log | GroupShelf] = set()
-        """Likewise, in which logs and groups of them."""
+        self.unconfirmed_logs: set[Log] = set()
+        """Likewise, in which logs."""
 
     @property
     def is_confirmed(self) -> bool:

@@ -82,7 +82,7 @@ class SpooledCommits:
         shelves = transaction.shelves()
         if self._hub.store is not None:
             self._hub.store.bind(shelves)
-        self._replies.committed(receipt_id, [*shelves, *transaction.group_shelves()])
+        self._replies.committed(receipt_id, shelves)
 
     def move_on(self) -> None:
         """Something may have changed: see what may go. Ends the turns of lanes for which nothing can."""

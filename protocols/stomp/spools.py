@@ -16,7 +16,7 @@ from typing import Protocol
 from flow import SourceController
 from queues.message import Message
 from queues.queue import MessageQueue
-from queues.storage import Shelf
+from queues.storage import Confirms
 
 Target = tuple[str, int, bool]
 """A queue: full name of its destination, priority, whether it is a topic (and not what waits in front of one)."""
@@ -50,7 +50,7 @@ class Spool(Protocol):
     def size_of(self, place: int) -> int:
         """Of a piece on the disk, in bytes."""
 
-    def commit(self, shelves: Iterable[Shelf], done: Callable[[], None]) -> None:
+    def commit(self, shelves: Iterable[Confirms], done: Callable[[], None]) -> None:
         """It is to be carried out, whatever happens; in one batch with all that was settled in these shelves. `done`
         when the disk has it.
         """

@@ -45,7 +45,6 @@ from queues import (
     WildcardConsumer,
     parse_composite,
 )
-from queues.logs.outlets import GroupShelf
 from queues.logs.table import PREFIX as LOG_PREFIX
 from queues.logs.table import LogError, check_name
 from queues.names import Kind
@@ -426,10 +425,7 @@ class Subscriptions:
         for subscription, ordinals in self._deliveries(run.tokens):
             portions = self._settle(subscription, ordinals, nack=run.nack)
             for portion in portions:
-                shelf: object = portion.subscription.queue.shelf
-                if isinstance(shelf, GroupShelf):
-                    self._replies.unconfirmed_logs.add(shelf)
-                elif shelf is not None:
+                if portion.subscription.queue.shelf is not None:
                     self._replies.unconfirmed = True
 
     def ack_frame(self, frame: Frame) -> None:

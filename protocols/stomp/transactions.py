@@ -27,8 +27,8 @@ from protocols.stomp.ledger import Portion
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.spools import Spool
 from queues import MESSAGE_OVERHEAD_BYTES, MessageQueue, Topic
-from queues.logs.outlets import Group
-from queues.storage import Confirms, Shelf
+from queues.logs.outlets import Outlet
+from queues.storage import Confirms
 
 RUN_OVERHEAD_BYTES: Final = 256
 """What the interpreter needs for SENDs that share a head, beside their wires: the run, its lists, the head."""
@@ -51,17 +51,14 @@ class Transaction:
         self.size_bytes = 0
         """Of what is in memory."""
 
-    def shelves(self, queues_of_sends: Iterable[MessageQueue] = ()) -> list[Shelf]:
-        """Where it is to be stored what it settles, and what it sends to these queues."""
-        queues = {portion.subscription.queue: None for _subscription, portion, _nack in self.acks}
+    def shelves(self, queues_of_sends: Iterable[MessageQueue] = ()) -> list[Confirms]:
+        """Where it is to be stored what it settles, in queues and for groups of logs, and what it sends to these
+        queues.
+        """
+        queues: dict[object, None] = {portion.subscription.queue: None for _subscription, portion, _nack in self.acks}
         queues.update(dict.fromkeys(queues_of_sends))
-        stored = [queue for queue in queues if isinstance(queue, MessageQueue)]
+        stored = [queue for queue in queues if isinstance(queue, MessageQueue | Outlet)]
         return [queue.shelf for queue in stored if queue.shelf is not None and not queue.closed]
-
-    def group_shelves(self) -> list[Confirms]:
-        """Likewise, of groups of logs: they are kept apart from the store of queues."""
-        outlets: dict[object, None] = {portion.subscription.queue: None for _subscription, portion, _nack in self.acks}
-        return [outlet.shelf for outlet in outlets if isinstance(outlet, Group) and outlet.shelf is not None]
 
     def check_room(self, wanted: Mapping[MessageQueue, tuple[int, int]]) -> None:
         """Raises ProtocolError if one of these queues, of policy reject, has no room for so many messages of so many
@@ -115,7 +112,7 @@ class Commit:
         lanes = [lane for lane in self.runs if lane.must_wait] if self.barrier is None else self.barrier.waits_for
         return {lane.queue for lane in lanes}
 
-    def shelves(self) -> list[Shelf]:
+    def shelves(self) -> list[Confirms]:
         """Where what it does is to be stored: those of its persistent SENDs and of what it settles."""
         return self.transaction.shelves(lane.queue for lane in self.runs)
 

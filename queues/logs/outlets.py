@@ -26,6 +26,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
+from itertools import islice
 from typing import Any, Final, Protocol
 
 import attrs
@@ -33,7 +34,7 @@ import attrs
 from flow import FlowResource
 from queues.logs.codecs import Codec
 from queues.logs.log import AGAIN_SECONDS, Log
-from queues.logs.ports import DiskError, GroupKeeper, GroupState
+from queues.logs.ports import PLACE_RANGES_MAX, DiskError, GroupKeeper, GroupPlace, GroupState
 from queues.logs.reading import Unreadable
 from queues.logs.runs import Run, cut_run
 from queues.message import PRIORITY_DEFAULT, Message
@@ -45,16 +46,12 @@ from queues.subscription import Consumer, Subscription
 SHARE_COUNT: Final = 256
 """Messages that one consumer of several gets before the next one has its turn."""
 SINGLE_COUNT: Final = 1024
-SAVE_SECONDS: Final = 1.0
-"""How long the place of a group may be behind on disk when nobody waits for it."""
 LOOK_BYTES: Final = 1024 * 1024
 """Of records that a consumer with a selector looks at together."""
 LOOKS_PER_COST: Final = 8
 """Of a dispatch's budget: so many records passed over cost as much as one that is handed over."""
 RUN_COST: Final = 64
 """Of a dispatch's budget, for one run."""
-FRONT_ONLY_MAX: Final = 4096
-"""Ranges beyond the front that are kept on disk: if there are more holes, some records come again after a crash."""
 
 
 class LogConsumer(Consumer, Protocol):
@@ -121,7 +118,8 @@ class _Elements:
 class Outlet(FlowResource):
     """One reader: a group or a single consumer."""
 
-    shelf: GroupShelf | None = None
+    shelf: GroupPlace | None = None
+    """Says when what was settled is on disk; None: nothing of it is kept."""
     witness = None
     """Records have no trail: they stay where they are."""
 
@@ -498,37 +496,18 @@ class Outlet(FlowResource):
         return {"at": self.front, "behind": max(0, self.log.records.next_index - self.front)}
 
 
-class GroupShelf:
-    """Says when what a group has settled is on disk."""
-
-    __slots__ = ("_group",)
-
-    def __init__(self, group: Group) -> None:
-        self._group = group
-
-    def when_settled(self, callback: Callable[[], None]) -> None:
-        """Call this when all that was settled so far would survive a crash."""
-        self._group.save_for(callback)
-
-
 class Group(Outlet):
     """A fan-out group: its place outlives its consumers and the broker."""
 
     def __init__(self, log: Log, group: str, state: GroupState, keeper: GroupKeeper) -> None:
         self.group = group
-        self._keeper = keeper
         self._front = state.front
         self._settled = RangeSet(state.settled)
-        self._dirty = False
-        self._saving = False
-        self._save_timer: Any = None
-        self._waiters: list[Callable[[], None]] = []
         self.deleted = False
         self.creating: list[Callable[[Exception | None], None]] | None = None
         """Wait until it is on disk; None: it is."""
-        self.failing = ""
         super().__init__(log, f"{log.name} group {group}", state.front, kind="log group")
-        self.shelf = GroupShelf(self)
+        self.place = self.shelf = keeper.place(log.name, group, self.state)
         # What was settled beyond the front does not come again, what may have been seen comes marked.
         end = max(state.handed_to, state.settled[-1][1] if state.settled else 0)
         self._again = [
@@ -583,78 +562,20 @@ class Group(Outlet):
 
     def state(self) -> GroupState:
         """How far it is."""
-        settled = tuple(self._settled)
-        return GroupState(self._front, settled[:FRONT_ONLY_MAX], self.position)
+        settled = tuple(islice(self._settled, PLACE_RANGES_MAX))
+        return GroupState(self._front, settled, self.position)
 
     def _changed(self) -> None:
-        self._dirty = True
-        if self._save_timer is None and not self._saving and not self.closed:
-            self._save_timer = self.log.environment.scheduling.call_later(SAVE_SECONDS, self._save_time)
-
-    def _save_time(self) -> None:
-        self._save_timer = None
-        if self._dirty and not self._saving:
-            self._save(durable=False)
-
-    def save_for(self, callback: Callable[[], None]) -> None:
-        """Save at once, and call this then."""
-        if self.deleted:
-            callback()
-            return
-        self._waiters.append(callback)
-        if not self._saving:
-            self._save(durable=True)
-
-    def _save(self, *, durable: bool) -> None:
-        self._saving = True
-        self._dirty = False
-        waiters, self._waiters = self._waiters, []
-        self._keeper.update(
-            self.log.name,
-            self.group,
-            self.state(),
-            lambda error: self._saved(error, waiters),
-            durable=durable,
-        )
-
-    def _saved(self, error: Exception | None, waiters: list[Callable[[], None]]) -> None:
-        self._saving = False
-        if self.deleted:
-            for callback in waiters:
-                callback()
-            return
-        if error is not None:
-            self.failing = str(error)
-            self._waiters[:0] = waiters
-            self._changed()
-            return
-        self.failing = ""
-        for callback in waiters:
-            callback()
-        if self._waiters:
-            self._save(durable=True)
-        elif self._dirty:
-            self._changed()
+        self.place.changed()
 
     def delete(self) -> None:
         """It ends for good: what is acknowledged from now on is nobody's place, and nobody waits for that."""
         self.deleted = True
         self.close()
-        waiters, self._waiters = self._waiters, []
-        for callback in waiters:
-            callback()
-
-    def close(self) -> None:
-        if self._save_timer is not None:
-            self._save_timer.cancel()
-            self._save_timer = None
-        super().close()
+        self.place.forget()
 
     def facts(self) -> Mapping[str, object]:
-        facts = dict(super().facts()) | {"consumers": len(self.subscriptions)}
-        if self.failing:
-            facts["its place is not saved"] = self.failing
-        return facts
+        return dict(super().facts()) | {"consumers": len(self.subscriptions)}
 
 
 def _start_of(again: _Again) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 
 from queues.logs.batches import Batch
+from queues.storage import Confirms
 
 T = TypeVar("T")
 
@@ -113,6 +114,12 @@ class Disk(Protocol):
     def read(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None: ...
 
 
+PLACE_RANGES_MAX: Final = 4096
+"""Ranges beyond the front that are kept on disk of a group, and of what failed: if there are more holes, some records
+come again after a crash, and their failures count anew.
+"""
+
+
 @attrs.frozen
 class GroupState:
     """How far a group is, as it is kept."""
@@ -123,18 +130,33 @@ class GroupState:
     """Beyond the front, each from its first to behind its last."""
     handed_to: int = 0
     """Up to here records may have been in consumers' hands."""
+    failures: tuple[tuple[int, int, int], ...] = ()
+    """What failed, each from its first to behind its last, and how often."""
+
+
+class GroupPlace(Confirms, Protocol):
+    """Keeps the place of one group over a restart, and asks the group for its state when it has time to write."""
+
+    def changed(self) -> None:
+        """The state is another one."""
+
+    def forget(self) -> None:
+        """The group is deleted: nothing of it is written any more, and nobody waits for that."""
 
 
 class GroupKeeper(Protocol):
-    """Keeps the places of groups over a restart. Each `done` is called on the loop, with None or what went wrong."""
+    """Keeps the places of groups. Each `done` is called on the loop, with None or what went wrong."""
 
-    def create(self, log: str, group: str, state: GroupState, done: Callable[[Exception | None], None]) -> None: ...
+    def place(self, log: str, group: str, state: Callable[[], GroupState]) -> GroupPlace:
+        """The place of a group that an earlier run left, or of a new one, of which nothing is written before `create`.
+        `state` says how far the group is.
+        """
 
-    def update(
-        self, log: str, group: str, state: GroupState, done: Callable[[Exception | None], None], *, durable: bool
-    ) -> None: ...
+    def create(self, log: str, group: str, place: GroupPlace, done: Callable[[Exception | None], None]) -> None:
+        """Keep this new group."""
 
-    def delete(self, log: str, group: str, done: Callable[[Exception | None], None]) -> None: ...
+    def delete(self, log: str, group: str, done: Callable[[Exception | None], None]) -> None:
+        """Keep it no longer: its place was told to forget."""
 
 
 class HeadCodec(Protocol):

@@ -149,7 +149,8 @@ class LogTable:
         end = log.records.next_index
         front = min(state.front, end)  # after a power cut the place may be ahead of what is there
         settled = tuple((start, min(stop, end)) for start, stop in state.settled if start < end)
-        state = GroupState(front, settled, min(max(state.handed_to, front), end))
+        failures = tuple((start, min(stop, end), count) for start, stop, count in state.failures if start < end)
+        state = GroupState(front, settled, min(max(state.handed_to, front), end), failures)
         self.groups.setdefault(log.name, {})[group] = Group(log, group, state, self._keeper)
 
     # ------------------------------------------------------------------ logs
@@ -268,7 +269,7 @@ class LogTable:
             if error is not None or group.deleted:
                 self._created(log, group, error)
             else:
-                self._keeper.create(log.name, group.group, group.state(), created)
+                self._keeper.create(log.name, group.group, group.place, created)
 
         def created(error: Exception | None) -> None:
             self._created(log, group, error)
@@ -479,19 +480,12 @@ class LogTable:
 
         self._disk.append(work, trimmed)
 
-    def close(self) -> list[tuple[str, str, GroupState]]:
-        """The broker stops: close all logs; returns where the groups are. The records are still open."""
+    def close(self) -> None:
+        """The broker stops: close all logs. The records are still open."""
         if self._timer is not None:
             self._timer.cancel()
-        states = [
-            (name, group.group, group.state())
-            for name, groups in self.groups.items()
-            for group in groups.values()
-            if group.log.is_made  # else nothing of it is kept
-        ]
         for log in self.logs.values():
             log.close()
-        return states
 
 
 def check_name(name: str) -> None:

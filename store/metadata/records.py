@@ -44,6 +44,8 @@ OWNER_LAYOUT: Final = 1
 PAGE_RANGES_LAYOUT: Final = 1
 PREFERENCES_LAYOUT: Final = 1
 STATE_LAYOUT: Final = 1
+STATE_WITH_FAILURES_LAYOUT: Final = 2
+"""Written only where something failed: earlier versions can read all others."""
 
 _U64_END: Final = 2**64
 _OPEN: Final = _U64_END - 1
@@ -52,6 +54,7 @@ _OPEN: Final = _U64_END - 1
 _BIG_ENDIAN: Final = sys.byteorder == "big"
 
 _U32: Final = Struct("<I")
+_U64: Final = Struct("<Q")
 _COUNTED: Final = Struct("<BI")
 _OWNER: Final = Struct("<BQQI")
 _PAGE_RANGES: Final = Struct("<BQI")
@@ -179,6 +182,10 @@ class SubscriptionPreferences:
             raise ValueError(f"preferences of {size_bytes} bytes, at most {PREFERENCES_BYTES_MAX} are allowed")
 
 
+def _failures(ranges: Iterable[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
+    return tuple((start, end, count) for start, end, count in ranges)
+
+
 def _settled(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     return tuple((start, end) for start, end in ranges)
 
@@ -186,7 +193,7 @@ def _settled(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 @attrs.frozen
 class SubscriptionState:
     """What a subscription has consumed; written again and again. Raises ValueError for ranges that are not ascending,
-    apart from each other and from the front, or more than SETTLED_COUNT_MAX.
+    apart from each other and from the front, or more than SETTLED_COUNT_MAX; likewise for failures, which may touch.
     """
 
     front: int = attrs.field(default=0, validator=_u64)
@@ -195,10 +202,20 @@ class SubscriptionState:
     """Beyond the front: first index and end (the one after the last) of each range."""
     handed_to: int = attrs.field(default=0, validator=_u64)
     """Below it, what is not settled may have been seen by a consumer."""
+    failures: tuple[tuple[int, int, int], ...] = attrs.field(default=(), converter=_failures)
+    """First index and end of what failed, and how often each of these did."""
 
     def __attrs_post_init__(self) -> None:
-        if len(self.settled) > SETTLED_COUNT_MAX:
-            raise ValueError(f"{len(self.settled)} settled ranges, at most {SETTLED_COUNT_MAX} are allowed")
+        if max(len(self.settled), len(self.failures)) > SETTLED_COUNT_MAX:
+            raise ValueError(
+                f"{len(self.settled)} settled ranges and {len(self.failures)} that failed, at most {SETTLED_COUNT_MAX} "
+                "of each are allowed"
+            )
+        failed_before = 0
+        for start, end, count in self.failures:
+            if not (failed_before <= start < end < _U64_END and 0 < count < _U64_END):
+                raise ValueError(f"{start} to {end} can't have failed {count} times behind {failed_before}")
+            failed_before = end
         end_before = self.front
         for start, end in self.settled:
             if not end_before < start < end < _U64_END:
@@ -288,9 +305,13 @@ def encode_subscription_state(state: SubscriptionState, version: int) -> bytes:
     range, unlike a cursor's: it is written far more often than read, and this is one copy.
     """
     settled = state.settled
-    head = _STATE.pack(STATE_LAYOUT, version, state.front, len(settled))
+    layout = STATE_WITH_FAILURES_LAYOUT if state.failures else STATE_LAYOUT
+    head = _STATE.pack(layout, version, state.front, len(settled))
     column = array("Q", [border for pair in settled for border in pair])
     column.append(state.handed_to)
+    if state.failures:
+        column.append(len(state.failures))
+        column.extend([number for failed in state.failures for number in failed])
     if _BIG_ENDIAN:
         column.byteswap()
     return head + column.tobytes()
@@ -299,7 +320,9 @@ def encode_subscription_state(state: SubscriptionState, version: int) -> bytes:
 def decode_subscription_state(value: bytes) -> tuple[SubscriptionState, int]:
     """State, and the version of the subscription."""
     what = "state of a subscription"
-    version, front, count = _unpacked(_STATE, value, what, STATE_LAYOUT)
+    has_failures = value[:1] == bytes([STATE_WITH_FAILURES_LAYOUT])
+    layout = STATE_WITH_FAILURES_LAYOUT if has_failures else STATE_LAYOUT
+    version, front, count = _unpacked(_STATE, value, what, layout)
     end = _STATE.size + 16 * count + 8
     if end > len(value):
         raise MetadataFormatError(f"{what}: it has {len(value)} bytes, {end} are needed for {count} ranges")
@@ -309,7 +332,22 @@ def decode_subscription_state(value: bytes) -> tuple[SubscriptionState, int]:
     borders = column.tolist()
     handed_to = borders.pop()
     settled = tuple(zip(borders[::2], borders[1::2], strict=True))
-    return _made(what, lambda: SubscriptionState(front, settled, handed_to)), version
+    failures = _failures_at(value, end, what) if has_failures else ()
+    return _made(what, lambda: SubscriptionState(front, settled, handed_to, failures)), version
+
+
+def _failures_at(value: bytes, offset: int, what: str) -> tuple[tuple[int, int, int], ...]:
+    """What follows the state in the record."""
+    (count,) = _at(_U64, value, offset, what)
+    start = offset + _U64.size
+    end = start + 24 * count
+    if end > len(value):
+        raise MetadataFormatError(f"{what}: it has {len(value)} bytes, {end} are needed for {count} failures")
+    column = array("Q", value[start:end])
+    if _BIG_ENDIAN:
+        column.byteswap()
+    numbers = column.tolist()
+    return tuple(zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True))
 
 
 def _unpacked(layout: Struct, value: bytes, what: str, layout_number: int) -> tuple[int, ...]:

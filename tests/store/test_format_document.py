@@ -116,7 +116,7 @@ def page_ranges_reads(_key: bytes, value: bytes) -> tuple[Any, ...]:
 
 def subscription_reads(_key: bytes, value: bytes) -> tuple[Any, ...]:
     state, version = records.decode_subscription_state(value)
-    return state.front, list(state.settled), state.handed_to, version
+    return state.front, list(state.settled), state.handed_to, version, list(state.failures)
 
 
 def durable_preferences_reads(key: bytes, value: bytes) -> tuple[Any, ...]:
@@ -210,7 +210,9 @@ RECORDS: Final[dict[str, tuple[Callable[[bytes], bytes], Reads, Again]]] = {
     "subscription": (
         lambda key: keys.subscription_key(keys.SUBSCRIPTION, *keys.parse_subscription_key(key)),
         subscription_reads,
-        lambda _key, reads: records.encode_subscription_state(records.SubscriptionState(*reads[:3]), reads[3]),
+        lambda _key, reads: records.encode_subscription_state(
+            records.SubscriptionState(*reads[:3], reads[4]), reads[3]
+        ),
     ),
 }
 

@@ -457,7 +457,9 @@ borders = st.lists(st.integers(1, 2**63), unique=True, max_size=10).map(sorted)
 @st.composite
 def states(draw: st.DrawFn) -> SubscriptionState:
     front, *rest = draw(st.lists(st.integers(0, 2**64 - 1), unique=True, min_size=1, max_size=9).map(sorted))
-    return SubscriptionState(front, zip(rest[::2], rest[1::2], strict=False))
+    failed = draw(st.lists(st.integers(0, 2**64 - 1), unique=True, max_size=8).map(sorted))
+    failures = [(start, end, draw(st.integers(1, 99))) for start, end in zip(failed[::2], failed[1::2], strict=False)]
+    return SubscriptionState(front, zip(rest[::2], rest[1::2], strict=False), failures=failures)
 
 
 @st.composite
@@ -511,8 +513,12 @@ def test_whatever_the_bytes_are_they_are_a_record_or_an_error_of_the_format(valu
         (records.decode_page_ranges, records.encode_page_ranges(PageRanges([PageRange(3, 5, "ä")]), 3)),
         (records.decode_preferences, records.encode_preferences(WANTS)),
         (records.decode_subscription_state, records.encode_subscription_state(DATA.state, 3)),
+        (
+            records.decode_subscription_state,
+            records.encode_subscription_state(SubscriptionState(3, [(5, 6)], 7, [(3, 5, 2)]), 3),
+        ),
     ],
-    ids=["owner", "page ranges", "preferences", "state"],
+    ids=["owner", "page ranges", "preferences", "state", "state with failures"],
 )
 def test_a_cut_record_is_an_error_of_the_format(decode_and_value: tuple[Callable[[bytes], Any], bytes]) -> None:
     decode, value = decode_and_value

@@ -112,6 +112,8 @@ class LogLives:
     folder: Path
     journal: JournalConfig = SMALL
     policies: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
+    limits: Mapping[str, Any] = attrs.field(factory=dict)
+    """Fields of StompLimits."""
     files: FaultyFiles = attrs.field(init=False)
     engine: FaultyEngine = attrs.field(init=False)
     boot: int = 0
@@ -123,7 +125,7 @@ class LogLives:
     def config(self) -> Config:
         return Config(
             journal=self.journal,
-            listeners=(Listener(address="127.0.0.1:0", limits=StompLimits()),),
+            listeners=(Listener(address="127.0.0.1:0", limits=StompLimits(**self.limits)),),
             destinations=tuple(DestinationPolicy(match, settings) for match, settings in self.policies.items()),
         )
 

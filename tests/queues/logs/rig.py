@@ -153,43 +153,69 @@ class HandDisk:
             count -= 1
 
 
+class DictPlace:
+    """Satisfies `GroupPlace`: saves when somebody waits, and after a second."""
+
+    def __init__(self, keeper: DictKeeper, key: tuple[str, str], state: Callable[[], GroupState]) -> None:
+        self.key = key
+        self.state = state
+        self._keeper = keeper
+        self._forgotten = False
+
+    def changed(self) -> None:
+        if self.key in self._keeper.states:
+            self._keeper.dirty[self] = None
+
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        if self._forgotten:
+            callback()
+            return
+        self._keeper.dirty[self] = None
+        self._keeper.done(callback)
+
+    def forget(self) -> None:
+        self._forgotten = True
+        self._keeper.dirty.pop(self, None)
+
+
 class DictKeeper:
     """Satisfies `GroupKeeper`; answers at once, or with `held` when `answer` is called."""
 
     def __init__(self) -> None:
         self.states: dict[tuple[str, str], GroupState] = {}
         self.held = False
-        self.failing = False
+        self.dirty: dict[DictPlace, None] = {}
         self._answers: list[Callable[[], None]] = []
 
-    def _done(self, done: Callable[[Exception | None], None], error: Exception | None = None) -> None:
-        self._answers.append(lambda: done(error))
+    def done(self, callback: Callable[[], None]) -> None:
+        """Call this when all that changed is saved."""
+        self._answers.append(callback)
         if not self.held:
             self.answer()
 
     def answer(self) -> None:
+        """Save what changed, and tell who waits."""
+        self.save()
         answers, self._answers = self._answers, []
         for answer in answers:
             answer()
 
-    def create(self, log: str, group: str, state: GroupState, done: Callable[[Exception | None], None]) -> None:
-        if self.failing:
-            self._done(done, OSError("no"))
-            return
-        self.states[log, group] = state
-        self._done(done)
+    def save(self) -> None:
+        """What a second does."""
+        dirty, self.dirty = self.dirty, {}
+        for place in dirty:
+            self.states[place.key] = place.state()
 
-    def update(
-        self, log: str, group: str, state: GroupState, done: Callable[[Exception | None], None], *, durable: bool
-    ) -> None:
-        if self.failing or (log, group) not in self.states:
-            self._done(done, OSError("no"))
-            return
-        self.states[log, group] = state
-        self._done(done)
+    def place(self, log: str, group: str, state: Callable[[], GroupState]) -> DictPlace:
+        return DictPlace(self, (log, group), state)
+
+    def create(self, log: str, group: str, place: DictPlace, done: Callable[[Exception | None], None]) -> None:
+        self.states[log, group] = place.state()
+        self.done(lambda: done(None))
 
     def delete(self, log: str, group: str, done: Callable[[Exception | None], None]) -> None:
-        self._done(done, None if self.states.pop((log, group), None) else OSError("there is no such group"))
+        self.states.pop((log, group), None)
+        self.done(lambda: done(None))
 
 
 @attrs.define(eq=False)
@@ -290,9 +316,8 @@ class LogWorld(World):
         return Outlet(self.log, "reader", start, stop=stop)
 
     def group(self, state: GroupState | None = None, name: str = "g") -> Group:
-        group = Group(self.log, name, state or GroupState(0), self.keeper)
         self.keeper.states.setdefault((self.log.name, name), state or GroupState(0))
-        return group
+        return Group(self.log, name, state or GroupState(0), self.keeper)
 
     def reader(self, window: int | None = None, size_bytes: int | None = None, **options: Any) -> LogReader:
         return LogReader(self, window, size_bytes, **options)

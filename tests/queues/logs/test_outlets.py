@@ -115,7 +115,7 @@ def test_a_group_goes_on_after_a_restart_where_it_was() -> None:
     reader = world.join(group, window=10)
     reader.settle([reader.held[number] for number in (0, 1, 4, 5, 8)])
     world.run()
-    world.advance(5)
+    world.keeper.save()
     state = world.keeper.states["/log/a", "g"]
     assert (state.front, state.settled) == (2, ((4, 6), (8, 9)))
     group.close()
@@ -125,53 +125,8 @@ def test_a_group_goes_on_after_a_restart_where_it_was() -> None:
     marked = [delivery.number for delivery in other.deliveries if delivery.attempts_count]
     assert marked == [number for number in left if number < state.handed_to]
     other.settle()
-    world.advance(5)
+    world.keeper.save()
     assert world.keeper.states["/log/a", "g"].front == 20
-
-
-def test_the_place_is_saved_at_once_for_who_waits_and_soon_for_all() -> None:
-    world = LogWorld()
-    world.fill(10)
-    group = world.group()
-    reader = world.join(group, window=10)
-    reader.settle([reader.held[0]])
-    assert world.keeper.states["/log/a", "g"].front == 0
-    told: list[int] = []
-    world.keeper.held = True
-    assert group.shelf is not None
-    group.shelf.when_settled(lambda: told.append(1))
-    reader.settle([reader.held[0]])
-    group.shelf.when_settled(lambda: told.append(2))
-    assert told == []
-    world.keeper.answer()
-    assert told == [1], "the second settled after the first was on its way"
-    world.keeper.answer()
-    assert told == [1, 2]
-    world.keeper.held = False
-    assert world.keeper.states["/log/a", "g"].front == 2
-    reader.settle([reader.held[0]])
-    world.advance(2)
-    assert world.keeper.states["/log/a", "g"].front == 3
-
-
-def test_who_waits_for_a_place_is_told_when_it_can_be_saved_again() -> None:
-    world = LogWorld()
-    world.fill(10)
-    group = world.group()
-    reader = world.join(group, window=10)
-    reader.settle([reader.held[0]])
-    world.keeper.failing = True
-    told: list[int] = []
-    assert group.shelf is not None
-    group.shelf.when_settled(lambda: told.append(1))
-    world.advance(10)
-    assert told == []
-    assert group.failing
-    assert "its place is not saved" in group.facts()
-    world.keeper.failing = False
-    world.advance(2)
-    assert told == [1]
-    assert not group.failing
 
 
 @pytest.mark.parametrize("to", [0, 3, 12, 20])

@@ -1,0 +1,224 @@
+"""Where groups of logs stand, written with what queues write: one batch has both, or neither.
+
+A *place* is to the store queue what a shelf is: it says that it has changed, and is asked for its record when a batch
+is gathered (pull). So a transaction that acknowledges records and sends to a queue is bound together like one over two
+queues (`StoreQueue.bind`), and nothing older ever overwrites anything newer: all records of groups go through the same
+line of batches, their creation and their end as well.
+
+Invariant: no record of a group is written before the group is created, nor after it is deleted.
+Bound: a record of 64 KiB at most for each group, once a second or when somebody waits for it.
+Source: issue 13 item 4; seed 003 (SubscriptionState). Normative: FORMAT.md, "Metadata".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from queues.logs.ports import PLACE_RANGES_MAX, GroupState
+from store import keys
+from store.batch import Batch
+from store.engine import Change, delete, put
+from store.metadata.records import (
+    SubscriptionData,
+    SubscriptionPreferences,
+    SubscriptionState,
+    encode_preferences,
+    encode_subscription_state,
+)
+
+if TYPE_CHECKING:
+    from store.storequeue import StoreQueue
+
+GROUP_KIND: Final = "log group"
+SAVE_SECONDS: Final = 1.0
+"""How long the place of a group may be behind on disk when nobody waits for it."""
+
+Done = Callable[[Exception | None], None]
+
+
+def group_state_of(data: SubscriptionData) -> GroupState | None:
+    """Where the group stood that has this record; None: it is no group of a log."""
+    if data.preferences.values.get("kind") != GROUP_KIND:
+        return None
+    state = data.state
+    return GroupState(state.front, state.settled, state.handed_to, state.failures)
+
+
+def _record(state: GroupState) -> SubscriptionState:
+    return SubscriptionState(
+        state.front,
+        tuple(islice(state.settled, PLACE_RANGES_MAX)),
+        max(0, state.handed_to),
+        tuple(islice(state.failures, PLACE_RANGES_MAX)),
+    )
+
+
+class Place:
+    """The record of one group, with what the store queue asks of a shelf. Satisfies `queues.logs.ports.GroupPlace`."""
+
+    __slots__ = (
+        "_attached",
+        "_changed",
+        "_forgotten",
+        "_is_created",
+        "_key",
+        "_state",
+        "_store",
+        "_version",
+        "_waiting",
+        "bound_to",
+        "due_seconds",
+        "is_bound",
+        "queue_id",
+        "urgent",
+    )
+
+    cancelled_count = 0
+    saved_to = 0
+    elements_end = 0
+    """It has no elements."""
+
+    def __init__(
+        self, store: StoreQueue, place_id: int, key: bytes, state: Callable[[], GroupState], version: int | None
+    ) -> None:
+        """`place_id`: below 0, where no queue has its number; `version`: of the record that is there, None: none is."""
+        self._store = store
+        self.queue_id = place_id
+        self.bound_to = 0
+        self.is_bound = False
+        self.urgent = False
+        self.due_seconds = 0.0
+        self._key = key
+        self._state = state
+        self._is_created = version is not None
+        self._version = -1 if version is None else version
+        self._changed = False
+        self._forgotten = False
+        self._waiting: list[Callable[[], None]] = []
+        self._attached: list[tuple[list[Change], Callable[[], None] | None]] = []
+
+    # ------------------------------------------------------------------ what the group says
+
+    def create(self, preferences_key: bytes, preferences: SubscriptionPreferences, done: Callable[[], None]) -> None:
+        """Write the group's first records; `done` is called when they are on disk."""
+        self._is_created = True
+        self._changed = False
+        records = [put(preferences_key, encode_preferences(preferences)), self._next_record()]
+        waiting, self._waiting = self._waiting, []
+        self._store.change(records, done)
+        self._store.when_flushed(waiting)
+
+    def changed(self) -> None:
+        if self._is_created and not self._forgotten:
+            self._changed = True
+            self._store.touch(self)
+
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        if self._forgotten:
+            callback()
+            return
+        self._waiting.append(callback)
+        if self._is_created:
+            self._store.touch(self, urgent=True)
+
+    def forget(self) -> None:
+        self._forgotten = True
+        self._store.forget_place(self)
+        for changes, done in self._attached:
+            self._store.change(changes, written=done)
+        self._attached = []
+        waiting, self._waiting = self._waiting, []
+        for callback in waiting:
+            callback()
+
+    # ------------------------------------------------------------------ as a shelf
+
+    def when_saved(self, _first: int, _end: int, callback: Callable[[str], None]) -> None:
+        """It has nothing but what is settled."""
+        self.when_settled(lambda: callback("disk"))
+
+    def attach(self, _first: int, _end: int, changes: list[Change], done: Callable[[], None] | None = None) -> None:
+        """These changes go into the next batch that has this place."""
+        if self._forgotten:
+            self._store.change(changes, written=done)
+            return
+        self._attached.append((changes, done))
+        self._store.touch(self, urgent=True)
+
+    @property
+    def is_clean(self) -> bool:
+        """There is nothing to write, and nobody waits."""
+        return not (self._changed or self._attached or (self._waiting and self._is_created))
+
+    def next_delay_seconds(self, _least_seconds: float, _most_seconds: float) -> float:
+        """How long what is settled now may wait to be written."""
+        return SAVE_SECONDS
+
+    def hopes_until(self, _patience_seconds: float) -> float:
+        """Nobody can spare the write."""
+        return 0.0
+
+    def answer_consumed(self) -> int:
+        """Nothing of it is ever consumed before it is written."""
+        return 0
+
+    def go_on_unnoted(self) -> None:
+        """No reader of a log waits for the store."""
+
+    def collect(self, batch: Batch) -> None:
+        """Put into this batch where the group stands, and remember who is to be told when it is written."""
+        self.urgent = self.is_bound = False
+        if not self._is_created:
+            return
+        if self._changed:
+            self._changed = False
+            record = self._next_record()
+            batch.add(record, len(record[2]))
+        for changes, done in self._attached:
+            for change in changes:
+                batch.add(change, len(change[2]))
+            if done is not None:
+                batch.written.append(done)
+        self._attached = []
+        if self._waiting:
+            batch.waiters += self._waiting
+            self._waiting = []
+            batch.sync = True
+
+    def close_in_order(self, batch: Batch) -> None:
+        """The broker stops: note exactly what was handed over."""
+        self._changed = self._is_created
+        self.collect(batch)
+
+    def _next_record(self) -> Change:
+        self._version += 1
+        return put(self._key, encode_subscription_state(_record(self._state()), self._version))
+
+
+class StoredPlaces:
+    """Keeps groups in the store. Satisfies `queues.logs.ports.GroupKeeper`."""
+
+    def __init__(self, store: StoreQueue, now_ms: Callable[[], int], versions: Mapping[tuple[str, str], int]) -> None:
+        """`versions`: of the records that an earlier run left, by log and group."""
+        self._store = store
+        self._now_ms = now_ms
+        self._versions = dict(versions)
+
+    def place(self, log: str, group: str, state: Callable[[], GroupState]) -> Place:
+        key = keys.subscription_key(keys.SUBSCRIPTION, log, group)
+        version = self._versions.pop((log, group), None)
+        return self._store.place(lambda place_id: Place(self._store, place_id, key, state, version))
+
+    def create(self, log: str, group: str, place: object, done: Done) -> None:
+        assert isinstance(place, Place), "made by `place`"
+        preferences = SubscriptionPreferences({"kind": GROUP_KIND, "created_ms": str(self._now_ms())})
+        key = keys.subscription_key(keys.PREFERENCES, log, group)
+        place.create(key, preferences, lambda: done(None))
+
+    def delete(self, log: str, group: str, done: Done) -> None:
+        records = [
+            delete(keys.subscription_key(family, log, group)) for family in (keys.PREFERENCES, keys.SUBSCRIPTION)
+        ]
+        self._store.change(records, lambda: done(None))
