@@ -67,6 +67,7 @@ class Connection:
             changed=self._session_changed,
             certificate=lambda: stream.peer_certificate,
             listener=listener,
+            framing=stream.framing,
         )
 
     async def run(self) -> None:

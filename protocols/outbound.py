@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
+from protocols.framing import PLAIN, Framing, Piece
 from protocols.reading import CountedHold, ReadGate
 from protocols.streamed import PIECE_BYTES, Pull, StreamedFrame
 
@@ -34,8 +35,6 @@ PIECES_MAX: Final = 64
 
 ALONE_BYTES: Final = 8192
 """Parts from this size on are written where they lie; smaller ones are joined, which is cheaper than a piece each."""
-
-Piece = bytes | memoryview
 
 _NOTHING_BEHIND: Final[deque[Any]] = deque(maxlen=0)
 """For all connections to which no streamed frame goes: a deque takes 760 bytes."""
@@ -58,6 +57,7 @@ class Outbound(FlowResource):
         request_flush: Callable[[], None],
         stream_failed: Callable[[Exception, bool], None] | None = None,
         control: CountedHold | None = None,
+        framing: Framing = PLAIN,
     ) -> None:
         """`control` counts the bytes of control frames that wait. `stream_failed`: a body can't be read, for this
         reason; True: part of its frame is out, so that nothing can be said to the peer any more. Else all that waited
@@ -67,6 +67,8 @@ class Outbound(FlowResource):
         self._write = write
         self._request_flush = request_flush
         self._stream_failed = stream_failed
+        self.framing = framing
+        """How frames are to look here. `send_messages` takes what it has made."""
         self._parts: deque[Piece] = deque()
         self._behind: deque[Piece | StreamedFrame] = _NOTHING_BEHIND
         """From the first streamed frame on: what is appended behind it waits for it."""
@@ -96,6 +98,8 @@ class Outbound(FlowResource):
             clock=clock,
         )
         self._capacity_bytes = capacity_bytes
+        self._piece_bytes = max(1, min(PIECE_BYTES, capacity_bytes // 2))
+        """Of the bodies of streamed frames."""
         self.open()
 
     @property
@@ -112,10 +116,14 @@ class Outbound(FlowResource):
         """Bytes that may be appended before the limit; at least 1 while not throttled."""
         return max(1, self._capacity_bytes - self.waiting_bytes)
 
-    def send_control(self, data: bytes) -> None:
-        """Append a frame that is not a message: never refused. After `end` it is dropped: nobody would read it."""
-        if self._ended:
-            return
+    def send_control(self, data: bytes, count: int = 1) -> None:
+        """Append a frame that is not a message, up to its NUL: never refused. After `end` it is dropped: nobody would
+        read it. `count`: so many frames without bodies, with one EOL between each two.
+        """
+        if not self._ended:
+            self._append_control(self.framing.control(data, count))
+
+    def _append_control(self, data: bytes) -> None:
         size_bytes = len(data)
         self._tail.append(data)
         self.appended_bytes += size_bytes
@@ -129,27 +137,30 @@ class Outbound(FlowResource):
         self.controller.charge(0, size_bytes, None)
         self._ask_for_flush()
 
-    def beat(self, octet: bytes) -> bool:
-        """Write this one octet at once, if nothing waits. False: something does, or it can't be written now; whoever
-        flushes next finds out why. A tenth of what `send_control` costs, for idle connections do nothing else.
+    def beat(self) -> None:
+        """Write a heart-beat: at once, if nothing waits, for a tenth of what `send_control` costs: idle connections do
+        nothing else. If it can't be written now, whoever flushes next finds out why.
         """
-        if self._ended or self.waiting_bytes:
-            return False
-        try:
-            if not self._write([octet]):
-                return False
-        except OSError:
-            return False
-        self.appended_bytes += 1
-        self.taken_bytes += 1
-        self.last_taken_seconds = self._clock()
-        return True
+        if self._ended:
+            return
+        beat, taken = self.framing.heart_beat, 0
+        if not self.waiting_bytes:
+            try:
+                taken = self._write([beat])
+            except OSError:
+                taken = 0
+        if taken:
+            self.appended_bytes += taken
+            self.taken_bytes += taken
+            self.last_taken_seconds = self._clock()
+        if taken < len(beat):
+            self._append_control(beat[taken:])
 
     def send_messages(
         self, parts: Iterable[Piece], size_bytes: int, source: SourceController, mark: Mark | None
     ) -> None:
-        """Append message frames (their bytes in order); may block `source`. `mark` runs when they are taken, or never
-        will be (after `end` at once).
+        """Append message frames (their bytes in order, as made by `framing`); may block `source`. `mark` runs when they
+        are taken, or never will be (after `end` at once).
         """
         if self._ended:
             if mark is not None:
@@ -163,9 +174,10 @@ class Outbound(FlowResource):
         self._ask_for_flush()
 
     def send_streamed(
-        self, head: Sequence[bytes], pull: Pull, length_bytes: int, tail: bytes, source: SourceController, mark: Mark
+        self, head: Sequence[Piece], pull: Pull, length_bytes: int, tail: bytes, source: SourceController, mark: Mark
     ) -> None:
-        """Append a frame: `head`, then `length_bytes` (at least 1) that are pulled, then `tail`; blocks `source` until
+        """Append a frame: `head`, then `length_bytes` (at least 1) that are pulled, then `tail` with the NUL; blocks
+        `source` until
         it is nearly out, if it is larger than the capacity. `mark` runs as in `send_messages`.
         """
         if self._ended:
@@ -181,18 +193,32 @@ class Outbound(FlowResource):
                 length_bytes,
                 tail,
                 offset=self.appended_bytes,
-                piece_bytes=max(1, min(PIECE_BYTES, self._capacity_bytes // 2)),
+                piece_bytes=self._piece_bytes,
+                framing=self.framing,
                 loaded=self._ask_for_flush,
                 failed=self._frame_failed,
             )
         )
-        size_bytes = sum(map(len, head)) + length_bytes + len(tail)
+        size_bytes = self.streamed_bytes(sum(map(len, head)), length_bytes, len(tail))
         self.appended_bytes += size_bytes
         self._marks.append((self.appended_bytes, mark))
         charge_bytes = min(size_bytes, self._capacity_bytes)
         self._uncharged_bytes += size_bytes - charge_bytes
         self.controller.charge(0, charge_bytes, source)
         self._ask_for_flush()
+
+    def streamed_bytes(self, head_bytes: int, length_bytes: int, tail_bytes: int) -> int:
+        """What `send_streamed` writes for a frame of this size."""
+        part_bytes = self.framing.part_bytes
+        full_count, last_bytes = divmod(length_bytes - 1, self._piece_bytes)
+        last_bytes += 1
+        if not full_count:
+            return part_bytes(head_bytes + last_bytes + tail_bytes, last=True)
+        return (
+            part_bytes(head_bytes + self._piece_bytes, last=False)
+            + (full_count - 1) * part_bytes(self._piece_bytes, last=False)
+            + part_bytes(last_bytes + tail_bytes, last=True)
+        )
 
     def was_attempted(self, start_bytes: int) -> bool:
         """Whether what was appended at this offset has been tried: some of it is out, or it can't be read."""

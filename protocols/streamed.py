@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from protocols.framing import Framing, Piece
+
 PIECE_BYTES: Final = 256 * 1024
 """Large enough that the way to the disk and back costs little per byte."""
 
@@ -29,6 +31,7 @@ class StreamedFrame:
     __slots__ = (
         "_closed",
         "_failed",
+        "_framing",
         "_head",
         "_length_bytes",
         "_loaded",
@@ -45,24 +48,26 @@ class StreamedFrame:
 
     def __init__(
         self,
-        head: Iterable[bytes],
+        head: Iterable[Piece],
         pull: Pull,
         length_bytes: int,
         tail: bytes,
         *,
         offset: int,
         piece_bytes: int,
+        framing: Framing,
         loaded: Callable[[], None],
         failed: Callable[[StreamedFrame, Exception], None],
     ) -> None:
-        """`length_bytes`: of the body, at least 1. `offset`: where the frame begins in all that is written. `loaded`:
-        `take` has something; `failed`: it never will have more.
+        """`length_bytes`: of the body, at least 1. `tail` ends with the NUL. `offset`: where the frame begins in all
+        that is written. `loaded`: `take` has something; `failed`: it never will have more.
         """
-        self._head = list(head)
+        self._head: list[Piece] = list(head)
         self._pull = pull
         self._length_bytes = length_bytes
         self._tail = tail
         self._piece_bytes = piece_bytes
+        self._framing = framing
         self._loaded = loaded
         self._failed = failed
         self._piece: bytes | None = None
@@ -75,18 +80,18 @@ class StreamedFrame:
         self.is_out = False
         """All of it was taken."""
 
-    def take(self) -> list[bytes]:
+    def take(self) -> list[Piece]:
         """What can be written now: nothing, if the next piece is still on its way. Asks for the one behind it."""
         piece, self._piece = self._piece, None
-        pieces: list[bytes] = []
+        pieces: list[Piece] = []
         if piece is not None:
-            if not self.begun:
-                self.begun = True
-                pieces, self._head = self._head, pieces
-            pieces.append(piece)
-            if self._pulled_bytes == self._length_bytes:
+            pieces, self._head = [*self._head, piece], []
+            self.is_out = self._pulled_bytes == self._length_bytes
+            if self.is_out:
                 pieces.append(self._tail)
-                self.is_out = True
+            pieces = self._framing.part(pieces, first=not self.begun, last=self.is_out)
+            self.begun = True
+            if self.is_out:
                 return pieces
         if not self._waiting and not self._closed:
             self._waiting = True

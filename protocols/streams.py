@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
+from protocols.framing import PLAIN, Framing
+
 if TYPE_CHECKING:
     from protocols.tls import PeerCertificate
 
@@ -25,6 +27,10 @@ class ByteStream(Protocol):
 
     peer: str
     """Who is at the other end, for people."""
+
+    @property
+    def framing(self) -> Framing:
+        """How STOMP frames look on it."""
 
     @property
     def peer_certificate(self) -> PeerCertificate | None:
@@ -59,6 +65,7 @@ class SocketStream:
     """A connected stream socket, made non-blocking."""
 
     __slots__ = ("_closed", "_socket", "peer")
+    framing = PLAIN
     peer_certificate: Final = None
 
     def __init__(self, connected: socket.socket, peer: str) -> None:
@@ -153,6 +160,7 @@ class MemoryStream:
     """One end of `memory_pair`."""
 
     __slots__ = ("_closed", "_in", "_out", "peer")
+    framing = PLAIN
     peer_certificate: Final = None
 
     def __init__(self, inward: _Pipe, outward: _Pipe, peer: str) -> None:

@@ -31,6 +31,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from protocols.framing import PLAIN
 from protocols.settings import TlsConfig
 from protocols.streams import ByteStream
 
@@ -127,6 +128,7 @@ class TlsStream:
         "peer",
         "peer_certificate",
     )
+    framing = PLAIN
 
     def __init__(
         self,

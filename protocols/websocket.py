@@ -1,12 +1,8 @@
 """STOMP over WebSocket: the HTTP upgrade, then a byte stream over another one.
 
 What is in the messages of a WebSocket is a stream of bytes to us: a client may send one STOMP frame in each, as all do,
-or several, or parts. What we write goes out as it was batched, up to `MESSAGE_BYTES_MAX` in a message: several STOMP
-frames may come in one, which stompjs and others that keep a parser between messages take, and one large frame may come
-in several. It is text where all of it is UTF-8, for there are clients that know text only; else binary.
-
-Nothing is copied or held on the way out: the head of a message goes before the pieces that were given, and where the
-kernel takes a part of them, the rest comes again with the next `write`, as everything that was not taken must.
+or several, or parts. What we send is a message for each STOMP frame; the session makes them, by `framing`, many at a
+time, so what is given to `write` are whole WebSocket frames, and goes out as it is. Between them pings are answered.
 
 The sub-protocol (`v12.stomp` and so on) is named in the answer if the client offers one that we know; which version is
 spoken is said by CONNECT all the same, as it is without WebSocket.
@@ -29,16 +25,14 @@ from wsproto.handshake import H11Handshake
 from wsproto.utilities import RemoteProtocolError
 
 from protocols import wsframes
+from protocols.framing import Framing
 from protocols.settings import WebSocketConfig
 from protocols.streams import ByteStream
 from protocols.tls import PeerCertificate
-from protocols.wsframes import FrameError, FrameReader
+from protocols.wsframes import FrameError, FrameReader, WebSocketFraming
 
 SUBPROTOCOLS: Final = ("v12.stomp", "v11.stomp", "v10.stomp")
 """Best first."""
-
-MESSAGE_BYTES_MAX: Final = 256 * 1024
-"""Of what we send: a browser hands a message over when it is whole, and clients have limits of their own."""
 
 _READ_BYTES: Final = 16 * 1024
 _HEAD_END: Final = re.compile(rb"\r?\n\r?\n")
@@ -223,9 +217,8 @@ class WebSocketStream:
         "_control",
         "_ended",
         "_error",
-        "_head",
+        "_is_amid",
         "_kept",
-        "_left_bytes",
         "_pong",
         "_reader",
         "_told",
@@ -239,10 +232,8 @@ class WebSocketStream:
         self._reader = FrameReader(message_bytes_max)
         self._kept = b""
         """Payload that a read had no room for."""
-        self._head = b""
-        """What the kernel has not taken of the head of the message that goes out."""
-        self._left_bytes = 0
-        """What the kernel has not taken of its payload."""
+        self._is_amid = False
+        """The kernel has taken a part of what was given: the rest of it comes again, before anything else."""
         self._pong = b""
         """The answer to the last ping, which the stream below has not seen yet."""
         self._control = b""
@@ -258,6 +249,8 @@ class WebSocketStream:
         self.peer = under.peer
         if behind:
             self._kept = b"".join(self._payload(behind))
+
+    framing: Final[Framing] = WebSocketFraming()
 
     @property
     def peer_certificate(self) -> PeerCertificate | None:
@@ -319,36 +312,16 @@ class WebSocketStream:
     def write(self, pieces: Sequence[bytes | memoryview]) -> int:
         if self._closing:
             raise self._error or WebSocketError("the WebSocket is closed")
-        taken = 0
-        rest: Sequence[bytes | memoryview] = pieces
-        while rest:
-            if not self._left_bytes:
-                if not self._write_control():
-                    break
-                self._begin(rest)
-            now, rest = _split(rest, self._left_bytes)
-            count = self._under.write([self._head, *now] if self._head else now)
-            if self._head:
-                of_head = min(count, len(self._head))
-                self._head = self._head[of_head:]
-                count -= of_head
-            taken += count
-            self._left_bytes -= count
-            if self._left_bytes:
-                break  # the kernel is full
-        else:
-            self._write_control()
+        if not self._write_control():
+            return 0
+        taken = self._under.write(pieces)
+        self._is_amid = taken < sum(map(len, pieces))  # though nothing was taken: some may be encrypted already
+        self._write_control()
         return taken
 
-    def _begin(self, pieces: Sequence[bytes | memoryview]) -> None:
-        pieces, _later = _split(pieces, MESSAGE_BYTES_MAX)
-        self._left_bytes = sum(map(len, pieces))
-        opcode = wsframes.TEXT if wsframes.is_text(pieces) else wsframes.BINARY
-        self._head = wsframes.head(opcode, self._left_bytes)
-
     def _write_control(self) -> bool:
-        """Write what waits of control frames, if no message is under way. False: the kernel is full."""
-        while (self._control or self._pong) and not self._left_bytes:
+        """Write what waits of control frames, if no frame is under way. False: the kernel is full."""
+        while (self._control or self._pong) and not self._is_amid:
             if not self._control:
                 self._control, self._pong = self._pong, b""
             self._control = self._control[self._under.write([self._control]) :]
@@ -368,12 +341,12 @@ class WebSocketStream:
     # ------------------------------------------------------------------ the end
 
     def _say_close(self, code: int, reason: str = "") -> None:
-        """The last that we say, if the message before it is out as a whole: else the peer would take it for content."""
+        """The last that we say, if the frame before it is out as a whole: else the peer would take it for content."""
         if self._closing:
             return
         self._closing = True
         try:
-            if self._write_control() and not self._left_bytes:
+            if self._write_control() and not self._is_amid:
                 self._control = wsframes.close_frame(code, reason)
                 self._write_control()
         except OSError:
@@ -390,17 +363,3 @@ class WebSocketStream:
 
     def abandon(self) -> None:
         self._under.abandon()
-
-
-def _split(
-    pieces: Sequence[bytes | memoryview], size_bytes: int
-) -> tuple[Sequence[bytes | memoryview], Sequence[bytes | memoryview]]:
-    """So many bytes of these, and the rest."""
-    for place, piece in enumerate(pieces):
-        if size_bytes < len(piece):
-            if not size_bytes:
-                return pieces[:place], pieces[place:]
-            view = memoryview(piece)
-            return [*pieces[:place], view[:size_bytes]], [view[size_bytes:], *pieces[place + 1 :]]
-        size_bytes -= len(piece)
-    return pieces, ()

@@ -6,6 +6,10 @@ is 2 us. wsproto keeps the handshake (`websocket`), and plays the other side in 
 What arrives is payload as a stream: STOMP says itself where frames end, so the borders of messages do not matter. Text
 must be UTF-8, as the RFC wants; it is checked piece by piece.
 
+What is sent is a message for each STOMP frame: clients that keep no parser between messages take each for a frame,
+stompjs 2 among them. A message is text where it is UTF-8, for there are clients that know text only, else binary.
+Of a body that is not in memory nobody knows, so it is binary.
+
 Pure. Bounds: less than one frame's header, or one control frame of 125 bytes, is held.
 Not here: extensions. permessage-deflate costs 300 KiB for each connection and a lot of time, and what is compressed
 together with secrets gives them away; who wants less on the wire compresses bodies.
@@ -15,8 +19,11 @@ from __future__ import annotations
 
 import codecs
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
+
+from protocols.framing import Piece
+from protocols.stomp.encoder import BEHIND_NUL, HEART_BEAT
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 FIN: Final = 0x80
@@ -33,6 +40,14 @@ _BY_TABLE_BYTES: Final = 1024
 """Payload from this size on is unmasked by tables (400 MB/s), less by one long number (a third of the calls)."""
 
 _XOR: Final = tuple(bytes(value ^ mask for value in range(256)) for mask in range(256))
+
+
+FRAGMENT_BYTES: Final = 0xFFFF
+"""A longer message is sent in fragments of so many bytes: no client is known to take less in a frame (websocket-node
+takes 64 KiB), the length is written in two bytes, and a pong need not wait for the end of a message.
+"""
+
+_LF: Final = len(BEHIND_NUL)
 
 
 class FrameError(Exception):
@@ -229,6 +244,67 @@ def head(opcode: int, size: int, *, ends: bool = True) -> bytes:
     return struct.pack("!BBH", first, 126, size) if size <= 0xFFFF else struct.pack("!BBQ", first, 127, size)
 
 
+class WebSocketFraming:
+    """A message for each STOMP frame, see `protocols.framing`. All that is made here are whole WebSocket frames, one or
+    more in a piece, so that between pieces a control frame may be put.
+    """
+
+    __slots__ = ()
+
+    heart_beat: bytes = head(TEXT, len(HEART_BEAT)) + HEART_BEAT
+
+    def control(self, data: bytes, count: int) -> bytes:
+        # Without bodies no NUL but the last is in a frame.
+        frames = [data] if count == 1 else [part + b"\0" for part in data[:-1].split(b"\0" + BEHIND_NUL)]
+        return b"".join([piece for frame in frames for piece in self.frame((frame,))])
+
+    def messages(self, prefix: bytes, frames: list[bytes]) -> bytes:
+        more = len(prefix) + _LF
+        sizes = set(map(len, frames))
+        if max(sizes) + more > FRAGMENT_BYTES:
+            return b"".join([piece for frame in frames for piece in self.frame((prefix, frame))])
+        # What a frame begins with is its size and the prefix: made once for all frames of one size.
+        leads = {size: head(TEXT, size + more) + prefix for size in sizes}
+        if not all(map(bytes.isascii, frames)):
+            binary = {size: head(BINARY, size + more) + prefix for size in sizes}
+            frames = [(leads if is_text((frame,)) else binary)[len(frame)] + frame for frame in frames]
+            return BEHIND_NUL.join([*frames, b""])
+        if len(sizes) > 1:
+            return BEHIND_NUL.join([*[leads[len(frame)] + frame for frame in frames], b""])
+        [lead] = leads.values()
+        frames[0] = lead + frames[0]
+        frames[-1] += BEHIND_NUL
+        return (BEHIND_NUL + lead).join(frames)
+
+    def frame(self, pieces: Sequence[Piece]) -> list[Piece]:
+        opcode = TEXT if is_text(pieces) else BINARY
+        return _fragments((*pieces, BEHIND_NUL), opcode, last=True)
+
+    def part(self, pieces: Sequence[Piece], *, first: bool, last: bool) -> list[Piece]:
+        return _fragments((*pieces, BEHIND_NUL) if last else pieces, BINARY if first else CONTINUATION, last=last)
+
+    def frame_bytes(self, size_bytes: int) -> int:
+        return self.part_bytes(size_bytes, last=True)
+
+    def part_bytes(self, size_bytes: int, *, last: bool) -> int:
+        if last:
+            size_bytes += _LF
+        full_count, rest_bytes = divmod(size_bytes, FRAGMENT_BYTES)
+        return size_bytes + full_count * len(head(TEXT, FRAGMENT_BYTES)) + (rest_bytes and len(head(TEXT, rest_bytes)))
+
+
+def _fragments(pieces: Iterable[Piece], opcode: int, *, last: bool) -> list[Piece]:
+    """Each with its head. Copied, lest a control frame gets between head and content."""
+    whole = memoryview(b"".join(pieces))
+    size = len(whole)
+    made: list[Piece] = []
+    for start in range(0, size, FRAGMENT_BYTES):
+        part = whole[start : start + FRAGMENT_BYTES]
+        made.append(b"".join((head(opcode, len(part), ends=last and start + len(part) == size), part)))
+        opcode = CONTINUATION
+    return made
+
+
 def close_frame(code: int, reason: str = "") -> bytes:
     """A close frame; the reason is cut to what fits."""
     payload = code.to_bytes(2, "big") + reason.encode()[: CONTROL_BYTES_MAX - 2].decode(errors="ignore").encode()
@@ -236,7 +312,7 @@ def close_frame(code: int, reason: str = "") -> bytes:
 
 
 def is_text(pieces: Sequence[bytes | memoryview]) -> bool:
-    """Whether each of these is UTF-8 by itself, so that together they may go out as text."""
+    """Whether each of these is UTF-8 by itself, so that together they are text."""
     for piece in pieces:
         if isinstance(piece, bytes) and piece.isascii():
             continue

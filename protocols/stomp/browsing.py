@@ -119,7 +119,7 @@ class BrowsingSubscription(StompSubscription):
         if self._bodies is not None and self._bodies.references_count:
             part = _up_to_large_one(part)
         count, wire_bytes = len(part), part.wire_bytes
-        parts = self._render(part, self._next_ordinal, 0)
+        first = self._next_ordinal
         self._next_ordinal += count
         self._totals.messages_out_count += count
         self._under_way.charge(count, wire_bytes, source)
@@ -128,7 +128,7 @@ class BrowsingSubscription(StompSubscription):
             if self.is_open:
                 self._under_way.release(count, wire_bytes)
 
-        self._write(part.messages[-1], parts, source, is_out)
+        self._write(part, first, 0, source, is_out)
         return count
 
     def shown_all(self) -> None:

@@ -25,8 +25,9 @@ from typing import Final
 import attrs
 
 from flow import Flow, FlowController, FlowResource, SourceController, WindowLimiter
+from protocols.framing import Piece
 from protocols.outbound import Mark, Outbound
-from protocols.stomp.encoder import message_prefix
+from protocols.stomp.encoder import BEHIND_NUL, message_prefix
 from protocols.stomp.escaping import Version
 from protocols.stomp.head import SendHead
 from protocols.stomp.hub import Hub
@@ -162,7 +163,6 @@ class StompSubscription(FlowResource):
         self._totals.messages_out_count += count
         ledger, window = self.ledger, self.window
         if ledger is None or window is None:
-            parts = self._render(part, 0, dropped_count)
             start_bytes = outbound.appended_bytes
             # Not the slice itself: a topic may drop its messages, and then nobody is charged for them.
             sequences, wire_bytes, attempts = part.sequences, part.wire_bytes, part.attempts
@@ -178,10 +178,9 @@ class StompSubscription(FlowResource):
                 if unseen := sequences[len(seen) :]:
                     subscription.give_back(unseen, attempted=False)
 
-            self._write(part.messages[-1], parts, subscription.source, settle)
+            self._write(part, 0, dropped_count, subscription.source, settle)
             return
         first = ledger.add(subscription, part)
-        parts = self._render(part, first, dropped_count)
         window.charge(count, part.wire_bytes, subscription.source)
         start_bytes = outbound.appended_bytes
         sequences, attempts = part.sequences, part.attempts
@@ -196,17 +195,20 @@ class StompSubscription(FlowResource):
             else:
                 ledger.flushed_ordinal = first + count
 
-        self._write(part.messages[-1], parts, subscription.source, handed_over)
+        self._write(part, first, dropped_count, subscription.source, handed_over)
 
-    def _write(self, last: Message, parts: list[bytes], source: SourceController, mark: Mark) -> None:
-        """`parts` are the frames of a slice that ends with `last`; of one with a large body they lack just that."""
+    def _write(self, part: Slice, first_ordinal: int, dropped_count: int, source: SourceController, mark: Mark) -> None:
+        """Append the MESSAGE frames of a slice. One with a large body is the only one of its slice."""
+        last = part.messages[-1]
         if last.large is None:
+            parts = self._render(part, first_ordinal, dropped_count)
             self._outbound.send_messages(parts, sum(map(len, parts)), source, mark)
             return
         assert isinstance(last, LargeMessage), "others have their body with them"
         assert self._bodies is not None, "where else should it come from"
         pull = partial(self._bodies.read, last.body)
-        self._outbound.send_streamed(parts, pull, last.body.length_bytes, b"\0", source, mark)
+        [head] = self._one_by_one(part, first_ordinal, dropped_count)
+        self._outbound.send_streamed(head, pull, last.body.length_bytes, b"\0", source, mark)
 
     def _up_to_large(self, subscription: Subscription, part: Slice) -> Slice:
         """What of this goes out together: what comes before the first large body, or that one alone. The rest goes
@@ -312,26 +314,28 @@ class StompSubscription(FlowResource):
 
     # ------------------------------------------------------------------ wire form
 
-    def _render(self, part: Slice, first_ordinal: int, dropped_count: int) -> list[bytes]:
+    def _render(self, part: Slice, first_ordinal: int, dropped_count: int) -> list[Piece]:
         """The MESSAGE frames of a slice, as byte strings to be written one after the other."""
-        messages = part.messages
-        if part.attempts is not None or dropped_count or not part.neutral:
-            return self._render_one_by_one(part, first_ordinal, dropped_count)
-        if part.wire_bytes > LARGE_WIRE_BYTES * len(messages):
-            return self._render_large(messages, first_ordinal)
+        messages, framing = part.messages, self._outbound.framing
+        if (
+            part.attempts is not None
+            or dropped_count
+            or not part.neutral
+            or part.wire_bytes > LARGE_WIRE_BYTES * len(messages)
+        ):
+            frames_apart = self._one_by_one(part, first_ordinal, dropped_count)
+            return [piece for frame in frames_apart for piece in framing.frame(frame)]
         if self._has_ack_header:
             tail = self._acked_tail
             frames = [
                 tail % (ordinal, message.number) + message.wire
                 for ordinal, message in enumerate(messages, first_ordinal)
             ]
-            prefix = self._acked_prefix
-            return [prefix + prefix.join(frames)]
+            return [framing.messages(self._acked_prefix, frames)]
         shared = part.rendered
         if shared is None:
             shared = part.rendered = [b"%d\n%b" % (message.number, message.wire) for message in messages]
-        prefix = self._prefix
-        return [prefix + prefix.join(shared)]
+        return [framing.messages(self._prefix, shared.copy())]
 
     def _taken_of(
         self,
@@ -359,11 +363,14 @@ class StompSubscription(FlowResource):
             if message is None:
                 return place, True
             part = Slice([message], (sequence,), len(message.wire), dict(attempts) if attempts else None)
-            frame_bytes = sum(map(len, self._render_one_by_one(part, first_ordinal + place, dropped_count)))
-            if message.large is not None:
-                frame_bytes += message.large[1] + 1
+            [frame] = self._one_by_one(part, first_ordinal + place, dropped_count)
+            frame_bytes = sum(map(len, frame))
+            if message.large is None:
+                frame_bytes = outbound.framing.frame_bytes(frame_bytes)
+            else:
+                frame_bytes = outbound.streamed_bytes(frame_bytes, message.large[1], 1)
             dropped_count = 0
-            if left_bytes < frame_bytes:
+            if left_bytes < frame_bytes - len(BEHIND_NUL):
                 return place, True
             left_bytes -= frame_bytes
         return len(sequences), False
@@ -373,21 +380,15 @@ class StompSubscription(FlowResource):
             return self._acked_prefix + self._acked_tail % (ordinal, message.number)
         return self._prefix + b"%d\n" % message.number
 
-    def _render_large(self, messages: list[Message], first_ordinal: int) -> list[bytes]:
-        parts: list[bytes] = []
-        for ordinal, message in enumerate(messages, first_ordinal):
-            parts.append(self._own_lines(ordinal, message))
-            parts.append(message.wire)
-        return parts
-
-    def _render_one_by_one(self, part: Slice, first_ordinal: int, dropped_count: int) -> list[bytes]:
-        """With redelivery headers, a count of dropped messages, or header blocks that must be rewritten for this
-        version.
+    def _one_by_one(self, part: Slice, first_ordinal: int, dropped_count: int) -> list[list[Piece]]:
+        """Each frame in pieces: with redelivery headers, a count of dropped messages, header blocks that must be
+        rewritten for this version; and such as are too large to be copied.
         """
-        parts: list[bytes] = []
+        frames: list[list[Piece]] = []
         attempts = part.attempts
         for ordinal, (sequence, message) in enumerate(zip(part.sequences, part.messages, strict=True), first_ordinal):
-            parts.append(self._own_lines(ordinal, message))
+            parts: list[Piece] = [self._own_lines(ordinal, message)]
+            frames.append(parts)
             if attempts and sequence in attempts:
                 parts.append(b"redelivered:true\ndelivery-count:%d\n" % (attempts[sequence] + 1))
             if dropped_count:
@@ -400,7 +401,7 @@ class StompSubscription(FlowResource):
             else:
                 parts.append(head.block_for(self._version))
                 parts.append(message.wire[len(head.block) :])
-        return parts
+        return frames
 
 
 def _never(_element: None) -> None:

@@ -1,4 +1,4 @@
-"""Frames to bytes.
+"""Frames to bytes, up to their NUL; what comes behind it is a matter of `protocols.framing`.
 
 The hot frames have their own functions: receipts are written by the batch, and a MESSAGE is never written here at
 all: the broker puts `message_prefix`, its own header lines and the wire of a `SendRun` behind each other.
@@ -20,9 +20,13 @@ from protocols.stomp.errors import LocalProtocolError
 from protocols.stomp.escaping import Version, escape_name, escape_value
 from protocols.stomp.transitions import NEVER_ESCAPED
 
-#: One heart-beat. LF is the only line end that every version knows (b2).
 HEART_BEAT: Final = b"\n"
+"""LF is the only line end that every version knows (b2)."""
 
+BEHIND_NUL: Final = b"\n"
+"""What follows each frame of the broker; `protocols.framing` says why."""
+
+_NEXT_RECEIPT: Final = f"{BEHIND_NUL.decode()}RECEIPT\nreceipt-id:"
 _SPECIAL: Final = re.compile(r"[\\:\n\r\0]")
 
 
@@ -75,7 +79,7 @@ def encode_frame(command: str, headers: Iterable[tuple[str, str]], body: bytes =
 
 
 def receipts(receipt_ids: Sequence[str], version: Version, extra: Iterable[tuple[str, str]] = ()) -> bytes:
-    """One RECEIPT per id, in order, as one piece of bytes (b48). `extra` headers go onto each of them.
+    """One RECEIPT per id, in order, with an EOL between each two (b48). `extra` headers go onto each of them.
 
     Escapes are looked for once in all ids together, so a batch costs little more than one.
     """
@@ -86,7 +90,7 @@ def receipts(receipt_ids: Sequence[str], version: Version, extra: Iterable[tuple
         receipt_ids = [escape_value(receipt_id, version) for receipt_id in receipt_ids]
         _without_nul(joined)
     tail = _receipt_tail(tuple(extra), version)
-    return f"RECEIPT\nreceipt-id:{f'{tail}RECEIPT{chr(10)}receipt-id:'.join(receipt_ids)}{tail}".encode()
+    return f"RECEIPT\nreceipt-id:{f'{tail}{_NEXT_RECEIPT}'.join(receipt_ids)}{tail}".encode()
 
 
 def receipt(receipt_id: str, version: Version, extra: Iterable[tuple[str, str]] = ()) -> bytes:

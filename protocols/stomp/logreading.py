@@ -22,7 +22,8 @@ from typing import Any, Final
 
 import attrs
 
-from protocols.outbound import Outbound, Piece
+from protocols.framing import Piece
+from protocols.outbound import Outbound
 from protocols.stomp.delivery import SessionTotals, StompSubscription
 from protocols.stomp.encoder import encode_frame
 from protocols.stomp.errors import ProtocolError
@@ -184,7 +185,8 @@ class LogSubscription(StompSubscription):
             CONTENT_TYPE.encode(),
             size_bytes,
         )
-        parts: list[Piece] = [head, run.data, b"\0"]
+        parts = outbound.framing.frame([head, run.data, b"\0"])
+        parts_bytes = sum(map(len, parts))
         start_bytes = outbound.appended_bytes
         if ledger is None or window is None:
 
@@ -194,7 +196,7 @@ class LogSubscription(StompSubscription):
                 else:
                     subscription.give_back(sequences, attempted=outbound.taken_bytes > start_bytes)
 
-            outbound.send_messages(parts, len(head) + size_bytes + 1, subscription.source, settle)
+            outbound.send_messages(parts, parts_bytes, subscription.source, settle)
             return
         window.charge(1, size_bytes, subscription.source)
 
@@ -202,7 +204,7 @@ class LogSubscription(StompSubscription):
             if taken or outbound.taken_bytes > start_bytes:
                 ledger.flushed_ordinal = max(ledger.flushed_ordinal, ordinal + 1)
 
-        outbound.send_messages(parts, len(head) + size_bytes + 1, subscription.source, handed_over)
+        outbound.send_messages(parts, parts_bytes, subscription.source, handed_over)
 
     # ------------------------------------------------------------------ what is told
 
@@ -235,11 +237,12 @@ class LogSubscription(StompSubscription):
 
     # ------------------------------------------------------------------ wire form
 
-    def _render_one_by_one(self, part: Slice, first_ordinal: int, dropped_count: int) -> list[bytes]:
-        parts: list[bytes] = []
+    def _one_by_one(self, part: Slice, first_ordinal: int, dropped_count: int) -> list[list[Piece]]:
+        frames: list[list[Piece]] = []
         attempts = part.attempts
         for ordinal, (sequence, message) in enumerate(zip(part.sequences, part.messages, strict=True), first_ordinal):
-            parts.append(self._own_lines(ordinal, message))
+            parts: list[Piece] = [self._own_lines(ordinal, message)]
+            frames.append(parts)
             if attempts and sequence in attempts:
                 parts.append(b"redelivered:true\ndelivery-count:%d\n" % (attempts[sequence] + 1))
             head = message.head
@@ -254,7 +257,7 @@ class LogSubscription(StompSubscription):
                     head.block_for(self._version),
                     message.wire[start + len(head.block) :],
                 ]
-        return parts
+        return frames
 
 
 class _BatchesHead:

@@ -11,7 +11,7 @@ from typing import Final
 
 from protocols.outbound import Outbound
 from protocols.reading import CountedHold
-from protocols.stomp.encoder import receipt, receipts
+from protocols.stomp.encoder import BEHIND_NUL, receipt, receipts
 from protocols.stomp.escaping import Version
 from queues.logs.log import Log
 from queues.storage import Confirms, Store
@@ -167,22 +167,19 @@ class Replies:
         nothing.
         """
         if receipt_ids:
-            self._outbound.send_control(receipts(receipt_ids, self.version, DURABILITY[durability]))
+            self._outbound.send_control(receipts(receipt_ids, self.version, DURABILITY[durability]), len(receipt_ids))
 
     def appended(self, receipt_ids: list[str], durability: str, indexes: Sequence[tuple[int, int]]) -> None:
         """Answer SENDs to a log: each is told the index of its first record, and how many it has."""
-        self._outbound.send_control(
-            b"".join(
-                [
-                    receipt(
-                        receipt_id,
-                        self.version,
-                        (("index", str(index)), ("count", str(count)), ("durability", durability)),
-                    )
-                    for receipt_id, (index, count) in zip(receipt_ids, indexes, strict=True)
-                ]
+        told = [
+            receipt(
+                receipt_id,
+                self.version,
+                (("index", str(index)), ("count", str(count)), ("durability", durability)),
             )
-        )
+            for receipt_id, (index, count) in zip(receipt_ids, indexes, strict=True)
+        ]
+        self._outbound.send_control(BEHIND_NUL.join(told), len(told))
 
     def leg_done(self, owed: Owed | None, durability: str = MEMORY) -> None:
         """One of the queues has taken them, or never will; so safe they are there."""

@@ -26,11 +26,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from protocols.outbound import Outbound, Piece
+from protocols.framing import PLAIN, Framing, Piece
+from protocols.outbound import Outbound
 from protocols.reading import ReadGate
 from protocols.stomp.committing import Committer
 from protocols.stomp.delivery import SessionTotals
-from protocols.stomp.encoder import HEART_BEAT
 from protocols.stomp.entering import Entering
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.escaping import Version
@@ -82,9 +82,11 @@ class Session:
         changed: Callable[[], None],
         certificate: Callable[[], PeerCertificate | None] = lambda: None,
         listener: str = "",
+        framing: Framing = PLAIN,
     ) -> None:
         """`write` takes bytes without waiting; `wake_writer`: the kernel is full, call `flush` when it is not;
-        `changed`: look at `may_read` and `ending` again; `certificate`: of the peer; `listener`: what it came by."""
+        `changed`: look at `may_read` and `ending` again; `certificate`: of the peer; `listener`: what it came by;
+        `framing`: how its stream wants frames."""
         self.hub = hub
         self.certificate = certificate
         self.limits = limits
@@ -126,6 +128,7 @@ class Session:
             request_flush=self._request_flush,
             stream_failed=self._body_is_unreadable,
             control=unread,
+            framing=framing,
         )
         self.lanes = Lanes(
             self.name,
@@ -541,7 +544,7 @@ class Session:
                 write_every_ms=write_every_ms,
                 grace_factor=self.limits.heart_beat_grace_factor,
                 last_written=self._last_written,
-                beat=self._beat,
+                beat=self.outbound.beat,
                 dead=self._peer_is_dead,
             )
         return True
@@ -589,10 +592,6 @@ class Session:
     def _last_written(self) -> float:
         """While bytes wait for the kernel there is nothing to add: only an idle line needs a beat."""
         return self.hub.clock() if self.outbound.waiting_bytes else self.outbound.last_taken_seconds
-
-    def _beat(self) -> None:
-        if not self.outbound.beat(HEART_BEAT):
-            self.outbound.send_control(HEART_BEAT)
 
     def _peer_is_dead(self, silent_seconds: float) -> None:
         self.fail(

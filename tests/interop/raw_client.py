@@ -177,10 +177,11 @@ class RawClient:
             headers.setdefault(name, value)
         start = blank + 2
         end = start + int(headers["content-length"]) if "content-length" in headers else buffer.find(b"\0", start)
-        if end < 0 or len(buffer) <= end:
+        if end < 0 or len(buffer) <= end + 1:
             return None
         assert buffer[end] == 0, f"no NUL behind the body of {command} {headers}"
-        self._at = end + 1
+        assert buffer[end + 1] == 10, f"no LF behind the NUL of {command} {headers}"  # there are clients that need it
+        self._at = end + 2
         return RawFrame(command, headers, buffer[start:end])
 
 

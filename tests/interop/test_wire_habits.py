@@ -86,6 +86,75 @@ def test_what_a_sender_asked_for_itself_is_not_passed_on(address: tuple[str, int
         assert set(client.expect("MESSAGE").headers) == {"destination", "message-id", "subscription"}
 
 
+# -- PHP: the extension in C (PECL stomp) ------------------------------------------------------------------------------
+
+
+class PeclReader:
+    """Reads as the extension does: it goes on by two octets behind a body whose length is known, and by one behind a
+    NUL that it looked for, whatever they are; an empty line in place of a command is a failure.
+    """
+
+    def __init__(self, client: RawClient) -> None:
+        self._socket = client.socket
+        self._buffer = b""
+
+    def _take(self, count: int) -> bytes:
+        while len(self._buffer) < count:
+            data = self._socket.recv(8192)
+            assert data, "the broker closed"
+            self._buffer += data
+        taken, self._buffer = self._buffer[:count], self._buffer[count:]
+        return taken
+
+    def _take_to(self, octet: bytes) -> bytes:
+        taken = b""
+        while not taken.endswith(octet):
+            taken += self._take(1)
+        return taken[:-1]
+
+    def frame(self) -> RawFrame:
+        command = self._take_to(b"\n").decode()
+        assert command, "an empty line in place of a command"
+        headers: dict[str, str] = {}
+        while line := self._take_to(b"\n").decode():
+            name, colon, value = line.partition(":")
+            assert colon, line
+            headers.setdefault(name, value)
+        if "content-length" in headers:
+            body = self._take(int(headers["content-length"]))
+            assert self._take(2) == b"\0\n"
+        else:
+            body = self._take_to(b"\0")
+            self._take(1)
+        return RawFrame(command, headers, body)
+
+
+@pytest.mark.parametrize("with_length", [False, True])
+def test_the_extension_of_php_gets_every_frame(address: tuple[str, int], with_length: bool) -> None:
+    """Where no LF is behind the NUL it swallows the first letter of the next frame, so every second one is lost."""
+    with RawClient(address) as client:
+        reader = PeclReader(client)
+        client.send(frame("CONNECT"))
+        assert reader.frame().command == "CONNECTED"
+        client.send(frame("SUBSCRIBE", destination="/queue/php", ack="client", receipt="s"))
+        assert reader.frame()["receipt-id"] == "s"
+        for number in range(20):
+            client.send(
+                frame("SEND", b"%d" % number, length=with_length, destination="/queue/php", receipt=str(number))
+            )
+        bodies, receipts = [], []
+        for _ in range(40):
+            found = reader.frame()
+            if found.command == "RECEIPT":
+                receipts.append(found["receipt-id"])
+            else:
+                bodies.append(found.body)
+                client.send(frame("ACK", message_id=found["message-id"]))
+        assert (bodies, receipts) == ([b"%d" % number for number in range(20)], [str(number) for number in range(20)])
+        client.send(b"NONSENSE\n\n\0")
+        assert reader.frame()["code"] == "unknown-command"
+
+
 # -- line ends ---------------------------------------------------------------------------------------------------------
 
 

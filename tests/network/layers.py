@@ -12,18 +12,21 @@ import trio
 import wsproto
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping, Request, TextMessage
 
+from protocols.framing import PLAIN
 from protocols.settings import WebSocketConfig
 from protocols.streams import ByteStream, MemoryStream, memory_pair
 from protocols.tls import TlsStream
 from protocols.websocket import accept_websocket
 from sluiceway.broker import Broker
 from tests.network import authority
+from tests.network.web import Messages
 
 
 class CrumblingStream:
     """Another stream, of which reads and writes take a random part of what they could."""
 
     peer_certificate = None
+    framing = PLAIN
 
     def __init__(self, under: ByteStream, seed: int) -> None:
         self._under = under
@@ -97,6 +100,7 @@ class WebEnd(ClientEnd):
     def __init__(self, stream: MemoryStream) -> None:
         super().__init__(stream)
         self._ws = wsproto.WSConnection(wsproto.ConnectionType.CLIENT)
+        self._messages = Messages()
 
     async def open(self) -> None:
         await self._bare.send_all(self._ws.send(Request(host="localhost", target="/stomp")))
@@ -114,10 +118,8 @@ class WebEnd(ClientEnd):
         while True:
             got = b""
             for event in self._ws.events():
-                if isinstance(event, TextMessage):
-                    got += event.data.encode()
-                elif isinstance(event, BytesMessage):
-                    got += bytes(event.data)
+                if isinstance(event, TextMessage | BytesMessage):
+                    got += self._messages.take(event)
                 elif isinstance(event, Ping):
                     await self._bare.send_all(self._ws.send(event.response()))
                 elif isinstance(event, CloseConnection):

@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
@@ -13,10 +14,10 @@ from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
 from protocols.settings import TlsConfig, WebSocketConfig
 from protocols.stomp.limits import StompLimits
 from sluiceway.broker import Broker
-from sluiceway.config import Config, Listener
+from sluiceway.config import BrokerConfig, Config, Listener
 from tests.log_lines import LogLines
 from tests.network import authority
-from tests.network.talking import Talker, dial, dial_tls, read_to_end
+from tests.network.talking import PATIENCE_SECONDS, Talker, dial, dial_tls, read_to_end
 from tests.network.web import Refusal, WebClient
 
 
@@ -48,6 +49,67 @@ async def test_messages_of_all_sizes_go_both_ways(as_text: bool) -> None:
             body = body.decode(errors="ignore").encode()
             assert await talker.round_trip(body) == body
         await talker.stream.aclose()
+
+
+async def test_each_frame_is_a_message_in_bursts_and_for_all_sizes() -> None:
+    """Clients that keep nothing between messages take each for a frame, stompjs 2 among them. `WebClient` looks at each
+    message that comes: see `Messages`.
+    """
+    sizes = [0, 1, 60, 65_500, 65_535, 65_536, 262_144, 300_000, 1 << 20]
+    async with Broker(config()) as broker:
+        client = await dial_web(broker)
+        talker = Talker(client)
+        await talker.connect()
+        for ack in ("auto", "client-individual"):
+            client.messages.frames.clear()
+            where = f"/queue/{ack}"
+            await client.send_all(
+                f"SUBSCRIBE\nid:{ack}\ndestination:{where}\nack:{ack}\ncredit:5000,64000000\n\n\0".encode()
+            )
+            sent = [b"x" * size for size in sizes] + [b"burst %d" % number for number in range(2000)]
+            frames = [f"SEND\ndestination:{where}\ncontent-length:{len(body)}\n\n".encode() + body for body in sent]
+            for start in range(0, len(frames), 500):
+                await client.stream.send_all(
+                    b"".join(client.ws.send(BytesMessage(frame + b"\0")) for frame in frames[start : start + 500])
+                )
+            with trio.fail_after(PATIENCE_SECONDS):
+                while len(client.messages.frames) < len(sent):
+                    assert await client.receive_some(1 << 20)
+            got = [frame.partition(b"\n\n")[2] for frame in client.messages.frames]
+            assert got == [body + b"\0\n" for body in sent]
+        await client.aclose()
+
+
+async def test_a_ping_is_answered_within_a_message_in_fragments(tmp_path: Path) -> None:
+    """A body of gigabytes may be under way, and a client that pings would give up."""
+    limits = StompLimits(linger_seconds=0.5, large_body_bytes=1 << 20)
+    async with Broker(attrs.evolve(config(limits=limits), broker=BrokerConfig(data_dir=tmp_path))) as broker:
+        sender = Talker(await dial_web(broker))
+        await sender.connect()
+        body = b"\xff" * 12_000_000
+        head = f"SEND\ndestination:/queue/q\ncontent-length:{len(body)}\nreceipt:r\n\n".encode()
+        await sender.stream.send_all(head)
+        for start in range(0, len(body), 500_000):
+            await sender.stream.send_all(body[start : start + 500_000])
+        await sender.stream.send_all(b"\0")
+        await sender.expect("RECEIPT")
+        reader = await dial_web(broker)
+        await Talker(reader).connect()
+        reader.messages.frames.clear()
+        await reader.send_all(b"SUBSCRIBE\nid:s\ndestination:/queue/q\n\n\0")
+        with trio.fail_after(PATIENCE_SECONDS):
+            while len(reader.messages.begun) < 1_000_000:
+                assert await reader.receive_some(65536)
+            await reader.say(Ping(b"there?"))
+            while not reader.pongs:
+                assert await reader.receive_some(65536)
+            assert not reader.messages.frames
+            while not reader.messages.frames:
+                assert await reader.receive_some(1 << 20)
+        assert reader.messages.frames[0].partition(b"\n\n")[2] == body + b"\0\n"
+        assert reader.kinds[-1] == "binary"
+        await reader.aclose()
+        await sender.stream.aclose()
 
 
 async def test_over_tls_it_is_wss(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import trio
 import wsproto
 from wsproto.events import (
@@ -32,6 +34,33 @@ class Refusal(Exception):
         self.body = body
 
 
+class Messages:
+    """What comes over a WebSocket, message by message: each must be one whole STOMP frame, or one heart-beat."""
+
+    def __init__(self) -> None:
+        self.begun = bytearray()
+        """Of the message that is coming."""
+        self.heart_beats_count = 0
+        self.frames: list[bytes] = []
+
+    def take(self, event: TextMessage | BytesMessage) -> bytes:
+        """The payload of this event."""
+        data = event.data.encode() if isinstance(event, TextMessage) else bytes(event.data)
+        self.begun += data
+        if event.message_finished:
+            whole, self.begun = bytes(self.begun), bytearray()
+            if whole == b"\n":
+                self.heart_beats_count += 1
+            else:
+                head, blank, body = whole.partition(b"\n\n")
+                assert blank, f"no whole frame: {whole[:200]!r}"
+                length = re.search(rb"^content-length:(\d+)$", head, re.MULTILINE)
+                end = int(length[1]) if length is not None else body.index(b"\0")
+                assert body[end:] == b"\0\n", f"more or less than a frame: {whole[:200]!r} … {whole[-20:]!r}"
+                self.frames.append(whole)
+        return data
+
+
 class WebClient(trio.abc.Stream):
     """A WebSocket as a byte stream; what was said in it besides is kept."""
 
@@ -42,6 +71,7 @@ class WebClient(trio.abc.Stream):
         self.subprotocol: str | None = None
         self.kinds: list[str] = []
         """Of the messages that came: text or binary."""
+        self.messages = Messages()
         self.pongs: list[bytes] = []
         self.closed_with: tuple[int, str | None] | None = None
 
@@ -91,12 +121,10 @@ class WebClient(trio.abc.Stream):
             if data:
                 self.ws.receive_data(data)
             for event in self.ws.events():
-                if isinstance(event, TextMessage):
-                    self.kinds.append("text")
-                    got += event.data.encode()
-                elif isinstance(event, BytesMessage):
-                    self.kinds.append("binary")
-                    got += bytes(event.data)
+                if isinstance(event, TextMessage | BytesMessage):
+                    got += self.messages.take(event)
+                    if event.message_finished:
+                        self.kinds.append("text" if isinstance(event, TextMessage) else "binary")
                 elif isinstance(event, Pong):
                     self.pongs.append(bytes(event.payload))
                     return got or b"\n"

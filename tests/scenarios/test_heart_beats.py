@@ -69,7 +69,7 @@ async def test_messages_take_the_place_of_beats(stage: Stage) -> None:
 
         nursery.start_soon(talk)
         received = await client.raw_bytes(49)
-    assert b"\0\n" not in received
+    assert b"\0\n\n" not in received  # one LF belongs to its frame
     assert received.count(b"MESSAGE") >= 97
 
 

@@ -9,13 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flow import Flow, FlowManager, FlowResource, SourceController
+from protocols.framing import PLAIN, Framing
 from protocols.outbound import ALONE_BYTES, Outbound, Piece
+from protocols.wsframes import TEXT, WebSocketFraming
+from tests.protocols.session.framings import AsGiven, messages_of
+
+AS_GIVEN = AsGiven()
 
 
 class Wire:
     """An Outbound on a kernel that takes `room_bytes` more, and sources to write there."""
 
-    def __init__(self, *, capacity_bytes: int = 100, room_bytes: int = 0) -> None:
+    def __init__(self, *, capacity_bytes: int = 100, room_bytes: int = 0, framing: Framing = AS_GIVEN) -> None:
         self.now_seconds = 5.0
         self.room_bytes = room_bytes
         self.written = b""
@@ -30,6 +35,7 @@ class Wire:
             clock=self.clock,
             write=self.write,
             request_flush=self.count_request,
+            framing=framing,
         )
 
     def clock(self) -> float:
@@ -207,3 +213,27 @@ def test_nothing_follows_the_last_frame(room_bytes: int) -> None:
     assert wire.let(1000)
     assert wire.written == b"message ERROR"
     assert ("before", True) in wire.marks
+
+
+# ---------------------------------------------------------------------- heart-beats
+
+
+@pytest.mark.parametrize(("framing", "beat"), [(PLAIN, b"\n"), (WebSocketFraming(), b"\x81\x01\n")])
+@pytest.mark.parametrize("room_bytes", [0, 1, 2, 1000])
+def test_a_heart_beat_is_an_eol_and_nothing_more_however_the_kernel_takes_it(
+    framing: Framing, beat: bytes, room_bytes: int
+) -> None:
+    wire = Wire(framing=framing, room_bytes=room_bytes)
+    wire.outbound.beat()
+    wire.outbound.send_control(b"RECEIPT\n\n\0")
+    wire.let(1000)
+    assert wire.written == beat + framing.control(b"RECEIPT\n\n\0", 1)
+    assert wire.outbound.waiting_bytes == wire.outbound.control_bytes == wire.manager.used_bytes == 0
+
+
+def test_a_batch_of_receipts_is_a_message_for_each_over_a_websocket() -> None:
+    wire = Wire(framing=WebSocketFraming(), room_bytes=1000)
+    wire.outbound.send_control(b"RECEIPT\nreceipt-id:1\n\n\0\nRECEIPT\nreceipt-id:2\n\n\0", 2)
+    wire.outbound.flush()
+    assert messages_of(wire.written) == [(TEXT, b"RECEIPT\nreceipt-id:%d\n\n\0\n" % number) for number in (1, 2)]
+    assert wire.writes_count == 1

@@ -8,8 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flow import Flow, FlowManager, FlowResource, SourceController
+from protocols.framing import PLAIN, Framing
 from protocols.outbound import Outbound, Piece
 from protocols.streamed import PieceDone
+from protocols.wsframes import BINARY, WebSocketFraming
+from tests.protocols.session.framings import AsGiven, messages_of
+
+AS_GIVEN = AsGiven()
 
 CAPACITY_BYTES = 100
 
@@ -38,7 +43,7 @@ class Bodies:
 class Wire:
     """An Outbound on a kernel that takes `room_bytes` more."""
 
-    def __init__(self, *, room_bytes: int = 0) -> None:
+    def __init__(self, *, room_bytes: int = 0, framing: Framing = AS_GIVEN) -> None:
         self.room_bytes = room_bytes
         self.written = b""
         self.flushes_requested_count = 0
@@ -55,6 +60,7 @@ class Wire:
             write=self.write,
             request_flush=self.count_request,
             stream_failed=self.failed,
+            framing=framing,
         )
         resource = FlowResource("queue", "queue", self.manager)
         self.source = SourceController(resource, Flow("out"), clock=lambda: 0.0)
@@ -271,3 +277,26 @@ def test_frames_arrive_whole_however_kernel_and_disk_take_turns(
     wire.run()
     assert wire.written == expected
     assert wire.manager.used_bytes == 0
+
+
+@given(sizes=st.lists(st.integers(1, 300), min_size=1, max_size=5), rooms=st.lists(st.integers(0, 50), max_size=20))
+def test_each_streamed_frame_is_one_message_of_a_websocket(sizes: list[int], rooms: list[int]) -> None:
+    """In as many fragments as it has pieces, for nobody knows the next one yet."""
+    wire = Wire(framing=WebSocketFraming())
+    for size_bytes in sizes:
+        wire.stream(b"x" * size_bytes)
+    for room_bytes in rooms:
+        wire.let(room_bytes)
+        wire.bodies.give()
+    wire.run()
+    assert messages_of(wire.written) == [(BINARY, b"<" + b"x" * size_bytes + b">\n") for size_bytes in sizes]
+    assert wire.outbound.appended_bytes == len(wire.written)
+    assert wire.manager.used_bytes == 0
+
+
+def test_a_streamed_frame_ends_as_every_frame() -> None:
+    wire = Wire(framing=PLAIN)
+    wire.stream(b"x" * 300)
+    wire.run()
+    assert wire.written == b"<" + b"x" * 300 + b">\n"
+    assert wire.outbound.appended_bytes == len(wire.written)

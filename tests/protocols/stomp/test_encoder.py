@@ -48,7 +48,7 @@ def test_no_receipts_are_no_bytes() -> None:
 
 
 def test_a_batch_of_receipts_is_escaped_as_a_whole() -> None:
-    assert receipts(["1", "a:b"], "1.0") == b"RECEIPT\nreceipt-id:1\n\n\0RECEIPT\nreceipt-id:a:b\n\n\0"
+    assert receipts(["1", "a:b"], "1.0") == b"RECEIPT\nreceipt-id:1\n\n\0\nRECEIPT\nreceipt-id:a:b\n\n\0"
     with pytest.raises(LocalProtocolError, match="NUL"):
         receipts(["1", "\0"], "1.2")
 

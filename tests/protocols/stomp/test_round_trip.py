@@ -112,7 +112,7 @@ def test_receipts_read_back_in_order(version: Version, ids: list[str], extra: li
     assert frames == [
         Frame("RECEIPT", {"receipt-id": as_read(each, version), **headers_as_read(extra, version)}) for each in ids
     ]
-    assert receipts(ids, version, extra) == b"".join(receipt(each, version, extra) for each in ids)
+    assert receipts(ids, version, extra) == b"\n".join(receipt(each, version, extra) for each in ids)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
