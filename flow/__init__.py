@@ -6,6 +6,7 @@ seconds.
     limiters    how much a resource may hold, and when it has too much
     resource    flows, and what they run through
     controller  who must wait, who may go on, what happens to an element that does not fit
+    shares      the memory of all together, and who gives way when it is short
     waiting     the line of those who wait, by priority
     manager     the registry, and the map of all that at one moment
     snapshot    that map as data
@@ -34,6 +35,7 @@ from flow.limiters import (
 from flow.manager import FlowManager
 from flow.residency import ResidencyLimiter
 from flow.resource import Flow, FlowResource, FlowSink, FlowSource, WaitEdge
+from flow.shares import MemoryBudget, Share
 from flow.snapshot import (
     BlockCycle,
     BlockedByChain,
@@ -65,6 +67,7 @@ __all__ = [
     "FlowSnapshot",
     "FlowSource",
     "LimiterSnapshot",
+    "MemoryBudget",
     "NegativeAmountError",
     "OverReleaseError",
     "PairingError",
@@ -72,6 +75,7 @@ __all__ = [
     "RegistrationError",
     "ResidencyLimiter",
     "ResourceSnapshot",
+    "Share",
     "SizeLimiter",
     "SourceController",
     "ThresholdError",

@@ -287,6 +287,7 @@ class FlowController(SourceController, Generic[E]):
         priority: int = PRIORITY_ORDINARY,
         clock: Clock,
         counts_memory: bool = True,
+        yields: bool = False,
     ) -> None:
         """Attach a sink for `flow` to `resource`.
 
@@ -302,6 +303,8 @@ class FlowController(SourceController, Generic[E]):
             clock: monotonic seconds.
             counts_memory: False if what the limiter counts is charged elsewhere too, like a window over elements that
                 a queue still holds: then it is left out of the sum "memory in use".
+            yields: while the broker's memory is short its sources may be held back (shares.py); otherwise it takes
+                what it needs, within its own limit.
         """
         if sources_per_turn < 1:
             raise FlowError(
@@ -310,6 +313,9 @@ class FlowController(SourceController, Generic[E]):
         super().__init__(resource, flow, on_block=on_block, on_resume=on_resume, priority=priority, clock=clock)
         self.limiter = limiter
         self.counts_memory = counts_memory
+        budget = resource.manager.budget
+        if budget is not None and counts_memory and limiter.can_share:
+            budget.join(self, priority=priority, yields=yields)
         self.overflow_bytes = 0
         self.reserved_count = 0
         self.reserved_bytes = 0
@@ -319,7 +325,7 @@ class FlowController(SourceController, Generic[E]):
         self._sources_per_turn = sources_per_turn
         # Element, count, bytes, and the part of the bytes that is charged nowhere.
         self._overflow: deque[tuple[E, int, int, int]] = _NO_OVERFLOW
-        self._waiting = WaitingLine()
+        self._waiting: WaitingLine[SourceController] = WaitingLine()
         # The fast paths test one flag: somebody waits, a turn runs or is held, or the controller is closed.
         self._gated = False
         self._turn_running = False
@@ -472,6 +478,8 @@ class FlowController(SourceController, Generic[E]):
             self._free_reserved()
             self.resource.detach_controller(self)
             self.end_turn()
+            if self.limiter.share is not None:
+                self.limiter.share.budget.leave(self.limiter.share)
         while self._waiting:
             self._waiting.take().resume(self)
         elements = [entry[0] for entry in self._overflow]

@@ -27,10 +27,13 @@ negative size that was only printed.
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Literal, NoReturn
+from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn
 
 from flow.errors import NegativeAmountError, OverReleaseError, ThresholdError
 from flow.snapshot import LimiterSnapshot
+
+if TYPE_CHECKING:
+    from flow.shares import Share
 
 Clock = Callable[[], float]
 """Returns monotonic seconds. Every time in this package is one of its readings, or a difference of two."""
@@ -52,9 +55,28 @@ class FlowLimiter(ABC):
         throttle_count: how often it throttled.
         used_count, used_bytes: what is held now.
         label: what is limited, for people: "memory", "window", "disk".
+        share: of the broker's memory, which counts what is held here; None: nothing does.
+        lease_bytes, spare_bytes: the share is told when `used_bytes` is above the one or below the other (shares.py).
+        refused: the broker's memory has no room for more here, so it is throttled whatever is held.
     """
 
-    __slots__ = ("_clock", "label", "throttle_count", "throttled", "throttled_since", "used_bytes", "used_count")
+    __slots__ = (
+        "_clock",
+        "_refused_alone",
+        "label",
+        "lease_bytes",
+        "refused",
+        "share",
+        "spare_bytes",
+        "throttle_count",
+        "throttled",
+        "throttled_since",
+        "used_bytes",
+        "used_count",
+    )
+
+    can_share: ClassVar[bool] = False
+    """`add` and `remove` tell the share."""
 
     def __init__(self, label: str, clock: Clock) -> None:
         self.label = label
@@ -63,6 +85,11 @@ class FlowLimiter(ABC):
         self.throttled = False
         self.throttled_since: float | None = None
         self.throttle_count = 0
+        self.share: Share | None = None
+        self.lease_bytes = UNLIMITED
+        self.spare_bytes = -1
+        self.refused = False
+        self._refused_alone = False
         self._clock = clock
 
     @property
@@ -95,6 +122,33 @@ class FlowLimiter(ABC):
     def resumes_at(self) -> float | None:
         """Return the clock reading at which `poll` is worth calling; None if time alone does not resume it."""
         return None
+
+    def refuse(self) -> None:
+        """There is no room in the broker's memory: throttled until `admit`, however little is held."""
+        self.refused = True
+        if not self.throttled:
+            self._refused_alone = True
+            self._throttle()
+
+    def admit(self) -> None:
+        """There is room again. May resume: poll the controller."""
+        self.refused = False
+        if self.throttled and (self._is_relieved() or (self._refused_alone and not self._is_full())):
+            self._resume()
+        self._refused_alone = False
+
+    def _is_full(self) -> bool:
+        """What is held has reached the capacity."""
+        return self.throttled
+
+    def _is_relieved(self) -> bool:
+        """What is held is back at the resume threshold."""
+        return not self.throttled
+
+    def _follow(self) -> None:
+        """What is held has left the bounds of the lease."""
+        if self.share is not None:
+            self.share.follow()
 
     def _throttle(self) -> None:
         self.throttled = True
@@ -132,6 +186,8 @@ class SizeLimiter(FlowLimiter):
 
     __slots__ = ("_capacity_bytes", "_resume_at_bytes", "_resume_threshold_bytes")
 
+    can_share = True
+
     def __init__(
         self, capacity_bytes: int, resume_threshold_bytes: int | None = None, *, clock: Clock, label: str = "memory"
     ) -> None:
@@ -158,7 +214,7 @@ class SizeLimiter(FlowLimiter):
         """
         self._set(capacity_bytes, resume_threshold_bytes)
         if self.throttled:
-            if self.used_bytes <= self._resume_at_bytes:
+            if self._is_relieved() and not self.refused:
                 self._resume()
         elif self.used_bytes >= capacity_bytes:
             self._throttle()
@@ -168,8 +224,16 @@ class SizeLimiter(FlowLimiter):
             self._refuse_negative("add", count, size_bytes)
         self.used_count += count
         self.used_bytes = used_bytes = self.used_bytes + size_bytes
+        if used_bytes > self.lease_bytes:
+            self._follow()
         if used_bytes >= self._capacity_bytes and not self.throttled:
             self._throttle()
+
+    def _is_full(self) -> bool:
+        return self.used_bytes >= self._capacity_bytes
+
+    def _is_relieved(self) -> bool:
+        return self.used_bytes <= self._resume_at_bytes
 
     def remove(self, count: int, size_bytes: int) -> None:
         used_count = self.used_count - count
@@ -178,7 +242,9 @@ class SizeLimiter(FlowLimiter):
             self._check_release(count, size_bytes)
         self.used_count = used_count
         self.used_bytes = used_bytes
-        if self.throttled and used_bytes <= self._resume_at_bytes:
+        if used_bytes < self.spare_bytes:
+            self._follow()
+        if self.throttled and used_bytes <= self._resume_at_bytes and not self.refused:
             self._resume()
 
     def describe(self) -> LimiterSnapshot:
@@ -230,6 +296,8 @@ class WindowLimiter(FlowLimiter):
         "_resume_at_bytes",
         "_resume_at_count",
     )
+
+    can_share = True
 
     def __init__(
         self,
@@ -318,6 +386,8 @@ class WindowLimiter(FlowLimiter):
             self._refuse_negative("add", count, size_bytes)
         self.used_count = used_count = self.used_count + count
         self.used_bytes = used_bytes = self.used_bytes + size_bytes
+        if used_bytes > self.lease_bytes:
+            self._follow()
         if (used_count >= self._capacity_count or used_bytes >= self._capacity_bytes) and not self.throttled:
             self._throttle()
 
@@ -328,6 +398,8 @@ class WindowLimiter(FlowLimiter):
             self._check_release(count, size_bytes)
         self.used_count = used_count
         self.used_bytes = used_bytes
+        if used_bytes < self.spare_bytes:
+            self._follow()
         if self.throttled:
             self._resume_if_relieved()
 
@@ -351,8 +423,11 @@ class WindowLimiter(FlowLimiter):
     def _is_full(self) -> bool:
         return self.used_count >= self._capacity_count or self.used_bytes >= self._capacity_bytes
 
+    def _is_relieved(self) -> bool:
+        return self.used_count <= self._resume_at_count and self.used_bytes <= self._resume_at_bytes
+
     def _resume_if_relieved(self) -> None:
-        if self.used_count <= self._resume_at_count and self.used_bytes <= self._resume_at_bytes:
+        if self.used_count <= self._resume_at_count and self.used_bytes <= self._resume_at_bytes and not self.refused:
             self._resume()
 
     def _set(

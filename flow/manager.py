@@ -2,7 +2,7 @@
 
 Resources put themselves here when they open. Nothing on the hot path comes by: a snapshot walks the controllers when
 somebody asks for it. Memory in use is the sum of the limiters, and of what waits in overflow and is charged nowhere
-else; there is no central limit (seed: none is needed, and deadlocks come from it).
+else. With a `budget` all limiters that count memory have shares of it (shares.py).
 
 Source: seed 002 "Flow Control", FlowManager and Management/Visibility ("to see the relationships between sources and
 sinks of messages and to find bottlenecks").
@@ -14,6 +14,7 @@ from flow.errors import RegistrationError
 from flow.graph import at_once
 from flow.limiters import Clock
 from flow.resource import FlowResource, ResourceId
+from flow.shares import MemoryBudget
 from flow.snapshot import FlowSnapshot
 from flow.survey import MemorySum, Survey
 
@@ -21,11 +22,13 @@ from flow.survey import MemorySum, Survey
 class FlowManager:
     """Knows every open resource. One per broker."""
 
-    __slots__ = ("_resources", "clock", "gone_held_up_seconds")
+    __slots__ = ("_resources", "budget", "clock", "gone_held_up_seconds")
 
     def __init__(self, clock: Clock) -> None:
         """`clock` must be the one that limiters and controllers use: ages are differences of its readings."""
         self.clock = clock
+        self.budget: MemoryBudget | None = None
+        """The memory of the broker as a whole; None: each limiter is for itself."""
         self._resources: dict[ResourceId, FlowResource] = {}
         self.gone_held_up_seconds: dict[str, float] = {}
         """How long resources that are closed held up sources, by kind."""

@@ -18,6 +18,8 @@ from flow.snapshot import LimiterSnapshot
 class ResidencyLimiter(FlowLimiter):
     """Memory in bytes, and a quota for everything."""
 
+    can_share = True
+
     __slots__ = (
         "_capacity_bytes",
         "_count_max",
@@ -65,6 +67,14 @@ class ResidencyLimiter(FlowLimiter):
         return self._capacity_bytes
 
     @property
+    def allowed_bytes(self) -> int:
+        """What it may have in memory now: its capacity, or while the broker's memory is short its part of that."""
+        share = self.share
+        if share is None:
+            return self._capacity_bytes
+        return min(self._capacity_bytes, share.budget.allowance_bytes)
+
+    @property
     def quota_is_used_up(self) -> bool:
         """It is not memory alone that is short."""
         return self.total_count >= self._count_max or self.total_bytes >= self._quota_bytes
@@ -72,7 +82,7 @@ class ResidencyLimiter(FlowLimiter):
     @property
     def over_resume_bytes(self) -> int:
         """By how much memory is above what lets it resume, with nothing excused."""
-        return self.used_bytes - self._resume_bytes
+        return self.used_bytes - min(self._resume_bytes, self.allowed_bytes // 2)
 
     def excuse(self, size_bytes: int) -> None:
         """So much has to stay in memory: capacity and resume threshold lie above that. May throttle, or resume: poll
@@ -98,6 +108,8 @@ class ResidencyLimiter(FlowLimiter):
         self.used_bytes = used_bytes = self.used_bytes + size_bytes
         self.total_count = total_count = self.total_count + count
         self.total_bytes = total_bytes = self.total_bytes + size_bytes
+        if used_bytes > self.lease_bytes:
+            self._follow()
         if not self.throttled and (
             used_bytes - self.excused_bytes >= self._capacity_bytes
             or total_count >= self._count_max
@@ -111,6 +123,8 @@ class ResidencyLimiter(FlowLimiter):
         self.used_bytes -= size_bytes
         self.total_count -= count
         self.total_bytes -= size_bytes
+        if self.used_bytes < self.spare_bytes:
+            self._follow()
         self._resume_if_relieved()
 
     def move_out(self, count: int, size_bytes: int) -> None:
@@ -118,12 +132,16 @@ class ResidencyLimiter(FlowLimiter):
         self._check_release(count, size_bytes)
         self.used_count -= count
         self.used_bytes -= size_bytes
+        if self.used_bytes < self.spare_bytes:
+            self._follow()
         self._resume_if_relieved()
 
     def move_in(self, count: int, size_bytes: int) -> None:
         """These are in memory again. May throttle."""
         self.used_count += count
         self.used_bytes += size_bytes
+        if self.used_bytes > self.lease_bytes:
+            self._follow()
         if not self.throttled and self.used_bytes - self.excused_bytes >= self._capacity_bytes:
             self._throttle()
 
@@ -144,13 +162,18 @@ class ResidencyLimiter(FlowLimiter):
         """What is held turned out to be this much more (or less) than was known."""
         self.total_bytes += size_bytes
 
-    def _resume_if_relieved(self) -> None:
-        if (
-            self.throttled
-            and self.used_bytes - self.excused_bytes <= self._resume_bytes
+    def _is_full(self) -> bool:
+        return self.used_bytes - self.excused_bytes >= self._capacity_bytes or self.quota_is_used_up
+
+    def _is_relieved(self) -> bool:
+        return (
+            self.used_bytes - self.excused_bytes <= self._resume_bytes
             and self.total_count <= self._resume_count
             and self.total_bytes <= self._resume_quota_bytes
-        ):
+        )
+
+    def _resume_if_relieved(self) -> None:
+        if self.throttled and not self.refused and self._is_relieved():
             self._resume()
 
     def describe(self) -> LimiterSnapshot:

@@ -14,10 +14,17 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final, Generic, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from flow.controller import SourceController
+
+class Waits(Protocol):
+    """Who can stand in a line."""
+
+    @property
+    def priority(self) -> int: ...
+
+
+W = TypeVar("W", bound=Waits)
 
 SHARE_INTERVAL_COUNT: Final = 20
 """One of so many turns goes to a lower priority, if one waits. As in the dispatcher: priority keeps its meaning (95 %),
@@ -27,7 +34,7 @@ NOBODY: Final = -1
 """The highest priority of an empty line."""
 
 
-class WaitingLine:
+class WaitingLine(Generic[W]):
     """Sources in the order in which they get their turns. A source is in it once at most."""
 
     __slots__ = ("_levels", "_passed_over_count", "_shared_last", "highest", "took_share")
@@ -35,7 +42,7 @@ class WaitingLine:
     def __init__(self) -> None:
         # Only priorities at which somebody waits. OrderedDict: taking the first of a dict costs a walk over all that
         # were taken before.
-        self._levels: dict[int, OrderedDict[SourceController, None]] = {}
+        self._levels: dict[int, OrderedDict[W, None]] = {}
         self._passed_over_count = 0
         self._shared_last = 0
         self.highest = NOBODY
@@ -43,7 +50,7 @@ class WaitingLine:
         self.took_share = False
         """The last `take` passed a higher priority over. Read only."""
 
-    def add(self, source: SourceController) -> None:
+    def add(self, source: W) -> None:
         """`source`, which is not in it, waits behind all of its priority."""
         priority = source.priority
         level = self._levels.get(priority)
@@ -52,14 +59,14 @@ class WaitingLine:
             self.highest = max(self.highest, priority)
         level[source] = None
 
-    def discard(self, source: SourceController) -> None:
+    def discard(self, source: W) -> None:
         """`source` waits no longer, without having had a turn. Raises KeyError if it is not here."""
         level = self._levels[source.priority]
         del level[source]
         if not level:
             self._drop_level(source.priority)
 
-    def take(self) -> SourceController:
+    def take(self) -> W:
         """Remove and return the source whose turn it is. Raises ValueError if nobody waits."""
         priority = self.highest
         passed_over_count = 0
@@ -85,11 +92,11 @@ class WaitingLine:
     def __len__(self) -> int:
         return sum(len(level) for level in self._levels.values())
 
-    def __contains__(self, source: SourceController) -> bool:
+    def __contains__(self, source: W) -> bool:
         level = self._levels.get(source.priority)
         return level is not None and source in level
 
-    def __iter__(self) -> Iterator[SourceController]:
+    def __iter__(self) -> Iterator[W]:
         """The highest priority first, the longest-waiting first within one."""
         for priority in sorted(self._levels, reverse=True):
             yield from self._levels[priority]

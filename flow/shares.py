@@ -1,0 +1,374 @@
+"""The memory of the broker as a whole, and the share that each limiter has of it.
+
+Every limiter that counts memory has a `Share`: what it holds is charged to the `MemoryBudget`, in advance and in
+pieces. A limiter holds up to its *lease* without a word to anybody; above it (or well below) it tells its share, which
+takes another piece or gives some back. So adding and removing cost one comparison each, and the budget counts no less
+than what is held and at most a few pieces for each limiter more.
+
+Who gives way. Some limiters have senders that can wait or elements that can leave (queues, topics, logs, stashes): they
+*yield*. Up to SOFT of the budget nobody does. Beyond it the budget is *short*:
+
+- The *allowance* is the level at which all leases, cut off there, would fill SOFT: max-min fairness. Who holds less
+  takes more as it needs it. Who holds more is *refused*: its limiter is throttled as if it were full, and its resource
+  is pressed to send out what it can.
+- The last RESERVE of the budget is for limiters of raised priority, and for those that hold little: each a minimum, the
+  reserve shared out among all that hold anything. Beyond the budget all that yield are refused.
+- Who is refused is let go when it holds less than its allowance again: at once if its own elements left, otherwise by
+  `step`, in line: by priority, and the longest-waiting first within one. Each turn is one piece.
+
+What does not yield (answers, frames under way) is counted, so the others get less.
+
+`step` does a bounded part of what there is to do while the budget is short: it takes back what is leased and not used,
+finds the allowance, presses the largest, lets go who may. Whoever owns the budget calls it when `on_short` was called,
+as often as it says.
+
+Invariants: `used_bytes` is the sum of all leases; a lease is at least what its limiter holds; a refused share is in the
+line, an admitted one is not; as long as somebody is in line, memory is short, so `step` is called.
+
+Levels: leases are kept by size in classes, four to a power of two, with a count and a sum each. So the allowance, the
+largest holders and each change of a lease cost the same however many shares there are. The allowance is exact to a
+fifth, on the low side.
+
+Pure: no clock of its own, no timer. Source: DESIGN section 6; max-min fairness as in any network textbook.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from flow.errors import ThresholdError
+from flow.limiters import UNLIMITED, FlowLimiter
+from flow.resource import FlowResource
+from flow.waiting import WaitingLine
+from flow.words import size_in_words
+
+if TYPE_CHECKING:
+    from flow.controller import FlowController
+    from flow.manager import FlowManager
+
+SOFT: Final = 0.75
+"""Share of the budget from which on it is short. The rest is room for those who hold little while the largest give way.
+"""
+RESERVE: Final = 1 / 16
+"""Share of the budget for raised priority and for minimums."""
+PIECE_MIN_BYTES: Final = 16 * 1024
+PIECE_MAX_BYTES: Final = 1024 * 1024
+PIECE_SHARE: Final = 8
+"""A piece is this part of what the limiter holds, within the bounds above."""
+MINIMUM_BYTES: Final = 64 * 1024
+"""What everybody may hold at most out of the reserve."""
+
+TRIM_COUNT: Final = 500
+"""Shares that one step looks at for what is leased and not used: about half a millisecond."""
+TURNS_COUNT: Final = 100
+"""Refused shares that one step lets go at most."""
+LOOK_COUNT: Final = 64
+"""Holders of one class that one step looks at to find such that can send something out."""
+PRESS_COUNT: Final = 4
+"""Holders that one step presses at most: each may look at all of its blocks."""
+STEP_SECONDS: Final = 0.01
+STEP_SECONDS_MAX: Final = 0.2
+"""Between two steps, if the last one found nothing to do."""
+
+PRIORITY_ORDINARY: Final = 4
+_CLASSES: Final = 4
+
+
+def _class_of(size_bytes: int) -> int:
+    """Of at least 4 bytes: four classes to a power of two."""
+    bits = size_bytes.bit_length()
+    return bits * _CLASSES + (size_bytes >> (bits - 3) & 3)
+
+
+class Share:
+    """What one limiter has of the budget.
+
+    Attributes: `on_press` is called when the resource should send out what it can; None: it can't. `yields`: it may be
+    refused.
+    """
+
+    __slots__ = ("budget", "controller", "lease_bytes", "limiter", "on_press", "priority", "refused_since", "yields")
+
+    def __init__(self, budget: MemoryBudget, controller: FlowController[Any], *, priority: int, yields: bool) -> None:
+        self.budget = budget
+        self.controller = controller
+        self.limiter: FlowLimiter = controller.limiter
+        self.priority = priority
+        self.yields = yields
+        self.on_press: Callable[[], None] | None = None
+        self.lease_bytes = 0
+        self.refused_since: float | None = None
+        """Clock reading, while it is refused."""
+
+    def follow(self) -> None:
+        """The limiter holds more than its lease, or much less. Called by it."""
+        self.budget.follow(self)
+
+
+class MemoryBudget(FlowResource):
+    """See the module. A resource on the flow map, on which those wait that are refused.
+
+    Attributes, to be read and never written from outside:
+        capacity_bytes: how much there is in all.
+        used_bytes: what is leased.
+        allowance_bytes: what a limiter may hold before it has to give way; UNLIMITED while there is enough.
+        short: there is not.
+        full: only the reserve is left, at most: who is about to take something in asks its share first.
+        on_short: called when it becomes short; from then on `step` is wanted, until it returns None.
+        refused_count: how often a share was refused.
+    """
+
+    __slots__ = (
+        "_by_class",
+        "_hand",
+        "_hard_bytes",
+        "_line",
+        "_quiet_seconds",
+        "_soft_bytes",
+        "_sums",
+        "allowance_bytes",
+        "capacity_bytes",
+        "full",
+        "on_short",
+        "refused_count",
+        "short",
+        "used_bytes",
+    )
+
+    def __init__(self, capacity_bytes: int, *, manager: FlowManager) -> None:
+        """Raises ThresholdError for a capacity below 1."""
+        if capacity_bytes < 1:
+            raise ThresholdError(f"a memory of {capacity_bytes} bytes holds nothing; give at least 1")
+        super().__init__("of the broker", "memory", manager)
+        self.used_bytes = 0
+        self.allowance_bytes = UNLIMITED
+        self.short = self.full = False
+        self.on_short: Callable[[], None] | None = None
+        self.refused_count = 0
+        self._by_class: dict[int, OrderedDict[Share, None]] = {}
+        self._sums: dict[int, int] = {}
+        self._line: WaitingLine[Share] = WaitingLine()
+        # All that lease anything; the first is the one that was looked at the longest ago.
+        self._hand: OrderedDict[Share, None] = OrderedDict()
+        self._quiet_seconds = STEP_SECONDS
+        self.resize(capacity_bytes)
+
+    def resize(self, capacity_bytes: int) -> None:
+        """Another capacity, from now on."""
+        self.capacity_bytes = capacity_bytes
+        self._soft_bytes = int(capacity_bytes * SOFT)
+        self._hard_bytes = capacity_bytes - int(capacity_bytes * RESERVE)
+        self.full = self.used_bytes >= self._hard_bytes
+        self._look()
+
+    def join(self, controller: FlowController[Any], *, priority: int, yields: bool) -> None:
+        """What this controller's limiter holds is charged here from now on."""
+        limiter = controller.limiter
+        limiter.share = Share(self, controller, priority=priority, yields=yields)
+        limiter.lease_bytes = 0
+        if limiter.used_bytes:
+            self.follow(limiter.share)
+
+    def leave(self, share: Share) -> None:
+        """Its controller is closed: what it still holds counts no more."""
+        self._admit(share)
+        self._lease(share, 0)
+        limiter = share.limiter
+        limiter.share = None
+        limiter.lease_bytes = UNLIMITED
+        limiter.spare_bytes = -1
+
+    # ------------------------------------------------------------------ what is held
+
+    def follow(self, share: Share) -> None:
+        """This limiter holds more than its lease, or much less. O(1)."""
+        limiter = share.limiter
+        used_bytes = limiter.used_bytes
+        piece_bytes = min(max(used_bytes // PIECE_SHARE, PIECE_MIN_BYTES), PIECE_MAX_BYTES)
+        if not self.short:
+            self._lease(share, used_bytes + piece_bytes)
+            limiter.lease_bytes = share.lease_bytes
+            limiter.spare_bytes = used_bytes - 2 * piece_bytes
+            self._look()
+            if not self.short:
+                return
+        room_bytes = self._allowed(share) - used_bytes if share.yields else PIECE_MIN_BYTES
+        if room_bytes > 0:
+            piece_bytes = min(piece_bytes, PIECE_MIN_BYTES, room_bytes)
+            self._lease(share, used_bytes + piece_bytes)
+            limiter.lease_bytes = share.lease_bytes
+            limiter.spare_bytes = used_bytes - piece_bytes
+            self._admit(share)
+        else:
+            self._lease(share, used_bytes)
+            limiter.lease_bytes = used_bytes
+            limiter.spare_bytes = used_bytes
+            self._refuse(share)
+
+    def _lease(self, share: Share, lease_bytes: int) -> None:
+        before = share.lease_bytes
+        if lease_bytes == before:
+            return
+        share.lease_bytes = lease_bytes
+        self.used_bytes += lease_bytes - before
+        self.full = self.used_bytes >= self._hard_bytes
+        old = _class_of(before | 4) if before else -1
+        new = _class_of(lease_bytes | 4) if lease_bytes else -1
+        if old == new:
+            self._sums[old] += lease_bytes - before
+            return
+        if before:
+            self._sums[old] -= before
+            members = self._by_class[old]
+            del members[share]
+            if not members:
+                del self._by_class[old], self._sums[old]
+        else:
+            self._hand[share] = None
+        if lease_bytes:
+            self._by_class.setdefault(new, OrderedDict())[share] = None
+            self._sums[new] = self._sums.get(new, 0) + lease_bytes
+        else:
+            del self._hand[share]
+
+    # ------------------------------------------------------------------ who gives way
+
+    @property
+    def minimum_bytes(self) -> int:
+        """What everybody may hold out of the reserve."""
+        return min(MINIMUM_BYTES, int(self.capacity_bytes * RESERVE) // max(1, len(self._hand)))
+
+    def _allowed(self, share: Share) -> int:
+        """What this one may hold now."""
+        if self.used_bytes >= self.capacity_bytes:
+            return 0
+        if self.used_bytes >= self._hard_bytes and share.priority <= PRIORITY_ORDINARY:
+            return min(self.allowance_bytes, self.minimum_bytes)
+        return max(self.allowance_bytes, self.minimum_bytes)
+
+    def _find_allowance(self) -> int:
+        """The level at which all leases, cut off there, fill what may be used. O(classes)."""
+        left_bytes = self._soft_bytes
+        left_count = len(self._hand)
+        for size_class in sorted(self._by_class):
+            count, size_bytes = len(self._by_class[size_class]), self._sums[size_class]
+            if size_bytes * left_count >= left_bytes * count:  # it is where they are about as large as what is left
+                return left_bytes // left_count
+            left_bytes -= size_bytes
+            left_count -= count
+        return UNLIMITED
+
+    def _look(self) -> None:
+        """Whether it is short."""
+        if not self.short and self.used_bytes > self._soft_bytes:
+            self.short = True
+            self.allowance_bytes = self._find_allowance()
+            self._quiet_seconds = STEP_SECONDS
+            if self.on_short is not None:
+                self.on_short()
+
+    def _refuse(self, share: Share) -> None:
+        if not share.limiter.refused:
+            self.refused_count += 1
+            share.refused_since = self.manager.clock()
+            share.limiter.refuse()
+            self._line.add(share)
+
+    def _admit(self, share: Share) -> None:
+        if share.limiter.refused:
+            if share.refused_since is not None:
+                self.held_up_seconds += self.manager.clock() - share.refused_since
+            share.refused_since = None
+            self._line.discard(share)
+            share.limiter.admit()
+
+    def step(self) -> float | None:
+        """Do a part of what there is to do while memory is short. Returns after how many seconds the next step is due,
+        None if it is not short any more.
+        """
+        before_bytes = self.used_bytes
+        self._trim()
+        if self.used_bytes <= self._soft_bytes:
+            self.allowance_bytes = UNLIMITED
+        else:
+            self.allowance_bytes = self._find_allowance()
+            self._press()
+        admitted = self._let_go()
+        if not self._line and self.used_bytes <= self._soft_bytes:
+            self.short = False
+            return None
+        if admitted or self.used_bytes < before_bytes:
+            self._quiet_seconds = STEP_SECONDS
+        else:
+            self._quiet_seconds = min(2 * self._quiet_seconds, STEP_SECONDS_MAX)
+        return self._quiet_seconds
+
+    def _trim(self) -> None:
+        """Take back what some have leased and don't use."""
+        for share in list(islice(self._hand, TRIM_COUNT)):
+            self._hand.move_to_end(share)
+            limiter = share.limiter
+            used_bytes = limiter.used_bytes
+            if share.lease_bytes > used_bytes and not limiter.refused:
+                self._lease(share, used_bytes)
+                limiter.lease_bytes = used_bytes
+                limiter.spare_bytes = used_bytes - PIECE_MIN_BYTES
+
+    def _press(self) -> None:
+        """Let the largest of those above their allowance send out what they can."""
+        pressed_count = 0
+        for size_class in sorted(self._by_class, reverse=True):
+            for share in list(islice(self._by_class.get(size_class, ()), LOOK_COUNT)):
+                if share.lease_bytes <= self.allowance_bytes or pressed_count >= PRESS_COUNT:
+                    return
+                self._by_class[size_class].move_to_end(share)  # next time it is another one's turn
+                if share.on_press is not None:
+                    pressed_count += 1
+                    share.on_press()
+
+    def _let_go(self) -> int:
+        """Let those in line go on that may. Returns how many."""
+        admitted_count = 0
+        for _ in range(min(TURNS_COUNT, len(self._line))):
+            share = self._line.take()
+            self._line.add(share)
+            if self._allowed(share) > share.limiter.used_bytes:
+                self.follow(share)
+                share.controller.poll()
+                admitted_count += 1
+        return admitted_count
+
+    # ------------------------------------------------------------------ what people see
+
+    @property
+    def waiting_count(self) -> int:
+        """How many are refused now."""
+        return len(self._line)
+
+    def largest_holders(self, count: int) -> list[tuple[str, int]]:
+        """Who holds the most, with how much."""
+        found: list[Share] = []
+        for size_class in sorted(self._by_class, reverse=True):
+            found += self._by_class[size_class]
+            if len(found) >= count:
+                break
+        found.sort(key=lambda share: -share.limiter.used_bytes)
+        return [
+            (f"{share.controller.resource.kind} {share.controller.resource.name}", share.limiter.used_bytes)
+            for share in found[:count]
+        ]
+
+    def facts(self) -> Mapping[str, object]:
+        facts: dict[str, object] = {
+            "used": f"{size_in_words(self.used_bytes)} of {size_in_words(self.capacity_bytes)}",
+        }
+        largest = ", ".join(f"{name} ({size_in_words(size)})" for name, size in self.largest_holders(3))
+        if largest:
+            facts["the largest:"] = largest
+        if self.short:
+            facts["memory is short"] = True
+            facts["held back"] = self.waiting_count
+        return facts
