@@ -270,7 +270,10 @@ def _behind_writes(
 
 
 def _named(table: LogTable, request: Mapping[str, Any]) -> Log:
-    return table.existing(text_of(request, "log"))
+    """The log that a request names; if it says which one it means (`log_id`), that one. Raises LogError,
+    BadRequestError.
+    """
+    return table.meant(text_of(request, "log"), text_of(request, "log_id") if "log_id" in request else "")
 
 
 def _list(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
@@ -288,7 +291,8 @@ def _size(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
     else:
         records = named.records
         size = records.next_index - records.first_index
-        send({"size": size, "next": records.next_index, "waiting": named.pending_count})
+        facts = {"size": size, "next": records.next_index, "waiting": named.pending_count}
+        send({**facts, "log_id": named.log_id})
 
 
 def _closest(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
@@ -312,11 +316,17 @@ def _cursor(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
     """The place of a group, which is made if need be; the log, too, so that what is appended later counts."""
     place = parse_place(str(request.get("from", "next")))
     name, group = text_of(request, "log"), text_of(request, "group")
-    named = table.get(name if name.startswith(PREFIX) else PREFIX + name)
+    if "log_id" in request:
+        named = _named(table, request)
+    else:
+        named = table.get(name if name.startswith(PREFIX) else PREFIX + name)
 
     def created(error: Exception | None) -> None:
         try:
-            send(LogError(INTERNAL_ERROR, str(error)) if error else {"front": table.group(named, group).front})
+            if error:
+                send(LogError(INTERNAL_ERROR, str(error)))
+            else:
+                send({"front": table.group(named, group).front, "log_id": named.log_id})
         except LogError as gone:  # it was deleted in this moment
             send(gone)
 

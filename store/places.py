@@ -43,7 +43,8 @@ def group_state_of(data: SubscriptionData) -> GroupState | None:
     if data.preferences.values.get("kind") != GROUP_KIND:
         return None
     state = data.state
-    return GroupState(state.front, state.settled, state.handed_to, state.failures)
+    log_id = data.preferences.values.get("log_id", "")
+    return GroupState(state.front, state.settled, state.handed_to, state.failures, log_id)
 
 
 def _record(state: GroupState) -> SubscriptionState:
@@ -100,6 +101,11 @@ class Place:
         self._attached: list[tuple[list[Change], Callable[[], None] | None]] = []
 
     # ------------------------------------------------------------------ what the group says
+
+    @property
+    def log_id(self) -> str:
+        """Of the log in which the group stands."""
+        return self._state().log_id
 
     def create(self, preferences_key: bytes, preferences: SubscriptionPreferences, done: Callable[[], None]) -> None:
         """Write the group's first records; `done` is called when they are on disk."""
@@ -213,11 +219,13 @@ class StoredPlaces:
 
     def create(self, log: str, group: str, place: object, done: Done) -> None:
         assert isinstance(place, Place), "made by `place`"
-        preferences = SubscriptionPreferences({"kind": GROUP_KIND, "created_ms": str(self._now_ms())})
+        values = {"kind": GROUP_KIND, "created_ms": str(self._now_ms()), "log_id": place.log_id}
+        preferences = SubscriptionPreferences(values)
         key = keys.subscription_key(keys.PREFERENCES, log, group)
         place.create(key, preferences, lambda: done(None))
 
     def delete(self, log: str, group: str, done: Done) -> None:
+        self._versions.pop((log, group), None)
         records = [
             delete(keys.subscription_key(family, log, group)) for family in (keys.PREFERENCES, keys.SUBSCRIPTION)
         ]

@@ -2,6 +2,7 @@
 
     group:NAME                   share the place that the broker keeps for this group
     from: earliest | latest | next | INDEX | time:MS      where to begin (a group: only when it is made); next if absent
+    log-id:ID                    the log that is meant: another one under its name is told as a gap, or ends it
     x-stream-offset: ...         the same in RabbitMQ's dialect
     to:INDEX                     end before this index, with an empty MESSAGE that says range-end:true
     on-gap: marker | error       of records that are gone an empty MESSAGE tells (gap:true), or the connection ends
@@ -54,6 +55,8 @@ class LogWishes:
     stops_at_gaps: bool
     batch_bytes: int | None
     codecs: frozenset[Codec]
+    log_id: str
+    """Of the log that is meant; empty: whichever is there."""
 
 
 def log_wishes(headers: Mapping[str, str]) -> LogWishes:
@@ -92,7 +95,9 @@ def log_wishes(headers: Mapping[str, str]) -> LogWishes:
                 "SUBSCRIBE without batch, or without selector.",
             )
         batch_bytes = min(BATCH_BYTES_MAX, max(BATCH_BYTES_MIN, whole_number(headers, "batch", 1 << 40)))
-    return LogWishes(group, place, stop, on_gap == "error", batch_bytes, codecs | {Codec.NONE})
+    return LogWishes(
+        group, place, stop, on_gap == "error", batch_bytes, codecs | {Codec.NONE}, headers.get("log-id", "")
+    )
 
 
 class LogSubscription(StompSubscription):
@@ -131,9 +136,17 @@ class LogSubscription(StompSubscription):
         self.stops_at_gaps = False
         self._fail: Callable[[ProtocolError], None] | None = None
 
-    def read(self, address: Address, wishes: LogWishes, *, fail: Callable[[ProtocolError], None], done: Any) -> None:
-        """Begin. `fail`: end the connection with this error; `done` is called (with None or an error) when it is on
-        disk that the group is there. Raises LogError.
+    def read(
+        self,
+        address: Address,
+        wishes: LogWishes,
+        *,
+        fail: Callable[[ProtocolError], None],
+        told: dict[str, str],
+        done: Any,
+    ) -> None:
+        """Begin. `fail`: end the connection with this error; `told` gets headers for its RECEIPT; `done` is
+        called (with None or an error) when it is on disk that the group is there. Raises LogError.
         """
         logs = self._hub.logs
         assert logs is not None, "asked for before"
@@ -141,14 +154,18 @@ class LogSubscription(StompSubscription):
         self.codecs = wishes.codecs
         self.stops_at_gaps = wishes.stops_at_gaps
         self._fail = fail
-        log = logs.get(address.canonical)
+        # A log that was read before is not made anew by going on with it.
+        log = logs.existing(address.canonical) if wishes.log_id else logs.get(address.canonical)
+        told["log-id"] = log.log_id
         token = self.token = b"log." + log.log_id.encode()
         self._prefix = self._prefix.partition(b"message-id:")[0] + b"message-id:" + token + b"-"
         self._acked_tail = b"%d\nmessage-id:" + token + b"-%d\n"
         if wishes.group is not None:
-            _group, subscription = logs.join(log, wishes.group, self, wishes.place, done)
+            _group, subscription = logs.join(log, wishes.group, self, wishes.place, done, log_id=wishes.log_id)
         else:
-            _outlet, subscription = logs.read(log, self, wishes.place, wishes.stop, label=f"{log.name} for {self.name}")
+            label = f"{log.name} for {self.name}"
+            outlet, subscription = logs.read(log, self, wishes.place, wishes.stop, label=label, log_id=wishes.log_id)
+            told["index"] = str(outlet.position)
             done(None)
         self.attachments.append(subscription)
 

@@ -6,7 +6,8 @@ stands still does not make them many.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from protocols.outbound import Outbound
@@ -28,6 +29,8 @@ RECEIPT_OVERHEAD_BYTES: Final = 64
 
 LATER_BYTES: Final = 512
 """What it takes to answer one frame later."""
+
+NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 DURABILITY: Final = {how: (("durability", how),) for how in (MEMORY, DISK, CONSUMED)}
 
@@ -101,13 +104,16 @@ class Replies:
             idle, self._idle = self._idle, None
             idle()
 
-    def later(self, receipt_id: str | None) -> Callable[[], None]:
-        """To be called once, when what was asked for is on disk: answers it (None: nobody asked)."""
+    def later(self, receipt_id: str | None, facts: Mapping[str, str] = NOTHING) -> Callable[[], None]:
+        """To be called once, when what was asked for is on disk: answers it (None: nobody asked). `facts`: further
+        headers, which may be filled in until then.
+        """
         size_bytes = LATER_BYTES + (0 if receipt_id is None else len(receipt_id))
         self.owe(size_bytes)
 
         def done() -> None:
-            self.receipt(receipt_id)
+            if receipt_id is not None:
+                self._outbound.send_control(receipt(receipt_id, self.version, tuple(facts.items())))
             self.paid(size_bytes)
 
         return done

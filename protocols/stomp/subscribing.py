@@ -219,7 +219,8 @@ class Subscriptions:
             raise ProtocolError("bad-destination", str(error)) from None
         assert isinstance(subscription, LogSubscription)
         subscription.selection = selection
-        answer = self._replies.later(headers.get("receipt"))
+        told: dict[str, str] = {}
+        answer = self._replies.later(headers.get("receipt"), told)
 
         def done(error: Exception | None) -> None:
             if error is not None:
@@ -229,7 +230,7 @@ class Subscriptions:
             answer()  # behind an ERROR nothing goes out
 
         try:
-            subscription.read(address, wishes, fail=self.fail, done=done)
+            subscription.read(address, wishes, fail=self.fail, told=told, done=done)
         except LogError as error:
             subscription.close()
             raise ProtocolError(error.code, str(error)) from None

@@ -46,6 +46,8 @@ from queues.subscription import Consumer, Subscription
 SHARE_COUNT: Final = 256
 """Messages that one consumer of several gets before the next one has its turn."""
 SINGLE_COUNT: Final = 1024
+OTHER_LOG: Final = "other-log"
+"""Why records are not there: the log was deleted, and this is another one under its name."""
 LOOK_BYTES: Final = 1024 * 1024
 """Of records that a consumer with a selector looks at together."""
 LOOKS_PER_COST: Final = 8
@@ -79,7 +81,9 @@ class LogConsumer(Consumer, Protocol):
         """
 
     def tell_gap(self, subscription: Subscription, start: int, end: int, reason: str) -> None:
-        """Nothing is there from `start` to before `end`."""
+        """Nothing is there from `start` to before `end`; where the reason is OTHER_LOG, nothing from `start` on of the
+        log that was read before: `end` is where this one is gone on with.
+        """
 
     def tell_end(self, subscription: Subscription, index: int) -> None:
         """That was all, up to before `index`."""
@@ -457,6 +461,13 @@ class Outlet(FlowResource):
         consumer: Any = subscription.consumer
         consumer.tell_gap(subscription, start, end, reason)
 
+    def tell_other(self, subscription: Subscription, start: int) -> None:
+        """The consumer, or its group, would go on at `start` of a log that was deleted: it begins anew in this one."""
+        self.gap_count += 1
+        self.log.gap_count += 1
+        consumer: Any = subscription.consumer
+        consumer.tell_gap(subscription, start, self.front, OTHER_LOG)
+
     def _is_warm(self, index: int) -> bool:
         """False: it is being read from the disk, and a dispatch follows."""
         log = self.log
@@ -563,7 +574,7 @@ class Group(Outlet):
     def state(self) -> GroupState:
         """How far it is."""
         settled = tuple(islice(self._settled, PLACE_RANGES_MAX))
-        return GroupState(self._front, settled, self.position)
+        return GroupState(self._front, settled, self.position, log_id=self.log.log_id)
 
     def _changed(self) -> None:
         self.place.changed()

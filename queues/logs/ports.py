@@ -132,6 +132,8 @@ class GroupState:
     """Up to here records may have been in consumers' hands."""
     failures: tuple[tuple[int, int, int], ...] = ()
     """What failed, each from its first to behind its last, and how often."""
+    log_id: str = ""
+    """Of the log whose indexes these are; empty: an earlier version has kept it, which did not say."""
 
 
 class GroupPlace(Confirms, Protocol):
@@ -153,7 +155,9 @@ class GroupKeeper(Protocol):
         """
 
     def create(self, log: str, group: str, place: GroupPlace, done: Callable[[Exception | None], None]) -> None:
-        """Keep this new group."""
+        """Keep this new group, in place of what is kept under its name: that was of another log, or
+        an earlier version did not say of which.
+        """
 
     def delete(self, log: str, group: str, done: Callable[[Exception | None], None]) -> None:
         """Keep it no longer: its place was told to forget."""

@@ -18,7 +18,7 @@ import attrs
 
 from queues.environment import QueueEnvironment
 from queues.logs.log import Log
-from queues.logs.outlets import Group, LogConsumer, Outlet
+from queues.logs.outlets import OTHER_LOG, Group, LogConsumer, Outlet
 from queues.logs.places import Place, PlaceKind
 from queues.logs.ports import Disk, DiskError, GroupKeeper, GroupState, MissingRecordsError, Records
 from queues.logs.reading import Reading
@@ -123,6 +123,8 @@ class LogTable:
         self._warn = warn
         self.logs: dict[str, Log] = {}
         self.groups: dict[str, dict[str, Group]] = {}
+        self._outdated: dict[str, dict[str, GroupState]] = {}
+        """Groups that are kept of logs which were deleted: their consumers are told when they join anew."""
         self._deleting: set[str] = set()
         self._timer: Any = None
         self._trimming: set[str] = set()
@@ -146,12 +148,22 @@ class LogTable:
         self._timer = self._environment.scheduling.call_later(RETENTION_SECONDS, self._look)
 
     def _restore(self, log: Log, group: str, state: GroupState) -> None:
+        if state.log_id not in ("", log.log_id):
+            self._outdated.setdefault(log.name, {})[group] = state
+            self._warn(
+                "a log was deleted and made anew: its group begins as a new one", log=log.name, group=group,
+                was_at=state.front,
+            )  # fmt: skip
+            return
         end = log.records.next_index
         front = min(state.front, end)  # after a power cut the place may be ahead of what is there
         settled = tuple((start, min(stop, end)) for start, stop in state.settled if start < end)
         failures = tuple((start, min(stop, end), count) for start, stop, count in state.failures if start < end)
-        state = GroupState(front, settled, min(max(state.handed_to, front), end), failures)
-        self.groups.setdefault(log.name, {})[group] = Group(log, group, state, self._keeper)
+        known = state.log_id
+        state = GroupState(front, settled, min(max(state.handed_to, front), end), failures, log.log_id)
+        restored = self.groups.setdefault(log.name, {})[group] = Group(log, group, state, self._keeper)
+        if not known:  # from now on it is known which log is meant
+            self._keeper.create(log.name, group, restored.place, _nobody)
 
     # ------------------------------------------------------------------ logs
 
@@ -179,6 +191,15 @@ class LogTable:
         if log is None:
             check_name(full)
             raise LogError(TOPIC_NOT_EXIST, f"there is no log {full}")
+        return log
+
+    def meant(self, name: str, log_id: str) -> Log:
+        """The log of this name that a request means: with `log_id` only the one that is called so, without it any.
+        Raises LogError.
+        """
+        log = self.existing(name)
+        if log_id not in ("", log.log_id):
+            raise _another(log, log_id)
         return log
 
     def _add(self, name: str, opened: Opened) -> Log:
@@ -211,9 +232,20 @@ class LogTable:
     # ------------------------------------------------------------------ readers
 
     def read(
-        self, log: Log, consumer: LogConsumer, place: Place, stop: int | None, *, label: str
+        self, log: Log, consumer: LogConsumer, place: Place, stop: int | None, *, label: str, log_id: str = ""
     ) -> tuple[Outlet, Subscription]:
-        """A reader with a place of its own. Raises LogError if that is not there to be read."""
+        """A reader with a place of its own. `log_id`: of the log in which that place is; if this is another one, the
+        consumer is told, and begins with the first record (of a range there is nothing then). Raises LogError if the
+        place is not there to be read.
+        """
+        if log_id not in ("", log.log_id):
+            if consumer.stops_at_gaps:
+                raise _another(log, log_id)
+            first = self.index_of(log, _anew(place)) if stop is None else stop
+            outlet = Outlet(log, label, first, stop=stop)
+            subscription = outlet.subscribe(consumer)
+            outlet.tell_other(subscription, place.number if place.kind is PlaceKind.INDEX else first)
+            return outlet, subscription
         start = self.index_of(log, place, refuse_gaps=consumer.stops_at_gaps)
         if stop is not None and stop < start:
             raise LogError(INDEX_OUT_OF_BOUNDS, f"to {stop} lies before the beginning, which is index {start}")
@@ -221,18 +253,37 @@ class LogTable:
         return outlet, outlet.subscribe(consumer)
 
     def join(
-        self, log: Log, name: str, consumer: LogConsumer, place: Place, created: Callable[[Exception | None], None]
+        self,
+        log: Log,
+        name: str,
+        consumer: LogConsumer,
+        place: Place,
+        created: Callable[[Exception | None], None],
+        *,
+        log_id: str = "",
     ) -> tuple[Group, Subscription]:
         """A consumer of a group, which is made if need be, to begin at `place`. `created` is called when the group is
-        on disk. Raises LogError.
+        on disk. `log_id`: the consumer was one of the group of this log; it is told if that was deleted. Raises
+        LogError.
         """
+        is_other = log_id not in ("", log.log_id)
+        if is_other:
+            if consumer.stops_at_gaps:
+                raise _another(log, log_id)
+            place = _anew(place)
         group = self.groups.get(log.name, {}).get(name)
         if group is not None:
             _check_selection(group, consumer)
             _when_created(group, created)
-            return group, group.subscribe(consumer)
+            subscription = group.subscribe(consumer)
+            if is_other:
+                group.tell_other(subscription, group.front)
+            return group, subscription
+        outdated = self._outdated.get(log.name, {}).get(name)
         group = self._new_group(log, name, place, created, refuse_gaps=consumer.stops_at_gaps)
         subscription = group.subscribe(consumer)
+        if outdated is not None or is_other:
+            group.tell_other(subscription, group.front if outdated is None else outdated.front)
         self._keep(log, group)
         return group, subscription
 
@@ -262,6 +313,7 @@ class LogTable:
         state = GroupState(self.index_of(log, place, refuse_gaps=refuse_gaps))
         group = groups[name] = Group(log, name, state, self._keeper)
         group.creating = [created]
+        self._outdated.get(log.name, {}).pop(name, None)
         return group
 
     def _keep(self, log: Log, group: Group) -> None:
@@ -320,6 +372,7 @@ class LogTable:
         first_ms = _timestamp_ms(records, first) if first < end else None
         return {
             "log": log.name,
+            "log_id": log.log_id,
             "first": first,
             "next": end,
             "size": end - first,
@@ -435,6 +488,8 @@ class LogTable:
         for group_name, group in self.groups.pop(name, {}).items():
             group.delete()
             self._keeper.delete(name, group_name, lambda _error: None)
+        for group_name in self._outdated.pop(name, ()):
+            self._keeper.delete(name, group_name, lambda _error: None)
         log.close(deleted=True)
         self.reading.forget(log)
 
@@ -513,6 +568,19 @@ def _closest(log: Log, timestamp_ms: int) -> int:
         return log.records.find_closest_index(timestamp_ms)
     except (MissingRecordsError, DiskError) as error:
         raise LogError(INTERNAL_ERROR, f"{log.name} can't be searched by time: {error}") from None
+
+
+def _another(log: Log, log_id: str) -> LogError:
+    return LogError(
+        OTHER_LOG,
+        f"{log.name} is another log than the one that was meant ({log_id[:80]}), which was deleted: this one is "
+        f"{log.log_id}, and has indexes of its own from 0",
+    )
+
+
+def _anew(place: Place) -> Place:
+    """Where to begin in a log that has come in the place of another one: with all of it in place of an index."""
+    return Place(PlaceKind.EARLIEST) if place.kind is PlaceKind.INDEX else place
 
 
 def _nobody(_result: object) -> None:

@@ -140,7 +140,7 @@ def receipts_of(client: Client) -> list[tuple[int, int]]:
     return [
         (int(frame.headers["index"]), int(frame.headers["count"]))
         for frame in client.received
-        if frame.command == "RECEIPT" and "index" in frame.headers
+        if frame.command == "RECEIPT" and "count" in frame.headers
     ]
 
 

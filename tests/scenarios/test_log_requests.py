@@ -67,7 +67,12 @@ async def test_size_of_a_log_and_of_what_a_group_has_before_it() -> None:
         deliveries = await producer.next_messages(6)
         await producer.ack(deliveries[0])
         await producer.ack(deliveries[3])
-        assert await asker.asked("size", log=LOG) == {"size": 10, "next": 10, "waiting": 0}
+        assert await asker.asked("size", log=LOG) == {
+            "size": 10,
+            "next": 10,
+            "waiting": 0,
+            "log_id": stage.log().log_id,
+        }
         assert await asker.asked("size", log=LOG, group="g") == {"size": 4}
 
 
