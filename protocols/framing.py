@@ -53,7 +53,9 @@ class PlainFraming:
         return data + BEHIND_NUL
 
     def messages(self, prefix: bytes, frames: list[bytes]) -> bytes:
-        # One copy of all bytes, and nothing for each frame.
+        if len(frames) == 1:
+            return b"".join((prefix, frames[0], BEHIND_NUL))  # one copy: the frame may be large
+        # One copy of all bytes, a second one of the first and the last, and nothing for each frame.
         frames[0] = prefix + frames[0]
         frames[-1] += BEHIND_NUL
         return (BEHIND_NUL + prefix).join(frames)
