@@ -95,7 +95,12 @@ class Connection:
                 await self._finish()
             session.close()
             self._stream.close()
-            self._log_end()
+            try:
+                while session.is_closing:
+                    await self._changed.park()
+            finally:
+                session.subscriptions.work.finish()
+                self._log_end()
 
     def abandon(self) -> None:
         """Close the stream when trio has ended already: nothing can be served any more."""

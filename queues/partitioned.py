@@ -14,6 +14,7 @@ from typing import cast
 from zlib import crc32
 
 from flow import FlowClosedError, SourceController
+from queues.attachments import AttachmentAccount
 from queues.message import PRIORITY_DEFAULT, Message
 from queues.queue import MessageQueue
 from queues.selectors.selector import Selection
@@ -55,15 +56,22 @@ class Attachment:
 class _Tap:
     """A consumer's subscriptions to the partitions, and the names that it came by."""
 
-    __slots__ = ("attachments", "consumer", "durable_id", "exclusive", "selection", "subscriptions")
+    __slots__ = ("account", "attachments", "consumer", "durable_id", "exclusive", "selection", "subscriptions")
 
     def __init__(
-        self, consumer: Consumer, *, exclusive: bool, durable_id: int | None = None, selection: Selection | None = None
+        self,
+        consumer: Consumer,
+        *,
+        exclusive: bool,
+        durable_id: int | None,
+        selection: Selection | None,
+        account: AttachmentAccount | None,
     ) -> None:
         self.consumer = consumer
         self.selection = selection
         self.exclusive = exclusive
         self.durable_id = durable_id
+        self.account = account
         self.attachments: list[Attachment] = []
         self.subscriptions: list[Subscription] = []
 
@@ -73,6 +81,15 @@ class _Tap:
                 self.consumer, exclusive=self.exclusive, durable_id=self.durable_id, selection=self.selection
             )
         )
+        if self.account is not None:
+            self.account.changed(1)
+
+    def close(self) -> None:
+        """It takes from nothing any more."""
+        for subscription in self.subscriptions:
+            subscription.close()
+        if self.account is not None:
+            self.account.changed(-len(self.subscriptions))
 
 
 class PartitionedQueue:
@@ -158,8 +175,10 @@ class PartitionedQueue:
         exclusive: bool = False,
         durable_id: int | None = None,
         selection: Selection | None = None,
+        account: AttachmentAccount | None = None,
     ) -> Attachment:
-        """Let this consumer take from every partition, present and future. Raises FlowClosedError if it was deleted.
+        """Let this consumer take from every partition, present and future; `account` counts that. Raises
+        FlowClosedError if it was deleted.
 
         Attached already, it gets nothing twice: the two attachments share its subscriptions, and the first one's
         `exclusive` and `selection`.
@@ -169,7 +188,7 @@ class PartitionedQueue:
         tap = self._taps.get(id(consumer))
         if tap is None:
             tap = self._taps[id(consumer)] = _Tap(
-                consumer, exclusive=exclusive, durable_id=durable_id, selection=selection
+                consumer, exclusive=exclusive, durable_id=durable_id, selection=selection, account=account
             )
             for queue in self.partitions.values():
                 if not queue.closed:
@@ -186,8 +205,7 @@ class PartitionedQueue:
         self.attachments_count -= 1
         if not tap.attachments:
             del self._taps[id(attachment.consumer)]
-            for subscription in tap.subscriptions:
-                subscription.close()
+            tap.close()
 
     @property
     def attachments(self) -> list[Attachment]:

@@ -19,6 +19,7 @@ from typing import Final
 
 import attrs
 
+from queues.attachments import AttachmentAccount, AttachmentPool
 from queues.browsing import QueueBrowser, Viewer
 from queues.dead_letters import DeadLetterRouter, Rewrite, Unreachable
 from queues.delays import DelayQueue
@@ -33,9 +34,12 @@ from queues.policy import QueuePolicy
 from queues.queue import MessageQueue
 from queues.selectors.selector import Selection
 from queues.shared import SharedQueue
+from queues.steps import Steps
 from queues.subscription import Consumer
 from queues.topic import Topic
 from queues.wildcards import NameTrie, PatternTrie, path_of
+
+ATTACHMENTS_MAX: Final = 250_000
 
 SWEEP_SECONDS: Final = 5.0
 """Between the end of a sweep and the next."""
@@ -202,7 +206,17 @@ class Destination:
 class WildcardConsumer:
     """A consumer's interest in all destinations that match an address."""
 
-    __slots__ = ("_registry", "address", "admits", "attachments", "consumer", "exclusive", "selection")
+    __slots__ = (
+        "_registry",
+        "account",
+        "address",
+        "admits",
+        "attachments",
+        "closed",
+        "consumer",
+        "exclusive",
+        "selection",
+    )
 
     def __init__(
         self,
@@ -213,22 +227,40 @@ class WildcardConsumer:
         exclusive: bool,
         admits: Callable[[str], bool] | None = None,
         selection: Selection | None = None,
+        account: AttachmentAccount | None = None,
     ) -> None:
-        """`admits`: which of the names that match it gets; None: all of them. `selection`: which of their messages."""
+        """`admits`: which of the names that match it gets; None: all of them. `selection`: which of their messages.
+        `account`: counts its attachments.
+        """
         self.selection = selection
         self._registry = registry
         self.address = address
         self.consumer = consumer
         self.exclusive = exclusive
         self.admits = admits
+        self.account = account
+        self.closed = False
         self.attachments: dict[Destination, Attachment] = {}
+
+    def attaching(self) -> Iterator[None]:
+        """Take those that match and that may be had, in steps: also if other ones may be had than before. Those that
+        are made meanwhile come by themselves. Raises AttachmentLimitError.
+        """
+        for destination in self._registry.matching(self.address):
+            if self.closed:
+                return
+            if destination is not None and destination not in self.attachments and not destination.queue.closed:
+                if self.account is not None:
+                    self.account.check()
+                self.attach(destination)
+            yield
 
     def attach(self, destination: Destination) -> None:
         """This one matches; it gets it if it may."""
         if self.admits is not None and not self.admits(destination.name):
             return
         self.attachments[destination] = destination.queue.attach(
-            self.consumer, exclusive=self.exclusive, selection=self.selection
+            self.consumer, exclusive=self.exclusive, selection=self.selection, account=self.account
         )
         if destination.wildcards is None:
             destination.wildcards = {}
@@ -240,26 +272,39 @@ class WildcardConsumer:
         del destination.wildcards[self]
         self.attachments.pop(destination).close()
 
-    def review(self, admits: Callable[[str], bool] | None) -> None:
-        """Other ones may be admitted now: let those go that are not any more, take those that are. O(destinations)."""
+    def reviewing(self, admits: Callable[[str], bool] | None) -> Iterator[None]:
+        """Other ones may be admitted now: let those go that are not any more, take those that are. Raises
+        AttachmentLimitError.
+        """
         self.admits = admits
-        if admits is not None:
-            for refused in [each for each in self.attachments if not admits(each.name)]:
-                self.detach(refused)
-        for destination in self._registry.matching(self.address):
-            if destination is not None and destination not in self.attachments:
-                self.attach(destination)
+        for destination in list(self.attachments) if admits is not None else ():
+            if self.closed:
+                return
+            if destination in self.attachments and admits is not None and not admits(destination.name):
+                self.detach(destination)
+            yield
+        yield from self.attaching()
 
     @property
     def awaits_disk(self) -> bool:
         """Some destination has more, which is on its way from the disk."""
         return any(attachment.awaits_disk for attachment in self.attachments.values())
 
+    def closing(self) -> Iterator[None]:
+        """Detach from all of them, in steps; no new ones come from the first on. A second time does nothing. A consumer
+        that is closing tells those who ask that it has no room, see `StompSubscription.room`.
+        """
+        if not self.closed:
+            self.closed = True
+            self._registry.forget_wildcard(self)
+        while self.attachments:
+            self.detach(next(reversed(self.attachments)))
+            yield
+
     def close(self) -> None:
-        """Detach from all of them. A second call does nothing."""
-        self._registry.forget_wildcard(self)
-        for destination in list(self.attachments):
-            self.detach(destination)
+        """Detach from all of them at once."""
+        for _step in self.closing():
+            pass
 
 
 class DurableAttachment:
@@ -304,6 +349,7 @@ class DestinationRegistry:
         rewrite: Rewrite | None = None,
         take_numbers: Callable[[int], int] | None = None,
         dead_letter_queues: Iterable[str] = (),
+        attachments_max: int = ATTACHMENTS_MAX,
     ) -> None:
         """`durable_keeper`: where durable subscriptions are kept (None: they live as long as the broker); `rewrite`
         changes headers (None: nothing is dead-lettered); `take_numbers`: see DeadLetterRouter; `dead_letter_queues`:
@@ -320,6 +366,10 @@ class DestinationRegistry:
         """How often policies have been replaced."""
         self._router = environment.dead_letters
         self._destinations_max = destinations_max
+        self.attachments = AttachmentPool(attachments_max, manager=environment.manager, clock=environment.clock)
+        self._account = AttachmentAccount(self.attachments)
+        self.steps = Steps(environment.scheduling)
+        """Where long work of subscriptions is done."""
         self._wildcards: PatternTrie[WildcardConsumer] = PatternTrie()
         self._names: NameTrie[Destination] = NameTrie()
         self._sweep_timer: TimerHandle | None = None
@@ -343,6 +393,8 @@ class DestinationRegistry:
             self._sweep_timer.cancel()
         for destination in list(self.destinations.values()):
             self.delete(destination, "the broker stops", keep=True)
+        if self.attachments.is_open:
+            self.attachments.close()
 
     def replace_policies(
         self,
@@ -350,6 +402,7 @@ class DestinationRegistry:
         *,
         dead_letter_queues: Iterable[str],
         destinations_max: int,
+        attachments_max: int = ATTACHMENTS_MAX,
     ) -> None:
         """Other policies and limits, see the constructor. Destinations that are made from now on have them as a whole,
         those that exist as far as `LIVE_POLICY` says, with the next sweep: within seconds, and it stops nobody.
@@ -357,6 +410,7 @@ class DestinationRegistry:
         self._policy_for = policy_for
         self._policies_age += 1
         self._destinations_max = destinations_max
+        self.attachments.resize(attachments_max)
         if self._router is not None:
             self._router.name_queues(dead_letter_queues)
 
@@ -417,19 +471,49 @@ class DestinationRegistry:
         exclusive: bool = False,
         admits: Callable[[str], bool] | None = None,
         selection: Selection | None = None,
+        account: AttachmentAccount | None = None,
     ) -> Attachment | WildcardConsumer:
         """Let this consumer take from the destination(s); `admits`: from which of those that a wildcard matches, now
-        and later (None: all); `selection`: which messages (None: all). Raises DestinationLimitError.
+        and later (None: all); `selection`: which messages (None: all); `account` counts its attachments (None: only the
+        pool of the broker does). Raises DestinationLimitError, AttachmentLimitError.
 
-        O(destinations) for a wildcard.
+        O(destinations that match) for a wildcard: `attach_wildcard` does it in steps.
         """
         if not address.wildcard:
-            return self.get(address).queue.attach(consumer, exclusive=exclusive, selection=selection)
-        wildcard = WildcardConsumer(self, address, consumer, exclusive=exclusive, admits=admits, selection=selection)
+            account = account or self._account
+            account.check()
+            queue = self.get(address).queue
+            return queue.attach(consumer, exclusive=exclusive, selection=selection, account=account)
+        wildcard = self.attach_wildcard(
+            address, consumer, exclusive=exclusive, admits=admits, selection=selection, account=account
+        )
+        for _step in wildcard.attaching():
+            pass
+        return wildcard
+
+    def attach_wildcard(
+        self,
+        address: Address,
+        consumer: Consumer,
+        *,
+        exclusive: bool = False,
+        admits: Callable[[str], bool] | None = None,
+        selection: Selection | None = None,
+        account: AttachmentAccount | None = None,
+    ) -> WildcardConsumer:
+        """As `attach`, but of the destinations that are there already nothing is taken yet: do all steps of its
+        `attaching`. Those that are made from now on it gets by itself.
+        """
+        wildcard = WildcardConsumer(
+            self,
+            address,
+            consumer,
+            exclusive=exclusive,
+            admits=admits,
+            selection=selection,
+            account=account or self._account,
+        )
         self._wildcards.add(path_of(address.canonical), wildcard)
-        for destination in self.matching(address):
-            if destination is not None:
-                wildcard.attach(destination)
         return wildcard
 
     def matching(self, address: Address) -> Iterator[Destination | None]:
@@ -448,18 +532,28 @@ class DestinationRegistry:
         return QueueBrowser(address.canonical, partitions, viewer, self._environment, selection)
 
     def attach_durable(
-        self, address: Address, consumer: Consumer, client_id: str, name: str, selection: Selection | None = None
+        self,
+        address: Address,
+        consumer: Consumer,
+        client_id: str,
+        name: str,
+        selection: Selection | None = None,
+        account: AttachmentAccount | None = None,
     ) -> DurableAttachment:
         """Let this consumer read as a durable subscription of a topic, from where it stopped. The selection is a part
         of it. `durables.keep` has yet to be told of it. Raises DurableNameError, DurableInUseError,
-        DurableSelectorError, DurableLimitError, DestinationLimitError.
+        DurableSelectorError, DurableLimitError, DestinationLimitError, AttachmentLimitError.
         """
+        account = account or self._account
+        account.check()
         destination = self.get(address)
         selector = "" if selection is None else selection.selector.text.strip()
         durable, is_new = self.durables.attach(client_id, name, address.canonical, selector)
         if is_new:
             self._begin(destination, durable)
-        attachment = destination.queue.attach(consumer, durable_id=durable.durable_id, selection=selection)
+        attachment = destination.queue.attach(
+            consumer, durable_id=durable.durable_id, selection=selection, account=account
+        )
         return DurableAttachment(self, durable, attachment)
 
     @staticmethod

@@ -226,6 +226,7 @@ class Broker:
             self._environment,
             config.policy_for,
             destinations_max=config.broker.destinations_max,
+            attachments_max=config.broker.attachments_max,
             durables_max=config.broker.durables_max,
             durable_keeper=self._durables,
             rewrite=rewrite,

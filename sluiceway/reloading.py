@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = get_logger("sluiceway.broker")
 
-_BROKER_KEYS: Final = ("broker.shutdown_seconds", "broker.destinations_max")
+_BROKER_KEYS: Final = ("broker.shutdown_seconds", "broker.destinations_max", "broker.attachments_max")
 
 
 class ReloadError(Exception):
@@ -157,6 +157,7 @@ class Reloader:
             config.policy_for,
             dead_letter_queues=config.dead_letter_queues,
             destinations_max=config.broker.destinations_max,
+            attachments_max=config.broker.attachments_max,
         )
 
 

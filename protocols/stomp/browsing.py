@@ -16,6 +16,8 @@ Source: DESIGN section 9 (`browser:true`); ActiveMQ's STOMP queue browser.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from flow import Flow, FlowController, SourceController, WindowLimiter
 from protocols.outbound import Outbound
 from protocols.stomp.delivery import ACK_AUTO, SessionTotals, StompSubscription
@@ -97,8 +99,8 @@ class BrowsingSubscription(StompSubscription):
         """Begin, with the next dispatch."""
         self._browser = self._hub.registry.browse(address, self, self.selection)
 
-    def detach(self) -> None:
-        super().detach()
+    def detaching(self) -> Iterator[None]:
+        yield from super().detaching()
         if self._browser is not None:
             self._browser.close()
 

@@ -17,7 +17,7 @@ of the queue, which charges for it, and of the outbound buffer, which charges fo
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from functools import partial
 from typing import Final
@@ -128,6 +128,8 @@ class StompSubscription(FlowResource):
     # ------------------------------------------------------------------ the consumer port
 
     def room(self, subscription: Subscription) -> tuple[int, int]:
+        if self.unsubscribed:
+            return 0, 0
         outbound = self._outbound
         # Throttled though this subscription is not blocked: another one that shares the limiter has filled it.
         if outbound.controller.limiter.throttled:
@@ -147,6 +149,9 @@ class StompSubscription(FlowResource):
         )
 
     def wait(self, subscription: Subscription) -> None:
+        if self.unsubscribed:
+            subscription.close()  # it is about to be detached, after others
+            return
         outbound = self._outbound.controller
         if outbound.limiter.throttled:
             outbound.charge(0, 0, subscription.source)
@@ -279,22 +284,26 @@ class StompSubscription(FlowResource):
 
     # ------------------------------------------------------------------ end
 
-    def detach(self) -> None:
-        """No more deliveries. What is unsettled stays in the ledger, but for what came from topics: those forget a
-        subscriber that has left, so nothing of theirs can be settled or given back.
+    def detaching(self) -> Iterator[None]:
+        """Detach it, in steps, the first of which ends deliveries. What is unsettled stays in the ledger, but for what
+        came from topics: those forget a subscriber that has left, so nothing of theirs can be settled or given back.
         """
-        if not self.unsubscribed:
-            self.unsubscribed = True
-            if self.ledger is not None:
-                # Of a durable subscription, too, what its consumer broke over is charged; while it can be given back.
-                portion = self.ledger.take_worked_on(lambda subscription: subscription.durable_id is not None)
-                if portion is not None:
-                    portion.subscription.give_back(portion.sequences, attempted=True)
-            for attachment in self.attachments:
+        self.unsubscribed = True
+        if self.ledger is not None:
+            # Of a durable subscription, too, what its consumer broke over is charged; while it can be given back.
+            portion = self.ledger.take_worked_on(lambda subscription: subscription.durable_id is not None)
+            if portion is not None:
+                portion.subscription.give_back(portion.sequences, attempted=True)
+        while self.attachments:
+            attachment = self.attachments[-1]
+            if isinstance(attachment, WildcardConsumer):
+                yield from attachment.closing()
+            else:
                 attachment.close()
-            self.attachments.clear()
-            if self.ledger is not None:
-                self.ledger.forget(lambda subscription: isinstance(subscription.queue, Topic))
+            self.attachments.remove(attachment)
+            yield
+        if self.ledger is not None:
+            self.ledger.forget(lambda subscription: isinstance(subscription.queue, Topic))
 
     def return_unsettled(self) -> None:
         """The connection is gone: what it held goes back to its queues. Detach the subscription before calling this."""

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from math import ceil, floor
 from typing import Final
 
+from protocols.stomp.errors import ProtocolError
 from queues.environment import Scheduling, TimerHandle
 
 SECOND_LOOK_SECONDS: Final = 0.2
@@ -136,3 +137,12 @@ class HeartBeat:
         else:
             self._read_timer = None
             self._dead(silent_seconds)
+
+
+def heart_beat_missed(silent_seconds: float) -> ProtocolError:
+    """The ERROR for a peer that counts as dead."""
+    return ProtocolError(
+        "heart-beat-missed",
+        f"no bytes from you for {silent_seconds:.1f} seconds",
+        "The agreed heart-beat did not come. Send an EOL in time, or agree on a longer interval in CONNECT.",
+    )

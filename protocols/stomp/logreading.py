@@ -18,7 +18,7 @@ Batches are handed to the kernel from the mapped file: nothing is copied here. S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import attrs
@@ -169,8 +169,8 @@ class LogSubscription(StompSubscription):
             done(None)
         self.attachments.append(subscription)
 
-    def detach(self) -> None:
-        super().detach()
+    def detaching(self) -> Iterator[None]:
+        yield from super().detaching()
         if self.ledger is not None:
             # A place of its own has gone with it: nothing of that can be settled or given back.
             self.ledger.forget(lambda subscription: not isinstance(subscription.queue, Group))

@@ -46,7 +46,7 @@ from protocols.stomp.frames import (
     SendRun,
 )
 from protocols.stomp.guard import ANYBODY, Action, Identity
-from protocols.stomp.heartbeat import HeartBeat
+from protocols.stomp.heartbeat import HeartBeat, heart_beat_missed
 from protocols.stomp.hub import Hub
 from protocols.stomp.lanes import Lanes
 from protocols.stomp.limits import StompLimits
@@ -55,7 +55,7 @@ from protocols.stomp.naming import introduce
 from protocols.stomp.rated import NO_LIMIT_BYTES, RatedReading
 from protocols.stomp.replies import Replies
 from protocols.stomp.sending import Sender
-from protocols.stomp.staging import LargeRun, LargeSends
+from protocols.stomp.staging import LargeRun, LargeSends, body_unreadable
 from protocols.stomp.subscribing import Subscriptions
 from protocols.stomp.temporary import TemporaryDestinations, names_temporary
 from protocols.stomp.transactions import Transactions
@@ -118,7 +118,7 @@ class Session:
         self._large: LargeSends | None = None
         """Its large SENDs, if it has ever sent one."""
         self._held_back: Iterator[Event] | None = None
-        """What came behind a large SEND, in the same read: takes effect when that has."""
+        """What came behind a large SEND or a SUBSCRIBE, in the same read: takes effect when that has."""
         self.outbound = Outbound(
             self.name,
             capacity_bytes=limits.outbound_bytes_max,
@@ -155,6 +155,8 @@ class Session:
             self.totals,
             name=self.name,
             fail=self.fail,
+            wake=self._context.request_dispatch,
+            reading=reading,
         )
         self._sender = Sender(
             hub,
@@ -271,8 +273,8 @@ class Session:
         return self._held_back is not None or self.entering.is_pending
 
     def go_on(self) -> None:
-        """What was held back behind a large SEND takes effect, if it may now, or behind a CONNECT, if that is decided.
-        Call it before `may_read`.
+        """What was held back behind a large SEND or SUBSCRIBEs takes effect, if it may now, or behind a CONNECT, if
+        that is decided. Call it before `may_read`.
         """
         if self.entering.is_pending and self.ending is None:
             try:
@@ -283,7 +285,7 @@ class Session:
             finally:
                 self._account_unfinished()
                 self.lanes.trim()
-        if self._held_back is not None and not (self._large is not None and self._large.is_committing):
+        if self._held_back is not None and not self._must_hold_back:
             held_back, self._held_back = self._held_back, None
             try:
                 self._work_through(held_back)
@@ -305,14 +307,20 @@ class Session:
                     return False
                 self._take(event)
                 accepted = isinstance(event, Connect) and self.connected
-                if self._large is not None and self._large.is_committing:
+                if self._must_hold_back and not self._leaving:
                     self._held_back = events
+                    self.subscriptions.work.hold_back()
                     return False
             self._sender.flush()
         except ProtocolError as error:
             self.fail(error)
             return False
         return accepted and self.ending is None
+
+    @property
+    def _must_hold_back(self) -> bool:
+        """What came behind has to wait."""
+        return self.subscriptions.work.pauses or (self._large is not None and self._large.is_committing)
 
     def _account_unfinished(self) -> None:
         """Bytes of a frame that has not come whole are on the flow map, too."""
@@ -398,14 +406,23 @@ class Session:
         if self._broke:
             self.subscriptions.note_worked_on()
         self.subscriptions.detach_all()
+        self.subscriptions.work.do(self._closing())
+
+    def _closing(self) -> Iterator[None]:
+        """When nothing is delivered any more."""
         self.outbound.close()
         if self._broke:
             self.subscriptions.note_worked_on()  # of those that were given up before, after what closing let go
         self._committer.close()
-        self.subscriptions.return_unsettled()
+        yield from self.subscriptions.returning_unsettled()
         self._temporary.close(f"its connection {self.peer} ended")
         self._leave_behind()
         self._context.request_dispatch()
+
+    @property
+    def is_closing(self) -> bool:
+        """Closed, and what it had is being given back."""
+        return self.closed and self.subscriptions.work.is_busy
 
     def _leave_behind(self) -> None:
         """What is parked drains on, if the broker has room for it."""
@@ -421,7 +438,7 @@ class Session:
     @property
     def is_drained(self) -> bool:
         """Closed, and nothing is parked any more."""
-        return self.closed and not self.lanes.is_open
+        return self.closed and not self.lanes.is_open and not self.is_closing
 
     # ------------------------------------------------------------------ frames
 
@@ -504,13 +521,7 @@ class Session:
             self.failed = True
             self.close()
         else:
-            self.fail(
-                ProtocolError(
-                    "body-unreadable",
-                    "the body of a large message can't be read",
-                    "It lies on the disk of the broker, whose log says more. The message is back in its queue.",
-                )
-            )
+            self.fail(body_unreadable())
 
     # ------------------------------------------------------------------ connecting and leaving
 
@@ -594,13 +605,7 @@ class Session:
         return self.hub.clock() if self.outbound.waiting_bytes else self.outbound.last_taken_seconds
 
     def _peer_is_dead(self, silent_seconds: float) -> None:
-        self.fail(
-            ProtocolError(
-                "heart-beat-missed",
-                f"no bytes from you for {silent_seconds:.1f} seconds",
-                "The agreed heart-beat did not come. Send an EOL in time, or agree on a longer interval in CONNECT.",
-            )
-        )
+        self.fail(heart_beat_missed(silent_seconds))
 
     def _connect_timed_out(self) -> None:
         self._connect_timer = None
@@ -667,12 +672,13 @@ class Session:
 
     def _dispatch(self, budget: int) -> bool:
         """Send on what was parked and may go now."""
+        self.subscriptions.work.begin_turn()
         more = self.lanes.unpark(budget, self._sender.publish_parked) or self._committer.commit_waiting()
         self._committer.move_on()
         if more:
             return True
         if not self._is_sending:
-            if self.closed and self.lanes.is_open:
+            if self.closed and self.lanes.is_open and not self.is_closing:
                 self._end_drain()
             elif self._leaving:
                 self._leave()

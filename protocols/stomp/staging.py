@@ -206,3 +206,12 @@ class LargeSends:
         self.abort()
         self._source.close()
         self._room_hold.let_go()
+
+
+def body_unreadable() -> ProtocolError:
+    """The ERROR for a consumer whose next message has a body that can't be read."""
+    return ProtocolError(
+        "body-unreadable",
+        "the body of a large message can't be read",
+        "It lies on the disk of the broker, whose log says more. The message is back in its queue.",
+    )

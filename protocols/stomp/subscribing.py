@@ -17,7 +17,9 @@ from itertools import accumulate
 from typing import Final, cast
 
 from protocols.outbound import Outbound
+from protocols.reading import ReadGate
 from protocols.stomp.allowing import check_allowed, refusal
+from protocols.stomp.attaching import Attaching, too_many_attachments
 from protocols.stomp.browsing import BrowsingSubscription, browsable, wants_to_browse
 from protocols.stomp.delivery import ACK_AUTO, ACK_CLIENT, SessionTotals, StompSubscription
 from protocols.stomp.errors import ProtocolError
@@ -45,6 +47,7 @@ from queues import (
     WildcardConsumer,
     parse_composite,
 )
+from queues.attachments import AttachmentLimitError
 from queues.logs.table import PREFIX as LOG_PREFIX
 from queues.logs.table import LogError, check_name
 from queues.names import Kind
@@ -75,6 +78,7 @@ class Subscriptions:
         "identity",
         "live",
         "name",
+        "work",
     )
 
     def __init__(
@@ -89,9 +93,16 @@ class Subscriptions:
         *,
         name: str,
         fail: Callable[[ProtocolError], None],
+        wake: Callable[[], None],
+        reading: ReadGate,
     ) -> None:
-        """`name`: the connection, for people; `fail`: end it with this error, found while no frame of it is read."""
+        """`name`: the connection, for people; `fail`: end it with this error, found while no frame of it is read;
+        `wake`: let its turn come soon;
+        `reading`: whether it is read.
+        """
         self.fail = fail
+        self.work = Attaching(hub.registry, replies, limits.attachments_max, reading, fail=fail, wake=wake)
+        """What is done in steps."""
         self.live: dict[str, StompSubscription] = {}
         self.client_id = ""
         """As CONNECT said, and whose it is; durable subscriptions belong to it."""
@@ -113,10 +124,10 @@ class Subscriptions:
         return sum(s.ledger.unsettled_count for s in self._by_key.values() if s.ledger is not None)
 
     def detach_all(self) -> None:
-        """No more deliveries; what is unsettled stays."""
-        for subscription in self.live.values():
-            subscription.detach()
+        """No more deliveries; what is unsettled stays. At once if they are few, else in steps."""
+        ending = list(self.live.values())
         self.live.clear()
+        self.work.detach(ending)
 
     def holder_of(self, queue: object, sequence: int) -> str | None:
         """Which subscription has this element of this queue, and has not settled it. O(known subscriptions)."""
@@ -135,12 +146,13 @@ class Subscriptions:
             if subscription.ledger is not None:
                 subscription.ledger.note_worked_on()
 
-    def return_unsettled(self) -> None:
-        """The connection is gone: everything goes back to its queues."""
-        for subscription in self._by_key.values():
+    def returning_unsettled(self) -> Iterator[None]:
+        """The connection is gone: everything goes back to its queues, in steps."""
+        while self._by_key:
+            _key, subscription = self._by_key.popitem()
             subscription.return_unsettled()
             subscription.close()
-        self._by_key.clear()
+            yield
 
     def forget_settled(self) -> None:
         """Look for subscriptions that ended and are settled by now."""
@@ -193,15 +205,7 @@ class Subscriptions:
         if durable_name is not None:
             self._attach_durable(subscription, addresses, durable_name, headers)
             return
-        try:
-            for address in addresses:
-                attached = self._hub.registry.attach(
-                    address, subscription, exclusive=exclusive, admits=self._admits(), selection=selection
-                )
-                subscription.attachments.append(attached)
-        except DestinationLimitError as error:
-            raise ProtocolError("too-many-destinations", str(error)) from None
-        self._replies.receipt(headers.get("receipt"))
+        self.work.attach(subscription, addresses, exclusive=exclusive, admits=self._admits(), headers=headers)
 
     def _subscribe_log(self, frame: Frame, name: str, subscription_id: str | None, table_key: str) -> None:
         headers = frame.headers
@@ -264,7 +268,7 @@ class Subscriptions:
                     raise error
             for attachment in subscription.attachments:
                 if isinstance(attachment, WildcardConsumer):
-                    attachment.review(self._admits())
+                    self.work.review(attachment, self._admits())
 
     def _attach_durable(
         self, subscription: StompSubscription, addresses: list[Address], name: str, headers: dict[str, str]
@@ -279,7 +283,9 @@ class Subscriptions:
             )
         registry = self._hub.registry
         try:
-            attachment = registry.attach_durable(address, subscription, self.client_id, name, subscription.selection)
+            attachment = registry.attach_durable(
+                address, subscription, self.client_id, name, subscription.selection, self.work.account
+            )
         except DurableSelectorError as error:
             raise ProtocolError("other-selector", str(error)) from None
         except DurableInUseError as error:
@@ -288,6 +294,8 @@ class Subscriptions:
             raise ProtocolError("bad-durable-name", str(error), "Choose another one.") from None
         except (DurableLimitError, DestinationLimitError) as error:
             raise ProtocolError("too-many-destinations", str(error)) from None
+        except AttachmentLimitError as error:
+            raise too_many_attachments(str(error)) from None
         subscription.attachments.append(attachment)
         receipt_id = headers.get("receipt")
         answer = self._replies.later(receipt_id)
@@ -399,8 +407,7 @@ class Subscriptions:
         durable_name = _durable_name(headers)
         if durable_name is not None:
             if subscription is not None:
-                subscription.detach()
-                self.forget_if_settled(subscription)
+                self.work.do(self._ending(subscription, None))
             self._remove_durable(durable_name, headers.get("receipt"))
             return
         if subscription is None:
@@ -409,13 +416,20 @@ class Subscriptions:
                 f"no live subscription {subscription_id if subscription_id is not None else name!r}",
                 "UNSUBSCRIBE must name what SUBSCRIBE named.",
             )
-        subscription.detach()
+        self.work.do(self._ending(subscription, headers.get("receipt")))
+
+    def _ending(self, subscription: StompSubscription, receipt_id: str | None) -> Iterator[None]:
+        yield from subscription.detaching()
         self.forget_if_settled(subscription)
-        self._replies.receipt(headers.get("receipt"))
+        self._replies.receipt(receipt_id)
 
     def forget_if_settled(self, subscription: StompSubscription) -> None:
         """A subscription that ended and has nothing unsettled is gone for good."""
-        if not subscription.unsubscribed or (subscription.ledger is not None and subscription.ledger.unsettled_count):
+        if (
+            not subscription.unsubscribed
+            or subscription.attachments
+            or (subscription.ledger is not None and subscription.ledger.unsettled_count)
+        ):
             return
         if self._by_key.pop(subscription.key, None) is not None:
             subscription.close()

@@ -23,6 +23,7 @@ from protocols.settings import TlsConfig, WebSocketConfig
 from protocols.stomp.limits import StompLimits
 from queues import names
 from queues.policy import QueuePolicy
+from queues.registry import ATTACHMENTS_MAX
 from queues.wildcards import PatternTrie
 from sluiceway.config.admin import AdminConfig
 from sluiceway.config.fields import (
@@ -168,6 +169,15 @@ class BrokerConfig:
         "count",
         "Destinations at a time. Bounds what clients that make up names can cost (some kilobytes each); those that "
         "are empty and idle are forgotten by themselves (`auto_delete_seconds`).",
+        at_least(1),
+    )
+    attachments_max: int = field(
+        ATTACHMENTS_MAX,
+        "count",
+        "Attachments of all subscriptions together: one for each destination that a SUBSCRIBE names or its wildcard "
+        "matches, and one more for each further priority in use there. Each takes about 2 KiB, so that the default is "
+        "500 MiB: ten thousand connections with 25 each. A SUBSCRIBE beyond it is refused. What new destinations add "
+        "has a quarter more; a connection whose wildcards add to more than that is ended.",
         at_least(1),
     )
     durables_max: int = field(

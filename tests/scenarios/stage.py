@@ -165,7 +165,9 @@ class Stage:
         assert broker.manager.used_bytes == 0, self._charged()
         queues = {id(queue) for d in broker.registry.destinations.values() for queue in d.queues}
         assert broker.left_behind.connections_count == 0
-        ours = queues | {id(broker.left_behind), id(broker.bodies), id(broker.store)} | self.staying()
+        assert broker.registry.attachments.used_count == 0
+        accounts = {id(broker.left_behind), id(broker.registry.attachments)}
+        ours = queues | accounts | {id(broker.bodies), id(broker.store)} | self.staying()
         if self._large_folder is not None:
             assert not list(self._large_folder.iterdir()), "large bodies that nobody refers to"
         left = [resource for resource in broker.manager.resources if id(resource) not in ours]

@@ -148,4 +148,5 @@ async def test_parked_and_unwritten_bytes_are_memory_in_use() -> None:
         queues = sum(d["depth_bytes"] for d in report["destinations"])
         connections = sum(c["stash_bytes"] + c["waiting_bytes"] for c in report["connections"])
         assert connections > 100_000
-        assert report["used_bytes"] == queues + connections
+        attachments = stage.broker.registry.attachments.used_bytes
+        assert report["used_bytes"] == queues + connections + attachments

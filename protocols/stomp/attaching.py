@@ -1,0 +1,178 @@
+"""Attaching the subscriptions of one connection, and detaching them: counted, and in steps.
+
+A SUBSCRIBE with a wildcard may cover thousands of destinations. It takes effect in steps (queues/steps.py), and what
+the connection sent behind it waits for the last of them. So a RECEIPT of SUBSCRIBE says, as ever, that nothing is
+missed which is sent from then on, and a SEND behind a SUBSCRIBE comes back to it; what others send meanwhile to a
+destination that is not attached yet may be missed. Destinations that are made meanwhile are attached at once.
+
+UNSUBSCRIBE and the end of a connection end deliveries at once, and detach in steps.
+
+A connection that has done enough of this in one turn (TURN_STEPS) lets others have theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Final
+
+from protocols.reading import ReadGate
+from protocols.stomp.delivery import StompSubscription
+from protocols.stomp.errors import ProtocolError
+from protocols.stomp.replies import Replies
+from queues import Address, DestinationLimitError, DestinationRegistry, WildcardConsumer
+from queues.attachments import AttachmentAccount, AttachmentLimitError
+
+TURN_STEPS: Final = 16
+"""Steps after which others have their turn: about two milliseconds, if they make destinations."""
+
+Admits = Callable[[str], bool]
+
+
+def too_many_attachments(reason: str) -> ProtocolError:
+    """The ERROR for `reason`, which names the limit."""
+    return ProtocolError(
+        "too-many-attachments",
+        reason,
+        "Use narrower wildcards, UNSUBSCRIBE what is not needed, or raise attachments_max: each takes about 2 KiB.",
+    )
+
+
+class Attaching:
+    """Of one connection."""
+
+    __slots__ = (
+        "_fail",
+        "_hold",
+        "_line",
+        "_registry",
+        "_replies",
+        "_turn_began_count",
+        "_wake",
+        "account",
+        "overdrawn",
+    )
+
+    def __init__(
+        self,
+        registry: DestinationRegistry,
+        replies: Replies,
+        attachments_max: int,
+        reading: ReadGate,
+        *,
+        fail: Callable[[ProtocolError], None],
+        wake: Callable[[], None],
+    ) -> None:
+        """`fail`: end the connection with this error; `wake`: let its turn come, for `begin_turn`."""
+        self._hold = reading.hold("its subscriptions, which are made and ended in turns with those of others")
+        self._wake = wake
+        self._registry = registry
+        self._replies = replies
+        self._fail = fail
+        self._line = registry.steps.line(wake)
+        self._turn_began_count = 0
+        self.overdrawn = ""
+        """Why the connection has to end: new destinations gave it too many attachments."""
+
+        def note(reason: str) -> None:
+            self.overdrawn = reason
+            wake()
+
+        self.account = AttachmentAccount(registry.attachments, attachments_max, note)
+
+    @property
+    def is_busy(self) -> bool:
+        """Something is done in steps."""
+        return self._line.busy
+
+    @property
+    def pauses(self) -> bool:
+        """What comes next has to wait: for what is done in steps, or for the next turn."""
+        return self._line.busy or self._line.spent_count > self._turn_began_count + TURN_STEPS
+
+    def hold_back(self) -> None:
+        """Something has to wait: if it is for this, nothing is read until the turn in which it may go on."""
+        if self.pauses:
+            self._hold.take()
+            self._wake()
+
+    def begin_turn(self) -> None:
+        """Others have had their turn. Ends the connection if it has too many attachments."""
+        self._turn_began_count = self._line.spent_count
+        if not self._line.busy:
+            self._hold.let_go()
+        if self.overdrawn:
+            self._fail(too_many_attachments(self.overdrawn))
+
+    def do(self, work: Iterator[object]) -> None:
+        """Do this in steps, behind what is being done."""
+        self._line.add(work)
+
+    def finish(self) -> None:
+        """Do now what is still to be done."""
+        self._line.finish()
+
+    def attach(
+        self,
+        subscription: StompSubscription,
+        addresses: list[Address],
+        *,
+        exclusive: bool,
+        admits: Admits | None,
+        headers: dict[str, str],
+    ) -> None:
+        """Attach it to all that it names, and send the RECEIPT."""
+        self._line.add(self._attach(subscription, addresses, exclusive, admits, headers))
+
+    def _attach(
+        self,
+        subscription: StompSubscription,
+        addresses: list[Address],
+        exclusive: bool,
+        admits: Admits | None,
+        headers: dict[str, str],
+    ) -> Iterator[None]:
+        registry = self._registry
+        try:
+            for address in addresses:
+                attach = registry.attach_wildcard if address.wildcard else registry.attach
+                attached = attach(
+                    address,
+                    subscription,
+                    exclusive=exclusive,
+                    admits=admits,
+                    selection=subscription.selection,
+                    account=self.account,
+                )
+                subscription.attachments.append(attached)
+                if isinstance(attached, WildcardConsumer):
+                    yield from attached.attaching()
+                yield
+                if subscription.unsubscribed:
+                    return  # the connection has ended
+        except DestinationLimitError as limit:
+            error = ProtocolError("too-many-destinations", str(limit))
+        except AttachmentLimitError as limit:
+            error = too_many_attachments(str(limit))
+        else:
+            self._replies.receipt(headers.get("receipt"))
+            return
+        error.identify("SUBSCRIBE", headers)
+        self._fail(error)
+
+    def review(self, wildcard: WildcardConsumer, admits: Admits | None) -> None:
+        """It may have other destinations now."""
+        self._line.add(self._review(wildcard, admits))
+
+    def _review(self, wildcard: WildcardConsumer, admits: Admits | None) -> Iterator[None]:
+        try:
+            yield from wildcard.reviewing(admits)
+        except AttachmentLimitError as limit:
+            self._fail(too_many_attachments(str(limit)))
+
+    def detach(self, subscriptions: list[StompSubscription]) -> None:
+        """No more deliveries to these, from now on; what is unsettled stays."""
+        for subscription in subscriptions:
+            subscription.unsubscribed = True
+        if subscriptions:
+            self._line.add(chain.from_iterable(subscription.detaching() for subscription in subscriptions))

@@ -1,0 +1,119 @@
+"""Long work in steps: in order for one owner, in turns for many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from queues.steps import ACTIVE_COUNT, AT_ONCE_COUNT, STEP_COUNT, Steps
+from tests.queues.rig import World
+
+
+class Work:
+    """So many steps, noted as they are done."""
+
+    def __init__(self, name: str, count: int, log: list[str]) -> None:
+        self.name, self.count, self.log = name, count, log
+
+    def __iter__(self) -> Iterator[None]:
+        for _ in range(self.count):
+            self.log.append(self.name)
+            yield
+
+
+def no_wake() -> None:
+    """Nobody waits."""
+
+
+def test_little_work_is_done_at_once() -> None:
+    log: list[str] = []
+    line = Steps(World().core).line(no_wake)
+    line.add(iter(Work("a", AT_ONCE_COUNT - 1, log)))
+    assert not line.busy
+    assert len(log) == AT_ONCE_COUNT - 1
+
+
+def test_more_work_goes_on_with_the_dispatcher_and_its_owner_is_told() -> None:
+    world, log, told = World(), list[str](), list[str]()
+    line = Steps(world.core).line(lambda: told.append("idle"))
+    line.add(iter(Work("a", 10 * AT_ONCE_COUNT, log)))
+    assert (line.busy, len(log), told) == (True, AT_ONCE_COUNT, [])
+    world.run()
+    assert (line.busy, len(log), told) == (False, 10 * AT_ONCE_COUNT, ["idle"])
+
+
+def test_work_of_one_owner_is_done_in_order() -> None:
+    world, log = World(), list[str]()
+    line = Steps(world.core).line(no_wake)
+    for name in "abc":
+        line.add(iter(Work(name, 3 * AT_ONCE_COUNT, log)))
+    world.run()
+    assert "".join(log) == "".join(name * 3 * AT_ONCE_COUNT for name in "abc")
+
+
+def test_owners_take_turns_and_a_dispatch_is_short() -> None:
+    world, log = World(), list[str]()
+    steps = Steps(world.core)
+    for name in "ab":
+        steps.line(no_wake).add(iter(Work(name, 10 * AT_ONCE_COUNT, log)))
+    del log[:]
+    world.run()
+    runs = [log[place : place + STEP_COUNT] for place in range(0, len(log), STEP_COUNT)]
+    assert [len(set(run)) for run in runs] == [1] * len(runs)
+    assert [run[0] for run in runs[:4]] == ["a", "b", "a", "b"]
+
+
+def test_so_many_are_in_the_midst_of_something_and_the_others_follow() -> None:
+    world, log = World(), list[str]()
+    steps = Steps(world.core)
+    lines = [steps.line(no_wake) for _ in range(3 * ACTIVE_COUNT)]
+    for number, line in enumerate(lines):
+        line.add(iter(Work(str(number), 2 * AT_ONCE_COUNT, log)))
+    assert len(steps._active) == ACTIVE_COUNT
+    assert steps.lines_count == 3 * ACTIVE_COUNT
+    world.run()
+    assert steps.lines_count == 0
+    assert len(log) == 3 * ACTIVE_COUNT * 2 * AT_ONCE_COUNT
+
+
+def test_work_may_give_more_work() -> None:
+    """A subscription that fails ends its connection, which is more work behind it."""
+    world, log = World(), list[str]()
+    line = Steps(world.core).line(no_wake)
+
+    def first() -> Iterator[None]:
+        yield
+        line.add(iter(Work("b", 2, log)))
+        log.append("a")
+        yield
+
+    line.add(first())
+    assert log == ["a", "b", "b"]
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_all_may_be_done_when_there_is_no_dispatcher_any_more(begun: bool) -> None:
+    world, log = World(), list[str]()
+    steps = Steps(world.core)
+    line = steps.line(no_wake)
+    line.add(iter(Work("a", 10 * AT_ONCE_COUNT, log)))
+    if begun:
+        world.core.run_turn()
+    line.finish()
+    assert not line.busy
+    assert len(log) == 10 * AT_ONCE_COUNT
+    assert steps.lines_count == 0
+    world.run()
+
+
+def test_work_that_raises_is_over() -> None:
+    line = Steps(World().core).line(no_wake)
+
+    def broken() -> Iterator[None]:
+        yield
+        raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        line.add(broken())
+    assert not line.busy
