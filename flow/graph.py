@@ -19,8 +19,10 @@ whoever must not hold others up for as long as ten thousand edges take.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import TypeVar
+import heapq
+from collections.abc import Callable, Generator, Iterable, Sequence
+from itertools import islice
+from typing import Any, TypeVar
 
 from flow.resource import ResourceId
 from flow.snapshot import BlockCycle, BlockedByChain, BlockEdge, Bottleneck
@@ -50,6 +52,26 @@ def at_once(steps: Steps[T]) -> T:
         except StopIteration as end:
             result: T = end.value
             return result
+
+
+SORTED_PER_STEP = 256
+"""Items that one step sorts, or merges."""
+
+
+def sorted_in_steps(items: Iterable[T], key: Callable[[T], Any]) -> Steps[list[T]]:
+    """`sorted(items, key=key)`, in steps."""
+    runs: list[list[T]] = []
+    rest = iter(items)
+    while run := list(islice(rest, SORTED_PER_STEP)):
+        yield
+        run.sort(key=key)
+        runs.append(run)
+    merged: list[T] = []
+    ordered = heapq.merge(*runs, key=key)
+    while run := list(islice(ordered, SORTED_PER_STEP)):
+        yield
+        merged += run
+    return merged
 
 
 class WaitGraph:
@@ -94,7 +116,7 @@ class WaitGraph:
             yield
             path, other_count, cyclic, truncated = self._walk(start)
             chains.append(BlockedByChain(path[0].source, path[0].flow, tuple(path), other_count, cyclic, truncated))
-        chains.sort(key=lambda chain: -chain.edges[0].age_seconds)
+        chains = yield from sorted_in_steps(chains, lambda chain: -chain.edges[0].age_seconds)
         return tuple(chains)
 
     def bottlenecks(self) -> tuple[Bottleneck, ...]:
@@ -109,24 +131,30 @@ class WaitGraph:
             yield
             waiting_counts[node[0]] = waiting_counts.get(node[0], 0) + weight
         waiting_themselves: set[int] = set()
-        direct: dict[int, list[BlockEdge]] = {}
+        direct: dict[int, tuple[BlockEdge, int, float]] = {}
+        """By sink: an edge to it, how many there are, and the age of the oldest."""
         for edge in self._edges:
             yield
-            direct.setdefault(edge.sink.resource_id, []).append(edge)
+            first, count, oldest_seconds = direct.get(edge.sink.resource_id, (edge, 0, 0.0))
+            direct[edge.sink.resource_id] = first, count + 1, max(oldest_seconds, edge.age_seconds)
             if self._next_edge(self._node_of_sink(edge)) is not None:
                 waiting_themselves.add(edge.sink.resource_id)
-        found = [
-            Bottleneck(
-                sink=into[0].sink,
-                # A sink that is nobody's longest wait still holds up those who wait on it directly.
-                waiting_count=max(waiting_counts.get(resource_id, 0), len(into)),
-                direct_count=len(into),
-                oldest_seconds=max(edge.age_seconds for edge in into),
-                waits_itself=resource_id in waiting_themselves,
+        found = []
+        for resource_id, (first, count, oldest_seconds) in direct.items():
+            yield
+            found.append(
+                Bottleneck(
+                    sink=first.sink,
+                    # A sink that is nobody's longest wait still holds up those who wait on it directly.
+                    waiting_count=max(waiting_counts.get(resource_id, 0), count),
+                    direct_count=count,
+                    oldest_seconds=oldest_seconds,
+                    waits_itself=resource_id in waiting_themselves,
+                )
             )
-            for resource_id, into in direct.items()
-        ]
-        found.sort(key=lambda b: (-b.waiting_count, b.waits_itself, -b.oldest_seconds, b.sink.resource_id))
+        found = yield from sorted_in_steps(
+            found, lambda b: (-b.waiting_count, b.waits_itself, -b.oldest_seconds, b.sink.resource_id)
+        )
         return tuple(found)
 
     def cycles(self) -> tuple[BlockCycle, ...]:
@@ -137,7 +165,11 @@ class WaitGraph:
         """`cycles`, in steps."""
         successors = yield from self._successors()
         components = yield from _components(successors)
-        return tuple(BlockCycle(_ring(component, successors)) for component in components)
+        cycles = []
+        for component in components:
+            ring = yield from _ring(component, successors)
+            cycles.append(BlockCycle(ring))
+        return tuple(cycles)
 
     # ------------------------------------------------------------------ the one way on from each node
 
@@ -203,7 +235,11 @@ class WaitGraph:
             arrivals[node] = arrivals.get(node, 0) + 1
             weights.setdefault(node, 0)
         # Every node has one way on, so what nobody leads to is done, and what is left in the end are rings.
-        done = [node for node in following if node not in arrivals]
+        done = []
+        for node in following:
+            yield
+            if node not in arrivals:
+                done.append(node)
         while done:
             yield
             node = done.pop()
@@ -218,11 +254,14 @@ class WaitGraph:
             yield
             ring = []
             node = start
+            total = 0
             while node in following:
+                yield
                 ring.append(node)
+                total += weights[node]
                 node = following.pop(node)
-            total = sum(weights[member] for member in ring)
             for member in ring:
+                yield
                 weights[member] = total
         return weights
 
@@ -238,6 +277,7 @@ class WaitGraph:
                 key = (resource_id, None)
             node_edges = successors.setdefault(key, [])
             for edge in edges:
+                yield
                 node_edges.append((self._node_of_sink(edge), edge))
             if resource_id in self._apart:
                 # Whoever waits on the resource as a whole waits on this flow of it.
@@ -272,6 +312,7 @@ def _components(successors: dict[Node, list[tuple[Node, BlockEdge | None]]]) -> 
             yield
             node, rest = path[-1]
             for onward, _ in rest:
+                yield
                 if onward not in order:
                     order[onward] = low[onward] = len(order)
                     stack.append(onward)
@@ -288,27 +329,42 @@ def _components(successors: dict[Node, list[tuple[Node, BlockEdge | None]]]) -> 
                 if low[node] == order[node]:
                     component = set()
                     while True:
+                        yield
                         member = stack.pop()
                         on_stack.discard(member)
                         component.add(member)
                         if member == node:
                             break
-                    if len(component) > 1 or any(onward == node for onward, _ in successors.get(node, ())):
+                    is_ring = len(component) > 1
+                    for onward, _ in () if is_ring else successors.get(node, ()):
+                        yield
+                        is_ring = is_ring or onward == node
+                    if is_ring:
                         found.append(component)
     return found
 
 
-def _ring(component: set[Node], successors: dict[Node, list[tuple[Node, BlockEdge | None]]]) -> tuple[BlockEdge, ...]:
+def _ring(
+    component: set[Node], successors: dict[Node, list[tuple[Node, BlockEdge | None]]]
+) -> Steps[tuple[BlockEdge, ...]]:
     """Return one ring inside a component: walk on within it until a node comes again.
 
     The least node starts, so it is always the same.
     """
-    node = min(component, key=lambda n: (n[0], -1 if n[1] is None else n[1]))
+    least: tuple[int, int] | None = None
+    for member in component:
+        yield
+        key = (member[0], -1 if member[1] is None else member[1])
+        if least is None or key < least:
+            least, node = key, member
     position: dict[Node, int] = {}
     walked: list[BlockEdge | None] = []
     while node not in position:
         position[node] = len(walked)
-        onward, edge = next((onward, edge) for onward, edge in successors[node] if onward in component)
-        walked.append(edge)
-        node = onward
+        for onward, edge in successors[node]:
+            yield
+            if onward in component:
+                walked.append(edge)
+                node = onward
+                break
     return tuple(edge for edge in walked[position[node] :] if edge is not None)

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from flow.controller import FlowController
-from flow.graph import Steps, WaitGraph
+from flow.graph import Steps, WaitGraph, at_once
 from flow.limiters import FlowLimiter
 from flow.resource import FlowResource, ResourceId, WaitEdge
 from flow.snapshot import BlockEdge, FlowSnapshot, LimiterSnapshot, ResourceSnapshot
@@ -41,19 +41,18 @@ class Survey:
         """
         yield from self._find_waits()
         for resource in list(self._resources.values()):
-            yield
-            self._sum.take(resource)
+            yield from self._sum.take_in_steps(resource)
             if with_idle:
                 yield from self._picture(resource)
         for resource_id in self._waits:
             yield from self._find_edges(self._resources[resource_id])
-        apart = frozenset(
-            ResourceId(end.resource_id)
-            for edge in self._edges
-            for end in (edge.source, edge.sink)
-            if not self._resources[ResourceId(end.resource_id)].passes_through
-        )
-        graph = WaitGraph(self._edges, apart, read=False)
+        apart: set[ResourceId] = set()
+        for edge in self._edges:
+            yield
+            for end in (edge.source, edge.sink):
+                if not self._resources[ResourceId(end.resource_id)].passes_through:
+                    apart.add(ResourceId(end.resource_id))
+        graph = WaitGraph(self._edges, frozenset(apart), read=False)
         yield from graph.read_in_steps()
         chains = yield from graph.chains_in_steps()
         bottlenecks = yield from graph.bottlenecks_in_steps()
@@ -83,12 +82,10 @@ class Survey:
             resource = pending.popleft()
             waits = tuple(resource.waits_on())
             sinks = [wait.sink for wait in waits]
-            sinks += [
-                sink.resource
-                for controller in resource.controllers
-                if controller.blocked
-                for sink in controller.blocked_by
-            ]
+            for controller in resource.controllers:
+                yield
+                if controller.blocked:
+                    sinks += [sink.resource for sink in controller.blocked_by]
             if sinks:
                 self._waits[resource.resource_id] = waits
             for sink in sinks:
@@ -181,7 +178,12 @@ class MemorySum:
 
     def take(self, resource: FlowResource) -> None:
         """Count this one, too."""
+        at_once(self.take_in_steps(resource))
+
+    def take_in_steps(self, resource: FlowResource) -> Steps[None]:
+        """`take`, in steps."""
         for controller in resource.controllers:
+            yield
             if not isinstance(controller, FlowController):
                 continue
             self.used_bytes += controller.unaccounted_bytes

@@ -12,8 +12,6 @@ done after `shutdown_seconds` is cut; then destinations and dispatcher go.
 
 from __future__ import annotations
 
-import json
-import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -39,6 +37,7 @@ from protocols.streams import ByteStream, MemoryStream, memory_pair
 from queues import DestinationRegistry, Durable, parse
 from queues.environment import QueueEnvironment
 from queues.logs.table import LogTable
+from sluiceway.answering import Answers
 from sluiceway.bodies import body_files, recover_bodies
 from sluiceway.claims import Claims
 from sluiceway.config import Config
@@ -52,13 +51,13 @@ from sluiceway.housing import House, OnProgress, engine_kind, open_house
 from sluiceway.journal import Handler, Logs, handlers, open_logs
 from sluiceway.metrics.gather import Metrics
 from sluiceway.pulse import Pulse
-from sluiceway.rationing import RationedAnswers
 from sluiceway.reloading import Reloader, ReloadReport
 from sluiceway.report import stat_report
 from sluiceway.resuming import Resumption
 from sluiceway.security.admission import OWN, Admission, Decided
 from sluiceway.security.gate import SecurityGate
 from sluiceway.sessions import SessionTable
+from sluiceway.steps import Pace
 from sluiceway.trails.answering import BrokerTrails
 from sluiceway.trails.answering import handler as trail_handler
 from sluiceway.version import VERSION
@@ -236,9 +235,7 @@ class Broker:
         self._started_seconds = self.clock()
         self.pulse = Pulse(clock=self.clock, call_at=self.dispatcher.call_at, next_number=lambda: self._next_number)
         self.metrics = Metrics(self)
-        self._stat_answers = RationedAnswers(
-            lambda: json.dumps(_finite(self.report(with_idle=False)), separators=(",", ":")).encode()
-        )
+        self.answers = Answers(Pace(lambda: self.dispatcher.statistics().turns_count), self._spawn)
         self._restore_destinations()
 
     async def _open_logs(self) -> None:
@@ -595,7 +592,7 @@ class Broker:
     def answer(self, destination: str, body: bytes, reply: Callable[[bytes], None], identity: Identity) -> None:
         name = destination.removeprefix("/sluiceway/")
         handler = None if name in OWN else self._handlers[name]
-        self.admission.answer(name, handler, body, reply, identity, self._stat_answers.get)
+        self.admission.answer(name, handler, body, reply, identity)
 
     def report(self, *, with_idle: bool = True) -> dict[str, Any]:
         """The state of the broker as plain data: flow map, destinations, connections, dispatcher. What `sluiceway stat`
@@ -636,14 +633,3 @@ class Broker:
         """Where it keeps what must outlive it; None: nowhere."""
         directory = None if self._house is None else self._house.directory
         return None if directory is None else directory.path
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no infinity."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

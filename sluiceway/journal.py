@@ -8,7 +8,7 @@ a store they are in memory, as is all else.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +16,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from flow.graph import Steps, sorted_in_steps
 from protocols.log import get_logger
 from protocols.stomp.stored import HeadBlocks
 from queues.environment import QueueEnvironment
@@ -25,6 +26,8 @@ from queues.logs.ports import DiskError, GroupPlace, GroupState
 from queues.logs.reading import Reading
 from queues.logs.table import INTERNAL_ERROR, PREFIX, LogError, LogTable, open_all
 from queues.policy import QueuePolicy
+from sluiceway.answering import OFFSET_MAX, ROWS_MAX, Answers, encoded, refused
+from sluiceway.report import GROUPS_MAX
 from store.bigarray import Files
 from store.journal import Journal, JournalConfig, JournalDisk
 from store.metadata import (
@@ -37,6 +40,8 @@ from store.places import StoredPlaces, group_state_of
 from store.storequeue import StoreQueue
 
 INVALID_REQUEST: Final = "INVALID_REQUEST"
+REQUEST_BYTES_MAX: Final = 64 * 1024
+"""Of the body of a request: read as JSON in one go."""
 CLOSING_SECONDS: Final = 5.0
 """How long a disk may take for what is left, of each log."""
 
@@ -216,21 +221,33 @@ def _done(reply: Callable[..., None], **facts: Any) -> Callable[[object], None]:
     return done
 
 
-Send = Callable[[Mapping[str, Any] | LogError], None]
+Send = Callable[[Mapping[str, Any] | LogError | Steps[Mapping[str, Any]]], None]
+"""Answers a request: with facts, with what is wrong, or with what grows, as steps that come to the facts."""
+
 Handler = Callable[[Mapping[str, Any], Send], None]
 
 
-def answer(handler: Handler, body: bytes, reply: Callable[[bytes], None]) -> None:
+def answer(
+    handler: Handler,
+    body: bytes,
+    reply: Callable[[bytes], None],
+    answers: Answers,
+    *,
+    bytes_max: int = REQUEST_BYTES_MAX,
+) -> None:
     """Let this handler answer a request; what it raises is an answer, too."""
 
-    def send(result: Mapping[str, Any] | LogError) -> None:
+    def send(result: Mapping[str, Any] | LogError | Steps[Mapping[str, Any]]) -> None:
         if isinstance(result, LogError):
-            facts: Mapping[str, Any] = {"ok": False, "error": result.code, "message": str(result)}
+            reply(refused(result.code, str(result)))
+        elif isinstance(result, Generator):
+            answers.make(lambda: encoded(_told(result)), reply)
         else:
-            facts = {"ok": True, **result}
-        reply(json.dumps(facts, separators=(",", ":")).encode())
+            reply(json.dumps({"ok": True, **result}, separators=(",", ":")).encode())
 
     def read_and_handle() -> None:
+        if len(body) > bytes_max:
+            raise BadRequestError(f"the body has {len(body):,} bytes: {bytes_max:,} at most")
         try:
             request = json.loads(body) if body.strip() else {}
         except (ValueError, RecursionError) as error:
@@ -240,6 +257,14 @@ def answer(handler: Handler, body: bytes, reply: Callable[[bytes], None]) -> Non
         handler(request, send)
 
     _carefully(read_and_handle, send)
+
+
+def _told(steps: Steps[Mapping[str, Any]]) -> Steps[Mapping[str, Any]]:
+    try:
+        facts = yield from steps
+    except LogError as error:
+        return {"ok": False, "error": error.code, "message": str(error)}
+    return {"ok": True, **facts}
 
 
 def _carefully(handle: Callable[[], None], send: Send) -> None:
@@ -276,12 +301,45 @@ def _named(table: LogTable, request: Mapping[str, Any]) -> Log:
     return table.meant(text_of(request, "log"), text_of(request, "log_id") if "log_id" in request else "")
 
 
+def page_of(request: Mapping[str, Any]) -> tuple[int, int]:
+    """Offset and limit of a request for a list."""
+    offset = number_of(request, "offset") if "offset" in request else 0
+    limit = number_of(request, "limit") if "limit" in request else ROWS_MAX
+    if offset > OFFSET_MAX or not 0 < limit <= ROWS_MAX:
+        raise BadRequestError(f'"offset" may be {OFFSET_MAX:,} at most, "limit" 1 to {ROWS_MAX:,}')
+    return offset, limit
+
+
+def _page(name: str, rows: list[dict[str, Any]], left_count: int) -> Mapping[str, Any]:
+    return {name: rows, "omitted": left_count} if left_count > 0 else {name: rows}
+
+
 def _list(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
-    send({"logs": [table.describe(each) for each in sorted(table, key=lambda each: each.name)]})
+    list_known(table, lambda _name: True, request, send)
+
+
+def list_known(table: LogTable, may_know: Callable[[str], bool], request: Mapping[str, Any], send: Send) -> None:
+    """The logs that the asker may know of: a page of them, by name."""
+    offset, limit = page_of(request)
+
+    def steps() -> Steps[Mapping[str, Any]]:
+        known = []
+        for each in list(table):
+            yield
+            if may_know(each.name):
+                known.append(each)
+        known = yield from sorted_in_steps(known, lambda each: each.name)
+        rows = []
+        for each in known[offset : offset + limit]:
+            if not each.closed:
+                rows.append((yield from table.describe_in_steps(each, groups_max=GROUPS_MAX)))
+        return _page("logs", rows, len(known) - offset - limit)
+
+    send(steps())
 
 
 def _describe(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
-    send(table.describe(_named(table, request)))
+    send(table.describe_in_steps(_named(table, request), groups_max=ROWS_MAX))
 
 
 def _size(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
@@ -301,7 +359,14 @@ def _closest(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
 
 
 def _groups(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
-    send({"groups": table.describe_groups(_named(table, request))})
+    offset, limit = page_of(request)
+    named = _named(table, request)
+
+    def steps() -> Steps[Mapping[str, Any]]:
+        groups = yield from table.groups_in_steps(named, offset=offset, limit=limit)
+        return _page("groups", groups, len(table.groups.get(named.name, {})) - offset - limit)
+
+    send(steps())
 
 
 def _seek(table: LogTable, request: Mapping[str, Any], send: Send) -> None:

@@ -2,25 +2,35 @@
 themselves.
 
 The flow map comes from the FlowManager; destinations add up their priority partitions. Made on request only: it costs
-nothing in between.
+nothing in between. Who asks over STOMP gets it in steps, and a page of each list; programs that embed a broker get all
+of it at once.
 """
 
 from __future__ import annotations
 
+import heapq
 import os
 import resource
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from flow.graph import Steps, sorted_in_steps
+from flow.snapshot import ControllerSnapshot, FlowSnapshot
+from flow.survey import picture_in_steps
 from protocols.connection import Connection
 from queues import Destination, Durable, Topic
+from queues.logs.log import Log
 from sluiceway.version import VERSION
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
+
+
+Row = dict[str, Any]
+Key = Callable[[Any], Any]
 
 
 def rss_bytes() -> int:
@@ -33,13 +43,54 @@ def rss_bytes() -> int:
         return peak if sys.platform == "darwin" else peak * 1024
 
 
-def stat_report(broker: Broker, *, uptime_seconds: float, with_idle: bool = True) -> dict[str, Any]:
-    """Everything, JSON-able; `with_idle` False leaves out resources that have nothing to tell."""
-    from sluiceway.metrics.destinations import oldest_seconds  # which needs this module
+@attrs.frozen(slots=True)
+class Part:
+    """Which rows of the lists of a report are asked for: of all lists the busiest, or a page of one of them."""
 
+    limit: int
+    """Rows of each list at most."""
+    offset: int = 0
+    of: str = ""
+    """Only this one of LISTS, in an order that stays; empty: everything."""
+
+
+LISTS: Final = (
+    "destinations",
+    "connections",
+    "durables",
+    "logs",
+    "resources",
+    "edges",
+    "chains",
+    "bottlenecks",
+    "cycles",
+)
+"""What of the report grows with what the broker has."""
+
+FLOWS_MAX: Final = 50
+"""Shown of one resource: those that wait or hold others up first."""
+GROUPS_MAX: Final = 100
+"""Shown of one log."""
+
+
+def stat_report(broker: Broker, *, uptime_seconds: float, with_idle: bool = True) -> dict[str, Any]:
+    """Everything, JSON-able, at once; `with_idle` False leaves out resources that have nothing to tell."""
     snapshot = broker.manager.snapshot()
+    logs = broker.logs
     return {
         **snapshot.to_dict(with_idle=with_idle),
+        **_broker_report(broker, uptime_seconds),
+        "destinations": [_destination_row(broker, d) for d in broker.registry.destinations.values()],
+        "durables": [durable_report(broker, durable) for durable in broker.registry.durables],
+        "logs": [] if logs is None else [logs.describe(log) for log in logs],
+        "connections": connection_reports(broker.connections, broker.clock()),
+        "omitted": {},
+    }
+
+
+def _broker_report(broker: Broker, uptime_seconds: float) -> dict[str, Any]:
+    """What does not grow."""
+    return {
         "broker": {
             "name": broker.config.broker.name,
             "version": VERSION,
@@ -50,16 +101,169 @@ def stat_report(broker: Broker, *, uptime_seconds: float, with_idle: bool = True
             "unheard_count": broker.registry.unheard_count,
             "left_behind_dropped_count": broker.left_behind.dropped_count,
         },
-        "destinations": [
-            {**destination_report(d), "oldest_seconds": oldest_seconds(broker, d)}
-            for d in broker.registry.destinations.values()
-        ],
-        "durables": [durable_report(broker, durable) for durable in broker.registry.durables],
-        "logs": [] if broker.logs is None else [broker.logs.describe(log) for log in broker.logs],
-        "connections": connection_reports(broker.connections, broker.clock()),
         "store": None if broker.store is None else broker.store.report(),
         "dispatcher": attrs.asdict(broker.dispatcher.statistics()),
     }
+
+
+def _destination_row(broker: Broker, destination: Destination) -> dict[str, Any]:
+    from sluiceway.metrics.destinations import oldest_seconds  # which needs this module
+
+    return {**destination_report(destination), "oldest_seconds": oldest_seconds(broker, destination)}
+
+
+# ---------------------------------------------------------------------- in steps
+
+
+def stat_in_steps(broker: Broker, part: Part, *, uptime_seconds: float) -> Steps[dict[str, Any]]:
+    """The report without idle resources, in steps, and of its lists that part: `omitted` says of which lists how many
+    rows are left out.
+    """
+    report: dict[str, Any] = {"omitted": {}} if part.of else {"omitted": {}, **_broker_report(broker, uptime_seconds)}
+    if part.of in ("", "resources", "edges", "chains", "bottlenecks", "cycles"):
+        yield from _map_in_steps(broker, part, report)
+    now_seconds, logs = broker.clock(), broker.logs
+
+    def describe_log(log: Log) -> Steps[Row]:
+        assert logs is not None, "there is a log"
+        return logs.describe_in_steps(log, groups_max=GROUPS_MAX)
+
+    lists: dict[str, tuple[Iterable[Any], Key, Key, Callable[[Any], Steps[Row]]]] = {
+        "destinations": (
+            broker.registry.destinations.values(),
+            lambda d: d.name,
+            lambda d: (sum([q.elements.live_count for q in d.queues]), sum([q.added_count for q in d.queues])),
+            lambda d: _one_step(lambda: _destination_row(broker, d)),
+        ),
+        "durables": (
+            broker.registry.durables,
+            lambda durable: (durable.destination, durable.durable_id),
+            lambda durable: (not durable.attached, -durable.last_seen_ms),
+            lambda durable: _one_step(lambda: durable_report(broker, durable)),
+        ),
+        "logs": (
+            () if logs is None else logs,
+            lambda log: log.name,
+            lambda log: (log.pending_count, log.records.back_file_size_bytes),
+            describe_log,
+        ),
+        "connections": (
+            broker.connections,
+            lambda connection: connection.session.session_id,
+            lambda connection: (connection.session.lanes.parked_count, connection.session.totals.bytes_in),
+            lambda connection: _one_step(lambda: connection_report(connection, now_seconds)),
+        ),
+    }
+    for name, (items, key, rank, make) in lists.items():
+        if part.of in ("", name):
+            chosen, total = yield from _chosen(items, key, rank, part)
+            rows = []
+            for item in chosen:
+                rows.append((yield from make(item)))
+            _put(report, name, rows, total, part)
+    return report
+
+
+def _one_step(make: Callable[[], Row]) -> Steps[Row]:
+    yield
+    return make()
+
+
+def _put(report: dict[str, Any], name: str, rows: list[Row], total: int, part: Part) -> None:
+    report[name] = rows
+    left_count = total - part.offset - len(rows)
+    if left_count > 0:
+        report["omitted"][name] = left_count
+
+
+def _chosen(items: Iterable[Any], key: Key, rank: Key, part: Part) -> Steps[tuple[list[Any], int]]:
+    """That part of these, and how many there are: of one list by its key, so that pages fit together; else those of the
+    highest rank.
+    """
+    if part.of:
+        ordered = yield from sorted_in_steps(list(items), key)
+        return ordered[part.offset : part.offset + part.limit], len(ordered)
+    best: list[tuple[Any, int, Any]] = []
+    total = 0
+    for item in list(items):
+        yield
+        total += 1
+        entry = rank(item), -total, item  # of equals the first
+        if len(best) < part.offset + part.limit:
+            heapq.heappush(best, entry)
+        elif best and entry > best[0]:
+            heapq.heapreplace(best, entry)
+    best = yield from sorted_in_steps(best, lambda entry: entry[:2])
+    best.reverse()
+    return [item for _rank, _place, item in best[part.offset :]], total
+
+
+def _map_in_steps(broker: Broker, part: Part, report: dict[str, Any]) -> Steps[None]:
+    """The flow map, of what waits or holds something."""
+    snapshot = yield from broker.manager.survey().snapshot_in_steps(with_idle=False)
+    report |= {
+        "taken_at": snapshot.taken_at,
+        "used_count": snapshot.used_count,
+        "used_bytes": snapshot.used_bytes,
+        "overflow_bytes": snapshot.overflow_bytes,
+        "reserved_bytes": snapshot.reserved_bytes,
+        "resources_count": len(broker.manager.resources),
+    }
+    found: tuple[tuple[str, Sequence[Any]], ...] = (
+        ("edges", snapshot.edges),
+        ("chains", snapshot.chains),
+        ("bottlenecks", snapshot.bottlenecks),
+        ("cycles", snapshot.cycles),
+    )
+    for name, items in found:
+        if part.of in ("", name):
+            rows: list[Row] = []
+            for item in items[part.offset : part.offset + part.limit]:
+                yield
+                rows.append(item.to_dict())
+            _put(report, name, rows, len(items), part)
+    if part.of in ("", "resources"):
+        yield from _resources_in_steps(broker, snapshot, part, report)
+
+
+def _resources_in_steps(broker: Broker, snapshot: FlowSnapshot, part: Part, report: dict[str, Any]) -> Steps[None]:
+    """Those that wait or are waited for, then those that hold most."""
+    first: dict[int, int] = {}
+    for bottleneck in snapshot.bottlenecks:
+        yield
+        first[bottleneck.sink.resource_id] = bottleneck.waiting_count
+    waiting = set()
+    for concerned_one in snapshot.resources:
+        yield
+        waiting.add(concerned_one.resource_id)
+    ranks: dict[int, tuple[int, int]] = {}
+    concerned = []
+    for each in broker.manager.resources:
+        used_bytes = 0
+        for controller in each.controllers:
+            yield
+            limiter = controller.sink_limiter
+            used_bytes += 0 if limiter is None else limiter.used_bytes
+        key = each.resource_id
+        if used_bytes or key in waiting:
+            ranks[key] = first.get(key, 0) + (key in waiting), used_bytes
+            concerned.append(each)
+    chosen, total = yield from _chosen(concerned, lambda one: one.resource_id, lambda one: ranks[one.resource_id], part)
+    rows = []
+    for each in chosen:
+        picture = yield from picture_in_steps(each)
+        flows = picture.controllers
+        if len(flows) > FLOWS_MAX:
+            shown = yield from sorted_in_steps(flows, _flow_rank)
+            picture = attrs.evolve(picture, controllers=tuple(shown[:FLOWS_MAX]))
+        rows.append({**picture.to_dict(), "controllers_count": len(flows)})
+    _put(report, "resources", rows, total, part)
+
+
+def _flow_rank(flow: ControllerSnapshot) -> tuple[bool, bool, int]:
+    limiter = flow.limiter
+    full = limiter is not None and limiter.throttled
+    return not flow.blocked, not full, -(0 if limiter is None else limiter.used_bytes)
 
 
 def destination_report(destination: Destination) -> dict[str, Any]:

@@ -39,6 +39,8 @@ from queues.logs.table import LogError
 from queues.names import Kind
 
 ADMIN_PREFIX: Final = "/sluiceway/"
+UNANSWERED_MAX: Final = 100
+"""Requests of one connection that may wait for their answers."""
 _LOG_PREFIX: Final = "/log/"
 
 
@@ -58,8 +60,10 @@ class Sender:
         "_limits",
         "_replies",
         "_temporary",
+        "_unanswered_count",
         "closed",
         "identity",
+        "is_alone",
         "lanes",
     )
 
@@ -92,6 +96,10 @@ class Sender:
         self._batch_receipts: list[str] | None = None
         self.closed = False
         """Answers that come now reach nobody."""
+        self.is_alone = False
+        """The connection is gone: answers that find no room are dropped, nothing waits for them."""
+        self._unanswered_count = 0
+        """Requests whose answers are not there yet."""
         self.identity = ANYBODY
         """Whose SENDs these are."""
 
@@ -444,23 +452,28 @@ class Sender:
         self._check_allowed([address], head, run)
         destination = self._destination_for_send(address, head, run)
         for wire in run.wires:
-            if self.lanes.stash_is_full:
+            if self.lanes.stash_is_full or self._unanswered_count >= UNANSWERED_MAX:
                 raise self._send_error(
                     head,
                     run,
                     "too-many-requests",
-                    f"answers to {reply_to} are not read: read them before you ask again",
+                    f"answers to {reply_to} are not read, or more than {UNANSWERED_MAX} are not there yet: read them "
+                    "before you ask again",
                 )
 
             def answered(body: bytes) -> None:
+                self._unanswered_count -= 1
                 if destination is not None and not self.closed:
                     self._reply(head, reply_to, destination, body, run)
 
+            self._unanswered_count += 1
             try:
                 self._hub.answer(head.destination, wire[head.body_offset : -1], answered, self.identity)
             except ForbiddenError as forbidden:
+                self._unanswered_count -= 1
                 raise self._about(refusal(self._hub, forbidden), head, run) from None
             except KeyError:
+                self._unanswered_count -= 1
                 raise self._send_error(
                     head, run, "unknown-request", f"there is no request {head.destination}: try {ADMIN_PREFIX}stat"
                 ) from None
@@ -483,6 +496,8 @@ class Sender:
         if destination.queue.closed:
             return  # whoever asked has taken the place of the answer away
         if lane.must_wait or not self.publish(lane, [message], size_bytes, None):
+            if self.is_alone:
+                return
             error = self.overfull(size_bytes)
             if error is not None:
                 self._fail(error)

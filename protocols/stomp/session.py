@@ -386,7 +386,7 @@ class Session:
         """The socket is gone (or about to be): return what was unsettled, undo what was open. Parked SENDs drain on."""
         if self.closed:
             return
-        self.closed = True
+        self.closed = self._sender.is_alone = True
         self._leaving = False
         if self.ending is None:
             self.ending = "closed"

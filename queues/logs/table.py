@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from flow.graph import Steps, at_once, sorted_in_steps
 from queues.environment import QueueEnvironment
 from queues.logs.log import Log
 from queues.logs.outlets import OTHER_LOG, Group, LogConsumer, Outlet
@@ -365,8 +366,13 @@ class LogTable:
 
     # ------------------------------------------------------------------ what can be asked
 
-    def describe(self, log: Log) -> dict[str, Any]:
-        """One log as plain data."""
+    def describe(self, log: Log, *, groups_max: int | None = None) -> dict[str, Any]:
+        """One log as plain data, with so many groups at most (None: all)."""
+        return at_once(self.describe_in_steps(log, groups_max=groups_max))
+
+    def describe_in_steps(self, log: Log, *, groups_max: int | None = None) -> Steps[dict[str, Any]]:
+        """`describe`, in steps."""
+        groups = yield from self.groups_in_steps(log, limit=groups_max)
         records = log.records
         first, end = records.first_index, records.next_index
         first_ms = _timestamp_ms(records, first) if first < end else None
@@ -384,16 +390,23 @@ class LogTable:
             "readers": len(log.outlets) - len(self.groups.get(log.name, {})),
             "gaps": log.gap_count,
             "failing": log.failing,
-            "groups": self.describe_groups(log),
+            "groups_count": len(self.groups.get(log.name, {})),
+            "groups": groups,
         }
 
     def describe_groups(self, log: Log) -> list[dict[str, Any]]:
         """The groups of a log as plain data, with how far they are behind."""
+        return at_once(self.groups_in_steps(log))
+
+    def groups_in_steps(self, log: Log, *, offset: int = 0, limit: int | None = None) -> Steps[list[dict[str, Any]]]:
+        """`describe_groups`, in steps: those of a page, by name."""
         records = log.records
         size = records.next_index - records.first_index
         now_ms = self._environment.now_ms()
         found = []
-        for name, group in sorted(self.groups.get(log.name, {}).items()):
+        named = yield from sorted_in_steps(list(self.groups.get(log.name, {}).items()), lambda each: each[0])
+        for name, group in named[offset : None if limit is None else offset + limit]:
+            yield
             lag = group.lag_count
             behind_seconds = 0.0
             front = max(group.front, records.first_index)

@@ -30,8 +30,8 @@ from sluiceway.admin.openapi import document
 from sluiceway.admin.pages import File, Pages
 from sluiceway.admin.routes import PREFIX, ApiRoute, Call, Door, check_body, refuse_stopped
 from sluiceway.admin.services import Services
-from sluiceway.admin.steps import json_in_steps
 from sluiceway.config.admin import AdminConfig
+from sluiceway.steps import json_in_steps
 
 log = get_logger("sluiceway.admin")
 

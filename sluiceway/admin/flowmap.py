@@ -29,8 +29,8 @@ from sluiceway.remedies import remedy_for
 
 if TYPE_CHECKING:
     from sluiceway.admin.sampling import Sampler
-    from sluiceway.admin.steps import Pace
     from sluiceway.broker import Broker
+    from sluiceway.steps import Pace
 
 KEPT_SECONDS: Final = 0.4
 SURVEY_SHARE: Final = 0.05

@@ -25,8 +25,8 @@ from sluiceway.admin.errors import ApiError, bad_request, not_found
 from sluiceway.admin.tables import Row
 
 if TYPE_CHECKING:
-    from sluiceway.admin.steps import Pace
     from sluiceway.broker import Broker
+    from sluiceway.steps import Pace
 
 READERS_MAX: Final = 4
 READ_BYTES_MAX: Final = 16 * 1024 * 1024

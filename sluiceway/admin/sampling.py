@@ -21,8 +21,8 @@ from flow.graph import Steps
 from queues import Destination
 
 if TYPE_CHECKING:
-    from sluiceway.admin.steps import Pace
     from sluiceway.broker import Broker
+    from sluiceway.steps import Pace
 
 SAMPLE_SECONDS: Final = 1.0
 FIRST_SECONDS: Final = 0.25

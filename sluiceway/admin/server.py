@@ -20,10 +20,10 @@ from sluiceway.admin.operations import Operations
 from sluiceway.admin.sampling import Sampler
 from sluiceway.admin.services import Services
 from sluiceway.admin.state import State
-from sluiceway.admin.steps import Pace
 from sluiceway.config.admin import AdminConfig
 from sluiceway.config.model import ADMIN_NAME
 from sluiceway.doors import is_loopback
+from sluiceway.steps import Pace
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from sluiceway.admin.operations import Operations
     from sluiceway.admin.sampling import Sampler
     from sluiceway.admin.state import State
-    from sluiceway.admin.steps import Pace
     from sluiceway.broker import Broker
+    from sluiceway.steps import Pace
 
 
 @attrs.frozen(slots=True)

@@ -20,11 +20,11 @@ from queues import Destination, Topic
 from sluiceway.admin.errors import not_found
 from sluiceway.admin.flowmap import FlowMaps, flat_limiters, node_id
 from sluiceway.admin.sampling import Sampler
-from sluiceway.admin.steps import Pace
 from sluiceway.admin.tables import Page, Row, page_in_steps
 from sluiceway.config import Config
 from sluiceway.metrics.destinations import oldest_seconds
 from sluiceway.report import blocked_seconds_of, connection_report, destination_report, durable_report, rss_bytes
+from sluiceway.steps import Pace
 from sluiceway.version import VERSION
 
 if TYPE_CHECKING:

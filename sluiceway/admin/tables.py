@@ -10,7 +10,7 @@ import attrs
 
 from flow.graph import Steps
 from sluiceway.admin.errors import bad_request
-from sluiceway.admin.steps import each
+from sluiceway.steps import each
 
 T = TypeVar("T")
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from sluiceway.cli.answers import list_of, mapping_of
 from sluiceway.cli.messages import broker_options
 
 if TYPE_CHECKING:
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
 
 REQUEST_DESTINATION: Final = "/sluiceway/stat"
 REPLY_DESTINATION: Final = "/temp-queue/stat"
-REPLY_SECONDS: Final = 10.0
+REPLY_SECONDS: Final = 30.0
+"""A broker with very many things under load makes its answer in steps."""
+PAGE_ROWS: Final = 1_000
 PIPED_WIDTH: Final = 160
 """Characters."""
 
@@ -30,7 +34,12 @@ PIPED_WIDTH: Final = 160
 @click.option(
     "--interval", "interval_seconds", type=click.FloatRange(min=0.1), default=2.0, show_default=True, metavar="SECONDS"
 )
-@click.option("--all", "show_all", is_flag=True, help="Print every row, not only the busiest.")
+@click.option(
+    "--all",
+    "show_all",
+    is_flag=True,
+    help="Print every row, not only the busiest. With --json: all pages of the answer.",
+)
 @broker_options
 def stat(target: Target, as_json: bool, watch: bool, interval_seconds: float, show_all: bool) -> None:
     """Show what a broker holds, who waits for whom, and what holds everybody up.
@@ -54,6 +63,8 @@ def stat(target: Target, as_json: bool, watch: bool, interval_seconds: float, sh
         try:
             while True:
                 report = ask(client)
+                if show_all:
+                    complete(client, report)
                 if as_json:
                     click.echo(json.dumps(report, ensure_ascii=False))
                 else:
@@ -67,13 +78,29 @@ def stat(target: Target, as_json: bool, watch: bool, interval_seconds: float, sh
             return
 
 
-def ask(client: Client, reply_destination: str = REPLY_DESTINATION) -> dict[str, Any]:
-    """One request and its answer; `client` is subscribed to the reply queue. Raises NotSluiceway, Refused or
-    ConnectionLost.
+def complete(client: Client, report: dict[str, Any]) -> None:
+    """Ask for all rows of the lists that the report has a part of. Raises as `ask` does."""
+    for name in mapping_of(report, "omitted"):
+        rows: list[Any] = []
+        while True:
+            page = ask(client, facts={"list": name, "offset": len(rows), "limit": PAGE_ROWS})
+            rows += list_of(page, name)
+            if not list_of(page, name) or name not in mapping_of(page, "omitted"):
+                break
+        report[name] = rows
+    report["omitted"] = {}
+
+
+def ask(
+    client: Client, reply_destination: str = REPLY_DESTINATION, facts: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """One request (`facts`: its body) and its answer; `client` is subscribed to the reply queue. Raises NotSluiceway,
+    Refused or ConnectionLost.
     """
     from sluiceway.cli.client import NotSluiceway
 
-    client.send(REQUEST_DESTINATION, b"", {"reply-to": reply_destination}, receipt=False)
+    body = b"" if facts is None else json.dumps(facts).encode()
+    client.send(REQUEST_DESTINATION, body, {"reply-to": reply_destination}, receipt=False)
     reply = client.next_message(REPLY_SECONDS)
     if reply is None:
         raise NotSluiceway(f"{client.target.url} did not answer within {REPLY_SECONDS:g} s: is it a Sluiceway broker?")

@@ -63,6 +63,7 @@ def render(report: Mapping[str, Any], console: Console, *, rows_max: int | None 
     draw_table(
         console, "Connections", _CONNECTIONS, rows_of(report, "connections", ("blocked_seconds", "in_bytes")), rows_max
     )
+    _omitted(report, console)
     _store(report, console)
     _dispatcher(report, console)
 
@@ -99,6 +100,12 @@ def _bottleneck(report: Mapping[str, Any], console: Console) -> None:
     line = bottleneck_line(report)
     troubled = bool(list_of(report, "cycles") or list_of(report, "bottlenecks"))
     console.print(f"[{'bold red' if troubled else 'green'}]{escape(line)}[/]", highlight=False, soft_wrap=True)
+
+
+def _omitted(report: Mapping[str, Any], console: Console) -> None:
+    left = [f"{count:,} {name}" for name, count in mapping_of(report, "omitted").items() if is_number(count)]
+    if left:
+        console.print(f"not in this answer, which has the busiest: {', '.join(left)} (--all)", highlight=False)
 
 
 def _chains(report: Mapping[str, Any], console: Console, chains_max: int | None) -> None:

@@ -18,12 +18,12 @@ from flow import FlowController, FlowResource
 from flow.graph import Steps
 from queues import Topic
 from queues.oldest import oldest_of
-from sluiceway.admin.steps import Pace
 from sluiceway.metrics.catalogue import OTHERS
 from sluiceway.metrics.destinations import Destinations, age_seconds
 from sluiceway.metrics.exposition import Exposition, Gathered
 from sluiceway.metrics.outside import Outside, look
 from sluiceway.rationing import SHARE
+from sluiceway.steps import Pace
 from sluiceway.version import VERSION
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ import trio
 from protocols.log import get_logger
 from protocols.stomp.guard import ANYBODY, Action, ForbiddenError, Identity
 from protocols.stomp.hub import LoginRefusedError
-from queues.logs.table import LogError
+from sluiceway.answering import ROWS_MAX, encoded
 from sluiceway.claims import CLAIM_LOG_PREFIX
 from sluiceway.config.model import Config
-from sluiceway.journal import BadRequestError, Handler, Send, answer
+from sluiceway.journal import REQUEST_BYTES_MAX, BadRequestError, Handler, Send, answer, list_known, page_of
+from sluiceway.report import LISTS, Part, stat_in_steps
 from sluiceway.security.gate import SecurityGate
 from sluiceway.security.requests import LIST, SESSIONS, SESSIONS_MAX, check_request, may_know
 from sluiceway.security.rules import Rules, rules_of, slow_logins
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 log = get_logger("sluiceway.security")
 
 STAT: Final = "stat"
+
+EVERYTHING: Final = Part(ROWS_MAX)
+
+SINK_BYTES_MAX: Final = 512 * 1024
+"""Of the body of a request about staged commits: it names thousands of stages."""
 
 OWN: Final = frozenset((STAT, SESSIONS))
 """Requests that have no handler: they are answered here."""
@@ -101,34 +107,39 @@ class Admission:
         body: bytes,
         reply: Callable[[bytes], None],
         identity: Identity,
-        stat: Callable[[], bytes],
     ) -> None:
         """Answer the request `/sluiceway/NAME` of this one; `handler` None: it is one of OWN. Raises ForbiddenError."""
         gate = self.gate
+        answers = self._broker.answers
+        bytes_max = SINK_BYTES_MAX if name.startswith("sink/") else REQUEST_BYTES_MAX
         if name == SESSIONS:
-            answer(self._sessions, body, reply)
+            answer(self._sessions, body, reply, answers)
         elif handler is None:
             if not gate.may(identity, Action.ADMIN):
                 raise ForbiddenError(Action.ADMIN)
-            reply(stat())
+            answer(partial(self._stat, reply), body, reply, answers)
         elif gate.allows_everything:
-            answer(handler, body, reply)
+            answer(handler, body, reply, answers, bytes_max=bytes_max)
         else:
-            answer(partial(self._handle, name, handler, identity), body, reply)
+            answer(partial(self._handle, name, handler, identity), body, reply, answers, bytes_max=bytes_max)
+
+    def _stat(self, reply: Callable[[bytes], None], request: Mapping[str, Any], _send: Send) -> None:
+        """The state of the broker, or more rows of one of its lists. Who asks for the same gets the same."""
+        part = _part_of(request)
+        broker = self._broker
+        broker.answers.make(
+            lambda: encoded(stat_in_steps(broker, part, uptime_seconds=broker.uptime_seconds)),
+            reply,
+            key=(STAT, part),
+            keep=part == EVERYTHING,
+        )
 
     def _handle(self, name: str, handler: Handler, identity: Identity, request: Mapping[str, Any], send: Send) -> None:
         check_request(self.gate, identity, name, request, self._exists)
-        if name != LIST:
+        if name == LIST and self._broker.logs is not None:
+            list_known(self._broker.logs, partial(may_know, self.gate, identity), request, send)
+        else:
             handler(request, send)
-            return
-
-        def send_known(result: Mapping[str, Any] | LogError) -> None:
-            if not isinstance(result, LogError):
-                logs = [each for each in result["logs"] if may_know(self.gate, identity, each["log"])]
-                result = {**result, "logs": logs}
-            send(result)
-
-        handler(request, send_known)
 
     def _sessions(self, request: Mapping[str, Any], send: Send) -> None:
         """Of which of these sessions something may still come: whoever lost a connection must know when it is over."""
@@ -168,6 +179,14 @@ class Admission:
             if warning not in self._slow:
                 log.warning("look at [security]", found=warning)
         self._slow = slow
+
+
+def _part_of(request: Mapping[str, Any]) -> Part:
+    of = request.get("list", "")
+    if not isinstance(of, str) or of not in ("", *LISTS):
+        raise BadRequestError(f'"list" must be one of {", ".join(LISTS)}')
+    offset, limit = page_of(request)
+    return Part(limit, offset, of)
 
 
 def _nothing() -> None:

@@ -10,8 +10,9 @@ import pytest
 import trio
 
 from flow.graph import at_once
-from sluiceway.admin import sampling, steps
-from sluiceway.admin.steps import Pace, json_in_steps
+from sluiceway import steps
+from sluiceway.admin import sampling
+from sluiceway.steps import Pace, json_in_steps
 from tests.admin.conftest import AdminStage, error_of
 
 

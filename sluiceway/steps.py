@@ -31,7 +31,7 @@ ITEMS_PER_STEP: Final = 8
 
 
 class Pace:
-    """Runs steps. One per admin server."""
+    """Runs steps. One for each who makes answers."""
 
     __slots__ = ("_clock", "_turns", "worked_seconds")
 
@@ -53,6 +53,7 @@ class Pace:
                 began = clock()
                 until = began + STEP_SECONDS
                 try:
+                    next(steps)
                     while clock() < until:
                         next(steps)
                 except StopIteration as end:
@@ -100,12 +101,26 @@ def _write(value: Any, parts: list[str]) -> Steps[None]:
         parts.append("[")
         for start in range(0, len(value), ITEMS_PER_STEP):
             yield
-            written = _dump(value[start : start + ITEMS_PER_STEP])[1:-1]
+            items = value[start : start + ITEMS_PER_STEP]
+            if any(map(_is_deep, items)):
+                for place, item in enumerate(items, start):
+                    if place:
+                        parts.append(",")
+                    yield from _write(item, parts)
+                continue
+            written = _dump(items)[1:-1]
             parts.append(written if not start else f",{written}")
         parts.append("]")
     else:
         parts.append(_dump(value))
     yield
+
+
+def _is_deep(item: Any) -> bool:
+    """Whether it holds a list that is no short one."""
+    if isinstance(item, Mapping):
+        return any(isinstance(value, list | tuple | Mapping) and len(value) > ITEMS_PER_STEP for value in item.values())
+    return isinstance(item, list | tuple) and len(item) > ITEMS_PER_STEP
 
 
 def _dump(value: Any) -> str:
