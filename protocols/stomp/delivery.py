@@ -86,6 +86,8 @@ class StompSubscription(FlowResource):
         self.last_settled_seconds = hub.clock()
         self.attachments: list[Attachment | WildcardConsumer | DurableAttachment | Subscription] = []
         self.unsubscribed = False
+        self.has_left = False
+        """It has ended by UNSUBSCRIBE, and keeps nothing but what transactions hold."""
         self.selection: Selection | None = None
         """Which messages it takes; None: all."""
         self._bodies = hub.bodies
@@ -259,7 +261,9 @@ class StompSubscription(FlowResource):
         """ABORT of a transaction that held these: they are unsettled again, and count against the window."""
         assert self.ledger is not None, "only a ledger holds"
         for released in self.ledger.release_held(portion):
-            if self.window is not None and self.is_open:
+            if self.has_left:
+                self._return_what_is_left()
+            elif self.window is not None and self.is_open:
                 self.window.charge(len(released.sequences), released.wire_bytes, None)
 
     def settle(self, portions: list[Portion]) -> None:
@@ -277,6 +281,17 @@ class StompSubscription(FlowResource):
     def ordinal_of_number(self, number: int) -> int | None:
         """Under which ordinal this message is unsettled here, None if it is not (or ACKs do not name it so)."""
         return None if self.ledger is None else self.ledger.ordinal_of_number(number)
+
+    def find_number(self, number: int) -> int | None:
+        """As `ordinal_of_number`, also where ACKs name ordinals: the first time O(unsettled), for an index is made."""
+        if self.ledger is None:
+            return None
+        self.ledger.index_numbers(self._number_of)
+        return self.ledger.ordinal_of_number(number)
+
+    def _number_of(self, subscription: Subscription, sequence: int) -> int:
+        message = subscription.queue.elements.get(sequence)
+        return -1 if message is None else message.number
 
     def unsettled_of(self, queues: Container[object]) -> int:
         """How many deliveries of these queues are not acknowledged. O(slices)."""
@@ -304,6 +319,20 @@ class StompSubscription(FlowResource):
             yield
         if self.ledger is not None:
             self.ledger.forget(lambda subscription: isinstance(subscription.queue, Topic))
+
+    def leave(self) -> bool:
+        """It ended by UNSUBSCRIBE, and is detached: what is unsettled goes back; what an open transaction holds, if
+        that is aborted. Returns whether something went back.
+        """
+        self.has_left = True
+        return self._return_what_is_left()
+
+    def _return_what_is_left(self) -> bool:
+        portions = [] if self.ledger is None else self.ledger.take_unsettled()
+        for portion in portions:
+            # Whatever the kernel has not taken yet will go out all the same.
+            portion.subscription.give_back(portion.sequences, attempted=True, charged=portion.charged)
+        return bool(portions)
 
     def return_unsettled(self) -> None:
         """The connection is gone: what it held goes back to its queues. Detach the subscription before calling this."""

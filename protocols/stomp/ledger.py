@@ -9,9 +9,11 @@ low-water ordinal, below which nothing is unsettled, and goes on by chunk; an in
 bisection. So both cost the same whether they name one delivery or a thousand come with them: O(log chunks) each, plus
 O(1) for each delivery that changes.
 
-The ledger outlives UNSUBSCRIBE: late ACKs still settle, and what is left returns to its queue when the connection ends
-(b35). What came from a queue that takes nothing back (a topic that was left, a queue that was deleted) is forgotten: of
+At UNSUBSCRIBE all that no transaction holds returns to its queue; for what one holds the ledger lives on (b35). What
+came from a queue that takes nothing back (a topic that was left, a queue that was deleted) is forgotten: of
 that only the ordinals are known, so that late ACKs are no mistakes.
+
+Under 1.2 messages are known by their ordinals only, until an ACK names a number (`index_numbers`).
 
 Invariants: an ordinal is *unsettled*, *held* (by an open transaction) or *done*, and a portion names each of its
 ordinals once, in order, with the sequences and bytes of exactly those. So nothing reaches a queue that this ledger was
@@ -178,6 +180,23 @@ class Ledger:
         """The ordinal under which this message is unsettled or held, None if it is not. Needs `by_number`."""
         return None if self._by_number is None else self._by_number.get(number)
 
+    def index_numbers(self, number_of: Callable[[Subscription, int], int]) -> None:
+        """From now on ACKs may name message numbers. `number_of` tells that of a sequence, -1 if it can't. O(unsettled)
+        the first time.
+        """
+        if self._by_number is not None:
+            return
+        by_number = self._by_number = {}
+        for chunk in self._chunks:
+            if chunk.left_count:
+                of = chunk.subscription
+                numbers = chunk.numbers = array("q", [number_of(of, sequence) for sequence in chunk.sequences])
+                by_number.update(
+                    (number, chunk.first + place)
+                    for place, number in enumerate(numbers)
+                    if number >= 0 and chunk.states[place] != _DONE
+                )
+
     def unsettled_of(self, queues: Container[object]) -> int:
         """How many deliveries of these queues are unsettled or held. O(chunks)."""
         return sum([chunk.left_count for chunk in self._chunks if chunk.subscription.queue in queues])
@@ -273,6 +292,18 @@ class Ledger:
             return None
         assert self.worked_on is not None
         return self._change(chunk, (self.worked_on,), _UNSETTLED, _DONE)
+
+    def take_unsettled(self) -> list[Portion]:
+        """The subscription has ended: what is not held by a transaction, in order. None of it has failed."""
+        portions = []
+        for chunk in self._chunks:
+            if chunk.left_count and not chunk.gone:
+                portion = self._change(chunk, range(chunk.first, chunk.end), _UNSETTLED, _DONE)
+                if portion is not None:
+                    portion.charge_only(())
+                    portions.append(portion)
+        self._drop_done()
+        return portions
 
     def take_all(self) -> Iterator[tuple[Portion, bool]]:
         """The connection is gone: everything left, held or not, in order; with whether it had been handed over. Charged

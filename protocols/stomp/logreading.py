@@ -175,6 +175,9 @@ class LogSubscription(StompSubscription):
             # A place of its own has gone with it: nothing of that can be settled or given back.
             self.ledger.forget(lambda subscription: not isinstance(subscription.queue, Group))
 
+    def _number_of(self, subscription: Subscription, sequence: int) -> int:
+        return sequence  # the index
+
     # ------------------------------------------------------------------ runs
 
     def deliver_run(self, subscription: Subscription, run: Run, attempts: int) -> None:

@@ -247,7 +247,7 @@ class ServerMachine(_Machine):
         else:
             check_required_headers(command, frame.headers, version)
             if command == "SUBSCRIBE":
-                _check_ack_mode(frame.headers, version)
+                _check_ack_mode(frame.headers)
             event = frame
         self._move(command)
         return event
@@ -283,14 +283,13 @@ class ServerMachine(_Machine):
         return self._connect
 
 
-def _check_ack_mode(headers: Mapping[str, str], version: Version) -> None:
+def _check_ack_mode(headers: Mapping[str, str]) -> None:
     mode = headers.get("ack", "auto")
-    modes = ACK_MODES[version]
-    if mode not in modes:
+    if mode not in ACK_MODES:
         raise ProtocolError(
             "bad-ack-mode",
             f"SUBSCRIBE with ack mode {mode[:40]!r}",
-            f"STOMP {version} knows {', '.join(modes)}; leave the header out for auto.",
+            f"There are {', '.join(ACK_MODES)}; leave the header out for auto.",
         )
 
 

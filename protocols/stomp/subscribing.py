@@ -1,8 +1,8 @@
 """SUBSCRIBE, UNSUBSCRIBE, ACK and NACK of one connection.
 
-A subscription is *live* between SUBSCRIBE and UNSUBSCRIBE; it is *known* until everything it was sent is settled,
-because late ACKs count (b35). What an ACK names is looked up among the known ones. An id that was never given out is an
-ERROR, one that was settled before is ignored (b43). Checklist b31-b43.
+A subscription is *live* between SUBSCRIBE and UNSUBSCRIBE, which gives back what it was sent and has not settled; it is
+*known* until no transaction holds any of that (b35). What an ACK names is looked up among the known ones. An id that
+was never given out is an ERROR, one that was settled before is ignored (b43). Checklist b31-b43.
 
 A run of ACKs in one read has the effect of the same ACKs one by one, however the network cut them: those before a wrong
 one are in force.
@@ -12,7 +12,8 @@ Bounds: `subscriptions_max` known ones; `transaction_acks_max` deliveries of eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Container, Iterator
 from itertools import accumulate
 from typing import Final, cast
 
@@ -25,7 +26,6 @@ from protocols.stomp.delivery import ACK_AUTO, ACK_CLIENT, SessionTotals, StompS
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.frames import AckRun, Frame
 from protocols.stomp.guard import ANYBODY, Action, ForbiddenError
-from protocols.stomp.head import whole_number
 from protocols.stomp.hub import Hub
 from protocols.stomp.ledger import Portion
 from protocols.stomp.limits import StompLimits
@@ -35,6 +35,7 @@ from protocols.stomp.selecting import selection_of
 from protocols.stomp.sending import ADMIN_PREFIX
 from protocols.stomp.temporary import TemporaryDestinations
 from protocols.stomp.transactions import Transactions
+from protocols.stomp.wishes import durable_name_of, prefetch_of
 from queues import (
     Address,
     DestinationLimitError,
@@ -56,6 +57,9 @@ from queues.storage import Confirms
 LOG_TOKEN: Final = b"log."
 """How the message-ids of records begin."""
 
+LEFT_MAX: Final = 64
+"""So many subscriptions that have ended are remembered, for ACKs with receipts that come too late."""
+
 _AUTO_END: Final = 10**18
 """With ack `auto` no ordinals are given out: an ACK all the same may name any."""
 
@@ -66,6 +70,7 @@ class Subscriptions:
     __slots__ = (
         "_by_key",
         "_hub",
+        "_left",
         "_limits",
         "_next_key",
         "_outbound",
@@ -109,6 +114,8 @@ class Subscriptions:
         self.identity = ANYBODY
         self._by_key: dict[int, StompSubscription] = {}
         self._next_key = 1
+        self._left: deque[tuple[int, str | None]] = deque(maxlen=LEFT_MAX)
+        """The latest subscriptions that gave something back at UNSUBSCRIBE."""
         self._hub = hub
         self._limits = limits
         self._outbound = outbound
@@ -166,9 +173,8 @@ class Subscriptions:
             raise ProtocolError(
                 "too-many-subscriptions",
                 f"more than {self._limits.subscriptions_max} subscriptions on one connection "
-                f"({len(self._by_key) - len(self.live)} of them ended with messages unacknowledged)",
-                "Acknowledge what was delivered, use wildcards or more connections, or raise subscriptions_max of the "
-                "listener.",
+                f"({len(self._by_key) - len(self.live)} of them ended with messages in open transactions)",
+                "COMMIT or ABORT, use wildcards or more connections, or raise subscriptions_max of the listener.",
             )
         name = headers["destination"]
         subscription_id = headers.get("id")
@@ -201,7 +207,7 @@ class Subscriptions:
             self._replies.receipt(headers.get("receipt"))
             return
         exclusive = "true" in (headers.get("exclusive"), headers.get("activemq.exclusive"))
-        durable_name = _durable_name(headers)
+        durable_name = durable_name_of(headers, name)
         if durable_name is not None:
             self._attach_durable(subscription, addresses, durable_name, headers)
             return
@@ -373,7 +379,7 @@ class Subscriptions:
     ) -> StompSubscription:
         headers = frame.headers
         policy = self._hub.registry.policy_for(address)
-        prefetch_count, prefetch_bytes = _prefetch(
+        prefetch_count, prefetch_bytes = prefetch_of(
             headers, policy.prefetch_count, policy.prefetch_bytes, asked_bytes_max=self._limits.credit_bytes_max
         )
         key = self._next_key
@@ -404,7 +410,7 @@ class Subscriptions:
             if len(with_id) == 1:
                 table_key = with_id[0]
         subscription = self.live.pop(table_key, None)
-        durable_name = _durable_name(headers)
+        durable_name = durable_name_of(headers, name if subscription is None else subscription.destination)
         if durable_name is not None:
             if subscription is not None:
                 self.work.do(self._ending(subscription, None))
@@ -420,6 +426,8 @@ class Subscriptions:
 
     def _ending(self, subscription: StompSubscription, receipt_id: str | None) -> Iterator[None]:
         yield from subscription.detaching()
+        if subscription.leave():
+            self._left.append((subscription.key, subscription.subscription_id))
         self.forget_if_settled(subscription)
         self._replies.receipt(receipt_id)
 
@@ -455,12 +463,15 @@ class Subscriptions:
         if transaction is not None:
             self._transactions.get(transaction)
         touched: list[Portion] = []
+        held: list[Portion] = []
         for subscription, ordinals in self._deliveries(tokens):
             if transaction is None:
                 touched += self._settle(subscription, ordinals, nack=frame.command == "NACK")
             else:
-                self._hold(subscription, ordinals, transaction, nack=frame.command == "NACK")
+                held = self._hold(subscription, ordinals, transaction, nack=frame.command == "NACK")
         receipt_id = headers.get("receipt")
+        if not touched and not held and not (receipt_id is transaction is None):
+            self._check_not_left(tokens[0])
         if receipt_id is None:
             return
         store = self._hub.store
@@ -470,6 +481,24 @@ class Subscriptions:
         else:
             # Settled before, by an ACK whose work may not be on disk: which one, nobody has kept.
             self._replies.receipt_when_all_saved(receipt_id, store)
+
+    def _check_not_left(self, token: bytes | tuple[bytes | None, bytes]) -> None:
+        """An ACK with a receipt or in a transaction has found nothing to settle. What its subscription gave back at its
+        end was not settled by it, so a RECEIPT would lie. Raises ProtocolError.
+        """
+        if isinstance(token, bytes):
+            name = token
+            left = any(token.startswith(b"%d-" % key) for key, _id in self._left)
+        else:
+            name = token[1]
+            said = None if token[0] is None else token[0].decode()
+            left = said not in self.live and any(said == subscription_id for _key, subscription_id in self._left)
+        if left:
+            raise ProtocolError(
+                "unknown-delivery",
+                f"{name[:80].decode('utf-8', 'replace')!r} is not with this connection: its subscription has ended",
+                "UNSUBSCRIBE gives back what was not acknowledged. Send ACKs and NACKs before it.",
+            )
 
     def _settle(self, subscription: StompSubscription, ordinals: list[int], *, nack: bool) -> list[Portion]:
         """Returns what changed."""
@@ -487,11 +516,15 @@ class Subscriptions:
             self.forget_if_settled(subscription)
         return portions
 
-    def _hold(self, subscription: StompSubscription, ordinals: list[int], transaction: str, *, nack: bool) -> None:
-        """The ACK or NACK takes effect with COMMIT. Raises ProtocolError if transactions would hold too much."""
+    def _hold(
+        self, subscription: StompSubscription, ordinals: list[int], transaction: str, *, nack: bool
+    ) -> list[Portion]:
+        """The ACK or NACK takes effect with COMMIT. Returns what it holds. Raises ProtocolError if transactions would
+        hold too much.
+        """
         ledger = subscription.ledger
         if ledger is None:
-            return  # as in `_settle`
+            return []  # as in `_settle`
         portions = ledger.hold(ordinals, through=subscription.ack == ACK_CLIENT)
         if nack and subscription.ack == ACK_CLIENT:
             _charge_named(portions, ordinals)
@@ -503,6 +536,7 @@ class Subscriptions:
                 f"subscription {subscription.name}",
                 "COMMIT more often, or raise transaction_acks_max of the listener.",
             )
+        return portions
 
     def _deliveries(
         self, tokens: list[bytes] | list[tuple[bytes | None, bytes]]
@@ -521,7 +555,11 @@ class Subscriptions:
             key, dash, _ordinal = tokens[start].partition(b"-")
             known = bool(dash) and key.isdigit() and len(key) < 12 and 0 < int(key) < self._next_key
             if not known:
-                raise _unknown_ack(tokens[start])
+                found = self._find_anywhere(tokens[start])
+                if found is not None:
+                    yield found[0], [found[1]]
+                start += 1
+                continue
             subscription = self._by_key.get(int(key))
             if subscription is None:  # it is over and settled
                 start += 1
@@ -546,13 +584,12 @@ class Subscriptions:
     def _deliveries_by_message(
         self, tokens: list[tuple[bytes | None, bytes]]
     ) -> Iterator[tuple[StompSubscription, list[int]]]:
-        own_token = self._hub.message_token
         current: StompSubscription | None = None
         ordinals: list[int] = []
         wrong: bytes | None = None
         for subscription_id, message_id in tokens:
             token, _dash, digits = message_id.rpartition(b"-")
-            if not digits.isdigit() or len(digits) > 18 or not (token == own_token or token.startswith(LOG_TOKEN)):
+            if not digits.isdigit() or len(digits) > 18 or not self._is_ours(token):
                 wrong = message_id
                 break
             number = int(digits)
@@ -571,6 +608,30 @@ class Subscriptions:
             yield current, ordinals
         if wrong is not None:
             raise _unknown_ack(wrong)
+
+    def _find_anywhere(self, message_id: bytes) -> tuple[StompSubscription, int] | None:
+        """Where this message is unsettled, though 1.2 names it by its ack header; None: nowhere, as with ack `auto`.
+        Raises ProtocolError for what is no message-id, and where two subscriptions have the message.
+        """
+        token, _dash, digits = message_id.rpartition(b"-")
+        if not digits.isdigit() or len(digits) > 18 or not self._is_ours(token):
+            raise _unknown_ack(message_id)
+        number = int(digits)
+        found = [
+            (subscription, ordinal)
+            for subscription in self._by_key.values()
+            if subscription.token == token and (ordinal := subscription.find_number(number)) is not None
+        ]
+        if len(found) > 1:
+            raise ProtocolError(
+                "unknown-delivery",
+                f"{len(found)} subscriptions of this connection have the message {message_id.decode()!r}",
+                "ACK and NACK name the ack header of a MESSAGE in STOMP 1.2.",
+            )
+        return found[0] if found else None
+
+    def _is_ours(self, token: bytes) -> bool:
+        return token == self._hub.message_token or token.startswith(LOG_TOKEN)
 
     def _find(self, subscription_id: bytes | None, token: bytes, number: int) -> tuple[StompSubscription, int] | None:
         """Where this message is unsettled: in the live subscription of this id, else in an earlier one; without an id
@@ -591,22 +652,6 @@ class Subscriptions:
         return None
 
 
-def _durable_name(headers: Mapping[str, str]) -> str | None:
-    """The name of the durable subscription that is meant, in either dialect; None: none is."""
-    name = headers.get("activemq.subscriptionName")
-    if name is None:
-        if headers.get("durable") != "true":
-            return None
-        name = headers.get("id")
-    if not name:
-        raise ProtocolError(
-            "durable-without-name",
-            "a durable subscription has a name",
-            "Give an id with durable:true, or activemq.subscriptionName (and client-id in CONNECT).",
-        )
-    return name
-
-
 def _charge_named(portions: list[Portion], ordinals: list[int]) -> None:
     """A cumulative NACK gives everything back that came before, but failed has only what it names. One of a run that is
     covered by an earlier one came too late to name anything.
@@ -622,26 +667,3 @@ def _unknown_ack(token: bytes) -> ProtocolError:
         f"nothing was delivered to this connection under {token[:80].decode('utf-8', 'replace')!r}",
         "ACK and NACK name the ack header of a MESSAGE (1.2), or its message-id and subscription (1.0, 1.1).",
     )
-
-
-def _prefetch(
-    headers: dict[str, str], count: int, size_bytes: int, *, asked_bytes_max: int
-) -> tuple[int | None, int | None]:
-    """The credit that a SUBSCRIBE asks for, in either dialect. `credit: messages,bytes`; 0 of RabbitMQ's
-    `prefetch-count` means no limit, 0 of ActiveMQ's means one at a time.
-
-    `asked_bytes_max` is the most that a client can ask for; what the policy gives without being asked may be more.
-    """
-    if "credit" in headers:
-        first, _comma, second = headers["credit"].partition(",")
-        parts = {"credit": first.strip(), "credit bytes": second.strip()}
-        wanted_count = whole_number(parts, "credit", 1_000_000)
-        if parts["credit bytes"]:
-            size_bytes = min(whole_number(parts, "credit bytes", 1 << 40), asked_bytes_max)
-        return max(1, wanted_count), max(1, size_bytes)
-    if "prefetch-count" in headers:
-        wanted = whole_number(headers, "prefetch-count", 1_000_000)
-        return (None if wanted == 0 else wanted), size_bytes
-    if "activemq.prefetchSize" in headers:
-        return max(1, whole_number(headers, "activemq.prefetchSize", 1_000_000)), size_bytes
-    return count, size_bytes

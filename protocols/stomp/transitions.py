@@ -151,11 +151,8 @@ REQUIRED_HEADERS: Final[Mapping[str, Mapping[Version, tuple[tuple[str, ...], ...
 }
 
 #: Values that the `ack` header of a SUBSCRIBE may have (b32).
-ACK_MODES: Final[Mapping[Version, tuple[str, ...]]] = {
-    "1.0": ("auto", "client"),
-    "1.1": ("auto", "client", "client-individual"),
-    "1.2": ("auto", "client", "client-individual"),
-}
+ACK_MODES: Final = ("auto", "client", "client-individual")
+"""The last one is of 1.1; clients of 1.0 say it all the same, and brokers that speak all versions take it."""
 
 _HTTP: Final = re.compile(r"[A-Z]{3,10} \S+(?: HTTP/\d|$)")
 

@@ -191,43 +191,80 @@ async def test_1_0_acks_of_one_message_in_two_subscriptions_settle_both(stage: S
     assert await consumer.next_texts(2) == ["1", "1"]
 
 
-async def test_ack_after_unsubscribe_still_settles(stage: Stage, version: Version) -> None:
-    """b35."""
+async def test_unsubscribe_gives_back_what_was_not_acknowledged(stage: Stage, version: Version) -> None:
+    """b35: as RabbitMQ and ActiveMQ do. In order, marked, and without a charge: nobody has failed."""
+    consumer, heir = await stage.connect(version), await stage.connect(version)
+    await consumer.subscribe(Q, ack="client")
+    await heir.send_all(Q, range(4))
+    first, *_others = await consumer.next_messages(4)
+    await consumer.ack(first)
+    await heir.subscribe(Q)
+    await consumer.unsubscribe()
+    got = await heir.next_messages(3)
+    assert [(delivery.text, delivery.redelivered, delivery.delivery_count) for delivery in got] == [
+        ("1", True, 1),
+        ("2", True, 1),
+        ("3", True, 1),
+    ]
+
+
+async def test_the_next_subscription_of_the_same_name_gets_what_the_last_one_had(
+    stage: Stage, version: Version
+) -> None:
+    consumer, producer = await stage.connect(version), await stage.connect()
+    await consumer.subscribe(Q, ack="client")
+    await producer.send_all(Q, range(3))
+    await consumer.next_messages(3)
+    await consumer.unsubscribe()
+    await consumer.subscribe(Q, ack="client")
+    again = await consumer.next_messages(3)
+    assert [delivery.text for delivery in again] == ["0", "1", "2"]
+    await consumer.ack(again[2])
+    assert stage.depth_count(Q) == 0
+
+
+async def test_an_ack_that_comes_after_unsubscribe_settles_nothing(stage: Stage, version: Version) -> None:
+    """Somebody else may have the message. Without a receipt it is passed over, for it may have crossed."""
     consumer, producer = await stage.connect(version), await stage.connect(version)
     await consumer.subscribe(Q, ack="client")
     await producer.send_all(Q, range(2))
-    first, second = await consumer.next_messages(2)
+    _first, second = await consumer.next_messages(2)
     await consumer.unsubscribe()
-    await consumer.ack(first)
-    assert stage.depth_count(Q) == 1
-    await consumer.ack(second)
-    assert stage.depth_count(Q) == 0
+    await consumer.frame("ACK", consumer.naming(second))
+    await consumer.request("BEGIN", {"transaction": "t"})
+    assert stage.depth_count(Q) == 2
 
 
-async def test_ack_of_an_old_subscription_settles_though_its_id_is_in_use_again(stage: Stage, version: Version) -> None:
+@pytest.mark.parametrize("more", [{"receipt": "r"}, {"transaction": "t"}])
+async def test_nothing_promises_that_such_an_ack_has_settled_something(
+    stage: Stage, version: Version, more: dict[str, str]
+) -> None:
     consumer, producer = await stage.connect(version), await stage.connect(version)
     await consumer.subscribe(Q, ack="client")
-    await producer.send(Q, "old")
-    old = await consumer.next_message()
+    await producer.send(Q, "x")
+    delivery = await consumer.next_message()
+    await consumer.request("BEGIN", {"transaction": "t"})
     await consumer.unsubscribe()
-    await consumer.subscribe("/queue/other", ack="client")
-    await consumer.ack(old)
-    assert stage.depth_count(Q) == 0
+    await consumer.frame("ACK", consumer.naming(delivery) | more)
+    await consumer.expect_error("its subscription has ended")
+    assert stage.depth_count(Q) == 1
 
 
-async def test_unsettled_messages_of_an_ended_subscription_return_with_the_connection(
-    stage: Stage, version: Version
-) -> None:
-    """b35: until then they stay with the connection, which may still acknowledge them."""
-    consumer, heir = await stage.connect(version), await stage.connect(version)
+@pytest.mark.parametrize(("ending", "left"), [("COMMIT", ["1"]), ("ABORT", ["1", "0"])])
+async def test_what_a_transaction_holds_waits_for_its_end(stage: Stage, ending: str, left: list[str]) -> None:
+    consumer, heir = await stage.connect(), await stage.connect()
     await consumer.subscribe(Q, ack="client")
     await heir.send_all(Q, range(2))
-    await consumer.next_messages(2)
+    first, _second = await consumer.next_messages(2)
+    await consumer.request("BEGIN", {"transaction": "t"})
+    await consumer.ack(first, transaction="t")
     await consumer.unsubscribe()
     await heir.subscribe(Q)
+    assert await heir.next_texts(1) == ["1"]
     await heir.silence()
-    await consumer.disconnect()
-    assert await heir.next_texts(2) == ["0", "1"]
+    await consumer.request(ending, {"transaction": "t"})
+    assert await heir.next_texts(len(left) - 1) == left[1:]
+    await heir.silence()
 
 
 async def test_unsubscribed_topic_messages_are_forgotten(version: Version) -> None:
@@ -245,17 +282,15 @@ async def test_unsubscribed_topic_messages_are_forgotten(version: Version) -> No
         assert connection.session.unsettled_count == 0
 
 
-async def test_ended_subscriptions_count_while_they_hold_messages() -> None:
-    """b35 lets ACKs come late, so what is kept for them must be limited."""
+async def test_ended_subscriptions_count_while_transactions_hold_their_messages() -> None:
+    """What is kept for them must be limited."""
     async with Stage(subscriptions_max=2) as stage:
         consumer, producer = await stage.connect(), await stage.connect()
-        deliveries = []
-        for n in range(2):
-            await consumer.subscribe(Q, ack="client")
-            await producer.send(Q, str(n))
-            deliveries.append(await consumer.next_message())
-            await consumer.unsubscribe()
-        await consumer.ack(deliveries[1])
+        await consumer.request("BEGIN", {"transaction": "t"})
+        await consumer.subscribe(Q, ack="client")
+        await producer.send(Q, "held")
+        await consumer.ack(await consumer.next_message(), transaction="t")
+        await consumer.unsubscribe()
         await consumer.subscribe(Q, ack="client")
         await consumer.frame("SUBSCRIBE", {"destination": Q, "id": "one more"})
         await consumer.expect_error("more than 2 subscriptions on one connection (1 of them ended")
@@ -508,3 +543,55 @@ async def test_cumulative_acks_may_come_in_any_order_in_one_read(stage: Stage, v
     assert stage.depth_count(Q) == 1
     await client.ack(messages[3])
     assert stage.depth_count(Q) == 0
+
+
+async def test_client_individual_works_in_1_0(stage: Stage) -> None:
+    """Clients of 1.0 ask for it, and both RabbitMQ and ActiveMQ let them."""
+    consumer, producer = await stage.connect("1.0"), await stage.connect()
+    await consumer.subscribe(Q, ack="client-individual")
+    await producer.send_all(Q, range(3))
+    first, second, third = await consumer.next_messages(3)
+    await consumer.ack(second)
+    assert stage.depth_count(Q) == 2
+    await consumer.ack(third)
+    await consumer.ack(first)
+    assert stage.depth_count(Q) == 0
+
+
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+@pytest.mark.parametrize("with_receipt", [False, True])
+async def test_1_2_takes_a_message_id_where_it_is_clear(stage: Stage, command: str, with_receipt: bool) -> None:
+    """PHP's stomp-php names the message-id."""
+    consumer, producer = await stage.connect("1.2"), await stage.connect()
+    await consumer.subscribe(Q, ack="client-individual")
+    await producer.send_all(Q, range(3))
+    deliveries = await consumer.next_messages(3)
+    await consumer.ack(deliveries[0])
+    for delivery in deliveries:  # the first one is settled: ignored
+        name = {"id": delivery.headers["message-id"]}
+        await (consumer.request(command, name) if with_receipt else consumer.frame(command, name))
+    if command == "ACK":
+        await consumer.request("BEGIN", {"transaction": "t"})
+        assert stage.depth_count(Q) == 0
+    await producer.send(Q, "later")
+    later = await consumer.next_messages(1 if command == "ACK" else 3)
+    assert sorted(delivery.text for delivery in later) == (["later"] if command == "ACK" else ["1", "2", "later"])
+    await consumer.request("ACK", {"id": later[-1].headers["message-id"]})
+
+
+async def test_1_2_takes_the_message_id_of_what_needs_no_ack(stage: Stage) -> None:
+    """b36: with ack `auto` there is no ack header that could be named."""
+    consumer = await stage.connect("1.2")
+    await consumer.subscribe(Q)
+    await consumer.send(Q, "x")
+    await consumer.request("ACK", {"id": (await consumer.next_message()).headers["message-id"]})
+
+
+async def test_1_2_does_not_guess_which_of_two_deliveries_is_meant(stage: Stage) -> None:
+    consumer, producer = await stage.connect("1.2"), await stage.connect()
+    for id in ("a", "b"):
+        await consumer.subscribe("/topic/t", id=id, ack="client")
+    await producer.send("/topic/t", "x")
+    first, _second = await consumer.next_messages(2)
+    await consumer.frame("ACK", {"id": first.headers["message-id"]})
+    await consumer.expect_error("2 subscriptions of this connection have the message")

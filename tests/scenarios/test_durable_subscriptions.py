@@ -141,11 +141,23 @@ async def test_one_that_belongs_to_another_topic_is_refused(stage: Stage) -> Non
     await other.request("UNSUBSCRIBE", {"id": "s", "activemq.subscriptionName": "audit"})
 
 
-@pytest.mark.parametrize("destination", ["/queue/q", "/topic/a.>", "/topic/a,/topic/b"])
+@pytest.mark.parametrize("destination", ["/topic/a.>", "/topic/a,/topic/b", "/topic/a,/queue/q"])
 async def test_only_a_single_topic_can_be_subscribed_durably(stage: Stage, destination: str) -> None:
     client = await stage.connect()
     await client.frame("SUBSCRIBE", {"id": "s", "destination": destination, "durable": "true"})
     await client.expect_error("durable subscription is to one topic")
+
+
+@pytest.mark.parametrize("headers", [{"durable": "true"}, {"activemq.subscriptionName": "django"}])
+@pytest.mark.parametrize("destination", ["/queue/q", "/queue/q.>", "/queue/q,/queue/r"])
+async def test_queues_are_durable_anyway(stage: Stage, destination: str, headers: dict[str, str]) -> None:
+    """There are clients (django-stomp) that say so for each destination."""
+    client, producer = await stage.connect(), await stage.connect()
+    await client.request("SUBSCRIBE", {"id": "s", "destination": destination, "ack": "client", **headers})
+    await producer.send("/queue/q" if ">" not in destination else "/queue/q.1", "x")
+    await client.ack(await client.next_message())
+    await client.request("UNSUBSCRIBE", {"id": "s", **headers})
+    assert not stage.broker.report()["durables"]
 
 
 async def test_one_without_a_name_is_refused(stage: Stage) -> None:

@@ -90,7 +90,6 @@ async def test_what_a_consumer_had_goes_to_the_others_marked(leaving: str, batch
         else:
             if leaving.startswith("unsub"):
                 await first.unsubscribe()
-                await second.silence()
             first.vanish()
         settled = records_of(got[:1])
         again = await second.drain()
@@ -101,18 +100,17 @@ async def test_what_a_consumer_had_goes_to_the_others_marked(leaving: str, batch
         assert stage.group().front == 60
 
 
-async def test_an_acknowledgement_that_comes_after_unsubscribe_counts(version: Version) -> None:
+async def test_unsubscribe_gives_back_what_was_not_acknowledged(version: Version) -> None:
     async with LogStage() as stage:
         producer, first, second = await stage.connect(), await stage.connect(version), await stage.connect()
         await fill(producer, 10)
         await join(first, ack="client")
         deliveries = await first.next_messages(10)
-        await first.unsubscribe()
         await join(second)
-        await second.silence()
         await first.ack(deliveries[3])
         assert stage.group().front == 4
-        first.vanish()
+        await second.silence()
+        await first.unsubscribe()
         assert indexes(await second.next_messages(6)) == [4, 5, 6, 7, 8, 9]
 
 
@@ -162,7 +160,7 @@ async def test_ack_auto_settles_what_the_kernel_has_taken(version: Version) -> N
             await consumer.request("ACK", {"id": "1-3"})  # needless, no harm
 
 
-async def test_nack_brings_records_to_whoever_has_credit_before_anything_later() -> None:
+async def test_what_comes_back_goes_to_whoever_has_credit_before_anything_later() -> None:
     async with LogStage() as stage:
         producer, first, second = [await stage.connect() for _ in range(3)]
         await fill(producer, 30)
@@ -170,15 +168,16 @@ async def test_nack_brings_records_to_whoever_has_credit_before_anything_later()
         deliveries = await first.next_messages(5)
         await join(second, prefetch_count="5")
         assert indexes(await second.next_messages(5)) == [5, 6, 7, 8, 9]
+        for place in (0, 2, 4):
+            await first.ack(deliveries[place])
+        assert indexes(await first.next_messages(3)) == [10, 11, 12]
         await first.unsubscribe()
-        await first.nack(deliveries[3])
-        await first.nack(deliveries[1])
         await second.silence()
         third = await stage.connect()
-        await join(third, prefetch_count="4")
-        got = await third.next_messages(4)
-        assert indexes(got) == [1, 3, 10, 11]
-        assert [delivery.delivery_count for delivery in got] == [2, 2, 1, 1]
+        await join(third, prefetch_count="6")
+        got = await third.next_messages(6)
+        assert indexes(got) == [1, 3, 10, 11, 12, 13]
+        assert [delivery.redelivered for delivery in got] == [True] * 5 + [False]
 
 
 async def test_cumulative_ack_and_nack(later_version: Version) -> None:
@@ -294,8 +293,8 @@ async def test_a_run_that_comes_back_is_served_to_plain_consumers() -> None:
         await join(batched, batch="4096", compression="zstd")
         (run,) = await batched.next_messages(1)
         await join(plain, prefetch_count="3")
+        assert run.headers["count"] == "10"
         await batched.unsubscribe()
-        await batched.nack(run)
         got: list[Delivery] = []
         while len(got) < 10:
             more = await plain.next_messages(min(3, 10 - len(got)))

@@ -1,0 +1,55 @@
+"""What the headers of a SUBSCRIBE ask for, in the dialects of RabbitMQ and ActiveMQ.
+
+Source: DESIGN section 9; docs/stomp.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from protocols.stomp.errors import ProtocolError
+from protocols.stomp.head import whole_number
+from queues import parse_composite
+
+
+def durable_name_of(headers: Mapping[str, str], destination: str | None) -> str | None:
+    """The name of the durable subscription that is meant, in either dialect; None: none is. Queues keep their messages
+    anyway: there it means nothing, and clients say it all the same.
+    """
+    if destination is not None and not any(address.kind.is_topic for address in parse_composite(destination)):
+        return None
+    name = headers.get("activemq.subscriptionName")
+    if name is None:
+        if headers.get("durable") != "true":
+            return None
+        name = headers.get("id")
+    if not name:
+        raise ProtocolError(
+            "durable-without-name",
+            "a durable subscription has a name",
+            "Give an id with durable:true, or activemq.subscriptionName (and client-id in CONNECT).",
+        )
+    return name
+
+
+def prefetch_of(
+    headers: dict[str, str], count: int, size_bytes: int, *, asked_bytes_max: int
+) -> tuple[int | None, int | None]:
+    """The credit that a SUBSCRIBE asks for, in either dialect. `credit: messages,bytes`; 0 of RabbitMQ's
+    `prefetch-count` means no limit, 0 of ActiveMQ's means one at a time.
+
+    `asked_bytes_max` is the most that a client can ask for; what the policy gives without being asked may be more.
+    """
+    if "credit" in headers:
+        first, _comma, second = headers["credit"].partition(",")
+        parts = {"credit": first.strip(), "credit bytes": second.strip()}
+        wanted_count = whole_number(parts, "credit", 1_000_000)
+        if parts["credit bytes"]:
+            size_bytes = min(whole_number(parts, "credit bytes", 1 << 40), asked_bytes_max)
+        return max(1, wanted_count), max(1, size_bytes)
+    if "prefetch-count" in headers:
+        wanted = whole_number(headers, "prefetch-count", 1_000_000)
+        return (None if wanted == 0 else wanted), size_bytes
+    if "activemq.prefetchSize" in headers:
+        return max(1, whole_number(headers, "activemq.prefetchSize", 1_000_000)), size_bytes
+    return count, size_bytes
