@@ -446,6 +446,7 @@ async def test_error_hook_that_returns_keeps_run_going(nursery: trio.Nursery) ->
 def test_ctrl_c_never_cuts_a_dispatch_in_two() -> None:
     """It arrives at the next checkpoint of the loop, and the dispatcher is closed then."""
     steps: list[str] = []
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
 
     def interrupted(_budget: int) -> bool:
         signal.raise_signal(signal.SIGINT)
@@ -455,7 +456,10 @@ def test_ctrl_c_never_cuts_a_dispatch_in_two() -> None:
     dispatcher = Dispatcher()
     dispatcher.register(interrupted, "interrupted").request_dispatch()
     dispatcher.at_turn_end(lambda: steps.append("flushed"))
-    with pytest.raises(KeyboardInterrupt):
-        trio.run(dispatcher.run)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            trio.run(dispatcher.run)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert steps == ["finished", "flushed"]
     assert dispatcher.closed

@@ -45,10 +45,10 @@ def put(folder: Path, name: str, script: str) -> None:
     command.chmod(0o755)
 
 
-def run(checkout: Path, commands: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(checkout: Path, commands: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": str(commands), **variables}
     return subprocess.run(
-        [str(checkout / "scripts" / "setup")],
+        [str(checkout / "scripts" / "setup"), *arguments],
         env=environment,
         capture_output=True,
         text=True,
@@ -62,6 +62,7 @@ def run(checkout: Path, commands: Path, **variables: str) -> subprocess.Complete
 def test_scripts_can_be_run(name: str) -> None:
     assert os.access(ROOT / "scripts" / name, os.X_OK)
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
+    assert os.access(ROOT / ".ci" / "interpreters", os.X_OK)
 
 
 def test_without_a_python_it_names_the_remedy(checkout: Path, commands: Path) -> None:
@@ -115,6 +116,15 @@ def test_an_environment_that_is_up_to_date_is_left_alone(checkout: Path, command
     make_stamped_environment(checkout)
     done = run(checkout, commands)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_it_says_which_interpreter_it_would_use_and_makes_nothing(checkout: Path, commands: Path) -> None:
+    put(commands, "python3.12", 'case "$1" in -c) exit 0;; esac; exit 1')
+    done = run(checkout, commands, "--which")
+    assert (done.returncode, done.stdout.strip()) == (0, str(commands / "python3.12"))
+    venv = make_stamped_environment(checkout)
+    done = run(checkout, commands, "--which")
+    assert (done.returncode, done.stdout.strip()) == (0, str(venv / "bin" / "python"))
 
 
 def test_a_change_of_the_constraints_makes_it_build_again(checkout: Path, commands: Path) -> None:
