@@ -53,6 +53,10 @@ RefusedBy = tuple[str, str | None]
 """Name of the subscription of a topic that has refused it, and the client id of a durable one."""
 
 
+LetterOf = Callable[[int], "tuple[Message, Mapping[str, str | None]] | None"]
+"""The message of a sequence, and headers that it has as a dead letter only. None: it can't be read now."""
+
+
 class GivesUp(Protocol):
     """Who gives messages of a queue up: the queue itself, or a subscriber of a topic."""
 
@@ -118,11 +122,13 @@ class DeadLetterRouter:
         attempts_count: int,
         source: SourceController,
         refused_by: RefusedBy | None = None,
+        facts: Mapping[str, str | None] | None = None,
     ) -> MessageQueue | None:
         """Put this message into the dead-letter queue `to`. Returns the partition that took it; None: it has no room,
         and `source` is blocked. Raises Unreachable.
 
-        `refused_by` a subscription of a topic: what goes is a copy, for others may still have the message.
+        `refused_by` a subscription of a topic or a reader of a log: what goes is a copy, for others may still have the
+        message. `facts`: more headers of the dead letter.
         """
         subscription, client_id = (None, None) if refused_by is None else refused_by
         name = parse(to).canonical
@@ -144,6 +150,7 @@ class DeadLetterRouter:
                 "delay": None,
                 "AMQ_SCHEDULED_DELAY": None,
                 "x-delay": None,
+                **(facts or {}),
             },
         )
         letter = message.rewritten(head, wire)
@@ -163,6 +170,7 @@ class Condemned:
         "_environment",
         "_gate",
         "_giver",
+        "_letter_of",
         "_moving",
         "_queue",
         "_reasons",
@@ -183,8 +191,11 @@ class Condemned:
         environment: QueueEnvironment,
         *,
         refused_by: RefusedBy | None = None,
+        letter_of: LetterOf | None = None,
     ) -> None:
+        """`letter_of`: where messages come from that are not in the queue's own elements."""
         self._queue = queue
+        self._letter_of = letter_of
         self._giver = giver
         self._refused_by = refused_by
         self._router = router
@@ -257,9 +268,12 @@ class Condemned:
                 if not self._giver.still_has(sequence):  # it could not be read back
                     del self._reasons[sequence]
                     continue
-                message = self._read(sequence)
-                if message is None:
+                letter = self._read(sequence) if self._letter_of is None else self._letter_of(sequence)
+                if letter is None:
+                    if self._letter_of is not None:
+                        self._go_on_after(RETRY_SECONDS)
                     break
+                message, facts = letter
                 took = self._router.move(
                     message,
                     self._to,
@@ -268,6 +282,7 @@ class Condemned:
                     attempts_count=self._giver.attempts_of(sequence),
                     source=self._source,
                     refused_by=self._refused_by,
+                    facts=facts,
                 )
                 if took is None:
                     break
@@ -297,14 +312,14 @@ class Condemned:
         self._let_go_on()
         self._gate.close()
 
-    def _read(self, sequence: int) -> Message | None:
+    def _read(self, sequence: int) -> tuple[Message, None] | None:
         """None: it is not in memory; `came_in` is called when it is."""
         elements = self._queue.elements
         message = elements.get(sequence)
         if message is None and self._queue.pager is not None:
             self._queue.pager.want(sequence >> BLOCK_BITS)
             message = elements.get(sequence)
-        return message
+        return None if message is None else (message, None)
 
     def _go_on_after(self, delay_seconds: float) -> None:
         self._waits = True

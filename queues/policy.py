@@ -226,8 +226,8 @@ class QueuePolicy:
         validator=_not_negative_or_none,
         metadata={
             "unit": "count",
-            "doc": "How often a message is tried again; of a topic each subscription counts for itself. "
-            "Counted is each time that it was refused (NACK), or "
+            "doc": "How often a message is tried again; of a topic each subscription counts for itself, of a log each "
+            "group. Counted is each time that it was refused (NACK), or "
             "that the connection of its consumer broke while it was the first that this consumer had not acknowledged: "
             "what had only been prefetched beside it is not charged. One time more, and it goes to `dead_letter`. The "
             "default rides out a consumer that restarts a few times, and gets a message that nobody can digest out of "

@@ -383,6 +383,11 @@ class DestinationRegistry:
         self.unheard_count = 0
         """Messages to temporary destinations whose owner has gone."""
 
+    @property
+    def dead_letters(self) -> DeadLetterRouter | None:
+        """Takes what is given up; None: nothing is."""
+        return self._router
+
     def start(self) -> None:
         """Begin to sweep idle destinations."""
         self._sweep_timer = self._environment.scheduling.call_later(SWEEP_SECONDS, self._sweep_and_go_on)

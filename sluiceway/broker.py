@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import trio
 
 from dispatcher import Dispatcher
@@ -251,7 +252,7 @@ class Broker:
         self._logs = await open_logs(
             self.config.journal,
             self._journal_folder if directory is None else directory.logs_path,
-            environment=self._environment,
+            environment=attrs.evolve(self._environment, dead_letters=self.registry.dead_letters),
             managers=self._managers,
             store=self.store,
             disk=disk,

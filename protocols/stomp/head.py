@@ -52,6 +52,7 @@ STAMPED_HEADERS: Final = frozenset(
         "dead-letter-reason",
         "dead-letter-destination",
         "dead-letter-count",
+        "dead-letter-index",
         "dead-letter-time",
         "dead-letter-subscription",
         "dead-letter-client-id",

@@ -180,15 +180,15 @@ class LogSubscription(StompSubscription):
 
     # ------------------------------------------------------------------ runs
 
-    def deliver_run(self, subscription: Subscription, run: Run, attempts: int) -> None:
+    def deliver_run(self, subscription: Subscription, run: Run, failures: int | None) -> None:
         """From the outlet: one MESSAGE for all of these."""
         outbound = self._outbound
         first, count = run.first_index, run.end_index - run.first_index
         size_bytes = len(run.data)
         self._totals.messages_out_count += 1
         lines = b"index:%d\ncount:%d\n" % (first, count)
-        if attempts:
-            lines += b"redelivered:true\ndelivery-count:%d\n" % (attempts + 1)
+        if failures is not None:
+            lines += b"redelivered:true\ndelivery-count:%d\n" % (failures + 1)
         ledger, window = self.ledger, self.window
         sequences = (first,)
         ordinal = 0

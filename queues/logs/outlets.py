@@ -36,6 +36,7 @@ from queues.logs.codecs import Codec
 from queues.logs.log import AGAIN_SECONDS, Log
 from queues.logs.ports import PLACE_RANGES_MAX, DiskError, GroupKeeper, GroupPlace, GroupState
 from queues.logs.reading import Unreadable
+from queues.logs.refused import Refused, joined, overlaid
 from queues.logs.runs import Run, cut_run
 from queues.message import PRIORITY_DEFAULT, Message
 from queues.ranges import RangeSet, stretches
@@ -75,9 +76,9 @@ class LogConsumer(Consumer, Protocol):
     def selection(self) -> Selection | None:
         """Which records it takes (None: all); not with batches. The consumers of a group have the same."""
 
-    def deliver_run(self, subscription: Subscription, run: Run, attempts: int) -> None:
-        """Take these; `attempts`: how often they were handed over before. Settled and given back by the run's first
-        index.
+    def deliver_run(self, subscription: Subscription, run: Run, failures: int | None) -> None:
+        """Take these; `failures`: how often they failed before, None if nobody had them. Settled and given back by the
+        run's first index.
         """
 
     def tell_gap(self, subscription: Subscription, start: int, end: int, reason: str) -> None:
@@ -92,13 +93,17 @@ class LogConsumer(Consumer, Protocol):
         """The log was deleted."""
 
 
+UNSEEN: Final = -1
+
+
 @attrs.define
 class _Again:
     """What was given back."""
 
     start: int
     end: int
-    attempts: int
+    failures: int
+    """How often it was refused or broken over; UNSEEN: no consumer has had it."""
 
 
 class _Elements:
@@ -144,7 +149,9 @@ class Outlet(FlowResource):
         self._again: list[_Again] = []
         """Sorted."""
         self._attempts: dict[int, int] = {}
-        """Of what is out and was out before: by its index, or that of its run."""
+        """How often what is out and was out before has failed: by its index, or that of its run."""
+        self.refused: Refused | None = None
+        """None: nothing ever waited or was given up."""
         self._runs: dict[tuple[Subscription, int], list[int]] = {}
         """Runs that are out: with whom, and from which first index, to behind the last; several where the group was
         moved meanwhile, ascending.
@@ -190,6 +197,8 @@ class Outlet(FlowResource):
         self.closed = True
         if self._reading_timer is not None:
             self._reading_timer.cancel()
+        if self.refused is not None:
+            self.refused.close()
         self.context.close()
         self.log.outlets.pop(self, None)
         for subscription in list(self.subscriptions):
@@ -236,17 +245,66 @@ class Outlet(FlowResource):
         """From `Subscription.give_back`."""
         if self.closed:
             return
-        again = self._again
+        failed = sequences if charged is None else frozenset(charged)
+        back: list[tuple[int, int, int]] = []
         for sequence in sequences:
-            attempts = self._attempts.pop(sequence, 0) + attempted
+            failures = self._attempts.pop(sequence, UNSEEN)
+            charge = attempted and (failed is sequences or sequence in failed)
+            if attempted:
+                failures = max(0, failures) + charge
             for start, end in self._wanted(sequence, self._end_of_run(subscription, sequence, -1)):
-                last = again[-1] if again else None
-                if last is not None and last.end == start and last.attempts == attempts:
-                    last.end = end
-                else:
-                    again.append(_Again(start, end, attempts))
+                if not charge or not self._refuse(start, end, failures):
+                    back.append((start, end, failures))
+        self.comes_again(back)
+        if self.refused is not None:
+            self.refused.move()
+
+    def _refuse(self, start: int, end: int, failures: int) -> bool:
+        """These have failed so often: whether they wait, or are given up. False: they come again at once."""
+        is_spent = self._is_spent(failures)
+        if not is_spent and not self.log.policy.redelivery_delay_ms:
+            return False
+        if self.refused is None:
+            self.refused = Refused(self)
+        if is_spent:
+            self.refused.give_up(range(start, end), failures)
+            return True
+        return self.refused.puts_off(start, end, failures)
+
+    def _is_spent(self, failures: int) -> bool:
+        most = self.log.policy.redeliveries_max
+        return most is not None and failures > most
+
+    def comes_again(self, ranges: Iterable[tuple[int, int, int]]) -> None:
+        """These, with how often they failed, are handed out again, before anything later."""
+        again = self._again
+        for start, end, failures in ranges:
+            last = again[-1] if again else None
+            if last is not None and last.end == start and last.failures == failures:
+                last.end = end
+            else:
+                again.append(_Again(start, end, failures))
         again.sort(key=_start_of)
+        self._changed()
         self.context.request_dispatch()
+
+    def passed(self, start: int, end: int) -> None:
+        """These were given up, and are done with."""
+        self._settle(start, end)
+        self.context.request_dispatch()
+
+    def _changed(self) -> None:
+        """Hook: what is kept of it is another one."""
+
+    @property
+    def refuser(self) -> str:
+        """Who refused it, for dead letters."""
+        return self.name
+
+    @property
+    def name_on_disk(self) -> str:
+        """Of the log."""
+        return self.log.name
 
     def _end_of_run(self, subscription: Subscription, start: int, which: int) -> int:
         """Behind the last record of this delivery, which comes back; a single record ends behind itself. Of several
@@ -307,7 +365,7 @@ class Outlet(FlowResource):
         start, end = (again.start, again.end) if again is not None else (self.position, self._end())
         if not self._is_warm(start):
             return 0
-        attempts = 0 if again is None else again.attempts
+        attempts = UNSEEN if again is None else again.failures
         try:
             if consumer.batch_bytes is not None:
                 return self._hand_run(subscription, start, end, min(room_bytes, consumer.batch_bytes), attempts)
@@ -334,7 +392,7 @@ class Outlet(FlowResource):
         self._moved(moved_to)
         if part is None:
             return 1 + looked_count // LOOKS_PER_COST
-        if attempts:
+        if attempts != UNSEEN:
             self._attempts.update(dict.fromkeys(part.sequences, attempts))
             part = part.tried(attempts)
         subscription.unsettled_count += len(part)
@@ -384,11 +442,11 @@ class Outlet(FlowResource):
         run = cut_run(self.log, start, end, bytes_max, consumer.codecs)
         self._moved(run.end_index)
         insort(self._runs.setdefault((subscription, start), []), run.end_index)
-        if attempts:
+        if attempts != UNSEEN:
             self._attempts[start] = attempts
         subscription.unsettled_count += 1
         self._count(subscription, run.end_index - start)
-        consumer.deliver_run(subscription, run, attempts)
+        consumer.deliver_run(subscription, run, None if attempts == UNSEEN else attempts)
         return RUN_COST
 
     def _count(self, subscription: Subscription, count: int) -> None:
@@ -423,7 +481,7 @@ class Outlet(FlowResource):
         if self.position >= self.log.records.next_index:
             self.log.await_tail(self)
             return False
-        return True
+        return self.refused is None or not self.refused.is_crowded
 
     def _tell_end(self) -> None:
         if not self._told_end:
@@ -455,6 +513,8 @@ class Outlet(FlowResource):
                 again[0].start = end
         if self.position < end:
             self.position = end
+        if self.refused is not None:
+            self.refused.forget(start, end)
         self._settle(start, end)
         self.gap_count += 1
         self.log.gap_count += 1
@@ -501,10 +561,13 @@ class Outlet(FlowResource):
     @property
     def front(self) -> int:
         """The lowest index that is not done."""
-        return min(self.position, self._again[0].start) if self._again else self.position
+        lowest = None if self.refused is None else self.refused.lowest()
+        front = min(self.position, self._again[0].start) if self._again else self.position
+        return front if lowest is None else min(front, lowest)
 
     def facts(self) -> Mapping[str, object]:
-        return {"at": self.front, "behind": max(0, self.log.records.next_index - self.front)}
+        facts: dict[str, object] = {"at": self.front, "behind": max(0, self.log.records.next_index - self.front)}
+        return facts if self.refused is None else facts | self.refused.facts()
 
 
 class Group(Outlet):
@@ -521,11 +584,27 @@ class Group(Outlet):
         self.place = self.shelf = keeper.place(log.name, group, self.state)
         # What was settled beyond the front does not come again, what may have been seen comes marked.
         end = max(state.handed_to, state.settled[-1][1] if state.settled else 0)
-        self._again = [
-            _Again(start, stop, 1 if stop <= state.handed_to else 0)
+        holes = [
+            (start, stop, 0 if stop <= state.handed_to else UNSEEN)
             for start, stop in self._settled.holes(state.front, end)
         ]
+        self._again = [_Again(*each) for each in overlaid(holes, state.failures)]
         self.position = max(state.front, end)
+        if any(self._is_spent(again.failures) for again in self._again):
+            # Not from in here: who hears of it is not ready yet.
+            log.environment.scheduling.call_later(0.0, self._take_up)
+
+    def _take_up(self) -> None:
+        """What an earlier run had given up goes on its way."""
+        if self.closed:
+            return
+        self._again = [
+            again
+            for again in self._again
+            if not self._is_spent(again.failures) or not self._refuse(again.start, again.end, again.failures)
+        ]
+        if self.refused is not None:
+            self.refused.move()
 
     def _left(self) -> None:
         """It stays."""
@@ -533,6 +612,10 @@ class Group(Outlet):
     @property
     def front(self) -> int:
         return self._front
+
+    @property
+    def refuser(self) -> str:
+        return self.group
 
     def _settle(self, start: int, end: int) -> None:
         if end <= self._front:
@@ -547,11 +630,13 @@ class Group(Outlet):
     def _wanted(self, start: int, end: int) -> Iterable[tuple[int, int]]:
         # If the group was moved meanwhile: forward, it is done; back, it comes in any case, or came to another one.
         start, end = max(start, self._front), min(end, self.position)
-        if start >= end or (not self._again and not len(self._settled)):
+        if start >= end or not (self._again or len(self._settled) or self.refused):
             return ((start, end),) if start < end else ()
         there = RangeSet(self._settled)
         for again in self._again:
             there.add(again.start, again.end)
+        if self.refused is not None:
+            there.add_all(list(self.refused.failures))
         return list(there.holes(start, end))
 
     def seek(self, index: int) -> None:
@@ -560,6 +645,8 @@ class Group(Outlet):
         self._settled = RangeSet()
         self._again.clear()
         self._attempts.clear()
+        if self.refused is not None:
+            self.refused.forget(0, self.log.records.next_index)
         self._changed()
         self.context.request_dispatch()
 
@@ -574,7 +661,17 @@ class Group(Outlet):
     def state(self) -> GroupState:
         """How far it is."""
         settled = tuple(islice(self._settled, PLACE_RANGES_MAX))
-        return GroupState(self._front, settled, self.position, log_id=self.log.log_id)
+        return GroupState(self._front, settled, self.position, tuple(self._failures()), self.log.log_id)
+
+    def _failures(self) -> list[tuple[int, int, int]]:
+        """What has failed and is not settled, wherever it is now. O(that)."""
+        found = [(again.start, again.end, again.failures) for again in self._again if again.failures > 0]
+        if self._attempts:
+            ends = {start: ends[-1] for (_subscription, start), ends in self._runs.items()}
+            found += [(start, ends.get(start, start + 1), count) for start, count in self._attempts.items() if count]
+        if self.refused is not None:
+            found += [(index, index + 1, count) for index, count in self.refused.failures.items()]
+        return joined(found, self._front)
 
     def _changed(self) -> None:
         self.place.changed()

@@ -423,6 +423,8 @@ class LogTable:
                     "consumers": len(group.subscriptions),
                     "unsettled": group.unsettled_count,
                     "gaps": group.gap_count,
+                    "refused": 0 if group.refused is None else len(group.refused.failures),
+                    "dead_lettered": 0 if group.refused is None else group.refused.dead_lettered_count,
                 }
             )
         return found

@@ -222,7 +222,7 @@ class DictKeeper:
 class RunDelivery:
     subscription: Subscription
     run: Run
-    attempts: int
+    attempts: int | None
 
     @property
     def indexes(self) -> range:
@@ -253,9 +253,9 @@ class LogReader(FakeConsumer):
         self.ends: list[int] = []
         self.deleted_count = 0
 
-    def deliver_run(self, subscription: Subscription, run: Run, attempts: int) -> None:
+    def deliver_run(self, subscription: Subscription, run: Run, failures: int | None) -> None:
         assert not subscription.source.blocked, "a delivery without credit"
-        delivery = RunDelivery(subscription, run, attempts)
+        delivery = RunDelivery(subscription, run, failures)
         self.runs.append(delivery)
         self.held_runs.append(delivery)
         self.window.charge(1, len(run.data), subscription.source)

@@ -1,0 +1,244 @@
+"""What consumers of a log refused: tried again later, or given up, as the policy of the log says for all destinations.
+
+A record that was refused (NACK), or that its consumer broke over, waits for `redelivery_delay_ms`, growing, while later
+ones pass it; tried more often than `redeliveries_max` it goes to the dead letters as a message of its own (a log keeps
+its records). A group has settled it then: on disk in the very batch that stores the dead letter. A single reader passes
+it over.
+
+Bound: REFUSED_MAX that wait for their time or for the dead-letter queue; beyond it nothing new is handed out until some
+have gone.
+Source: issue 13 item 19; the parts are those of queues and topics (later.py, dead_letters.py, refusals.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Sequence as SequenceOf
+from typing import TYPE_CHECKING, Final
+
+from queues.dead_letters import FAILED, Condemned
+from queues.later import Later, backoff_ms
+from queues.logs.ports import PLACE_RANGES_MAX, DiskError
+from queues.logs.reading import Record, Unreadable
+from queues.message import Message
+from queues.ranges import stretches
+
+if TYPE_CHECKING:
+    from queues.environment import TimerHandle
+    from queues.logs.outlets import Outlet
+    from queues.queue import MessageQueue
+
+REFUSED_MAX: Final = PLACE_RANGES_MAX
+"""So many holes are kept on disk of a group."""
+DUE_COUNT: Final = 512
+"""Records whose time has come that are let go in one go."""
+OWN_LINES: Final = frozenset({"key", "key-base64"})
+"""Of the lines that the broker writes before a record's headers: what its sender said."""
+
+
+class Refused:
+    """Of one outlet. Made when the first comes back that waits or is given up."""
+
+    __slots__ = ("_condemned", "_later", "_outlet", "_timer", "dead_lettered_count", "dropped_count", "failures")
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+        self._later = Later(min(REFUSED_MAX, outlet.log.policy.delayed_count_max))
+        self._timer: TimerHandle | None = None
+        self._condemned: Condemned | None = None
+        """None: nothing was ever given up."""
+        self.failures: dict[int, int] = {}
+        """How often each of those failed that wait, or are given up."""
+        self.dead_lettered_count = 0
+        self.dropped_count = 0
+        """Given up where there are no dead letters."""
+
+    # ------------------------------------------------------------------ in
+
+    def puts_off(self, start: int, end: int, count: int) -> bool:
+        """These have failed so often: whether they wait for their time. False: they come again at once."""
+        policy = self._outlet.log.policy
+        if not policy.redelivery_delay_ms or len(self._later) + (end - start) > self._later.count_max:
+            return False
+        due_ms = self._outlet.log.environment.now_ms() + backoff_ms(policy, count)
+        self.failures.update(dict.fromkeys(range(start, end), count))
+        if self._later.put(range(start, end), due_ms):
+            self._arm()
+        return True
+
+    def give_up(self, sequences: SequenceOf[int], count: int) -> None:
+        """These, which failed so often and nobody holds, go to the dead letters; without any they are dropped."""
+        log = self._outlet.log
+        to, router = log.policy.dead_letter, log.environment.dead_letters
+        if to is None or router is None:
+            self.dropped_count += len(sequences)
+            self._settle(sequences)
+            return
+        self.failures.update(dict.fromkeys(sequences, count))
+        if self._condemned is None:
+            self._condemned = Condemned(
+                self._outlet,  # type: ignore[arg-type]
+                self,
+                router,
+                to,
+                log.environment,
+                refused_by=(self._outlet.refuser, None),
+                letter_of=self._letter_of,
+            )
+        self._condemned.add(sequences, FAILED)
+
+    def move(self) -> None:
+        """Send what is given up on its way."""
+        if self._condemned is not None:
+            self._condemned.move()
+
+    def forget(self, start: int, end: int) -> None:
+        """These are settled otherwise: gone from the log, or the group was moved."""
+        gone = [index for index in self.failures if start <= index < end]
+        self._later.discard(gone)
+        for index in gone:
+            del self.failures[index]
+        if self._condemned is not None:
+            self._condemned.discard(gone)
+
+    # ------------------------------------------------------------------ what dead letters need (GivesUp)
+
+    def still_has(self, sequence: int) -> bool:
+        """Whether this can still be read. If not, it is settled here: nobody else comes by it."""
+        log = self._outlet.log
+        try:
+            if log.records.first_index <= sequence and log.gap_at(sequence) is None:
+                self._record(sequence)
+                return True
+        except DiskError:
+            return True  # it may be there: ask again later
+        except (Unreadable, IndexError):
+            pass
+        self._settle((sequence,))
+        return False
+
+    def attempts_of(self, sequence: int) -> int:
+        """How often it has failed."""
+        return self.failures.get(sequence, 0)
+
+    def dead_lettered(self, sequences: SequenceOf[int], to: MessageQueue) -> None:
+        """These have gone to that queue."""
+        self.dead_lettered_count += len(sequences)
+        self._settle(sequences)
+        store, shelf = self._outlet.log.environment.store, self._outlet.shelf
+        if store is not None and shelf is not None and to.shelf is not None:
+            store.bind((shelf, to.shelf))
+
+    def _letter_of(self, sequence: int) -> tuple[Message, Mapping[str, str | None]] | None:
+        """A record as a message that can go anywhere, and what headers that takes. None: it can't be read now."""
+        try:
+            record = self._record(sequence)
+        except (DiskError, Unreadable, IndexError):
+            return None
+        block: bytes = record.head.block  # type: ignore[attr-defined]
+        own = record.wire[: record.lines_bytes].decode().split("\n")
+        said = {name: value for name, _colon, value in (line.partition(":") for line in own) if name in OWN_LINES}
+        body = record.wire[record.lines_bytes + len(block) :]
+        facts: dict[str, str | None] = {**said, "persistent": "true", "dead-letter-index": str(sequence)}
+        return Message(record.head, block + body, sequence), facts
+
+    def _record(self, sequence: int) -> Record:
+        log = self._outlet.log
+        record = log.reading.part(log, sequence, sequence + 1, 1, 1).messages[0]
+        assert isinstance(record, Record), "a log has nothing else"
+        return record
+
+    def _settle(self, sequences: SequenceOf[int]) -> None:
+        for sequence in sequences:
+            self.failures.pop(sequence, None)
+        for start, end in stretches(sequences):
+            self._outlet.passed(start, end)
+
+    # ------------------------------------------------------------------ out
+
+    @property
+    def condemned_count(self) -> int:
+        """How many wait for the dead-letter queue."""
+        return 0 if self._condemned is None else len(self._condemned)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Nothing new should be handed out."""
+        return len(self.failures) >= REFUSED_MAX
+
+    def facts(self) -> dict[str, object]:
+        """For people."""
+        facts: dict[str, object] = {}
+        if self._later:
+            facts["refused, and waiting for its time"] = len(self._later)
+        if self._condemned:
+            facts["dead letters that wait"] = len(self._condemned)
+            if self._condemned.trouble:
+                facts["because"] = self._condemned.trouble
+        if self.is_crowded:
+            facts["too many are refused"] = "nothing new is handed out until some have gone"
+        return facts
+
+    def lowest(self) -> int | None:
+        """The lowest index that waits or is given up. O(those)."""
+        return min(self.failures, default=None)
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        next_ms = self._later.next_ms
+        environment = self._outlet.log.environment
+        if next_ms is not None and not self._outlet.closed:
+            delay_ms = max(0, next_ms - environment.now_ms())
+            self._timer = environment.scheduling.call_later(delay_ms / 1000, self._let_due_go)
+
+    def _let_due_go(self) -> None:
+        self._timer = None
+        due = sorted(self._later.take_due(self._outlet.log.environment.now_ms(), DUE_COUNT))
+        self._outlet.comes_again([(index, index + 1, self.failures.pop(index)) for index in due])
+        self._arm()
+
+    def close(self) -> None:
+        """The outlet is closed. What failed how often stays known: a group notes it when the broker stops."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._condemned is not None:
+            self._condemned.close()
+
+
+def overlaid(
+    ranges: Iterable[tuple[int, int, int]], failures: SequenceOf[tuple[int, int, int]]
+) -> Iterator[tuple[int, int, int]]:
+    """These ranges with their counts, cut where others (ascending) say that some failed more often. O(both)."""
+    place = 0
+    for start, end, count in ranges:
+        while place < len(failures) and failures[place][1] <= start:
+            place += 1
+        at = place
+        while at < len(failures) and failures[at][0] < end:
+            failed_start, failed_end, failed_count = failures[at]
+            if start < failed_start:
+                yield start, failed_start, count
+            yield max(start, failed_start), min(end, failed_end), failed_count
+            start = min(end, failed_end)
+            at += 1
+        if start < end:
+            yield start, end, count
+
+
+def joined(found: Iterable[tuple[int, int, int]], floor: int) -> list[tuple[int, int, int]]:
+    """These ranges with their counts from `floor` on, ascending, none over another, those that go on as one; the first
+    PLACE_RANGES_MAX. O(n log n).
+    """
+    kept: list[tuple[int, int, int]] = []
+    for start, end, count in sorted(found):
+        last = kept[-1] if kept else (0, floor, 0)
+        start = max(start, last[1])
+        if start >= end:
+            continue
+        if start == last[1] and count == last[2]:
+            kept[-1] = (last[0], end, count)
+        else:
+            kept.append((start, end, count))
+    return kept[:PLACE_RANGES_MAX]
