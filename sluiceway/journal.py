@@ -28,6 +28,7 @@ from queues.logs.table import INTERNAL_ERROR, PREFIX, LogError, LogTable, open_a
 from queues.policy import QueuePolicy
 from sluiceway.answering import OFFSET_MAX, ROWS_MAX, Answers, encoded, refused
 from sluiceway.report import GROUPS_MAX
+from sluiceway.steps import read_json
 from store.bigarray import Files
 from store.journal import Journal, JournalConfig, JournalDisk
 from store.metadata import (
@@ -249,8 +250,8 @@ def answer(
         if len(body) > bytes_max:
             raise BadRequestError(f"the body has {len(body):,} bytes: {bytes_max:,} at most")
         try:
-            request = json.loads(body) if body.strip() else {}
-        except (ValueError, RecursionError) as error:
+            request = read_json(body)
+        except ValueError as error:
             raise BadRequestError(f"the body is no JSON: {error}") from None
         if not isinstance(request, dict):
             raise BadRequestError("the body must be a JSON object")

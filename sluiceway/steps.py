@@ -116,6 +116,25 @@ def _write(value: Any, parts: list[str]) -> Steps[None]:
     yield
 
 
+def read_json(body: bytes | bytearray) -> Any:
+    """What a peer sent as JSON; nothing at all is an empty object. Raises ValueError for what is none, for numbers that
+    are none, and for texts that can't be written as UTF-8.
+    """
+    if not body.strip():
+        return {}
+    try:
+        value = json.loads(body, parse_constant=_refuse_constant)
+        if b"\\ud" in body.lower():  # a lone surrogate?
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    return value
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number")
+
+
 def _is_deep(item: Any) -> bool:
     """Whether it holds a list that is no short one."""
     if isinstance(item, Mapping):

@@ -16,7 +16,7 @@ from typing import Any, Final
 import trio
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
@@ -31,7 +31,7 @@ from sluiceway.admin.pages import File, Pages
 from sluiceway.admin.routes import PREFIX, ApiRoute, Call, Door, check_body, refuse_stopped
 from sluiceway.admin.services import Services
 from sluiceway.config.admin import AdminConfig
-from sluiceway.steps import json_in_steps
+from sluiceway.steps import json_in_steps, read_json
 
 log = get_logger("sluiceway.admin")
 
@@ -114,6 +114,8 @@ class Gate:
             if _header(scope, CONSOLE_HEADER) is not None:
                 error.headers = {name: value for name, value in error.headers.items() if name != "WWW-Authenticate"}
             await _answer_error(error)(scope, receive, send_guarded)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return  # nobody is there any more to be answered
         except Exception:
             # The outermost shell of one request: our own mistake costs this request. Its details stay here.
             fault_id = secrets.token_hex(4)
@@ -192,7 +194,7 @@ class Gate:
             headers={"Connection": "close"},
         )
         length = request.headers.get("content-length", "0")
-        if not length.isdigit() or int(length[:19]) > bytes_max:
+        if not (length.isascii() and length.isdigit()) or int(length[:19]) > bytes_max:
             raise too_large
         body = bytearray()
         try:
@@ -202,14 +204,16 @@ class Gate:
                         body += chunk
                         if len(body) > bytes_max:
                             raise too_large
+        except ClientDisconnect:
+            raise ApiError(400, "cut-off", "the body did not come whole", "Send all of it.") from None
         except trio.TooSlowError:
             raise ApiError(
                 408, "too-slow", "the body did not come in time", "Send it faster.", headers={"Connection": "close"}
             ) from None
         try:
-            return json.loads(body) if body.strip() else {}
-        except (ValueError, RecursionError):
-            raise bad_request("the body is no JSON", "Send a JSON object.") from None
+            return read_json(body)
+        except ValueError as error:
+            raise bad_request(f"the body is no JSON: {error}", "Send a JSON object.") from None
 
     # ------------------------------------------------------------------ others
 

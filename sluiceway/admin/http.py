@@ -210,6 +210,8 @@ class _Bounded:
     def __init__(self, stream: Any, seconds: float) -> None:
         self._stream = stream
         self._seconds = seconds
+        self._sending = trio.Lock()
+        """An answer may be under way when what comes behind its request is no HTTP, and is told so."""
 
     @property
     def socket(self) -> Any:
@@ -221,12 +223,14 @@ class _Bounded:
     async def send_all(self, data: bytes) -> None:
         try:
             with trio.fail_after(self._seconds):
-                await self._stream.send_all(data)
+                async with self._sending:
+                    await self._stream.send_all(data)
         except trio.TooSlowError:
             raise trio.BrokenResourceError("it does not take its answer") from None
 
     async def send_eof(self) -> None:
-        await self._stream.send_eof()
+        async with self._sending:
+            await self._stream.send_eof()
 
     async def aclose(self) -> None:
         with trio.move_on_after(self._seconds):

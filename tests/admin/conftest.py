@@ -21,7 +21,7 @@ from tests.scenarios.conftest import run_in_virtual_time
 from tests.scenarios.stage import Stage
 
 HERE = Path(__file__).parent
-REAL_TIME = frozenset({"test_http.py"})
+REAL_TIME = frozenset({"test_http.py", "test_hostile_requests.py"})
 """With sockets."""
 
 
