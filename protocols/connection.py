@@ -111,6 +111,9 @@ class Connection:
         size = READ_BYTES_MIN
         while session.ending is None:
             session.go_on()
+            if session.takes_turns:
+                await trio.lowlevel.checkpoint()
+                continue
             if not session.may_read:
                 await self._changed.park()
                 continue

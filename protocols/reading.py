@@ -11,8 +11,12 @@ connection looks at the gate; whoever changes what the condition reads asks the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from flow import Flow, FlowResource, SourceController
+
+TURN_SECONDS: Final = 0.001
+"""How long the frames of one read are worked on before others have their turn. A frame is not cut in two."""
 
 
 def _counts() -> bool:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import abc
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from protocols.stomp.encoder import encode_frame, error_frame
@@ -38,6 +38,12 @@ from protocols.stomp.transitions import (
     State,
     check_required_headers,
 )
+
+STEP_EVENTS: Final = 16
+"""Events of one step of the parser: some 200 µs where each has a head of its own."""
+
+STEP_BYTES: Final = 64 * 1024
+"""Of one step: some 2 ms where each frame has a few bytes and the head of the one before."""
 
 _HEART_BEAT: Final = re.compile(r"\s*([0-9]{1,18})\s*,\s*([0-9]{1,18})\s*")
 _BAD_IN_SESSION_ID: Final = re.compile(r"[:\\\x00-\x20\x7f]")
@@ -77,6 +83,7 @@ class _Machine(abc.ABC):
         self._limits = limits
         self._role: Role = role
         self._parser = Parser(limits, role=role, stages=stages)
+        self._unread_bytes = 0
         self._state = state
         self._version: Version | None = None
         #: How often something must arrive, in milliseconds; 0 if nobody promised anything. Grace is up to the owner.
@@ -96,12 +103,13 @@ class _Machine(abc.ABC):
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of unfinished frames held in memory, to be charged to the connection."""
-        return self._parser.pending_bytes
+        """Bytes of unfinished frames, and of those not read yet, held in memory, to be charged to the connection."""
+        return self._parser.pending_bytes + self._unread_bytes
 
     def park(self) -> None:
         """Ignore whatever arrives from now on, and drop what is held."""
         self._state = State.PARKED
+        self._unread_bytes = 0
         self._parser.park()
 
     def _enter(self, state: State) -> None:
@@ -160,6 +168,17 @@ class ServerMachine(_Machine):
         if events:
             self._judge(events)
         return events
+
+    def receive_in_steps(self, data: bytes) -> Iterator[Event]:
+        """The same, but the bytes are read as far as their events are taken, STEP_EVENTS or so at a time. To be taken
+        to the end, or not at all any more, before the next call.
+        """
+        self._parser.events_max = STEP_EVENTS
+        for start in range(0, len(data) or 1, STEP_BYTES):
+            self._unread_bytes = max(0, len(data) - start - STEP_BYTES)
+            yield from self.receive_data(data[start : start + STEP_BYTES])
+            while self._parser.has_more:
+                yield from self.receive_data(b"")
 
     def accept(
         self,

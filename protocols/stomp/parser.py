@@ -31,7 +31,7 @@ Source: STOMP 1.2 "Frames", "Size Limits"; checklist b1-b6, b9-b14.
 from __future__ import annotations
 
 import enum
-import re
+from sys import maxsize
 from typing import Final
 
 from protocols.stomp import faults
@@ -43,6 +43,7 @@ from protocols.stomp.head import SendHead, parse_headers, salvage_headers, whole
 from protocols.stomp.headcache import Entry, HeadCache, cut_length
 from protocols.stomp.largebody import LargeBody
 from protocols.stomp.limits import StompLimits
+from protocols.stomp.octets import EOL_OCTETS, PLAIN_OCTETS, skip_eols, text_of
 from protocols.stomp.pile import Pile
 from protocols.stomp.transitions import NEVER_ESCAPED, WITH_BODY, Role, State, Then, arrivals, refusal
 
@@ -53,13 +54,6 @@ COMMAND_LINE_BYTES_MAX: Final = 64
 
 #: A receipt id up to this length is read in the fast loop.
 _FAST_RECEIPT_BYTES_MAX: Final = 256
-
-_EOL_OCTETS: Final = b"\r\n"
-_EOLS: Final = re.compile(rb"[\r\n]*")
-
-#: Octets that mean themselves in every version: printable ASCII without the backslash. A receipt with others takes
-#: the slow path.
-_PLAIN_OCTETS: Final = bytes(range(33, 127)).replace(b"\\", b"")
 
 
 class _Wait(enum.Enum):
@@ -103,6 +97,8 @@ class Parser:
         "_target_bytes",
         "_version",
         "_wait",
+        "events_max",
+        "has_more",
         "stamp",
     )
 
@@ -111,6 +107,8 @@ class Parser:
         self._limits = limits
         self._stages = stages and limits.large_body_bytes > 0
         self.stamp = b""  #: A header line for each SEND, which its sender can't forge.
+        self.events_max = maxsize  #: About how many events one `feed` gives; the others come with ``feed(b"")``.
+        self.has_more = False  #: They are held.
         self._large: LargeBody | None = None
         self._receipt_bytes_max = min(_FAST_RECEIPT_BYTES_MAX, limits.header_line_bytes_max - len("receipt:"))
         self._role: Role = role
@@ -152,6 +150,7 @@ class Parser:
     def park(self) -> None:
         """Read nothing any more; drop what is held."""
         self._parked = True
+        self.has_more = False
         self._pile.clear()
         self._heads.clear()
         self._open_head = None
@@ -173,6 +172,7 @@ class Parser:
         events: list[Event] = []
         if self._parked:
             return events
+        self.has_more = False
         try:
             self._advance(data, events)
         except ProtocolError as error:
@@ -289,8 +289,8 @@ class Parser:
         blank = -1
         while pos < size:
             first = buf[pos]
-            if first in _EOL_OCTETS:
-                pos = _skip_eols(buf, pos)
+            if first in EOL_OCTETS:
+                pos = skip_eols(buf, pos)
                 continue
             if (first == 65 or first == 78) and version is not None and self._acks_in_runs:  # A, N
                 end = take_ack_run(buf, pos, version, first == 78, events)
@@ -322,6 +322,10 @@ class Parser:
                     raise
             if pos < 0:
                 return
+            if len(events) >= self.events_max and pos < size and not self._held and not self._ends:
+                self._pile.add(buf[pos:])
+                self.has_more = True
+                return
             if self._held or self._ends:
                 if self._ends:
                     self.park()
@@ -345,7 +349,7 @@ class Parser:
             error = faults.nul_in_headers()
             self._identify(error, raw[:nul])
         elif endless and limit > COMMAND_LINE_BYTES_MAX:
-            error = refusal(self._role, self._state, self._version, _text(raw[:COMMAND_LINE_BYTES_MAX]))
+            error = refusal(self._role, self._state, self._version, text_of(raw[:COMMAND_LINE_BYTES_MAX]))
             self._identify(error, raw[:COMMAND_LINE_BYTES_MAX])
         else:
             name = "header_block_bytes_max" if self._version is not None else "connect_frame_bytes_max"
@@ -355,7 +359,7 @@ class Parser:
 
     def _identify(self, error: ProtocolError, raw_head: bytes) -> None:
         line, _, block = raw_head.partition(b"\n")
-        error.identify(_text(line), salvage_headers(block, self._version))
+        error.identify(text_of(line), salvage_headers(block, self._version))
 
     def _fault_in_send(self, error: ProtocolError, head: SendHead, receipt: str | None) -> ProtocolError:
         error.identify("SEND", head.headers if receipt is None else {**head.headers, "receipt": receipt})
@@ -390,7 +394,7 @@ class Parser:
         if value_end < 0:
             value_end = head_end
         value = buf[value_at:value_end]
-        plain = 0 < len(value) <= self._receipt_bytes_max and not value.translate(None, _PLAIN_OCTETS)
+        plain = 0 < len(value) <= self._receipt_bytes_max and not value.translate(None, PLAIN_OCTETS)
         before, behind = buf[pos:value_at], buf[value_end:body_start]
         if plain and body_start - pos <= self._head_bytes_max:
             key = buf[pos:found] + behind
@@ -453,7 +457,7 @@ class Parser:
             add(buf[pos + cut : end + 1])
             pos = end + 1
             if not startswith(before, pos):
-                if startswith(before, pos + 1) and buf[pos] in _EOL_OCTETS:
+                if startswith(before, pos + 1) and buf[pos] in EOL_OCTETS:
                     pos += 1
                     continue
                 break
@@ -485,7 +489,7 @@ class Parser:
             wires.append(buf[pos + cut : end + 1])
             pos = end + 1
             if not buf.startswith(before, pos):
-                if buf.startswith(before, pos + 1) and buf[pos] in _EOL_OCTETS:
+                if buf.startswith(before, pos + 1) and buf[pos] in EOL_OCTETS:
                     pos += 1
                     continue
                 break
@@ -538,13 +542,13 @@ class Parser:
             wires.append(start + buf[body : end + 1])
             pos = end + 1
             if not startswith(before, pos):
-                if startswith(before, pos + 1) and buf[pos] in _EOL_OCTETS:
+                if startswith(before, pos + 1) and buf[pos] in EOL_OCTETS:
                     pos += 1
                     continue
                 break
-        if b"".join(raw_receipts).translate(None, _PLAIN_OCTETS):
+        if b"".join(raw_receipts).translate(None, PLAIN_OCTETS):
             # Something to unescape, to trim or to refuse: that frame and all behind it are taken one by one.
-            odd = next(i for i, value in enumerate(raw_receipts) if value.translate(None, _PLAIN_OCTETS))
+            odd = next(i for i, value in enumerate(raw_receipts) if value.translate(None, PLAIN_OCTETS))
             del wires[odd:], raw_receipts[odd:]
             pos = starts[odd]
             unfinished, large, fault = False, False, None
@@ -649,7 +653,7 @@ class Parser:
         line = line.removesuffix(b"\r")
         legal = self._legal.get(line)
         if legal is None:
-            raise refusal(self._role, self._state, self._version, _text(line))
+            raise refusal(self._role, self._state, self._version, text_of(line))
         command, then = legal
         version = self._version
         headers = parse_headers(
@@ -686,14 +690,3 @@ class Parser:
         elif then is Then.END:
             self._ends = True
         return end + 1
-
-
-def _skip_eols(buf: bytes, pos: int) -> int:
-    match = _EOLS.match(buf, pos)
-    assert match is not None  # It matches nothing, too.
-    return match.end()
-
-
-def _text(raw: bytes) -> str:
-    """Bytes of a command line for an error message."""
-    return raw.decode("utf-8", "replace").removesuffix("\r")

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from protocols.framing import PLAIN, Framing, Piece
 from protocols.outbound import Outbound
-from protocols.reading import ReadGate
+from protocols.reading import TURN_SECONDS, ReadGate
 from protocols.stomp.committing import Committer
 from protocols.stomp.delivery import SessionTotals
 from protocols.stomp.entering import Entering
@@ -225,9 +225,7 @@ class Session:
         return self._committer.waits_for_room and self._may_free_what_blocks()
 
     def _may_free_what_blocks(self) -> bool:
-        """Among the bytes that were not read yet there may be ACKs that somebody waits for: perhaps this connection
-        itself, perhaps others, in a circle.
-        """
+        """The bytes that were not read yet may hold ACKs that others wait for, or this connection itself."""
         if not self.unsettled_count:
             return False
         if self.lanes.stash_bytes <= self.limits.stash_overfull_bytes_max:
@@ -245,7 +243,7 @@ class Session:
         return self.subscriptions.unsettled_count
 
     def receive(self, data: bytes) -> None:
-        """Bytes have arrived. All their frames take effect before this returns."""
+        """Bytes have arrived. Their frames take effect before this returns, or, if they are dear, in turns."""
         totals = self.totals
         totals.bytes_in += len(data)
         if self._heart_beat is not None:
@@ -268,39 +266,40 @@ class Session:
         return True
 
     @property
+    def takes_turns(self) -> bool:
+        """What was read is dear: others have their turn now, then it is time to `go_on`."""
+        return self._held_back is not None and not self._must_hold_back
+
+    @property
     def holds_back(self) -> bool:
         """Something that was read waits for `go_on`."""
         return self._held_back is not None or self.entering.is_pending
 
     def go_on(self) -> None:
-        """What was held back behind a large SEND or SUBSCRIBEs takes effect, if it may now, or behind a CONNECT, if
-        that is decided. Call it before `may_read`.
-        """
-        if self.entering.is_pending and self.ending is None:
-            try:
-                if self._let_in():
-                    self._receive(b"")  # what came behind it
-            except ProtocolError as error:
-                self.fail(error)
-            finally:
-                self._account_unfinished()
-                self.lanes.trim()
-        if self._held_back is not None and not self._must_hold_back:
-            held_back, self._held_back = self._held_back, None
-            try:
+        """What was held back takes effect, if it may now. Call it before `may_read`."""
+        if not self.holds_back:
+            return
+        try:
+            if self.entering.is_pending and self.ending is None and self._let_in():
+                self._receive(b"")  # what came behind it
+            if self.takes_turns:
+                held_back, self._held_back = self._held_back or iter(()), None
                 self._work_through(held_back)
-            finally:
-                self._account_unfinished()
-                self.lanes.trim()
+        except ProtocolError as error:
+            self.fail(error)
+        finally:
+            self._account_unfinished()
+            self.lanes.trim()
 
     def _receive(self, data: bytes) -> None:
         assert self._held_back is None, "read only while `may_read`"
-        while self._work_through(iter(self._machine.receive_data(data))):
+        while self._work_through(self._machine.receive_in_steps(data)):
             data = b""  # what was pipelined behind CONNECT can be parsed now
 
     def _work_through(self, events: Iterator[Event]) -> bool:
         """Let these take effect, in order. True: a client was let in by the last of them."""
         accepted = False
+        until = (clock := self.hub.clock)() + TURN_SECONDS
         try:
             for event in events:
                 if self.ending is not None or self._leaving:
@@ -311,6 +310,9 @@ class Session:
                     self._held_back = events
                     self.subscriptions.work.hold_back()
                     return False
+                if clock() >= until and not accepted:
+                    self._held_back = events
+                    break
             self._sender.flush()
         except ProtocolError as error:
             self.fail(error)

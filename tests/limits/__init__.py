@@ -1,0 +1,1 @@
+"""The general law at the limits of the default configuration: bounded steps, counted memory."""

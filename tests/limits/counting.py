@@ -1,0 +1,310 @@
+"""A clock that counts work: how much is done between two returns to the loop, whatever the machine does meanwhile.
+
+*Unit.* One event of the tracer inside the product's packages: a line, a call, a return. Calls of functions of other
+packages count one each. What C does with many things in one call is weighed by their number: `sorted`, `list`, `set`,
+`dict`, `json.dumps` and their like (`_WEIGHED`). A pass through a loop or a comprehension is an event, so nothing that
+Python code does n times costs less than n.
+
+*Budget.* UNITS_PER_MS units count as a millisecond of a slow machine, so STEP_UNITS_MAX is what 5 ms are. Calibrated
+with eleven of the cases, played with the counter and with `time.thread_time` in its place: 11,000 to 25,000 units went
+into a millisecond of one core of a two-core virtual machine (CPython 3.11; 4,000 where objects are made by the thousand
+and the garbage collector looks at them). `perf gaps` shows real gaps.
+
+*Clock.* While it counts, trio's virtual clock and the clocks that measure work (of the admin views, of rationed
+answers) advance with the work. So time slices end where they would end on a slow machine, always at the same event.
+
+*Step.* What can't be interrupted: one dispatch (the dispatcher looks at the clock behind each), the callbacks at the
+end of a turn together, or what one task does otherwise between two checkpoints.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import CodeType, FrameType
+from typing import Any, Final, Self
+
+import attrs
+import trio
+from trio.testing import MockClock
+
+from dispatcher.core import DispatcherCore
+from tests.house.sources import PACKAGES, ROOT
+
+UNITS_PER_MS: Final = 8_000
+STEP_UNITS_MAX: Final = 5 * UNITS_PER_MS
+
+_FOLDERS: Final = tuple(f"{ROOT / name}/" for name in PACKAGES)
+_BETWEEN_DISPATCHES: Final = DispatcherCore._run_contexts.__code__
+_TURN_END: Final = DispatcherCore._run_turn_end.__code__
+
+
+@attrs.frozen
+class Step:
+    """One piece of work that nothing could interrupt."""
+
+    units: int
+    label: str
+    """Whose it was: a dispatch context, or a task."""
+    by_function: tuple[tuple[str, int], ...]
+    """Where the work was done, the most first."""
+
+    def __str__(self) -> str:
+        where = "\n".join(f"    {units:>9,}  {name}" for name, units in self.by_function[:12])
+        return f"{self.units:,} units ({self.units / UNITS_PER_MS:.1f} ms) in one step of {self.label}:\n{where}"
+
+
+class Counting(trio.abc.Instrument):
+    """Counts while it is entered. `steps` has the largest; `units` is the sum of all."""
+
+    def __init__(self, clock: MockClock | None = None) -> None:
+        self._clock = clock
+        self.units = 0
+        self.steps_count = 0
+        self.largest: list[Step] = []
+        """Of each label the largest step, the largest first."""
+        self._by_label: dict[str, Step] = {}
+        self._cells: dict[CodeType, list[int]] = {}
+        self._touched: dict[CodeType, list[int]] = {}
+        self._tracers: dict[CodeType, Callable[[FrameType, str, Any], Any] | None] = {}
+        self._step_units = 0
+        self._label = "nothing"
+        self._undo: list[Callable[[], None]] = []
+        self._ours = trio.lowlevel.current_task()
+
+    # ------------------------------------------------------------------ on and off
+
+    def __enter__(self) -> Self:
+        self._begin_step("the test")
+        self._hold_clock()
+        for name, weigh in _WEIGHED.items():
+            self._put_in_place(name, weigh)
+        trio.lowlevel.add_instrument(self)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        sys.settrace(None)
+        trio.lowlevel.remove_instrument(self)
+        for undo in reversed(self._undo):
+            undo()
+        self._end_step()
+        self.largest = sorted(self._by_label.values(), key=lambda step: -step.units)
+
+    def _hold_clock(self) -> None:
+        clock = self._clock or trio.lowlevel.current_clock()
+        assert isinstance(clock, MockClock), "counted in virtual time only"
+        real_clock, rate = clock._real_clock, clock.rate
+        began = real_clock()
+        clock._real_clock = lambda: began + self.seconds
+        clock.rate = 1.0
+
+        def undo() -> None:
+            clock.rate = rate
+            clock._real_clock = real_clock
+
+        self._undo.append(undo)
+
+    @property
+    def seconds(self) -> float:
+        """What the clock of a slow machine would show."""
+        return self.units / UNITS_PER_MS / 1000
+
+    # ------------------------------------------------------------------ steps
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._begin_step(f"the task {task.name.rpartition('.')[2]}")
+        sys.settrace(None if task is self._ours else self._entered)  # clients are played by the task that counts
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._begin_step("the loop")
+        sys.settrace(self._entered)
+
+    def measures_with(self, *parts: Any) -> None:
+        """These have a clock of their own that measures work: the counted one, for as long as it counts."""
+        for part in parts:
+            real = part._clock
+            part._clock = lambda: self.seconds
+            self._undo.append(lambda part=part, real=real: setattr(part, "_clock", real))
+
+    @contextmanager
+    def called(self, label: str) -> Iterator[None]:
+        """Count what the test itself calls in here, as one step."""
+        self._begin_step(label)
+        sys.settrace(self._entered)
+        try:
+            yield
+        finally:
+            sys.settrace(None)
+            self._begin_step("the test")
+
+    def _begin_step(self, label: str) -> None:
+        self._end_step()
+        self._label = label
+
+    def _end_step(self) -> None:
+        units, self._step_units = self._step_units, 0
+        if units:
+            self.steps_count += 1
+            kept = self._by_label.get(self._label)
+            if kept is None or kept.units < units:
+                where = Counter({_name(code): cell[0] for code, cell in self._touched.items()})
+                self._by_label[self._label] = Step(units, self._label, tuple(where.most_common()))
+        for cell in self._touched.values():
+            cell[0] = 0
+        self._touched.clear()
+
+    # ------------------------------------------------------------------ events
+
+    def _entered(self, frame: FrameType, _event: str, _argument: object) -> Any:
+        code = frame.f_code
+        if code in self._tracers:
+            tracer = self._tracers[code]
+        else:
+            tracer = self._tracers[code] = self._tracer_of(code)
+        caller = frame.f_back
+        if caller is not None:
+            if caller.f_code is _BETWEEN_DISPATCHES and code.co_name.startswith(("_dispatch", "dispatch")):
+                self._begin_step(_dispatched(caller))
+            elif code is _TURN_END:
+                self._begin_step("the end of a turn")
+        self.units += 1
+        self._step_units += 1
+        if tracer is None:
+            return None
+        cell = self._cells[code]
+        cell[0] += 1
+        self._touched[code] = cell
+        return tracer
+
+    def _tracer_of(self, code: CodeType) -> Callable[[FrameType, str, Any], Any] | None:
+        if not code.co_filename.startswith(_FOLDERS):
+            return None
+        cell = self._cells[code] = [0]
+
+        def trace(_frame: FrameType, _event: str, _argument: object) -> Any:
+            cell[0] += 1
+            self.units += 1
+            self._step_units += 1
+            return trace
+
+        return trace
+
+    def weigh(self, units: int) -> None:
+        """Something of this weight was done by C."""
+        self.units += units
+        self._step_units += units
+        code = sys._getframe(2).f_code
+        if code in self._cells:
+            cell = self._touched[code] = self._cells[code]
+            cell[0] += units
+
+    # ------------------------------------------------------------------ what C does at once
+
+    def _put_in_place(self, name: str, weigh: Callable[[Counting, Any], Any]) -> None:
+        if "." in name:
+            module = sys.modules[name.partition(".")[0]]
+            attribute = name.partition(".")[2]
+            real = getattr(module, attribute)
+            setattr(module, attribute, weigh(self, real))
+            self._undo.append(lambda: setattr(module, attribute, real))
+            return
+        counted = weigh(self, getattr(builtins, name))
+        for module in list(sys.modules.values()):
+            file = getattr(module, "__file__", None)
+            if file and file.startswith(_FOLDERS) and name not in vars(module):
+                vars(module)[name] = counted
+                self._undo.append(lambda module=module: vars(module).pop(name, None))
+
+
+def _name(code: CodeType) -> str:
+    return f"{code.co_filename.removeprefix(str(ROOT) + '/')}:{code.co_firstlineno} {code.co_qualname}"
+
+
+def _dispatched(caller: FrameType) -> str:
+    context = caller.f_locals.get("context")
+    label = str(getattr(context, "label", "?"))
+    return f"the dispatch of {label}"
+
+
+def _by_result(share: int) -> Callable[[Counting, Any], Any]:
+    """Weighs what a function returns: one unit for so many elements."""
+
+    def weighed(counting: Counting, real: Any) -> Any:
+        def call(*arguments: Any, **more: Any) -> Any:
+            result = real(*arguments, **more)
+            if len(result) >= share:
+                counting.weigh(len(result) // share)
+            return result
+
+        return call
+
+    return weighed
+
+
+def _by_argument(share: int) -> Callable[[Counting, Any], Any]:
+    """Weighs the first argument, if it has a length."""
+
+    def weighed(counting: Counting, real: Any) -> Any:
+        def call(*arguments: Any, **more: Any) -> Any:
+            if arguments and hasattr(arguments[0], "__len__") and len(arguments[0]) >= share:
+                counting.weigh(len(arguments[0]) // share)
+            return real(*arguments, **more)
+
+        return call
+
+    return weighed
+
+
+def _type(share: int) -> Callable[[Counting, Any], Any]:
+    """Weighs what a type makes. It stays one to `isinstance`."""
+
+    def weighed(counting: Counting, real: Any) -> Any:
+        class Meta(type):
+            def __call__(cls, *arguments: Any, **more: Any) -> Any:
+                result = real(*arguments, **more)
+                if len(result) >= share:
+                    counting.weigh(len(result) // share)
+                return result
+
+            def __instancecheck__(cls, instance: object) -> bool:
+                return isinstance(instance, real)
+
+            def __subclasscheck__(cls, subclass: type) -> bool:
+                return issubclass(subclass, real)
+
+            def __or__(cls, other: Any) -> Any:
+                return real | other
+
+            def __ror__(cls, other: Any) -> Any:
+                return other | real
+
+            def __getattr__(cls, name: str) -> Any:
+                return getattr(real, name)
+
+            def __getitem__(cls, item: Any) -> Any:
+                return real[item]
+
+        return Meta(real.__name__, (), {})
+
+    return weighed
+
+
+_WEIGHED: Final[dict[str, Callable[[Counting, Any], Any]]] = {
+    "sorted": _by_result(1),
+    "sum": _by_argument(2),
+    "min": _by_argument(2),
+    "max": _by_argument(2),
+    "any": _by_argument(2),
+    "all": _by_argument(2),
+    "list": _type(8),
+    "tuple": _type(8),
+    "set": _type(2),
+    "frozenset": _type(2),
+    "dict": _type(2),
+    "bytes": _type(4096),
+    "json.dumps": _by_result(16),
+    "json.loads": _by_argument(16),
+}

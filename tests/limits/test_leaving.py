@@ -1,0 +1,88 @@
+"""A connection that ends, in each way, while it has the most of everything."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from tests.limits.law import CROWD_COUNT, LawStage, frame
+from tests.limits.test_frames import MANY, MOST
+from tests.scenarios.client import Client
+
+
+async def leave(client: Client, how: str) -> None:
+    if how == "abrupt":
+        client.vanish()
+    elif how == "DISCONNECT":
+        await client.send_raw(frame("DISCONNECT", receipt="bye"))
+    else:
+        await client.unsubscribe()
+    await trio.sleep(3)
+
+
+@pytest.mark.parametrize("how", ["abrupt", "DISCONNECT", "UNSUBSCRIBE"])
+async def test_with_the_most_unacknowledged(stage: LawStage, how: str) -> None:
+    """Every other one was acknowledged, so that what is left lies in runs of one."""
+    client = await stage.holding(MANY)
+    held = list(client.messages)
+    await client.send_raw(b"".join(frame("ACK", id=each.headers["ack"]) for each in held[::2]))
+    await client.sync()
+    with stage.law(f"{how} with unacknowledged messages", limit="10,000 deliveries, every other one acknowledged"):
+        await leave(client, how)
+
+
+@pytest.mark.parametrize("how", ["abrupt", "DISCONNECT", "UNSUBSCRIBE"])
+async def test_with_one_long_run_unacknowledged(stage: LawStage, how: str) -> None:
+    client = await stage.holding(MOST)
+    with stage.law(f"{how} with a run of unacknowledged messages", limit="100,000 deliveries"):
+        await leave(client, how)
+
+
+@pytest.mark.parametrize("how", ["abrupt", "DISCONNECT"])
+async def test_with_the_most_subscriptions(stage: LawStage, how: str) -> None:
+    client = await stage.client()
+    await client.send_raw(b"".join(frame("SUBSCRIBE", id=n, destination=f"/queue/q{n}") for n in range(1000)))
+    await client.sync()
+    with stage.law(f"{how} with subscriptions", limit="subscriptions_max"):
+        await leave(client, how)
+
+
+async def test_out_of_a_topic_of_many(stage: LawStage) -> None:
+    readers = [await stage.client() for _ in range(CROWD_COUNT // 1000)]
+    for reader in readers:
+        await reader.send_raw(b"".join(frame("SUBSCRIBE", id=n, destination="/topic/t") for n in range(1000)))
+        await reader.sync()
+    with stage.law("abrupt out of a topic", limit="subscriptions_max", crowd="9,000 others that subscribe"):
+        await leave(readers[0], "abrupt")
+
+
+@pytest.mark.parametrize("how", ["abrupt", "DISCONNECT"])
+async def test_with_a_transaction(stage: LawStage, how: str) -> None:
+    client = await stage.client()
+    await client.frame("BEGIN", {"transaction": "t"})
+    sends = (frame("SEND", b"x", destination=f"/queue/q{n}", transaction="t") for n in range(MANY))
+    await client.send_raw(b"".join(sends))
+    await client.sync()
+    with stage.law(f"{how} with a transaction", limit="transaction_bytes_max"):
+        await leave(client, how)
+
+
+@pytest.mark.parametrize("how", ["abrupt", "DISCONNECT"])
+async def test_with_a_full_stash(how: str) -> None:
+    async with LawStage({"/queue/full.*": {"memory_bytes": 1_000}}) as stage:
+        client = await stage.client()
+        sends = (frame("SEND", b"x", destination=f"/queue/full.{n % 1000}", k=n) for n in range(MANY))
+        await client.send_raw(b"".join(sends))
+        await trio.sleep(1)
+        with stage.law(f"{how} with a full stash", limit="stash_bytes_max"):
+            await leave(client, how)
+
+
+async def test_a_thousand_at_once(stage: LawStage) -> None:
+    clients = [await stage.client() for _ in range(CROWD_COUNT // 10)]
+    for client in clients:
+        await client.subscribe("/topic/t")
+    with stage.law("1,000 connections that end together", limit="one moment"):
+        for client in clients:
+            client.vanish()
+        await trio.sleep(3)

@@ -1,0 +1,136 @@
+"""Every request, over STOMP and over HTTP, with ten thousand destinations or a hundred thousand messages there."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+
+from sluiceway.config import Config
+from tests.admin.conftest import AdminStage
+from tests.limits.law import LawStage, frame
+from tests.limits.test_frames import MANY, MOST, Q
+
+CROWD_COUNT = 1_000
+"""Destinations: more would cost the suite minutes, and what goes over all of them in one step shows with these."""
+
+
+class AdminLawStage(LawStage, AdminStage):
+    """With the admin port."""
+
+    async def crowd(self) -> None:
+        """Destinations with a message each."""
+        sender = await self.client()
+        await sender.send_raw(b"".join(frame("SEND", b"x", destination=f"/queue/q{n}") for n in range(CROWD_COUNT)))
+        await sender.sync()
+
+    async def apart(self, ask: Callable[[], Awaitable[Any]]) -> None:
+        """Ask in a task of its own: the app runs in the task that asks, and that of the test is not counted."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+
+
+async def test_stat(stage: LawStage) -> None:
+    sender = await stage.client()
+    await sender.send_raw(b"".join(frame("SEND", b"x", destination=f"/queue/q{n}") for n in range(CROWD_COUNT)))
+    await sender.sync()
+    await sender.subscribe("/temp-queue/r")
+    with stage.law("/sluiceway/stat", limit="one request", crowd="1,000 queues"):
+        await sender.send("/sluiceway/stat", b"", reply_to="/temp-queue/r")
+        await sender.next_message()
+
+
+@pytest.mark.parametrize("request_name", ["sessions", "trail", "log/list", "claim/open", "sink/begin", "log/describe"])
+async def test_requests_over_stomp(stage: LawStage, request_name: str) -> None:
+    sender = await stage.filled(Q, MOST)
+    await sender.subscribe("/temp-queue/r")
+    body = b'{"queue": "/queue/q", "sessions": [%s], "log": "/log/x", "correlation_id": "none"}'
+    names = b",".join(b'"%d"' % n for n in range(1000))
+    with stage.law(f"/sluiceway/{request_name}", limit="one request", crowd="100,000 messages"):
+        await sender.send(f"/sluiceway/{request_name}", body % names, reply_to="/temp-queue/r")
+        await sender.next_message()
+
+
+VIEWS = [
+    "/api/v1/overview",
+    "/api/v1/destinations?limit=1000",
+    "/api/v1/destinations?sort=-name&q=9",
+    "/api/v1/connections",
+    "/api/v1/map",
+    "/api/v1/dead-letters",
+    "/api/v1/config",
+    "/api/v1/destination?name=/queue/q1",
+    "/api/v1/messages?name=/queue/q1",
+    "/api/v1/trails?correlation_id=x",
+    "/api/v1/openapi.json",
+    "/metrics",
+    "/healthz",
+    "/readyz",
+]
+
+
+async def test_views() -> None:
+    async with AdminLawStage() as stage:
+        await stage.crowd()
+        for path in VIEWS:
+
+            async def ask(path: str = path) -> None:
+                response = await stage.http.get(path)
+                assert response.status_code in (200, 503), (path, response.text)
+
+            with stage.law(f"GET {path}", limit="one request", crowd="1,000 queues") as counting:
+                counting.measures_with(stage.services.pace, stage.broker.metrics._pace)
+                await stage.apart(ask)
+
+
+ACTIONS: dict[str, dict[str, Any]] = {
+    "pause": {"name": Q},
+    "resume": {"name": Q},
+    "move": {"from": Q, "to": "/queue/other", "all": True, "confirm": Q},
+    "purge": {"name": "/queue/other", "confirm": "/queue/other"},
+}
+
+
+async def test_actions() -> None:
+    async with AdminLawStage() as stage:
+        await stage.filled(Q, MANY)
+        token = await stage.csrf()
+        for action, body in ACTIONS.items():
+
+            async def act(action: str = action, body: dict[str, Any] = body, token: str = token) -> None:
+                response = await stage.http.post(
+                    f"/api/v1/actions/{action}", json=body, headers={"X-Sluiceway-CSRF": token}
+                )
+                assert response.status_code in (200, 404), response.text
+
+            with stage.law(f"POST {action}", limit="10,000 messages") as counting:
+                counting.measures_with(stage.services.pace)
+                await stage.apart(act)
+
+
+async def test_reload() -> None:
+    async with AdminLawStage() as stage:
+        await stage.crowd()
+        with stage.law("reload", limit="one file", crowd="1,000 queues") as counting, counting.called("reload"):
+            stage.broker.reload(stage.broker.config if isinstance(stage.broker.config, Config) else Config())
+
+
+async def test_a_connection_with_many_messages_is_closed_by_an_operator() -> None:
+    async with AdminLawStage() as stage:
+        client = await stage.holding(MANY)
+        session = next(c.session for c in stage.broker.connections if c.session.unsettled_count)
+        token = await stage.csrf()
+
+        async def act() -> None:
+            response = await stage.http.post(
+                "/api/v1/actions/close-connection", json={"id": session.session_id}, headers={"X-Sluiceway-CSRF": token}
+            )
+            assert response.status_code in (200, 404, 400), response.text
+
+        with stage.law("POST close", limit="10,000 deliveries") as counting:
+            counting.measures_with(stage.services.pace)
+            await stage.apart(act)
+            await trio.sleep(3)
+        client.vanish()
