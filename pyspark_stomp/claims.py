@@ -46,7 +46,6 @@ from sluiceway.client.errors import (
     ClientError,
     ConnectionLostError,
     Gap,
-    LogDeletedError,
     RequestError,
 )
 from sluiceway.client.records import key_of
@@ -80,6 +79,8 @@ class ClaimRange(InputPartition):
     log: str
     start: int
     end: int
+    log_id: str = ""
+    """Which log of that name; empty: whichever is there."""
 
 
 @attrs.define
@@ -311,7 +312,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 # Not asked for by number: a claim that the broker does not know must not be made anew.
                 state = self._ask((queue, partition), "state", patient=True)
                 ranges += [
-                    ClaimRange(queue, partition, state["log"], claim["from"], claim["to"])
+                    ClaimRange(queue, partition, state["log"], claim["from"], claim["to"], state.get("log_id", ""))
                     for claim in state["claims"]
                     if first < claim["claim"] <= last and claim["to"] > claim["from"]
                 ]
@@ -343,14 +344,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with Connection(
             brokers.addresses[partition.partition], patience_seconds=brokers.reconnect_seconds
         ) as connection:
-            try:
-                for part in connection.read_batches(partition.log, partition.start, partition.end):
-                    if isinstance(part, Gap):
-                        self._missing(partition, part)
-                    else:
-                        yield from rows.add(part, connection.log_id)
-            except LogDeletedError as error:
-                self._lost(f"the claims of {partition.queue} at {connection.address} are gone: {error}")
+            for part in connection.read_batches(partition.log, partition.start, partition.end, log_id=partition.log_id):
+                if isinstance(part, Gap):
+                    self._missing(partition, part)
+                else:
+                    yield from rows.add(part, connection.log_id)
             yield from rows.rest()
 
     def _missing(self, partition: ClaimRange, gap: Gap) -> None:

@@ -1,7 +1,9 @@
 """Logs as a source: of batches, and of streams that find each record exactly once where they left off.
 
-Offsets are those of Spark's checkpoint, {"/log/a":{"0":123}}: the next index to read, by log and partition; a partition
-is the log of that name at one broker. A range of a log is the same each time it is read, so a micro-batch that is run
+Offsets are those of Spark's checkpoint, {"/log/a":{"0":"123@7f0a13c9b2d4"}}: the next index to read and which log it is
+of, by log and partition; a partition is the log of that name at one broker. A log that was deleted and made anew is
+another one, whatever its length. Checkpoints of earlier versions have the index alone: they are gone on with, and know
+the log from then on. A range of a log is the same each time it is read, so a micro-batch that is run
 again after a crash gets the very same rows.
 
 Who runs where: Spark keeps one process that plans (`initialOffset`, `latestOffset`, `partitions`), with connections to
@@ -36,7 +38,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pyspark_stomp.options import EARLIEST, LATEST, Offsets, ReadOptions
+from pyspark_stomp.options import EARLIEST, LATEST, Mark, Marks, Offsets, ReadOptions
 from pyspark_stomp.schema import Rows
 from pyspark_stomp.wire import Connection
 from sluiceway.client.address import Address
@@ -51,6 +53,9 @@ AWAY_SECONDS: Final = 2.0
 """How long the planner leaves a broker alone that did not answer."""
 CURSOR_SECONDS: Final = 1.0
 """Between two reports of how far a query is, while it has something to do."""
+
+StreamOffsets = dict[str, dict[str, int | str]]
+"""As Spark keeps them: by log and partition."""
 
 _log = logging.getLogger("pyspark_stomp")
 
@@ -67,6 +72,8 @@ class Extent:
     next: int = 0
     bytes_each: float = 0.0
     """About so many for a record."""
+    log_id: str = ""
+    """Empty: there is none, or its broker does not say."""
 
 
 @attrs.define
@@ -79,6 +86,8 @@ class Range(InputPartition):
     end: int
     expected: bool = True
     """False: nothing was promised from its start on, such as of a log that was not there before."""
+    log_id: str = ""
+    """Which log of that name; empty: whichever is there."""
 
 
 class Brokers:
@@ -126,7 +135,12 @@ class Brokers:
                     if error.code != "TOPIC_NOT_EXIST":
                         raise
         return {
-            each["log"]: Extent(each["first"], each["next"], each["bytes"] / each["size"] if each["size"] else 0.0)
+            each["log"]: Extent(
+                each["first"],
+                each["next"],
+                each["bytes"] / each["size"] if each["size"] else 0.0,
+                each.get("log_id", ""),
+            )
             for each in described
         }
 
@@ -141,6 +155,12 @@ class Brokers:
             self._away_until[partition] = time.monotonic() + AWAY_SECONDS
             return None
 
+    def wants(self, log: str, partition: int) -> bool:
+        """Whether the options name it, or its pattern finds it."""
+        if self._options.pattern:
+            return re.fullmatch(self._options.pattern, log) is not None
+        return log in self.wanted(partition)
+
     def wanted(self, partition: int) -> Sequence[str]:
         """The logs that the options name for this broker."""
         assigned = self._options.assigned
@@ -152,7 +172,8 @@ class Brokers:
         """The index of the first record that is not older; the end if there is none."""
         if extent.first >= extent.next:
             return extent.next
-        found = self.ask(partition, "log/closest", patient=True, log=log, timestamp_ms=timestamp_ms)
+        meant = {"log_id": extent.log_id} if extent.log_id else {}
+        found = self.ask(partition, "log/closest", patient=True, log=log, timestamp_ms=timestamp_ms, **meant)
         return int(found["index"]) if found["timestamp_ms"] >= timestamp_ms else extent.next
 
     def close(self) -> None:
@@ -162,14 +183,33 @@ class Brokers:
         self._connections.clear()
 
 
-def _one_of(place: int | Offsets, log: str, partition: int) -> int | None:
+def _place_of(place: int | Marks, log: str, partition: int) -> Mark | None:
     """What an option says of this partition; None: nothing."""
-    return place if isinstance(place, int) else place.get(log, {}).get(str(partition))
+    return Mark(place) if isinstance(place, int) else place.get(log, {}).get(str(partition))
 
 
-def _sorted(offsets: Offsets) -> Offsets:
-    """In the one order in which equal offsets are equal texts."""
-    return {log: {number: offsets[log][number] for number in sorted(offsets[log], key=int)} for log in sorted(offsets)}
+def _time_of(times: int | Offsets | None, log: str, partition: int) -> int | None:
+    return times if times is None or isinstance(times, int) else times.get(log, {}).get(str(partition))
+
+
+def _offsets_of(marks: Marks) -> StreamOffsets:
+    """For Spark: in the one order in which equal offsets are equal texts."""
+    return {log: {number: marks[log][number].offset for number in sorted(marks[log], key=int)} for log in sorted(marks)}
+
+
+def _marks_of(offsets: StreamOffsets) -> Marks:
+    """Of Spark."""
+    return {log: {number: Mark.of(offset) for number, offset in by.items()} for log, by in offsets.items()}
+
+
+def _is_anew(begun: Mark, end: Mark) -> bool:
+    """Whether reading begins anew: in another log, or in one that is shorter, of which nobody has said which it is."""
+    return _is_other(begun, end) or (not begun.log_id and end.index < begun.index)
+
+
+def _is_other(begun: Mark, end: Mark) -> bool:
+    """Whether these are places of two logs, the first of which was deleted."""
+    return begun.log_id != end.log_id and begun.log_id != "" != end.log_id
 
 
 class _Reader:
@@ -183,18 +223,17 @@ class _Reader:
     # ------------------------------------------------------------------ planning
 
     def _resolve(
-        self, place: int | Offsets, times: int | Offsets | None, log: str, partition: int, extent: Extent
-    ) -> int | None:
-        """The index that options mean; None if they say nothing of this partition."""
-        timestamp_ms = None if times is None else _one_of(times, log, partition)
+        self, place: int | Marks, times: int | Offsets | None, log: str, partition: int, extent: Extent
+    ) -> Mark | None:
+        """The place that options mean; None if they say nothing of this partition."""
+        timestamp_ms = _time_of(times, log, partition)
         if timestamp_ms is not None:
-            return self._brokers.by_time(partition, log, extent, timestamp_ms)
-        offset = _one_of(place, log, partition)
-        if offset == EARLIEST:
-            return extent.first
-        if offset == LATEST:
-            return extent.next
-        return offset
+            return Mark(self._brokers.by_time(partition, log, extent, timestamp_ms), extent.log_id)
+        mark = _place_of(place, log, partition)
+        if mark is None or mark.log_id:
+            return mark
+        named = {EARLIEST: extent.first, LATEST: extent.next}
+        return Mark(named.get(mark.index, mark.index), extent.log_id)
 
     def _split(self, ranges: list[Range]) -> list[Range]:
         """Into at least `minPartitions`, as even as it goes."""
@@ -220,7 +259,7 @@ class _Reader:
         address = options.brokers.addresses[partition.partition]
         rows = Rows(self._columns, partition.log, partition.partition)
         with Connection(address, patience_seconds=options.brokers.reconnect_seconds) as connection:
-            for part in connection.read_batches(partition.log, partition.start, partition.end):
+            for part in connection.read_batches(partition.log, partition.start, partition.end, log_id=partition.log_id):
                 if isinstance(part, Gap):
                     self._lost(partition, part)
                 else:
@@ -232,7 +271,9 @@ class _Reader:
             return
         words = {
             "retention": "the log has removed them, they were too old or too much",
-            "lost": "the log was deleted, or its disk has lost them",
+            "lost": "its disk has lost them, or it was restored from an older backup",
+            "deleted": "the log was deleted",
+            "other-log": "the log was deleted, and there is another one of its name",
             "damaged": "they are damaged",
         }
         text = (
@@ -263,10 +304,11 @@ class LogReader(_Reader, DataSourceReader):
                     start = self._resolve(options.starting, options.starting_ms, log, partition, extent)
                     end = self._resolve(options.ending, options.ending_ms, log, partition, extent)
                     # Of a partition that they leave out, options mean all.
-                    start = extent.first if start is None else start
-                    end = extent.next if end is None else end
-                    if start < end:
-                        ranges.append(Range(log, partition, start, end))
+                    start = Mark(extent.first, extent.log_id) if start is None else start
+                    end = Mark(extent.next, extent.log_id) if end is None else end
+                    if start.index < end.index:
+                        log_id = start.log_id if end.log_id == extent.log_id else end.log_id
+                        ranges.append(Range(log, partition, start.index, end.index, log_id=log_id))
         finally:
             brokers.close()
         missing = set(options.subscribe if options.assigned is None else options.assigned) - seen
@@ -283,37 +325,41 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
 
     def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
         super().__init__(options, columns)
-        self._target: Offsets | None = None
+        self._target: Marks | None = None
         """With the trigger AvailableNow: where to end."""
         self._seen: dict[str, dict[int, Extent]] = {}
-        self._reported: dict[tuple[str, str], int] = {}
+        self._reached: set[int] = set()
+        """Brokers that have answered when they were looked at last."""
+        self._told: set[tuple[str, str, str]] = set()
+        """Log, partition and event of what was warned of once."""
+        self._reported: dict[tuple[str, str], Mark] = {}
         self._reported_at = 0.0
-        self._news: Offsets | None = None
+        self._news: StreamOffsets | None = None
 
     # ------------------------------------------------------------------ where to begin
 
-    def initialOffset(self) -> dict[str, dict[str, int]]:
+    def initialOffset(self) -> StreamOffsets:
         """Of Spark, before the first micro-batch is committed: perhaps more than once."""
         options, brokers = self._options, self._brokers
-        found: Offsets = {}
+        found: Marks = {}
         for partition in range(len(brokers.addresses)):
             extents = brokers.extents(partition, patient=True)
             for log in {*extents, *brokers.wanted(partition)}:
                 extent = extents.get(log, Extent())
-                offset: int | None
+                mark: Mark | None
                 if (
                     options.starting_ms is None
-                    and _one_of(options.starting, log, partition) == LATEST
+                    and _place_of(options.starting, log, partition) == Mark(LATEST)
                     and options.group
                 ):
                     asked = brokers.ask(partition, "log/cursor", patient=True, log=log, group=options.group)
-                    offset = int(asked["front"])
+                    mark = Mark(int(asked["front"]), asked.get("log_id", ""))
                 else:
-                    offset = self._resolve(options.starting, options.starting_ms, log, partition, extent)
+                    mark = self._resolve(options.starting, options.starting_ms, log, partition, extent)
                     # Of a partition that they leave out, options mean all.
-                    offset = extent.first if offset is None else offset
-                found.setdefault(log, {})[str(partition)] = offset
-        return _sorted(found)
+                    mark = Mark(extent.first, extent.log_id) if mark is None else mark
+                found.setdefault(log, {})[str(partition)] = mark
+        return _offsets_of(found)
 
     # ------------------------------------------------------------------ how far to go
 
@@ -331,18 +377,20 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
         self._look(patient=True)
         self._target = self._ends({})
 
-    def latestOffset(self, start: dict[str, dict[str, int]], limit: ReadLimit) -> dict[str, dict[str, int]]:
+    def latestOffset(self, start: StreamOffsets, limit: ReadLimit) -> StreamOffsets:
         """Of Spark, each trigger. What lies before `start` is committed."""
+        begun = _marks_of(start)
         if self._target is None:
             self._look(patient=False)
-            ends = self._ends(start)
+            ends = self._ends(begun)
         else:
-            ends = _sorted({**start, **{log: {**start.get(log, {}), **to} for log, to in self._target.items()}})
-        limited = self._limited(start, ends, limit)
-        self._report(start, idle=limited == start)
-        return _sorted(limited)
+            ends = {**begun, **{log: {**begun.get(log, {}), **to} for log, to in self._target.items()}}
+        self._check_logs(begun, ends)
+        limited = self._limited(begun, ends, limit)
+        self._report(begun, idle=limited == begun)
+        return _offsets_of(limited)
 
-    def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:
+    def reportLatestOffset(self) -> StreamOffsets | None:
         """Of Spark: the end of the logs, shown as `latestOffset` in the progress of a query."""
         return self._news
 
@@ -352,30 +400,79 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
         for partition in range(len(brokers.addresses)):
             extents = brokers.extents(partition, patient=True) if patient else brokers.extents_or_away(partition)
             if extents is None:
+                self._reached.discard(partition)
                 continue
+            self._reached.add(partition)
             for by_partition in self._seen.values():
                 by_partition.pop(partition, None)
             for log, extent in extents.items():
                 self._seen.setdefault(log, {})[partition] = extent
 
-    def _ends(self, start: Offsets) -> Offsets:
+    def _ends(self, start: Marks) -> Marks:
         """Where the logs end that were seen, and where we are in the others."""
-        ends: Offsets = {log: dict(partitions) for log, partitions in start.items()}
+        ends: Marks = {log: dict(partitions) for log, partitions in start.items()}
         for log, by_partition in self._seen.items():
             for partition, extent in by_partition.items():
-                ends.setdefault(log, {})[str(partition)] = extent.next
-        self._news = _sorted(ends)
+                ends.setdefault(log, {})[str(partition)] = Mark(extent.next, extent.log_id)
+        self._news = _offsets_of(ends)
         return ends
 
-    def _limited(self, start: Offsets, ends: Offsets, limit: ReadLimit) -> Offsets:
+    def _check_logs(self, start: Marks, ends: Marks) -> None:
+        """Whether the logs are those that were read, and have what was read. Raises DataLossError if that matters."""
+        for log, partitions in start.items():
+            for number, begun in partitions.items():
+                if int(number) < len(self._brokers.addresses) and begun != Mark(0):  # else nothing was there yet
+                    self._check_log(log, number, begun, ends[log][number])
+
+    def _check_log(self, log: str, number: str, begun: Mark, end: Mark) -> None:
+        place = f"{log} at {self._brokers.addresses[int(number)]}"
+        is_gone = int(number) not in self._seen.get(log, {})
+        if not is_gone:
+            self._told.discard((log, number, "gone"))
+        elif int(number) not in self._reached or not self._brokers.wants(log, int(number)):
+            return
+        if is_gone:
+            self._lost_log(
+                f"{place} is gone, and the query was at index {begun.index}: it was deleted (or the broker could not "
+                "open it: see its log)", "waiting until it is back", once=(log, number, "gone"),
+            )  # fmt: skip
+        elif _is_other(begun, end):
+            self._lost_log(
+                f"{place} is another log than the one that the query has read up to index {begun.index}: that was "
+                f"deleted ({begun.log_id}), and this one ({end.log_id}) was made anew under its name",
+                "going on with all of the new one",
+            )
+        elif end.index < begun.index:
+            self._lost_log(
+                f"{place} ends before index {end.index}, and the query was at {begun.index}: its disk has lost "
+                "records, or it was restored from an older backup" + ("" if begun.log_id else ", or deleted"),
+                "going on at its end" if begun.log_id else "going on with what is there now, from its beginning",
+            )
+        elif end.log_id and not begun.log_id and (log, number, "unnamed") not in self._told:
+            self._told.add((log, number, "unnamed"))
+            _log.warning(
+                "the checkpoint does not say which log of the name %s the query has read, so nobody knows whether that "
+                "was deleted and made anew since: going on at index %d, and from now on the checkpoint says it (%s)",
+                place, begun.index, end.log_id,
+            )  # fmt: skip
+
+    def _lost_log(self, what: str, then: str, *, once: tuple[str, str, str] | None = None) -> None:
+        """Fail, or warn: each time, or `once` until that is over."""
+        if self._options.fail_on_data_loss:
+            raise DataLossError(f"{what}. Set failOnDataLoss to false for {then}")
+        if once is None or once not in self._told:
+            _log.warning("%s; %s", what, then)
+        if once is not None:
+            self._told.add(once)
+
+    def _limited(self, start: Marks, ends: Marks, limit: ReadLimit) -> Marks:
         """Not more than allowed, from all partitions in proportion to what they have."""
-        sizes: dict[tuple[str, str], int] = {}
-        for log, partitions in ends.items():
-            for number, end in partitions.items():
-                begun = start.get(log, {}).get(number)
-                if begun is not None and end < begun:
-                    self._restarted(log, number, begun, end)
-                sizes[log, number] = max(0, end - self._begin(log, number, begun, end))
+        begins = {
+            (log, number): self._begin(log, number, start.get(log, {}).get(number), end)
+            for log, partitions in ends.items()
+            for number, end in partitions.items()
+        }
+        sizes = {(log, number): max(0, ends[log][number].index - begin) for (log, number), begin in begins.items()}
         total = sum(sizes.values())
         most = self._rows_max(limit, sizes)
         if most is None or most >= total:
@@ -391,18 +488,18 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
                 left -= 1
         return {
             log: {
-                number: self._begin(log, number, start.get(log, {}).get(number), end) + shares[log, number]
+                number: Mark(begins[log, number] + shares[log, number], end.log_id)
                 for number, end in partitions.items()
             }
             for log, partitions in ends.items()
         }
 
-    def _begin(self, log: str, number: str, begun: int | None, end: int) -> int:
+    def _begin(self, log: str, number: str, begun: Mark | None, end: Mark) -> int:
         """Where the reading of a partition goes on."""
-        if begun is None or end < begun:
-            extent = self._seen.get(log, {}).get(int(number), Extent())
-            return min(extent.first, end)
-        return begun
+        if begun is not None and not _is_anew(begun, end):
+            return min(begun.index, end.index)
+        extent = self._seen.get(log, {}).get(int(number), Extent())
+        return min(extent.first, end.index)
 
     def _rows_max(self, limit: ReadLimit, sizes: dict[tuple[str, str], int]) -> int | None:
         if isinstance(limit, ReadAllAvailable):
@@ -424,47 +521,38 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
                 rows.append(max(1, int(total * bytes_max / total_bytes)))
         return min(rows, default=None)
 
-    def _restarted(self, log: str, number: str, begun: int, end: int) -> None:
-        text = (
-            f"{log} at {self._brokers.addresses[int(number)]} ends before index {end}, and the query was at {begun}:"
-            " the log was deleted, or its disk has lost records"
-        )
-        if self._options.fail_on_data_loss:
-            raise DataLossError(
-                f"{text}. To go on with what is there now, from its beginning, set failOnDataLoss to false"
-            )
-        _log.warning("%s; going on with what is there now", text)
-
     # ------------------------------------------------------------------ what to read
 
-    def partitions(self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> Sequence[InputPartition]:
+    def partitions(self, start: StreamOffsets, end: StreamOffsets) -> Sequence[InputPartition]:
         """Of Spark: the ranges of a micro-batch; the same for the same offsets."""
         ranges: list[Range] = []
-        for log, partitions in sorted(end.items()):
+        started = _marks_of(start)
+        for log, partitions in sorted(_marks_of(end).items()):
             for number, stop in sorted(partitions.items()):
-                begun = start.get(log, {}).get(number)
+                begun = started.get(log, {}).get(number)
                 if int(number) >= len(self._brokers.addresses):
                     raise DataLossError(
                         f"the checkpoint knows partition {number} of {log}, and the option brokers names only"
                         f" {len(self._brokers.addresses)}: keep the brokers in their order, and add new ones at the end"
                     )
-                if begun is None or stop < begun:  # new; or deleted and made anew
-                    if stop > 0:
-                        ranges.append(Range(log, int(number), 0, stop, expected=False))
-                elif begun < stop:
-                    ranges.append(Range(log, int(number), begun, stop))
+                if begun is None or _is_anew(begun, stop):
+                    if stop.index > 0:
+                        ranges.append(Range(log, int(number), 0, stop.index, expected=False, log_id=stop.log_id))
+                elif begun.index < stop.index:
+                    log_id = stop.log_id or begun.log_id
+                    ranges.append(Range(log, int(number), begun.index, stop.index, log_id=log_id))
         return self._split(ranges)
 
     # ------------------------------------------------------------------ how far we are
 
-    def commit(self, end: dict[str, dict[str, int]]) -> None:
+    def commit(self, end: StreamOffsets) -> None:
         """Of Spark. Nothing to do: `latestOffset` comes after it, and says more."""
 
     def stop(self) -> None:
         """Of Spark, if it comes to that."""
         self._brokers.close()
 
-    def _report(self, start: Offsets, *, idle: bool) -> None:
+    def _report(self, start: Marks, *, idle: bool) -> None:
         """Tell the brokers how far the query is, for people to see. Not needed for anything, so it may fail."""
         group = self._options.group
         if not group:
@@ -474,20 +562,21 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
             return
         self._reported_at = now
         for log, partitions in start.items():
-            for number, offset in partitions.items():
-                if self._reported.get((log, number)) == offset:
+            for number, mark in partitions.items():
+                if self._reported.get((log, number)) == mark:
                     continue
                 try:
-                    self._move(int(number), log, group, offset)
+                    self._move(int(number), log, group, mark)
                 except (CannotConnectError, ConnectionLostError, RequestError) as error:
                     _log.info("how far the query is in %s can't be told: %s", log, error)
                     continue
-                self._reported[log, number] = offset
+                self._reported[log, number] = mark
 
-    def _move(self, partition: int, log: str, group: str, offset: int) -> None:
+    def _move(self, partition: int, log: str, group: str, mark: Mark) -> None:
+        where: dict[str, Any] = {"log": log, "group": group} | ({"log_id": mark.log_id} if mark.log_id else {})
         try:
-            self._brokers.ask(partition, "log/seek", patient=False, log=log, group=group, to=offset)
+            self._brokers.ask(partition, "log/seek", patient=False, to=mark.index, **where)
         except RequestError as error:
             if error.code != "GROUP_NOT_EXIST":
                 raise
-            self._brokers.ask(partition, "log/cursor", patient=False, log=log, group=group, **{"from": offset})
+            self._brokers.ask(partition, "log/cursor", patient=False, **where, **{"from": mark.index})

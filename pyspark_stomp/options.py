@@ -28,6 +28,37 @@ Offsets = dict[str, dict[str, int]]
 """By destination and partition, as Spark's checkpoints have them."""
 
 
+_MARK: Final = re.compile(r"(\d{1,18})@([0-9A-Za-z]{1,64})")
+
+
+@attrs.frozen
+class Mark:
+    """A place in one log: an index, and which log that is, for there may be another one of that name one day."""
+
+    index: int
+    log_id: str = ""
+    """Empty: nobody has said."""
+
+    @classmethod
+    def of(cls, offset: int | str) -> Mark:
+        """As it stands in offsets: 17, or "17@7f0a13c9b2d4". Raises ValueError."""
+        if isinstance(offset, int):
+            return cls(offset)
+        found = _MARK.fullmatch(offset)
+        if found is None:
+            raise ValueError(f"{offset[:80]!r} can't be the place in a log: write INDEX or INDEX@LOGID")
+        return cls(int(found[1]), found[2])
+
+    @property
+    def offset(self) -> int | str:
+        """As it stands in offsets."""
+        return f"{self.index}@{self.log_id}" if self.log_id else self.index
+
+
+Marks = dict[str, dict[str, Mark]]
+"""By log and partition."""
+
+
 class OptionError(ValueError):
     """An option that is missing, unknown or wrong. The message names it, and what to write."""
 
@@ -113,9 +144,9 @@ class ReadOptions:
     subscribe: tuple[str, ...] = ()
     pattern: str = ""
     assigned: Mapping[str, tuple[int, ...]] | None = None
-    starting: int | Offsets = EARLIEST
-    """EARLIEST, LATEST or by partition."""
-    ending: int | Offsets = LATEST
+    starting: int | Marks = EARLIEST
+    """EARLIEST, LATEST or by partition, where the index may be one of these, too."""
+    ending: int | Marks = LATEST
     starting_ms: int | Offsets | None = None
     """Milliseconds since 1970, for all or by partition; goes over `starting`."""
     ending_ms: int | Offsets | None = None
@@ -333,12 +364,12 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     )
 
 
-def _place(given: _Given, name: str, default: int) -> int | Offsets:
+def _place(given: _Given, name: str, default: int) -> int | Marks:
     words = {"": default, "earliest": EARLIEST, "latest": LATEST}
     word = words.get(given.text(name).lower())
     if word is not None:
         return word
-    found = given.json(name, lambda value: _offsets(value, EARLIEST), 'earliest, latest or {"/log/a":{"0":23}}')
+    found = given.json(name, _marks, 'earliest, latest or {"/log/a":{"0":23}}')
     assert found is not None
     return found
 
@@ -360,7 +391,24 @@ def _offsets(value: Any, least: int) -> Offsets:
     return {log: dict(partitions) for log, partitions in value.items()}
 
 
-def _check_named(offsets: Offsets, names: Sequence[str], brokers_count: int) -> None:
+def _marks(value: Any) -> Marks:
+    """As `_offsets`, and which log an index is of may stand behind it."""
+    marks = {
+        log: {number: Mark.of(offset) if isinstance(offset, str) else offset for number, offset in partitions.items()}
+        for log, partitions in value.items()
+    }
+    plain = {
+        log: {number: offset.index if isinstance(offset, Mark) else offset for number, offset in partitions.items()}
+        for log, partitions in marks.items()
+    }
+    checked = _offsets(plain, EARLIEST)
+    return {
+        log: {number: mark if isinstance(mark, Mark) else Mark(checked[log][number]) for number, mark in by.items()}
+        for log, by in marks.items()
+    }
+
+
+def _check_named(offsets: Offsets | Marks, names: Sequence[str], brokers_count: int) -> None:
     for log, partitions in offsets.items():
         if log not in names:
             raise OptionError(f"offsets are given for {log!r}, which is not read: {', '.join(names)} is")
@@ -381,5 +429,5 @@ def _assigned(value: Any) -> dict[str, tuple[int, ...]]:
     return {log: tuple(sorted(set(numbers))) for log, numbers in value.items()}
 
 
-def _holds(offsets: Offsets, offset: int) -> bool:
-    return any(offset in partitions.values() for partitions in offsets.values())
+def _holds(marks: Marks, index: int) -> bool:
+    return any(mark.index == index for partitions in marks.values() for mark in partitions.values())

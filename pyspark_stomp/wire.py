@@ -43,7 +43,6 @@ from sluiceway.client.errors import (
     ConnectionLostError,
     DamagedError,
     Gap,
-    LogDeletedError,
     RefusedError,
     RequestError,
 )
@@ -60,6 +59,8 @@ WINDOW: Final = 8
 LOST_SECONDS: Final = 0.05
 """Between two looks whether the broker has noticed that a connection is lost."""
 REPLIES: Final = "/temp-queue/spark-replies"
+OTHER_LOG: Final = "other-log"
+"""Why records are not there: the log was deleted, and there is another one under its name."""
 ALL_CODECS: Final = "gzip,snappy,zstd"
 _RECEIVE_BYTES: Final = 64 * 1024
 _HEAD_BYTES_MAX: Final = 1 << 20
@@ -164,7 +165,7 @@ class _Socket:
             detail = frame.body.decode("utf-8", "replace").strip()
             text = f"{self._address} answered ERROR: {said}{f': {detail}' if detail else ''}"
             # One that names none of our frames is about the connection: the broker stops, or has too many of them.
-            raise RefusedError(text) if "command" in headers else ConnectionLostError(text)
+            raise RefusedError(text, headers.get("code")) if "command" in headers else ConnectionLostError(text)
         return frame
 
     def _counted(self, length: int) -> bytearray:
@@ -338,24 +339,34 @@ class Connection:
     # ------------------------------------------------------------------ reading
 
     def read_batches(
-        self, log: str, start: int, stop: int, *, batch_bytes: int = BATCH_BYTES, verify: bool = True
+        self,
+        log: str,
+        start: int,
+        stop: int,
+        *,
+        log_id: str = "",
+        batch_bytes: int = BATCH_BYTES,
+        verify: bool = True,
     ) -> Generator[Batch | Gap, None, None]:
         """Records `start` to before `stop` of a log (`/log/NAME`), in order and without holes: batches, and where
         records are gone, gaps. After a lost connection it goes on behind what was yielded. The connection is for
         nothing else meanwhile.
 
-        Ends at `stop`, never waits for records that are not there yet: what lies beyond the end of the log (it was
-        deleted, or its disk has lost something) is a gap `lost`. Raises DamagedError, LogDeletedError, RefusedError,
-        CannotConnectError, ConnectionLostError.
+        Ends at `stop`, never waits for records that are not there yet: what lies beyond the end of the log (its disk
+        has lost something) is a gap `lost`; if the log is no more, or goes meanwhile, a gap `deleted`; if this is
+        another one than `log_id`, or than the one that was begun with, a gap `other-log`. Raises DamagedError,
+        RefusedError, CannotConnectError, ConnectionLostError.
         """
         place = start
         finished = False
         try:
             while place < stop:
-                reading = _Reading(self, log, place, stop, batch_bytes, verify)
+                reading = _Reading(self, log, log_id, place, stop, batch_bytes, verify)
                 parts = self.patiently(reading.begin)
                 while parts:
                     for part in parts:
+                        if not isinstance(part, Gap):
+                            log_id = self.log_id.removeprefix("log.")
                         yield part
                         place = part.end if isinstance(part, Gap) else part.end_index
                     if place >= stop:
@@ -380,9 +391,12 @@ class Connection:
 class _Reading:
     """One subscription of `read_batches`, over one connection."""
 
-    def __init__(self, connection: Connection, log: str, start: int, stop: int, batch_bytes: int, verify: bool) -> None:
+    def __init__(
+        self, connection: Connection, log: str, log_id: str, start: int, stop: int, batch_bytes: int, verify: bool
+    ) -> None:
         self._connection = connection
         self._log = log
+        self._log_id = log_id
         self._place = start
         self._stop = stop
         self._batch_bytes = batch_bytes
@@ -391,7 +405,16 @@ class _Reading:
 
     def begin(self) -> list[Batch | Gap]:
         """Subscribe; those of the first MESSAGE. Again and again, if need be. Raises what `read_batches` does."""
-        return self.next_parts() if self._subscribe() else [self._gap(self._stop, "lost")]
+        reason = self._subscribe()
+        if reason:
+            return [self._gap(self._stop, reason)]
+        try:
+            return self.next_parts()
+        except RefusedError as error:
+            if error.code != "TOPIC_NOT_EXIST":
+                raise
+            self._connection.close()  # as the broker does
+            return [self._gap(self._stop, "deleted")]
 
     def next_parts(self) -> list[Batch | Gap]:
         """Those of the next MESSAGE."""
@@ -403,7 +426,9 @@ class _Reading:
                 continue
             try:
                 if headers.get("log-deleted") == "true":
-                    raise LogDeletedError(f"{self._log} at {connection.address} was deleted while it was read")
+                    return [self._gap(self._stop, "deleted")]
+                if headers.get("gap-reason") == OTHER_LOG:
+                    return [self._gap(self._stop, OTHER_LOG)]
                 if headers.get("gap") == "true":
                     end = min(int(headers["gap-to"]), self._stop)
                     if end > self._place:
@@ -418,18 +443,21 @@ class _Reading:
                     f"{connection.address} sent a MESSAGE of {self._log} that can't be read: {error!r}"
                 ) from error
 
-    def _subscribe(self) -> bool:
-        """False: the log ends before `start`, or is no more."""
+    def _subscribe(self) -> str:
+        """Empty, or why nothing is there to be read."""
         connection = self._connection
         try:
             described = connection.ask("log/describe", log=self._log)
         except RequestError as error:
             if error.code != "TOPIC_NOT_EXIST":
                 raise
-            return False
+            return "deleted"
+        if self._log_id and described.get("log_id", self._log_id) != self._log_id:
+            return OTHER_LOG
         stop = min(self._stop, int(described["next"]))
         if stop <= self._place:
-            return False
+            return "lost"
+        meant = [("log-id", self._log_id)] if self._log_id else []
         number = connection.next_id()
         connection.write(
             encode_frame(
@@ -440,6 +468,7 @@ class _Reading:
                     ("ack", "auto"),
                     ("from", str(self._place)),
                     ("to", str(stop)),
+                    *meant,
                     ("on-gap", "marker"),
                     ("batch", str(self._batch_bytes)),
                     ("compression", ALL_CODECS),
@@ -448,7 +477,7 @@ class _Reading:
             )
         )
         self._id = number
-        return True
+        return ""
 
     def _gap(self, end: int, reason: str) -> Gap:
         gap = Gap(self._log, str(self._connection.address), self._place, end, reason)
@@ -642,7 +671,6 @@ __all__ = [
     "DamagedError",
     "Frame",
     "Gap",
-    "LogDeletedError",
     "RefusedError",
     "RequestError",
     "Sender",

@@ -36,6 +36,7 @@ from examples.stage.account import Account, Check
 from examples.stage.flow_map import FlowMap
 from examples.stage.screen import marks
 from examples.stage.server import ROOT, Server, ServerError
+from pyspark_stomp.options import Mark
 from sluiceway.client import Consumer, LogClient, RequestError
 
 DELAY: Final = "3 days"
@@ -126,8 +127,8 @@ class Job:
             return {}
         lines = (self._checkpoint(query, "offsets") / str(max(numbers))).read_text(encoding="utf-8").splitlines()
         # A version, the query's settings, and what its sources have said.
-        found: dict[str, int] = json.loads(lines[2]).get(f"/log/{LOG}", {})
-        return found
+        found: dict[str, int | str] = json.loads(lines[2]).get(f"/log/{LOG}", {})
+        return {number: Mark.of(offset).index for number, offset in found.items()}
 
     def _checkpoint(self, query: str, part: str) -> Path:
         return self.folder / "checkpoints" / query / part

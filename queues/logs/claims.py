@@ -199,6 +199,7 @@ class ClaimGroup(FlowResource):
             "queue": state.queue,
             "group": state.group,
             "log": self.log.name,
+            "log_id": self.log.log_id,
             "next": state.next_number,
             "acked": first - 1,
             "claims": [claim.facts() for claim in state.claims],

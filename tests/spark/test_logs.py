@@ -379,6 +379,105 @@ def test_a_stream_that_was_overtaken_by_retention_fails_or_goes_on_as_it_is_told
 # ---------------------------------------------------------------------- processes
 
 
+def remake(broker: EmbeddedBroker, count: int | None) -> None:
+    """Delete the log, and make it anew with so many records; None: it is gone."""
+    with connected(broker) as connection:
+        connection.request("log/delete", log=LOG, passcode="pw")
+    if count is not None:
+        fill(broker, LOG, numbers(count, 10_000))
+
+
+@pytest.mark.spark_ci
+def test_a_query_skips_nothing_of_a_log_that_was_made_anew_between_two_runs(
+    spark: SparkSession, make_broker: BrokerMaker, tmp_path: Path
+) -> None:
+    """It is longer than the old one: the index in the checkpoint is there."""
+    broker = make_broker(delete_passcode="pw")
+    fill(broker, LOG, numbers(1000))
+    query = Query(spark, tmp_path / "q", brokers=broker.address, subscribe=LOG, startingOffsets="earliest")
+    query.run()
+    remake(broker, None)
+    with pytest.raises(Exception, match=r"/log/a at .* is gone, and the query was at index 1000"):
+        query.run()
+    fill(broker, LOG, numbers(2100, 10_000))
+    with pytest.raises(Exception, match="is another log than the one that the query has read up to index 1000"):
+        query.run()
+    query.options["failOnDataLoss"] = "false"
+    query.run()
+    assert sorted(map(int, query.values)) == [*range(1000), *range(10_000, 12_100)]
+    fill(broker, LOG, numbers(5, 20_000))
+    query.options["failOnDataLoss"] = "true"
+    assert [rows for _batch, rows in query.run() if rows] == [rows_of(LOG, 0, 2100, 2105)]
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_running_query_whose_log_is_deleted_and_made_anew(
+    spark: SparkSession, make_broker: BrokerMaker, tmp_path: Path, fails: str
+) -> None:
+    broker = make_broker(delete_passcode="pw")
+    fill(broker, LOG, numbers(100))
+    query = Query(
+        spark, tmp_path / "q", brokers=broker.address, subscribe=LOG, startingOffsets="earliest", failOnDataLoss=fails
+    )
+    running = query.start()
+    try:
+        until(lambda: len(query.values) == 100)
+        if fails == "true":
+            remake(broker, None)
+            with pytest.raises(Exception, match="is gone, and the query was at index 100"):
+                running.awaitTermination(60)
+            return
+        for count in (300, 40):
+            remake(broker, None)
+            del query.values[:]
+            fill(broker, LOG, numbers(count, 10_000))
+            until(lambda count=count: len(query.values) == count)  # type: ignore[misc]
+            assert sorted(map(int, query.values)) == [*range(10_000, 10_000 + count)]
+        assert running.isActive
+    finally:
+        running.stop()
+
+
+def test_a_log_that_is_made_anew_in_the_middle_of_a_batch(
+    spark: SparkSession, make_broker: BrokerMaker, tmp_path: Path
+) -> None:
+    """Planned and in the checkpoint, but not read yet: other records never stand in for those that were meant."""
+    broker = make_broker(delete_passcode="pw")
+    fill(broker, LOG, numbers(100))
+    query = Query(spark, tmp_path / "q", brokers=broker.address, subscribe=LOG, startingOffsets="earliest")
+    query.before = lambda _batch_id: remake(broker, 300)
+    with pytest.raises(Exception, match="the log was deleted, and there is another one of its name"):
+        query.run()
+    query.before = None
+    with pytest.raises(Exception, match="the log was deleted, and there is another one of its name"):
+        query.run()
+    query.options["failOnDataLoss"] = "false"
+    assert [rows for _batch, rows in query.run() if rows] == [rows_of(LOG, 0, 0, 300)]
+    assert sorted(map(int, query.values)) == [*range(10_000, 10_300)]
+
+
+@pytest.mark.spark_ci
+def test_a_checkpoint_of_an_earlier_version_goes_on_and_knows_its_log_then(
+    spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    fill(broker, LOG, numbers(100))
+    query = Query(spark, tmp_path / "q", brokers=broker.address, subscribe=LOG, startingOffsets="earliest")
+    query.run()
+    for path in (query.checkpoint / "offsets").iterdir():
+        if path.name.isdigit():
+            lines = path.read_text().splitlines()
+            lines[-1] = json.dumps({LOG: {"0": 100}})
+            path.write_text("\n".join(lines))
+            (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+    fill(broker, LOG, numbers(50, 100))
+    assert [rows for _batch, rows in query.run() if rows] == [rows_of(LOG, 0, 100, 150)]
+    with connected(broker) as connection:
+        log_id = connection.request("log/describe", log=LOG)["log_id"]
+    newest = query.checkpoint / "offsets" / str(query.logged("offsets")[-1])
+    assert json.loads(newest.read_text().splitlines()[-1]) == {LOG: {"0": f"150@{log_id}"}}
+    assert query.run() == []
+
+
 def started(script: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     """A program of its own, with all that it starts in one process group."""
     inherited = {**os.environ, **environment}

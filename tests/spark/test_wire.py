@@ -129,7 +129,7 @@ def test_what_is_not_there_is_a_gap_too_and_nobody_waits_for_it(broker: Embedded
     with connected(broker) as connection:
         assert list(connection.read_batches(LOG, 10, 20)) == [Gap(LOG, broker.address, 10, 20, "lost")]
         assert list(connection.read_batches(LOG, 5, 20))[1:] == [Gap(LOG, broker.address, 10, 20, "lost")]
-        assert list(connection.read_batches("/log/none", 0, 3)) == [Gap("/log/none", broker.address, 0, 3, "lost")]
+        assert list(connection.read_batches("/log/none", 0, 3)) == [Gap("/log/none", broker.address, 0, 3, "deleted")]
         assert [each["log"] for each in connection.request("log/list")["logs"]] == [LOG]
 
 
@@ -271,7 +271,7 @@ def test_damaged_records_are_a_gap(broker: EmbeddedBroker) -> None:
     damaged = bytearray(whole.data)
     damaged[-9] ^= 1
     headers = {"content-type": "application/vnd.sluiceway.batch", "index": "0", "count": "20"}
-    reading = _Reading(connection, LOG, 0, 20, 1 << 20, True)
+    reading = _Reading(connection, LOG, "", 0, 20, 1 << 20, True)
     gap, sound = reading._batches(Frame("MESSAGE", headers, damaged + bytes(other.data)))
     assert gap == Gap(LOG, address, 0, 10, "damaged")
     assert not isinstance(sound, Gap)
