@@ -123,17 +123,14 @@ class Brokers:
             pattern = re.compile(options.pattern)
             described = [
                 each
-                for each in self.ask(partition, "log/list", patient=patient)["logs"]
+                for each in self._list(partition, patient=patient)
                 if pattern.fullmatch(each["log"]) and not each["log"].startswith(INTERNAL)
             ]
         else:
             described = []
             for name in self.wanted(partition):
-                try:
-                    described.append(self.ask(partition, "log/describe", patient=patient, log=name))
-                except RequestError as error:
-                    if error.code != "TOPIC_NOT_EXIST":
-                        raise
+                found = self._describe(partition, name, patient=patient)
+                described += [] if found is None else [found]
         return {
             each["log"]: Extent(
                 each["first"],
@@ -143,6 +140,29 @@ class Brokers:
             )
             for each in described
         }
+
+    def _list(self, partition: int, *, patient: bool) -> list[dict[str, Any]]:
+        """All logs of this broker, a page at a time: what goes meanwhile may hide another one."""
+        found: list[dict[str, Any]] = []
+        while True:
+            page = {"offset": len(found)} if found else {}
+            reply = self.ask(partition, "log/list", patient=patient, **page)
+            found += reply["logs"]
+            if not reply.get("omitted") or not reply["logs"]:
+                return found
+
+    def _describe(self, partition: int, log: str, *, patient: bool) -> dict[str, Any] | None:
+        """None: there is no such log."""
+        try:
+            return self.ask(partition, "log/describe", patient=patient, log=log)
+        except RequestError as error:
+            if error.code != "TOPIC_NOT_EXIST":
+                raise
+            return None
+
+    def is_gone(self, partition: int, log: str) -> bool:
+        """Whether a log that was not found is not there. Raises as `ask`."""
+        return not self._options.pattern or self._describe(partition, log, patient=False) is None
 
     def extents_or_away(self, partition: int) -> dict[str, Extent] | None:
         """The same without waiting; None: the broker is away."""
@@ -429,7 +449,11 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
         is_gone = int(number) not in self._seen.get(log, {})
         if not is_gone:
             self._told.discard((log, number, "gone"))
-        elif int(number) not in self._reached or not self._brokers.wants(log, int(number)):
+        elif (
+            int(number) not in self._reached
+            or not self._brokers.wants(log, int(number))
+            or not self._brokers.is_gone(int(number), log)
+        ):
             return
         if is_gone:
             self._lost_log(

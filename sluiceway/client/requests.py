@@ -108,7 +108,12 @@ class LogClient:
 
     def list_logs(self) -> list[LogInfo]:
         """All logs of the broker."""
-        return [LogInfo.of(reply) for reply in self.request("list")["logs"]]
+        found: list[LogInfo] = []
+        while True:
+            reply = self.request("list", offset=len(found) or None)
+            found += [LogInfo.of(each) for each in reply["logs"]]
+            if not reply.get("omitted") or not reply["logs"]:
+                return found
 
     def describe(self, log: str) -> LogInfo:
         """One log."""

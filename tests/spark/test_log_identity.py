@@ -146,6 +146,27 @@ def test_a_log_that_is_gone_is_an_error_or_waited_for(
     assert read(reader, offsets, end) == [*range(1000, 1150)]
 
 
+@pytest.mark.parametrize("remade", [False, True])
+def test_a_log_that_a_pattern_has_found_is_noticed_like_one_that_is_named(
+    deleting: EmbeddedBroker, remade: bool
+) -> None:
+    fill(deleting, LOG, numbers(100))
+    fill(deleting, "/log/b", numbers(100))
+    given = {"brokers": deleting.address, "subscribePattern": "/log/.*", "startingOffsets": "earliest"}
+    reader = LogStreamReader(read_options(given, streaming=True), [*COLUMNS])
+    offsets = reader.latestOffset(reader.initialOffset(), ALL)
+    delete(deleting)
+    if remade:
+        make(deleting, 300)
+    with pytest.raises(DataLossError, match="another log" if remade else "is gone"):
+        reader.latestOffset(offsets, ALL)
+    reader.stop()
+    # Who does not read it any more has lost nothing.
+    narrower = LogStreamReader(read_options(given | {"subscribePattern": "/log/b"}, streaming=True), [*COLUMNS])
+    assert narrower.latestOffset(offsets, ALL) == offsets
+    narrower.stop()
+
+
 def test_a_log_that_is_yet_to_be_made_is_waited_for(
     deleting: EmbeddedBroker, stream: Callable[..., LogStreamReader]
 ) -> None:
