@@ -161,8 +161,13 @@ class Brokers:
             return None
 
     def is_gone(self, partition: int, log: str) -> bool:
-        """Whether a log that was not found is not there. Raises as `ask`."""
-        return not self._options.pattern or self._describe(partition, log, patient=False) is None
+        """Whether a log that was not found is not there. Raises RequestError, RefusedError."""
+        if not self._options.pattern:
+            return True
+        try:
+            return self._describe(partition, log, patient=False) is None
+        except (CannotConnectError, ConnectionLostError):
+            return False  # the broker has gone away in this moment: nobody knows
 
     def extents_or_away(self, partition: int) -> dict[str, Extent] | None:
         """The same without waiting; None: the broker is away."""
