@@ -63,7 +63,9 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 async def bind(address: str) -> list[socket.socket]:
-    """Sockets that listen on this address (several if the host name has several). Raises ListenError."""
+    """Sockets that have this address (several if the host name has several), and do not listen yet: `start_listening`.
+    Raises ListenError.
+    """
     host, port = split_address(address)
     try:
         found = await trio.socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -74,7 +76,9 @@ async def bind(address: str) -> list[socket.socket]:
 
 
 def bind_now(address: str) -> list[socket.socket]:
-    """As `bind`, without waiting: the host must be written as an address, or be `localhost`. Raises ListenError."""
+    """Sockets that listen on this address, without waiting: the host must be written as an address, or be `localhost`.
+    Raises ListenError.
+    """
     host, port = split_address(address)
     flags = socket.AI_PASSIVE if host == "localhost" else socket.AI_PASSIVE | socket.AI_NUMERICHOST
     try:
@@ -83,7 +87,20 @@ def bind_now(address: str) -> list[socket.socket]:
         raise ListenError(
             address, "names of hosts are looked up at the start only: write an address such as 127.0.0.1, or restart"
         ) from None
-    return _bound(address, found, port)
+    sockets = _bound(address, found, port)
+    start_listening(address, sockets)
+    return sockets
+
+
+def start_listening(address: str, sockets: Sequence[socket.socket]) -> None:
+    """From now on clients wait in line. Raises ListenError, with all of these closed."""
+    try:
+        for listening in sockets:
+            listening.listen(BACKLOG)
+    except OSError as error:
+        for listening in sockets:
+            listening.close()
+        raise ListenError(address, error) from None
 
 
 def _bound(address: str, found: Sequence[tuple[Any, ...]], port: int) -> list[socket.socket]:
@@ -99,7 +116,6 @@ def _bound(address: str, found: Sequence[tuple[Any, ...]], port: int) -> list[so
                 where = (where[0], sockets[0].getsockname()[1], *where[2:])
             listening.setblocking(False)
             listening.bind(where)
-            listening.listen(BACKLOG)
     except OSError as error:
         for listening in sockets:
             listening.close()

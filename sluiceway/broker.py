@@ -170,10 +170,13 @@ class Broker:
         self.reloading = Reloader(self)
         self._expiry = ExpiryWatch(self.certificates, self.now_ms)
         self.doors = Doors(accepted=self._accepted_by, opened=self._warn_if_open, clock=self.clock)
-        # First: a port that is taken is found out at once, and clients wait in line.
+        # First: a port that is taken is found out before anybody can connect anywhere. Then clients wait in line.
         await self.doors.bind(config.listeners)
         try:
             await self._bind_admin()
+            self.doors.listen()
+            if self.admin is not None:
+                self.admin.open_door()
             await self._make_ready()
         except BaseException:
             self.doors.abandon()

@@ -17,7 +17,7 @@ from functools import partial
 import attrs
 import trio
 
-from protocols.listener import Listener, ListenError, bind, bind_now
+from protocols.listener import Listener, ListenError, bind, bind_now, start_listening
 from protocols.opening import Entrance
 from protocols.streams import ByteStream
 from protocols.tls import CertificateError, TlsServer
@@ -109,7 +109,7 @@ class Doors:
     # ------------------------------------------------------------------ life
 
     async def bind(self, configured: Iterable[ListenerConfig]) -> None:
-        """Take the addresses; nothing is accepted yet. Raises ListenError and CertificateError, with nothing taken."""
+        """Take the addresses; nobody can connect yet. Raises ListenError and CertificateError, with nothing taken."""
         try:
             for settings in configured:
                 entrance = self._entrance(settings)
@@ -117,6 +117,11 @@ class Doors:
         except (ListenError, CertificateError):
             self.abandon()
             raise
+
+    def listen(self) -> None:
+        """From now on clients wait in line. Raises ListenError."""
+        for door in self._doors:
+            start_listening(door.settings.address, door.sockets)
 
     def open(self, nursery: trio.Nursery) -> None:
         """Begin to accept, in tasks of this nursery."""

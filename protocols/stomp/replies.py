@@ -40,12 +40,15 @@ class Owed:
     first. `durability` is the least of what the legs have.
     """
 
-    __slots__ = ("durability", "legs_count", "receipt_ids")
+    __slots__ = ("durability", "indexes", "is_single", "legs_count", "receipt_ids")
 
     def __init__(self, receipt_ids: list[str], legs_count: int) -> None:
         self.receipt_ids = receipt_ids
         self.legs_count = legs_count
+        self.is_single = legs_count == 1
         self.durability = CONSUMED
+        self.indexes: list[tuple[str, Sequence[tuple[int, int]]]] = []
+        """Of several destinations the logs: name, and for each receipt its first index and how many records."""
 
     @property
     def size_bytes(self) -> int:
@@ -187,11 +190,22 @@ class Replies:
         ]
         self._outbound.send_control(BEHIND_NUL.join(told), len(told))
 
+    def _appended_to_several(self, owed: Owed) -> None:
+        durability = DURABILITY[owed.durability]
+        told = []
+        for place, receipt_id in enumerate(owed.receipt_ids):
+            indexes = ",".join(f"{name}={found[place][0]}" for name, found in sorted(owed.indexes))
+            count = owed.indexes[0][1][place][1]
+            told.append(receipt(receipt_id, self.version, (("indexes", indexes), ("count", str(count)), *durability)))
+        self._outbound.send_control(BEHIND_NUL.join(told), len(told))
+
     def leg_done(self, owed: Owed | None, durability: str = MEMORY) -> None:
         """One of the queues has taken them, or never will; so safe they are there."""
         if owed is not None:
             owed.legs_count -= 1
             if durability == MEMORY or (durability == DISK and owed.durability == CONSUMED):
                 owed.durability = durability
-            if not owed.legs_count:
+            if not owed.legs_count and owed.indexes:
+                self._appended_to_several(owed)
+            elif not owed.legs_count:
                 self.receipts(owed.receipt_ids, owed.durability)

@@ -286,17 +286,19 @@ class Sender:
             return True
         owed_bytes = owed.size_bytes
         self._replies.owe(owed_bytes)
-        log.when_durable(partial(self._appended, owed, owed_bytes))
+        log.when_durable(partial(self._appended, log.name, owed, owed_bytes))
         return True
 
-    def _appended(self, owed: Owed, owed_bytes: int, how: str, indexes: Sequence[tuple[int, int]]) -> None:
+    def _appended(self, name: str, owed: Owed, owed_bytes: int, how: str, indexes: Sequence[tuple[int, int]]) -> None:
         if how == GONE:
             self._replies.paid(owed_bytes)
             self._fail(_log_is_gone(owed))
             return
-        if owed.legs_count == 1 and indexes:
+        if owed.is_single and indexes:
             self._replies.appended(owed.receipt_ids, how, indexes)
         else:
+            if indexes:
+                owed.indexes.append((name, indexes))
             self._replies.leg_done(owed, how)
         self._replies.paid(owed_bytes)
 

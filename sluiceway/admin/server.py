@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from protocols.listener import bind
+from protocols.listener import bind, start_listening
 from protocols.log import get_logger
 from protocols.tls import TlsServer
 from sluiceway.admin.access import Access
@@ -58,7 +58,9 @@ class AdminServer:
 
     @classmethod
     async def listen(cls, broker: Broker, config: AdminConfig) -> AdminServer:
-        """Bind its address, and read its certificate. Raises ListenError and CertificateError."""
+        """Bind its address, and read its certificate; nobody can connect before `open_door`. Raises ListenError and
+        CertificateError.
+        """
         server = cls(broker, config, await bind(config.address))
         try:
             server._tls = await trio.to_thread.run_sync(server.read_certificate)
@@ -66,6 +68,10 @@ class AdminServer:
             server.abandon()
             raise
         return server
+
+    def open_door(self) -> None:
+        """From now on clients wait in line. Raises ListenError."""
+        start_listening(self._config.address, self._sockets)
 
     def read_certificate(self) -> TlsServer | None:
         """Its certificate as the files have it now; None: it has none. Raises CertificateError. See

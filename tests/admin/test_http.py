@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import socket
 import ssl
@@ -17,6 +18,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.settings import SettingCodes
 
+from protocols.listener import bind
 from protocols.settings import TlsConfig
 from protocols.tls import CertificateError
 from sluiceway.admin.http import HttpServer
@@ -106,6 +108,26 @@ class TestServing:
             with pytest.raises(ListenError, match="in use"):
                 async with Broker(config_with(AdminConfig(address=address))):
                     raise AssertionError("it started")
+
+    async def test_nobody_can_connect_before_all_ports_are_taken(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Else a client of STOMP gets in, and is cut off when the admin port turns out to be taken."""
+        with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as probe:
+            stomp = probe.getsockname()
+            probe.close()
+            refused: list[int] = []
+
+            async def bind_late(address: str) -> list[socket.socket]:
+                with socket.socket() as client:
+                    refused.append(client.connect_ex(stomp))
+                return await bind(address)
+
+            monkeypatch.setattr("sluiceway.admin.server.bind", bind_late)
+            config = config_with(AdminConfig(address=f"127.0.0.1:{taken.getsockname()[1]}"))
+            config = attrs.evolve(config, listeners=(Listener(address=f"127.0.0.1:{stomp[1]}"),))
+            with pytest.raises(ListenError, match="in use"):
+                async with Broker(config):
+                    raise AssertionError("it started")
+            assert refused == [errno.ECONNREFUSED]
 
     async def test_an_embedded_broker_has_one_if_it_is_configured(self) -> None:
         def ask() -> int:

@@ -396,6 +396,22 @@ async def test_a_composite_goes_to_a_queue_and_to_a_log() -> None:
             assert delivery.headers["destination"] == name
 
 
+async def test_the_receipt_of_a_composite_names_the_index_in_each_log() -> None:
+    async with LogStage() as stage:
+        client = await stage.connect()
+        await client.sent("/log/b", "earlier")
+        for destination, indexes in (
+            ("/log/a,/log/b", "/log/a=0,/log/b=1"),
+            ("/log/b,/log/a", "/log/a=1,/log/b=2"),
+            ("/queue/q,/log/a,/topic/t", "/log/a=2"),
+        ):
+            await client.request("SEND", {"destination": destination}, b"x")
+            receipt = client.received[-1]
+            assert receipt.headers["indexes"] == indexes
+            assert receipt.headers["count"] == "1"
+            assert "index" not in receipt.headers  # of which log?
+
+
 @pytest.mark.parametrize("with_ids", [False, True])
 async def test_acks_by_message_id_tell_logs_and_queues_apart(version: Version, with_ids: bool) -> None:
     """Numbers of messages and indexes of records may be the same."""
