@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import attrs
 import stomp
@@ -26,7 +26,7 @@ from stomp.connect import BaseConnection, StompConnection12
 from stomp.exception import StompException
 from stomp.protocol import Protocol12
 
-from sluiceway.client.address import DEFAULT_PORT, DEFAULT_TLS_PORT, TLS_SCHEME, Tls, tls_of
+from sluiceway.client.address import DEFAULT_PORT, DEFAULT_TLS_PORT, TLS_SCHEME, Tls, split_address, tls_of
 from sluiceway.client.secure import SecureTransport, client_context, closed_early, why_refused
 
 CONNECT_SECONDS: Final = 10.0
@@ -84,11 +84,8 @@ class Target:
         :raises ValueError: says how it is written.
         """
         wrong = f"{url!r} is not a broker's address: write stomp://HOST:PORT, such as stomp://127.0.0.1:{DEFAULT_PORT}"
-        parts = urlsplit(url if "://" in url else f"stomp://{url}")
-        try:
-            port = parts.port
-        except ValueError:
-            raise ValueError(wrong) from None
+        parts = split_address(url, wrong)
+        port = parts.port
         if parts.scheme in ("ws", "wss"):
             raise ValueError(f"{url!r}: this client does not speak WebSocket; name a listener of the broker without it")
         if parts.scheme not in ("stomp", TLS_SCHEME) or not parts.hostname or parts.path not in ("", "/"):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 import attrs
 
 DEFAULT_PORT: Final = 61613
 DEFAULT_TLS_PORT: Final = 61614
 TLS_SCHEME: Final = "stomp+ssl"
+
+_PLACE: Final = re.compile(r"(?:.*@)?(?:\[[0-9A-Fa-f:.]+(?:%[\w.~-]+)?\]|[^\[\]@:]+)(?::[0-9]*)?")
 
 
 @attrs.frozen
@@ -49,13 +52,10 @@ class Address:
         :raises ValueError: says how it is written.
         """
         wrong = f"{text!r} is not a broker's address: write HOST:PORT or stomp://LOGIN:PASSCODE@HOST:PORT"
-        parts = urlsplit(text if "://" in text else f"stomp://{text}")
-        try:
-            port = parts.port
-        except ValueError:
-            raise ValueError(wrong) from None
+        parts = split_address(text, wrong)
         if parts.scheme not in ("stomp", TLS_SCHEME) or not parts.hostname or parts.path not in ("", "/"):
             raise ValueError(wrong)
+        port = parts.port
         tls = tls_of(parts.scheme, parts.query)
         return cls(
             host=parts.hostname,
@@ -64,6 +64,24 @@ class Address:
             passcode=passcode if parts.password is None else unquote(parts.password),
             tls=tls,
         )
+
+
+def split_address(text: str, wrong: str) -> SplitResult:
+    """The parts of a broker's address; without a scheme it is `stomp`.
+
+    Judges host and port itself: which brackets and blanks `urlsplit` takes changes with patch releases of Python.
+
+    :raises ValueError: `wrong`.
+    """
+    text = text.strip()
+    try:
+        parts = urlsplit(text if "://" in text else f"stomp://{text}")
+        parts.port  # noqa: B018  # raises for one that is no number, or too large
+    except ValueError:
+        raise ValueError(wrong) from None
+    if _PLACE.fullmatch(parts.netloc) is None:
+        raise ValueError(wrong)
+    return parts
 
 
 def tls_of(scheme: str, query: str) -> Tls | None:

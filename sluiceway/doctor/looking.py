@@ -272,9 +272,9 @@ def look_at_tracing(config: Config) -> Tracing | None:
     if not config.tracing.enabled:
         return None
     endpoint = config.tracing.endpoint
-    parts = urlsplit(endpoint)
     fault = ""
     try:
+        parts = urlsplit(endpoint)
         place = (parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
         with socket.create_connection(place, COLLECTOR_SECONDS):
             pass

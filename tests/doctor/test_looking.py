@@ -252,6 +252,9 @@ def test_the_collector_of_traces_is_connected_to() -> None:
     gone = look(number)
     assert gone is not None
     assert "refused" in gone.fault
+    wrong = looking.look_at_tracing(Config(tracing=TracingConfig(enabled=True, endpoint="http://[abc/v1")))
+    assert wrong is not None
+    assert wrong.fault
 
 
 def test_files_with_secrets_are_those_that_have_some(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from protocols.settings import TlsConfig
 from pyspark_stomp.wire import Connection
 from sluiceway.cli import main
+from sluiceway.cli.client import Target
 from sluiceway.client import CannotConnectError, Consumer, Producer
 from sluiceway.client.address import Address, Tls
 from sluiceway.config import Config, Listener
@@ -103,12 +104,42 @@ def test_tls_to_a_port_without_it(broker: EmbeddedBroker, files: dict[str, str])
     assert "does not speak TLS" in said
 
 
-@pytest.mark.parametrize("url", ["stomp://h:1?ca=x", "stomp+ssl://h:1?cafile=x", "stomp+ssl://h:1?ca=", "wss://h:1"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "stomp://h:1?ca=x",
+        "stomp+ssl://h:1?cafile=x",
+        "stomp+ssl://h:1?ca=",
+        "wss://h:1",
+        "stomp://h:99999",
+        "stomp://[abc]:1",
+        "stomp://[::1",
+        "[::1]x:80",
+        "a[::1]:80",
+        "stomp://[v1.x]:1",
+        "stomp://:1",
+    ],
+)
 def test_addresses_that_can_not_be(url: str) -> None:
+    """Alike in all patch releases of Python, which judge brackets differently."""
     code, said = run("send", "/queue/a", "x", "--url", url)
     assert code == 2, said
     with pytest.raises(ValueError, match=r"write|takes|need|address"):
         Address.parse(url)
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        (" stomp://h:1 ", "h", 1),
+        ("[::1]:5", "::1", 5),
+        ("stomp://user:p%40ss@[fe80::1%eth0]:5/", "fe80::1%eth0", 5),
+        ("127.0.0.1", "127.0.0.1", 61613),
+    ],
+)
+def test_addresses_as_people_write_them(text: str, host: str, port: int) -> None:
+    for address in (Address.parse(text), Target.parse(text)):
+        assert (address.host, address.port) == (host, port)
 
 
 def test_an_address_names_its_files() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from protocols.stomp.encoder import encode_frame, error_frame, message_prefix, receipt, receipts
 from protocols.stomp.escaping import Version
 from protocols.stomp.frames import AckRun, Connect, Frame, SendRun
-from protocols.stomp.head import BROKER_OWNED_HEADERS
+from protocols.stomp.head import FORGEABLE_HEADERS
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.machine import ClientMachine, ServerMachine
 from tests.protocols.stomp.connections import VERSIONS, ConnectionPair
@@ -41,7 +41,7 @@ def headers_as_read(headers: list[tuple[str, str]], version: Version) -> dict[st
 
 def usable(headers: list[tuple[str, str]], version: Version) -> list[tuple[str, str]]:
     """Without names that are empty once 1.0 has trimmed them, and those that mean something here."""
-    special = BROKER_OWNED_HEADERS | {
+    special = FORGEABLE_HEADERS | {
         "content-length",
         "destination",
         "priority",
@@ -49,6 +49,10 @@ def usable(headers: list[tuple[str, str]], version: Version) -> list[tuple[str, 
         "expiration",
         "delay",
         "x-delay",
+        "AMQ_SCHEDULED_DELAY",
+        "AMQ_SCHEDULED_CRON",
+        "AMQ_SCHEDULED_PERIOD",
+        "AMQ_SCHEDULED_REPEAT",
     }
     return [pair for pair in headers if name_as_read(pair[0], version) not in special | {""}]
 
