@@ -17,7 +17,7 @@ of the queue, which charges for it, and of the outbound buffer, which charges fo
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from functools import partial
 from typing import Final
@@ -85,6 +85,8 @@ class StompSubscription(FlowResource):
         self._totals = totals
         self.last_settled_seconds = hub.clock()
         self.attachments: list[Attachment | WildcardConsumer | DurableAttachment | Subscription] = []
+        self._gate: FlowController[None] | None = None
+        """What it waits for before it begins: the RECEIPT of its SUBSCRIBE, see `hold`."""
         self.unsubscribed = False
         self.has_left = False
         """It has ended by UNSUBSCRIBE, and keeps nothing but what transactions hold."""
@@ -134,7 +136,7 @@ class StompSubscription(FlowResource):
             return 0, 0
         outbound = self._outbound
         # Throttled though this subscription is not blocked: another one that shares the limiter has filled it.
-        if outbound.controller.limiter.throttled:
+        if self._gate is not None or outbound.controller.limiter.throttled:
             return 0, 0
         room_bytes = outbound.room_bytes()
         window = self.window
@@ -155,10 +157,33 @@ class StompSubscription(FlowResource):
             subscription.close()  # it is about to be detached, after others
             return
         outbound = self._outbound.controller
-        if outbound.limiter.throttled:
+        if self._gate is not None:
+            self._gate.charge(0, 0, subscription.source)
+        elif outbound.limiter.throttled:
             outbound.charge(0, 0, subscription.source)
         elif self.window is not None:
             self.window.charge(0, 0, subscription.source)
+
+    def hold(self) -> Callable[[], None]:
+        """Deliver nothing before the function that is returned is called."""
+        gate = self._gate = FlowController(
+            self,
+            Flow(f"beginning of {self.name}"),
+            WindowLimiter(1, None, clock=self._hub.clock),
+            accept=_never,
+            clock=self._hub.clock,
+            counts_memory=False,
+        )
+        gate.charge(1, 0, None)
+
+        def begin() -> None:
+            if self._gate is not None:
+                self._gate = None
+                if self.is_open:
+                    gate.release(1, 0)
+                    gate.close()
+
+        return begin
 
     def deliver(self, subscription: Subscription, part: Slice, *, dropped_count: int) -> None:
         outbound = self._outbound

@@ -230,7 +230,9 @@ class Subscriptions:
         assert isinstance(subscription, LogSubscription)
         subscription.selection = selection
         told: dict[str, str] = {}
-        answer = self._replies.later(headers.get("receipt"), told)
+        receipt_id = headers.get("receipt")
+        answer = self._replies.later(receipt_id, told)
+        begin = _nothing if receipt_id is None else subscription.hold()
 
         def done(error: Exception | None) -> None:
             if error is not None:
@@ -238,6 +240,7 @@ class Subscriptions:
                     ProtocolError("group-not-stored", f"group {wishes.group!r} can't be stored: {error}", "Try again.")
                 )
             answer()  # behind an ERROR nothing goes out
+            begin()
 
         try:
             subscription.read(address, wishes, fail=self.fail, told=told, done=done)
@@ -305,6 +308,7 @@ class Subscriptions:
         subscription.attachments.append(attachment)
         receipt_id = headers.get("receipt")
         answer = self._replies.later(receipt_id)
+        begin = _nothing if receipt_id is None else subscription.hold()  # as of all others, the RECEIPT comes first
         left_count = 2
 
         def one_done(error: Exception | None = None) -> None:
@@ -314,6 +318,7 @@ class Subscriptions:
                 self._fail_durable(attachment.durable, error)
             if not left_count:
                 answer()
+                begin()
 
         registry.durables.keep(attachment.durable, one_done)
         self._when_flushed(receipt_id, one_done)
@@ -650,6 +655,10 @@ class Subscriptions:
                 if ordinal is not None:
                     return subscription, ordinal
         return None
+
+
+def _nothing() -> None:
+    """In place of what is to be called later."""
 
 
 def _charge_named(portions: list[Portion], ordinals: list[int]) -> None:

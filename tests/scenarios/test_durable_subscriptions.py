@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
+from protocols.stomp.escaping import Version
 from tests.scenarios.client import Client
 from tests.scenarios.lives import Lives, durability
 from tests.scenarios.stage import Stage
@@ -70,6 +71,47 @@ async def test_the_other_dialect_names_it_by_id() -> None:
         client = await stage.connect()
         await client.subscribe(T, id="audit", durable="true")
         assert (await client.next_message()).text == "m"
+
+
+@pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
+async def test_the_receipt_of_subscribe_comes_before_what_waits(version: Version, ack: str) -> None:
+    """Clients wait for it before they listen, as RabbitMQ lets them."""
+    lives = Lives()
+    async with lives.life() as stage:
+        first = await stage.connect(**{"client-id": "shop"})
+        await first.subscribe(T, **{"activemq.subscriptionName": "audit"})
+        await first.disconnect()
+        producer = await stage.connect()
+        await producer.send_all(T, range(100), persistent="true")
+        for _ in range(2):
+            reader = await stage.connect(version, **{"client-id": "shop"})
+            await reader.frame(
+                "SUBSCRIBE",
+                {"id": "s", "destination": T, "ack": ack, "activemq.subscriptionName": "audit", "receipt": "r"},
+            )
+            await reader.next_messages(100)
+            assert [frame.command for frame in reader.received[1:3]] == ["RECEIPT", "MESSAGE"]
+            reader.receipts.clear()
+            reader.vanish()
+            await stage.settled_down()
+            if ack == "auto":
+                break
+
+
+async def test_one_that_ends_before_its_receipt_leaves_nothing_behind() -> None:
+    lives = Lives()
+    async with lives.life() as stage:
+        reader = await stage.connect(**{"client-id": "shop"})
+        name = {"id": "s", "activemq.subscriptionName": "audit"}
+        await reader.send_raw(
+            reader.encode("SUBSCRIBE", {"destination": T, **name, "receipt": "r"})
+            + reader.encode("UNSUBSCRIBE", {"id": "s", "receipt": "u"})
+            + reader.encode("SUBSCRIBE", {"destination": T, **name, "receipt": "again"})
+        )
+        for receipt_id in ("r", "u", "again"):
+            await reader.expect_receipt(receipt_id)
+        await reader.sent(T, "m")
+        assert (await reader.next_message()).text == "m"
 
 
 async def test_survives_a_reconnect_without_a_store(stage: Stage) -> None:
