@@ -97,6 +97,7 @@ class SourceController:
         "block_count",
         "blocked",
         "flow",
+        "has_waiting",
         "overflow_count",
         "priority",
         "resource",
@@ -110,6 +111,7 @@ class SourceController:
         on_block: BlockCallback | None = None,
         on_resume: ResumeCallback | None = None,
         priority: int = PRIORITY_ORDINARY,
+        has_waiting: Callable[[], bool] | None = None,
         clock: Clock,
     ) -> None:
         """Attach a source of `flow` to `resource`.
@@ -118,7 +120,10 @@ class SourceController:
         `on_resume` is called when the last of them let go. Both find the state already changed. `on_resume` may add to
         that sink at once and return None. Or it returns True: the source keeps its turn, adds later, and then calls
         `end_turn` whether or not it had anything to add: until then that sink resumes nobody else.
+        `has_waiting`: whether it has anything that waits for its sinks; while it has not, the flow map does not say
+        that it waits (None: it always has).
         """
+        self.has_waiting = has_waiting
         self.resource = resource
         self.flow = flow
         self.blocked = False
@@ -137,6 +142,11 @@ class SourceController:
     def blocked_by(self) -> Mapping[FlowController[Any], float]:
         """The sinks that block this source, each with the clock reading since when. A live view."""
         return MappingProxyType(self._blocked_by)
+
+    @property
+    def waits(self) -> bool:
+        """A sink blocks it, and something of it waits for that."""
+        return self.blocked and (self.has_waiting is None or self.has_waiting())
 
     @property
     def closed(self) -> bool:
@@ -363,7 +373,12 @@ class FlowController(SourceController, Generic[E]):
         """Return the sources that this controller blocks: the highest priority first, within one the next first."""
         return tuple(self._waiting)
 
-    def waits(self) -> list[float]:
+    @property
+    def blocks_somebody(self) -> bool:
+        """Sources wait for it. O(1)."""
+        return bool(self._waiting)
+
+    def waiting_since(self) -> list[float]:
         """Clock readings: since when each of the sources has waited that this controller blocks. O(sources)."""
         return [source._blocked_by[self] for source in self._waiting]
 

@@ -291,6 +291,7 @@ class WindowLimiter(FlowLimiter):
     __slots__ = (
         "_capacity_bytes",
         "_capacity_count",
+        "_count_label",
         "_headroom_bytes",
         "_headroom_count",
         "_resume_at_bytes",
@@ -310,6 +311,7 @@ class WindowLimiter(FlowLimiter):
         headroom_bytes: int = 0,
         clock: Clock,
         label: str = "window",
+        count_label: str = "",
     ) -> None:
         """Throttle when `capacity_count` messages or `capacity_bytes` are out; None: no limit of that kind; 0: nothing
         passes, ever.
@@ -320,6 +322,7 @@ class WindowLimiter(FlowLimiter):
         negative, or a threshold negative or above its capacity.
         """
         super().__init__(label, clock)
+        self._count_label = count_label or label  # what is told while messages are what is nearer to its end
         if headroom_count < 0 or headroom_bytes < 0:
             raise ThresholdError(
                 f"{label} limiter: a headroom of {headroom_count} messages, {headroom_bytes} bytes is negative; give 0 "
@@ -405,9 +408,11 @@ class WindowLimiter(FlowLimiter):
 
     def describe(self) -> LimiterSnapshot:
         capacity_count, capacity_bytes = self.capacity_count, self.capacity_bytes
+        count_share = 0 if capacity_count is None else self.used_count * (capacity_bytes or 1)
+        by_count = capacity_bytes is None or count_share >= self.used_bytes * (capacity_count or 1)
         return LimiterSnapshot(
             kind="window",
-            label=self.label,
+            label=self._count_label if capacity_count is not None and by_count else self.label,
             used_count=self.used_count,
             used_bytes=self.used_bytes,
             capacity_count=capacity_count,

@@ -10,6 +10,8 @@ room outside. What must stay in memory, because somebody is about to read it, ca
 Source: seed 002 "CursoredQueue"; DESIGN section 6 (quota in bytes and count).
 """
 
+import attrs
+
 from flow.errors import ThresholdError
 from flow.limiters import UNLIMITED, Clock, FlowLimiter
 from flow.snapshot import LimiterSnapshot
@@ -177,7 +179,11 @@ class ResidencyLimiter(FlowLimiter):
             self._resume()
 
     def describe(self) -> LimiterSnapshot:
-        return LimiterSnapshot(
+        """Memory; with a quota that and each of its limits as parts, of which those are throttled that keep it so."""
+        count_is_over = self.throttled and self.total_count > self._resume_count
+        bytes_are_over = self.throttled and self.total_bytes > self._resume_quota_bytes
+        memory_is_over = self.used_bytes - self.excused_bytes > self._resume_bytes
+        memory = LimiterSnapshot(
             kind="size",
             label=self.label,
             used_count=self.used_count,
@@ -191,3 +197,37 @@ class ResidencyLimiter(FlowLimiter):
             throttled_seconds=self._throttled_for_seconds(),
             throttle_count=self.throttle_count,
         )
+        quota = attrs.evolve(
+            memory,
+            label="quota",
+            used_count=self.total_count,
+            used_bytes=self.total_bytes,
+            capacity_bytes=None,
+            resume_bytes=None,
+        )
+        parts = []
+        if self._count_max != UNLIMITED:
+            parts.append(
+                attrs.evolve(
+                    quota,
+                    capacity_count=self._count_max,
+                    resume_count=self._resume_count,
+                    throttled=count_is_over,
+                )
+            )
+        if self._quota_bytes != UNLIMITED:
+            parts.append(
+                attrs.evolve(
+                    quota,
+                    capacity_bytes=self._quota_bytes,
+                    resume_bytes=self._resume_quota_bytes,
+                    throttled=bytes_are_over,
+                )
+            )
+        if not parts:
+            return memory
+        # It may also be throttled by what it shares with others, which is memory.
+        memory_part = attrs.evolve(
+            memory, throttled=self.throttled and (memory_is_over or not (count_is_over or bytes_are_over))
+        )
+        return attrs.evolve(memory, kind="composite", parts=(memory_part, *parts))

@@ -84,7 +84,7 @@ class Survey:
             sinks = [wait.sink for wait in waits]
             for controller in resource.controllers:
                 yield
-                if controller.blocked:
+                if controller.waits:
                     sinks += [sink.resource for sink in controller.blocked_by]
             if sinks:
                 self._waits[resource.resource_id] = waits
@@ -105,7 +105,7 @@ class Survey:
         source = yield from self._picture(resource)
         for controller in resource.controllers:
             yield
-            for sink, since in tuple(controller.blocked_by.items()):
+            for sink, since in tuple(controller.blocked_by.items()) if controller.waits else ():
                 sink_picture = yield from self._picture(sink.resource)
                 self._resources.setdefault(sink.resource.resource_id, sink.resource)
                 limiter = self._limiters.get(id(sink.limiter))

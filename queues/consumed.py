@@ -69,6 +69,9 @@ class ConsumedQueue(LeavingQueue):
         self._lost_in_hand: set[int] = set()
         """In a consumer's hands, and not here any more: their records could not be read."""
 
+    def has_waiting(self, subscription: Subscription) -> bool:
+        return self.elements.live_count > self.unsettled_count or self.controller.blocks_somebody
+
     def _take(self, count_max: int, bytes_max: int) -> Slice | None:
         """The next elements that are not past their date; those that are leave here. None: nothing lies ahead, or what
         does has to come into memory first.

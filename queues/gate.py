@@ -130,6 +130,8 @@ class Gate(FlowResource):
             resume_count=None if policy.count_max is None else policy.count_max // 2,
             resume_bytes=policy.limit_bytes // 2,
             clock=clock,
+            label="memory" if policy.limit_bytes == policy.memory_bytes else "quota",
+            count_label="quota",
         )
 
     def _full_action(self) -> str:

@@ -493,6 +493,10 @@ class MessageQueue(Gate):
         """Elements that no consumer holds."""
         return max(0, self.elements.live_count - self.unsettled_count)
 
+    def has_waiting(self, subscription: Subscription) -> bool:
+        """Whether anything waits for this one to take more: messages that are in nobody's hands, or senders."""
+        return self.elements.live_count > subscription.unsettled_count or self.controller.blocks_somebody
+
     @property
     def held_bytes(self) -> int:
         """What its elements are charged, in memory and outside."""

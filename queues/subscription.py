@@ -115,6 +115,7 @@ class Subscription:
             on_block=None,
             on_resume=lambda _sink: on_resume(self),
             priority=queue.priority,
+            has_waiting=lambda: queue.has_waiting(self),
             clock=clock,
         )
 

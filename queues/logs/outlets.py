@@ -179,6 +179,10 @@ class Outlet(FlowResource):
         self.context.request_dispatch()
         return subscription
 
+    def has_waiting(self, _subscription: Subscription) -> bool:
+        """Whether there is anything to hand over."""
+        return bool(self._again) or self.position < self.log.records.next_index
+
     def unsubscribed(self, subscription: Subscription) -> None:
         """From `Subscription.close`."""
         if subscription in self.subscriptions:

@@ -223,5 +223,5 @@ def _waits_on(destination: Destination) -> list[float]:
         for queue in destination.queues
         for controller in queue.controllers
         if isinstance(controller, FlowController)
-        for since in controller.waits()
+        for since in controller.waiting_since()
     ]

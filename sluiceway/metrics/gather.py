@@ -202,7 +202,7 @@ class Metrics:
                 blocked[kind] = blocked.get(kind, 0.0) + resource.held_up_seconds
             now_seconds = manager.clock()
             for controller in resource.controllers:
-                if controller.blocked:
+                if controller.waits:
                     for sink, since in controller.blocked_by.items():
                         sink_kind = sink.resource.kind
                         waited_seconds = max(0.0, now_seconds - since)
@@ -308,7 +308,7 @@ def _held_up_seconds(resource: FlowResource, now_seconds: float) -> float:
         now_seconds - since
         for controller in resource.controllers
         if isinstance(controller, FlowController)
-        for since in controller.waits()
+        for since in controller.waiting_since()
     )
 
 

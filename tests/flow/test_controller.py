@@ -380,12 +380,12 @@ def test_a_resource_adds_up_how_long_it_held_up_its_sources(
     clock.advance(10)
     assert not tank.offer("b", 1, second)
     clock.advance(5)
-    assert sorted(tank.controller.waits()) == [clock.now - 15, clock.now - 5]
+    assert sorted(tank.controller.waiting_since()) == [clock.now - 15, clock.now - 5]
     assert tank.resource.held_up_seconds == 0
     second.controller.close()
     assert tank.resource.held_up_seconds == 5
     tank.drain()
     assert tank.resource.held_up_seconds == 20
-    assert tank.controller.waits() == []
+    assert tank.controller.waiting_since() == []
     tank.resource.close()
     assert manager.gone_held_up_seconds == {"queue": 20}

@@ -237,3 +237,38 @@ class ResidencyMachine(RuleBasedStateMachine):
 
 TestResidency = ResidencyMachine.TestCase
 TestResidency.settings = settings(max_examples=100, stateful_step_count=30)
+
+
+# ---------------------------------------------------------------------- what it says
+
+
+@pytest.mark.parametrize(
+    ("capacity_bytes", "count_max", "quota_bytes", "words"),
+    [
+        (100, None, None, "memory full, 100 B of 100 B"),
+        (1000, 10, None, "quota full, 10 of 10 messages"),
+        (1000, None, 100, "quota full, 100 B of 100 B"),
+        (1000, 10, 100, "quota full, 10 of 10 messages and quota full, 100 B of 100 B"),
+        (100, 100, 10_000, "memory full, 100 B of 100 B"),
+    ],
+)
+def test_it_says_what_is_short(
+    clock: ManualClock, capacity_bytes: int, count_max: int | None, quota_bytes: int | None, words: str
+) -> None:
+    limiter = make(clock, capacity_bytes, count_max=count_max, quota_bytes=quota_bytes)
+    limiter.add(10, 100)
+    assert limiter.throttled
+    assert limiter.describe().words == words
+
+
+def test_it_says_what_it_waits_for_while_it_drains(clock: ManualClock) -> None:
+    limiter = make(clock, 100, count_max=20, quota_bytes=10_000)
+    limiter.add(20, 60)
+    assert limiter.describe().words == "quota full, 20 of 20 messages and memory draining to 50 B, 60 B of 100 B" or (
+        limiter.describe().words == "memory draining to 50 B, 60 B of 100 B and quota full, 20 of 20 messages"
+    )
+    limiter.remove(1, 20)
+    assert limiter.describe().words == "quota draining to 18, 19 of 20 messages"
+    limiter.remove(1, 0)
+    assert not limiter.throttled
+    assert limiter.describe().used_bytes == 40

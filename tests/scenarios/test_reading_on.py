@@ -23,8 +23,12 @@ from tests.scenarios.log_stage import LOG, LogStage
 from tests.scenarios.stage import Stage
 from tests.scenarios.test_ack_bypass import BLOCK, FULL
 
-ELSEWHERE: Final = {"the disk, for its large message", "the check of its login"}
-"""Walked in tests/protocols/session/test_staging.py and tests/scenarios/test_logins.py."""
+ELSEWHERE: Final = {
+    "the disk, for its large message",
+    "the check of its login",
+    "its subscriptions, which are made and ended in turns with those of others",
+}
+"""Walked in tests/protocols/session/test_staging.py, tests/scenarios/test_logins.py and test_many_attachments.py."""
 
 Frames = Callable[[Client], Iterable[bytes]]
 Drain = Callable[[Stage, FaultyEngine, Client], Awaitable[None]]
