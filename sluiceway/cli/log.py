@@ -158,7 +158,8 @@ def seek(address: Address, log: str, group: str, place: Place, as_json: bool) ->
     """
     with asking(address) as client:
         to = place.in_log(client.request("describe", log=log) if place.wire is None else {})
-        reply = client.request("seek", log=log, group=group, to=int(to) if to.isdecimal() else to)
+        at = int(to) if to.isdecimal() else to
+        reply = client.request("seek", log=log, group=group, to=at, log_id=place.log_id or None)
     if as_json:
         _print_json(reply)
     else:
@@ -212,11 +213,13 @@ def truncate(address: Address, log: str, place: Place | None, size_bytes: int | 
         raise click.UsageError("give --before or --size: one says what goes, the other what stays")
     with asking(address, timeout_seconds=WORK_SECONDS) as client:
         before: str | int
+        log_id = None
         if place is None:
             before = f"size:{size_bytes}"
         else:
             before = place.in_log(client.request("describe", log=log) if place.wire is None else {})
-        reply = client.request("truncate", log=log, before=before)
+            log_id = place.log_id or None
+        reply = client.request("truncate", log=log, before=before, log_id=log_id)
     if as_json:
         _print_json(reply)
     else:

@@ -82,6 +82,8 @@ def told_errors() -> Iterator[None]:
         fail(Exit.REFUSED, str(error))
     except GapError as error:
         gap = error.gap
+        if gap.reason == "other-log":
+            fail(Exit.INCOMPLETE, f"/log/{gap.log} was deleted, and another one is there. To read it: --from earliest.")
         fail(
             Exit.INCOMPLETE,
             f"records {gap.first} to {gap.end - 1} of /log/{gap.log} are gone ({gap.reason})\n"
@@ -134,6 +136,8 @@ class Place:
     """As the protocol has it."""
     last_count: int = 0
     """Or: so many records before the end."""
+    log_id: str = ""
+    """Of the log that is meant; empty: whichever is there."""
 
     def in_log(self, described: Mapping[str, Any]) -> str:
         """As the protocol has it, in a log of which this was said."""
@@ -161,12 +165,15 @@ def parse_place(text: str, now_ms: int) -> Place:
                 "time:MILLISECONDS since 1970"
             ) from None
         return Place(f"time:{max(0, round(moment.timestamp() * 1000))}")
+    index, at, log_id = text.partition("@")
+    if at and index.isascii() and index.isdecimal() and log_id.isascii() and log_id.isalnum():
+        return Place(index, log_id=log_id)
     try:
         return Place(str(places.parse_place(text)))
     except places.PlaceError:
         raise ValueError(
-            f"{text[:40]!r} is no place in a log: write earliest, latest, next, an index, -N for the last N records, "
-            "time:2026-11-21T20:15, time:MILLISECONDS or ago:15min"
+            f"{text[:40]!r} is no place in a log: write earliest, latest, next, an index, INDEX@LOGID, -N for the "
+            "last N records, time:2026-11-21T20:15, time:MILLISECONDS or ago:15min"
         ) from None
 
 

@@ -44,8 +44,9 @@ Records = list["Record[bytes]"]
     "start",
     callback=place_option,
     metavar="PLACE",
-    help="Where to begin: earliest, latest, next, INDEX, -N, time:2026-11-21T20:15, time:MS, ago:15min  [default: -10; "
-    "with --group next, and only if the group is new].",
+    help="Where to begin: earliest, latest, next, INDEX, INDEX@LOGID (of that log, not of another one made under its "
+    "name), -N, time:2026-11-21T20:15, time:MS, ago:15min  [default: -10; with --group next, and only if the group is "
+    "new].",
 )
 @click.option("--to", "end", type=click.IntRange(min=0), metavar="INDEX", help="End before this index.")
 @click.option("--count", type=click.IntRange(min=1), help="End after so many records.")
@@ -120,11 +121,18 @@ def tail(
         raise click.UsageError("a group has no end: give --to without --group, or --count")
     if group is not None and batch_bytes is not None and count is not None:
         raise click.UsageError("a group acknowledges whole batches: give --count without --batch")
+    from sluiceway.client import Gap
+
     with asking(address) as client:
         described = client.request("describe", log=log)
     if start is None:
         start = Place("next") if group is not None else Place(None, LAST_COUNT)
     begin = start.in_log(described)
+    printer = _Printer(sys.stdout.buffer if output is None else output, as_long=as_long, as_json=as_json, raw=raw)
+    printer.gap_is_error = on_gap == "error"
+    log_id = described.get("log_id", "")
+    if start.log_id not in ("", log_id):
+        begin = _begun_anew(Gap(log, str(address), int(begin), described["first"], "other-log"), printer)
     if group is None and begin in ("next", "latest"):
         # From here on: nothing is missed that comes while we connect.
         begin = str(described["next"] if begin == "next" else max(described["first"], described["next"] - 1))
@@ -132,17 +140,24 @@ def tail(
         fail(Exit.REFUSED, f"index {begin} lies beyond /log/{log}, whose next index is {described['next']}")
     if group is None and not follow:
         end = described["next"] if end is None else min(end, described["next"])
-    printer = _Printer(sys.stdout.buffer if output is None else output, as_long=as_long, as_json=as_json, raw=raw)
-    if on_gap == "error":
-        printer.gap_is_error = True
     if group is not None and batch_bytes is None:
-        records = _grouped(address, log, group, begin, count, timeout_seconds, printer)
+        records = _grouped(address, log, log_id, group, begin, count, timeout_seconds, printer)
     else:
-        records = _read(address, log, group, begin, end, batch_bytes or _BATCH_BYTES, timeout_seconds, printer)
+        records = _read(address, log, log_id, group, begin, end, batch_bytes or _BATCH_BYTES, timeout_seconds, printer)
     first = described["first"] if begin == "earliest" else int(begin) if begin.isdecimal() else None
     total = end - first if count is None and group is None and end is not None and first is not None else count
     endless = count is None and (follow or group is not None) and end is None
     _print_all(records, printer, count, total=total, endless=endless, timeout_seconds=timeout_seconds)
+
+
+def _begun_anew(gap: Gap, printer: _Printer) -> str:
+    """The place that was asked for is one of a log that was deleted: where to begin in this one. Raises GapError."""
+    from sluiceway.client import GapError
+
+    if printer.gap_is_error:
+        raise GapError(gap)
+    printer.gap(gap)
+    return str(gap.end)
 
 
 def _print_all(
@@ -187,6 +202,7 @@ def _print_all(
 def _read(
     address: Address,
     log: str,
+    log_id: str,
     group: str | None,
     begin: str,
     end: int | None,
@@ -202,7 +218,7 @@ def _read(
     with Consumer(
         str(address),
         group=group,
-        from_=int(begin) if begin.isdecimal() else begin,
+        from_=f"{begin}@{log_id}" if begin.isdecimal() and log_id else begin,
         to=end,
         on_gap="error" if printer.gap_is_error else "report",
         gap_callback=printer.gap,
@@ -218,6 +234,7 @@ def _read(
 def _grouped(
     address: Address,
     log: str,
+    log_id: str,
     group: str,
     begin: str,
     count: int | None,
@@ -231,6 +248,8 @@ def _grouped(
     # No more than we will take: the rest stays free for other consumers.
     prefetch = PREFETCH_COUNT if count is None else min(count, PREFETCH_COUNT)
     headers = {"group": group, "from": begin, "prefetch-count": str(prefetch)}
+    if log_id:
+        headers["log-id"] = log_id
     if printer.gap_is_error:
         headers["on-gap"] = "error"
     taken_count = 0
@@ -323,6 +342,11 @@ class _Printer:
             facts = {"gap_from": gap.first, "gap_to": gap.end, "gap_reason": gap.reason}
             self._out.write(json.dumps(facts).encode() + b"\n")
             self._out.flush()
+        if gap.reason == "other-log":
+            click.echo(
+                f"sluiceway: this log was made anew: going on at its index {gap.end}, not at {gap.first}", err=True
+            )
+            return
         what = f"record {gap.first} is" if gap.end == gap.first + 1 else f"records {gap.first} to {gap.end - 1} are"
         click.echo(f"sluiceway: {what} gone ({gap.reason})", err=True)
 

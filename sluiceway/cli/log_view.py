@@ -36,6 +36,8 @@ def log_row(log: Mapping[str, Any]) -> dict[str, Any]:
 def draw_log(log: Mapping[str, Any], console: Console) -> None:
     """What is said of one."""
     lines = [("records", f"{log['size']:,}, {size_in_words(log['bytes'])} on the disk")]
+    if log.get("log_id"):
+        lines.append(("id", log["log_id"]))
     lines.append(("first", f"index {log['first']}, appended {time_in_words(log.get('first_timestamp_ms')) or '-'}"))
     lines.append(("next", f"index {log['next']}, the last one appended {_last_time(log)}"))
     if log.get("synced", log["next"]) < log["next"]:

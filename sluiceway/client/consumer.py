@@ -160,7 +160,8 @@ class Consumer:
         :param brokers: HOST:PORT or stomp://LOGIN:PASSCODE@HOST:PORT, one or several; each is read.
         :param group: the group to belong to.
         :param from_: where to begin: `earliest`, `latest` (the last record there is), `next` (what is appended from now
-            on, the default), an index, or `time:MS`. In a group it counts only when the group is new.
+            on, the default), an index, `INDEX@LOGID` (as `Record.next_place` says it: of that very log, and not of
+            another one that was made under its name), or `time:MS`. In a group it counts only when the group is new.
         :param to: the index to end before.
         :param auto_ack: in a group, acknowledge records when the next ones are asked for; otherwise by `Stream.ack`.
         :param on_gap: what to do about records that are gone, or damaged: `report` counts them and goes on, `error`
@@ -186,9 +187,11 @@ class Consumer:
             raise ValueError(f"on_gap {on_gap!r} is not known: use 'report' or 'error'")
         if buffer_bytes < 1 or batch_bytes < 1:
             raise ValueError("batch_bytes and buffer_bytes must be at least 1")
+        start, log_id = _start(from_)
         self._options = ReadingOptions(
             group=group,
-            start=_start(from_),
+            start=start,
+            log_id=log_id,
             end=to,
             batch_bytes=min(batch_bytes, buffer_bytes),
             buffer_bytes=buffer_bytes,
@@ -299,15 +302,18 @@ class Consumer:
             self._gap_callback(gap)
 
 
-def _start(from_: int | str | None) -> str:
-    """As the header `from` wants it. Raises ValueError."""
+def _start(from_: int | str | None) -> tuple[str, str]:
+    """As the headers `from` and `log-id` want it. Raises ValueError."""
     if from_ is None:
-        return "next"
+        return "next", ""
     if isinstance(from_, int):
         if from_ < 0:
             raise ValueError(f"from_ is {from_}: indexes count from 0")
-        return str(from_)
+        return str(from_), ""
+    index, _at, log_id = from_.partition("@")
+    if index.isascii() and index.isdecimal() and log_id.isascii() and log_id.isalnum():
+        return index, log_id
     time_ms = from_.removeprefix("time:")
     if from_ in _STARTS or (time_ms != from_ and time_ms.isdecimal()):
-        return from_
-    raise ValueError(f"from_ {from_!r} is not known: use {', '.join(_STARTS)}, an index or 'time:MS'")
+        return from_, ""
+    raise ValueError(f"from_ {from_!r} is not known: use {', '.join(_STARTS)}, an index, INDEX@LOGID or 'time:MS'")

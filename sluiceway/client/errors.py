@@ -65,15 +65,19 @@ class Gap:
     end: int
     """Index behind the last one that is missing."""
     reason: str
-    """`retention` (too old, or the log too large), `lost` (in a power cut) or `damaged`."""
+    """`retention` (too old, or the log too large), `lost` (in a power cut) or `damaged`; `other-log`: the log was
+    deleted and made anew, nothing from `first` on is there, and reading goes on at `end` of the new one.
+    """
 
 
 class GapError(ClientError):
     """Records are missing, and the consumer was told that this is an error."""
 
     def __init__(self, gap: Gap) -> None:
-        super().__init__(
-            f"records {gap.first} to {gap.end - 1} of log {gap.log} at {gap.broker} are gone ({gap.reason}); "
-            f"to go on without them, read from {gap.end}, or with on_gap='report'"
+        what = (
+            f"log {gap.log} at {gap.broker} was deleted, and another one is there: index {gap.first} was next"
+            if gap.reason == "other-log"
+            else f"records {gap.first} to {gap.end - 1} of log {gap.log} at {gap.broker} are gone ({gap.reason})"
         )
+        super().__init__(f"{what}; to go on without them, read from {gap.end}, or with on_gap='report'")
         self.gap = gap

@@ -41,6 +41,8 @@ _log = logging.getLogger("sluiceway.client")
 CREDIT_COUNT = 1_000_000
 """Messages of a group that may be unacknowledged: in effect only bytes count."""
 SUBSCRIBE_RECEIPT = "subscribed"
+OTHER_LOG = "other-log"
+"""Why records are not there: the log was deleted, and there is another one under its name."""
 
 
 @attrs.frozen
@@ -50,6 +52,8 @@ class ReadingOptions:
     group: str | None
     start: str
     """As the header `from` wants it."""
+    log_id: str
+    """Of the log that `start` is a place of; empty: of whichever is there."""
     end: int | None
     batch_bytes: int
     buffer_bytes: int
@@ -73,6 +77,8 @@ class Reader:
         self._backoff = backoff()
         self._next: int | None = None
         """Without a group: the index to go on from, once it is known."""
+        self._log_id = options.log_id
+        """Which log is read, once it is known: another one of its name is not gone on with in silence."""
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._over = False
@@ -177,6 +183,8 @@ class Reader:
             headers["credit"] = f"{CREDIT_COUNT},{options.buffer_bytes}"
         else:
             headers["from"] = self._start()
+        if self._log_id:
+            headers["log-id"] = self._log_id
         if options.end is not None:
             headers["to"] = str(options.end)
             if self._next is not None and self._next >= options.end:
@@ -195,6 +203,7 @@ class Reader:
                     raise
                 return "earliest"  # whatever comes is new
             self._next = described.next
+            self._log_id = described.log_id
             if self._options.start == "latest":
                 self._next = max(described.first, described.next - 1)
         return self._options.start if self._next is None else str(self._next)
@@ -227,7 +236,7 @@ class Reader:
             self._end(None)
         elif headers.get("gap") == "true":
             gap = Gap(self.log, self.broker, int(headers["gap-from"]), int(headers["gap-to"]), headers["gap-reason"])
-            self._next = max(self._next or 0, gap.end)
+            self._next = gap.end if gap.reason == OTHER_LOG else max(self._next or 0, gap.end)
             if self._options.gap_is_error:
                 self._end(GapError(gap))
             else:
@@ -255,11 +264,13 @@ class Reader:
 
     def receipt(self, link: Link, receipt_id: str, headers: Mapping[str, str]) -> None:
         """Of the link: the subscription is there."""
+        self._log_id = headers.get("log-id", "")
 
     def refused(self, link: Link, receipt_id: str | None, error: RefusedError) -> None:
         """Of the link."""
         if receipt_id == SUBSCRIBE_RECEIPT:
-            self._end(error)
+            is_gone = error.code == "TOPIC_NOT_EXIST"
+            self._end(LogDeletedError(f"log {self.log} at {self.broker} was deleted") if is_gone else error)
 
     def lost(self, link: Link, error: ClientError) -> None:
         """Of the link."""

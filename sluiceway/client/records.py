@@ -47,6 +47,13 @@ class Record(Generic[T]):
     delivery: Delivery | None = attrs.field(default=None, repr=False, eq=False)
     """What it came with; for `Stream.ack`."""
 
+    @property
+    def next_place(self) -> str:
+        """Where to go on behind this record, for `from_`: the index, and which log it is of."""
+        message_id = "" if self.delivery is None else self.delivery.headers.get("message-id", "")
+        log_id = message_id.removeprefix("log.").partition("-")[0]
+        return f"{self.index + 1}@{log_id}" if log_id else str(self.index + 1)
+
 
 @attrs.define(slots=True, eq=False)
 class Delivery:

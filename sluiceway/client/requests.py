@@ -54,6 +54,8 @@ class LogInfo:
     """A log."""
 
     log: str
+    log_id: str
+    """Of this very log: another one that is made under its name has another. Empty: the broker does not say."""
     first: int
     """Index of the oldest record that is there."""
     next: int
@@ -72,6 +74,7 @@ class LogInfo:
         groups = reply.get("groups", ())
         return cls(
             log=reply["log"].removeprefix("/log/"),
+            log_id=reply.get("log_id", ""),
             first=reply["first"],
             next=reply["next"],
             size=reply["size"],
@@ -133,23 +136,25 @@ class LogClient:
         """The groups of a log, and how far they are."""
         return [GroupInfo.of(reply) for reply in self.request("groups", log=log)["groups"]]
 
-    def seek(self, log: str, group: str, to: int | str) -> int:
-        """Move a group: to an index, `earliest`, `latest`, `next` or `time:MS`. Returns its new front."""
-        return int(self.request("seek", log=log, group=group, to=to)["front"])
+    def seek(self, log: str, group: str, to: int | str, *, log_id: str | None = None) -> int:
+        """Move a group: to an index, `earliest`, `latest`, `next` or `time:MS`. `log_id`: only if the log is that one,
+        as for the other orders. Returns its new front.
+        """
+        return int(self.request("seek", log=log, group=group, to=to, log_id=log_id)["front"])
 
     def delete_group(self, log: str, group: str) -> None:
         """Forget a group; it must not have consumers."""
         self.request("delete-group", log=log, group=group)
 
-    def truncate(self, log: str, before: int | str) -> int:
+    def truncate(self, log: str, before: int | str, *, log_id: str | None = None) -> int:
         """Remove the oldest records: those before an index or `time:MS`, or until `size:BYTES` are left, as far as
         whole files can go. Returns the index of the first that is there.
         """
-        return int(self.request("truncate", log=log, before=before)["first"])
+        return int(self.request("truncate", log=log, before=before, log_id=log_id)["first"])
 
-    def delete(self, log: str, passcode: str) -> None:
+    def delete(self, log: str, passcode: str, *, log_id: str | None = None) -> None:
         """Delete a log and all its records. `passcode`: the one that the broker's configuration names for it."""
-        self.request("delete", log=log, passcode=passcode)
+        self.request("delete", log=log, passcode=passcode, log_id=log_id)
 
     def request(self, name: str, **arguments: Any) -> dict[str, Any]:
         """Any request; arguments that are None are left out. Returns the reply."""
