@@ -72,9 +72,9 @@ class ResidencyLimiter(FlowLimiter):
     def allowed_bytes(self) -> int:
         """What it may have in memory now: its capacity, or while the broker's memory is short its part of that."""
         share = self.share
-        if share is None:
+        if share is None or not share.budget.short:
             return self._capacity_bytes
-        return min(self._capacity_bytes, share.budget.allowance_bytes)
+        return min(self._capacity_bytes, share.budget.allowed(share))
 
     @property
     def quota_is_used_up(self) -> bool:

@@ -12,7 +12,7 @@ Who gives way. Some limiters have senders that can wait or elements that can lea
   takes more as it needs it. Who holds more is *refused*: its limiter is throttled as if it were full, and its resource
   is pressed to send out what it can.
 - The last RESERVE of the budget is for limiters of raised priority, and for those that hold little: each a minimum, the
-  reserve shared out among all that hold anything. Beyond the budget all that yield are refused.
+  reserve shared out among all that hold anything. Beyond the budget it is FLOOR_BYTES, and beyond OVERDRAFT nothing.
 - Who is refused is let go when it holds less than its allowance again: at once if its own elements left, otherwise by
   `step`, in line: by priority, and the longest-waiting first within one. Each turn is one piece.
 
@@ -60,6 +60,10 @@ PIECE_SHARE: Final = 8
 """A piece is this part of what the limiter holds, within the bounds above."""
 MINIMUM_BYTES: Final = 64 * 1024
 """What everybody may hold at most out of the reserve."""
+FLOOR_BYTES: Final = 4 * 1024
+"""What everybody may hold when others have used up the reserve as well: a small message always gets through."""
+OVERDRAFT: Final = 1.25
+"""Up to so many times the budget."""
 
 TRIM_COUNT: Final = 500
 """Shares that one step looks at for what is leased and not used: about half a millisecond."""
@@ -106,6 +110,10 @@ class Share:
     def follow(self) -> None:
         """The limiter holds more than its lease, or much less. Called by it."""
         self.budget.follow(self)
+
+    def ask(self, more_bytes: int) -> None:
+        """So much is about to come in: refuse it if there is no room. For when the budget is full; O(1)."""
+        self.budget.follow(self, more_bytes)
 
 
 class MemoryBudget(FlowResource):
@@ -183,10 +191,10 @@ class MemoryBudget(FlowResource):
 
     # ------------------------------------------------------------------ what is held
 
-    def follow(self, share: Share) -> None:
-        """This limiter holds more than its lease, or much less. O(1)."""
+    def follow(self, share: Share, more_bytes: int = 0) -> None:
+        """This limiter holds more than its lease, or much less, or is about to hold so much more. O(1)."""
         limiter = share.limiter
-        used_bytes = limiter.used_bytes
+        used_bytes = limiter.used_bytes + more_bytes
         piece_bytes = min(max(used_bytes // PIECE_SHARE, PIECE_MIN_BYTES), PIECE_MAX_BYTES)
         if not self.short:
             self._lease(share, used_bytes + piece_bytes)
@@ -195,7 +203,10 @@ class MemoryBudget(FlowResource):
             self._look()
             if not self.short:
                 return
-        room_bytes = self._allowed(share) - used_bytes if share.yields else PIECE_MIN_BYTES
+        room_bytes = self.allowed(share) - used_bytes if share.yields else PIECE_MIN_BYTES
+        if more_bytes and not limiter.used_bytes:
+            # What is empty takes one thing of any size, as long as it fits: nothing would ever make more room for it.
+            room_bytes = max(room_bytes, self.capacity_bytes - self.used_bytes - more_bytes)
         if room_bytes > 0:
             piece_bytes = min(piece_bytes, PIECE_MIN_BYTES, room_bytes)
             self._lease(share, used_bytes + piece_bytes)
@@ -203,6 +214,7 @@ class MemoryBudget(FlowResource):
             limiter.spare_bytes = used_bytes - piece_bytes
             self._admit(share)
         else:
+            used_bytes -= more_bytes
             self._lease(share, used_bytes)
             limiter.lease_bytes = used_bytes
             limiter.spare_bytes = used_bytes
@@ -241,10 +253,10 @@ class MemoryBudget(FlowResource):
         """What everybody may hold out of the reserve."""
         return min(MINIMUM_BYTES, int(self.capacity_bytes * RESERVE) // max(1, len(self._hand)))
 
-    def _allowed(self, share: Share) -> int:
+    def allowed(self, share: Share) -> int:
         """What this one may hold now."""
         if self.used_bytes >= self.capacity_bytes:
-            return 0
+            return FLOOR_BYTES if self.used_bytes < self.capacity_bytes * OVERDRAFT else 0
         if self.used_bytes >= self._hard_bytes and share.priority <= PRIORITY_ORDINARY:
             return min(self.allowance_bytes, self.minimum_bytes)
         return max(self.allowance_bytes, self.minimum_bytes)
@@ -335,7 +347,7 @@ class MemoryBudget(FlowResource):
         for _ in range(min(TURNS_COUNT, len(self._line))):
             share = self._line.take()
             self._line.add(share)
-            if self._allowed(share) > share.limiter.used_bytes:
+            if self.allowed(share) > share.limiter.used_bytes:
                 self.follow(share)
                 share.controller.poll()
                 admitted_count += 1
@@ -352,7 +364,7 @@ class MemoryBudget(FlowResource):
         """Who holds the most, with how much."""
         found: list[Share] = []
         for size_class in sorted(self._by_class, reverse=True):
-            found += self._by_class[size_class]
+            found += islice(self._by_class[size_class], LOOK_COUNT)
             if len(found) >= count:
                 break
         found.sort(key=lambda share: -share.limiter.used_bytes)
@@ -361,13 +373,18 @@ class MemoryBudget(FlowResource):
             for share in found[:count]
         ]
 
+    @property
+    def words(self) -> str:
+        """How full it is: ``memory of the broker 900.0 MiB of 1.0 GiB``."""
+        return f"memory of the broker {size_in_words(self.used_bytes)} of {size_in_words(self.capacity_bytes)}"
+
     def facts(self) -> Mapping[str, object]:
         facts: dict[str, object] = {
             "used": f"{size_in_words(self.used_bytes)} of {size_in_words(self.capacity_bytes)}",
         }
         largest = ", ".join(f"{name} ({size_in_words(size)})" for name, size in self.largest_holders(3))
         if largest:
-            facts["the largest:"] = largest
+            facts["the largest holders:"] = largest
         if self.short:
             facts["memory is short"] = True
             facts["held back"] = self.waiting_count

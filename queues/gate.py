@@ -15,11 +15,22 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
+from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
 
 import attrs
 
-from flow import Flow, FlowController, FlowLimiter, FlowResource, ResidencyLimiter, SourceController, WindowLimiter
+from flow import (
+    Flow,
+    FlowController,
+    FlowLimiter,
+    FlowResource,
+    ResidencyLimiter,
+    SourceController,
+    WaitEdge,
+    WindowLimiter,
+    size_in_words,
+)
 from queues.cursored import CursoredQueue
 from queues.environment import QueueEnvironment
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
@@ -92,8 +103,14 @@ class Gate(FlowResource):
             self._limiter(),
             accept=self._accept_run,
             schedule=environment.resume,
+            priority=priority,
             clock=environment.clock,
+            yields=True,
         )
+        self._budget = environment.manager.budget
+        """The memory of the broker as a whole."""
+        if (share := self.controller.limiter.share) is not None:
+            share.on_press = self._give_way
         self._pace: Pace | None = None
         if policy.disconnected_per_second is not None or policy.catch_up_share is not None:
             self._pace = Pace(
@@ -162,6 +179,8 @@ class Gate(FlowResource):
             return False
         if self._pace is not None and not self._is_paced(len(messages), source):
             return False
+        if self._budget is not None and self._budget.short:
+            self._ask_for_memory(charge_bytes)
         if self.witness is not None:
             self.witness.origin = source
         if self._full == "block" or (self._residency is not None and not self.controller.accepts(source)):
@@ -170,6 +189,46 @@ class Gate(FlowResource):
             return False
         self._add_without_blocking(messages, charge_bytes)
         return True
+
+    def takes_answer(self) -> bool:
+        """It is empty, and only the broker's memory holds its senders back: the broker's own answers go in all the
+        same. Who is to find out what takes the memory must be able to ask.
+        """
+        return self.controller.limiter.refused and not self.elements.live_count
+
+    def _ask_for_memory(self, charge_bytes: int) -> None:
+        """The broker's memory is short: so much that comes in is held back if there is no room for it."""
+        share = self.controller.limiter.share
+        if share is not None:
+            if share.budget.full:
+                share.ask(charge_bytes)
+            if share.limiter.refused:
+                self._give_way()
+
+    def _give_way(self) -> None:
+        """The broker's memory is short, and much of it is here: let go what can go."""
+        if self._full == "drop_oldest" and not self._may_page_out:
+            _over_count, over_bytes = self.overhang(0, 0)
+            if over_bytes > 0:
+                self._make_room(0, over_bytes)
+
+    @property
+    def _may_page_out(self) -> bool:
+        return self._residency is not None and self.policy.paging != "throttle"
+
+    @property
+    def memory_limit_bytes(self) -> int:
+        """What its messages may take of memory now: while the broker's is short, less than its policy says."""
+        memory_bytes = self.policy.memory_bytes
+        return memory_bytes if self._budget is None else min(memory_bytes, self._budget.allowance_bytes)
+
+    def waits_on(self) -> Iterable[WaitEdge]:
+        limiter = self.controller.limiter
+        if limiter.refused and limiter.share is not None:
+            budget = limiter.share.budget
+            reason = f"{size_in_words(limiter.used_bytes)} here, {budget.words}"
+            return (WaitEdge(budget, limiter.share.refused_since, reason, self.controller.flow),)
+        return ()
 
     def _waits_for_dead_letters(self, count: int, wire_bytes: int, source: SourceController) -> bool:
         """Hook of the kinds: so much does not fit, and what is to make room is under way; `source` is blocked."""
@@ -182,6 +241,8 @@ class Gate(FlowResource):
             return True
         if self._pace is not None and not self._is_paced(count, source):
             return True
+        if self._budget is not None and self._budget.short:
+            self._ask_for_memory(count * MESSAGE_OVERHEAD_BYTES)
         gate = self._shut_gate(source)
         if gate is not None:
             gate.charge(0, 0, source)  # its place in the line
@@ -280,7 +341,8 @@ class Gate(FlowResource):
             )
         limiter = self.controller.limiter
         over_count = 0 if self.policy.count_max is None else limiter.used_count + count - self.policy.count_max
-        return over_count, limiter.used_bytes + charge_bytes - self.policy.limit_bytes
+        limit_bytes = min(self.policy.limit_bytes, self.memory_limit_bytes)
+        return over_count, limiter.used_bytes + charge_bytes - limit_bytes
 
     def _without_oversize(self, messages: list[Message]) -> tuple[list[Message], int]:
         """Drop those that would not fit even into an empty queue: no other message shall go for them in vain."""

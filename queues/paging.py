@@ -135,7 +135,7 @@ class Pager:
         limiter = self._limiter
         return (
             self._pages_out
-            and limiter.used_bytes - self._leaving_bytes - limiter.excused_bytes > limiter.capacity_bytes * HIGH
+            and limiter.used_bytes - self._leaving_bytes - limiter.excused_bytes > limiter.allowed_bytes * HIGH
         )
 
     # ------------------------------------------------------------------ out
@@ -146,7 +146,7 @@ class Pager:
         if limiter.excused_bytes:
             self._excuse(min(limiter.excused_bytes, self._staying_bytes()))
         excess_bytes = (
-            limiter.used_bytes - self._leaving_bytes - limiter.excused_bytes - int(limiter.capacity_bytes * LOW)
+            limiter.used_bytes - self._leaving_bytes - limiter.excused_bytes - int(limiter.allowed_bytes * LOW)
         )
         if excess_bytes <= 0:
             return
@@ -256,7 +256,7 @@ class Pager:
         elements = self._queue.elements
         if not elements.outside_count:
             return
-        room_bytes = int(self._limiter.capacity_bytes * HIGH) - self._limiter.used_bytes
+        room_bytes = int(self._limiter.allowed_bytes * HIGH) - self._limiter.used_bytes
         for ahead in range(index, index + 1 + AHEAD_COUNT):
             block = elements.block(ahead)
             if block is not None and block.outside is not None:

@@ -357,6 +357,13 @@ class MessageQueue(Gate):
 
     # ------------------------------------------------------------------ memory and store
 
+    def _give_way(self) -> None:
+        if self.pager is not None and self._may_page_out:
+            if self.pager.is_over:
+                self.pager.relieve()
+        else:
+            super()._give_way()
+
     def reading_blocks(self) -> Iterable[int]:
         """The blocks that cursors with credit read next."""
         return ()

@@ -144,6 +144,8 @@ class Topic(SkippingQueue):
         if self.keeps and not self._passes_store(messages, source):
             return False
         controller = self.controller
+        if self._budget is not None and self._budget.short:
+            self._ask_for_memory(wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES)
         if self._residency is not None and not controller.accepts(source):
             controller.charge(0, 0, source)  # its place in the line, until the disk has taken something
             return False
@@ -211,9 +213,9 @@ class Topic(SkippingQueue):
             return super().overhang(count, charge_bytes)
         over_count = 0 if policy.count_max is None else residency.total_count + count - policy.count_max
         if not self._pages_out:
-            return over_count, residency.used_bytes + charge_bytes - policy.limit_bytes
+            return over_count, residency.used_bytes + charge_bytes - min(policy.limit_bytes, self.memory_limit_bytes)
         if self._spares_disk:
-            return over_count, residency.used_bytes + charge_bytes - int(policy.memory_bytes * SPARING_SHARE)
+            return over_count, residency.used_bytes + charge_bytes - int(self.memory_limit_bytes * SPARING_SHARE)
         bytes_max = policy.bytes_max if policy.bytes_max is not None else policy.memory_bytes * LAG_FACTOR
         return over_count, residency.total_bytes + charge_bytes - bytes_max
 
@@ -573,7 +575,7 @@ class Topic(SkippingQueue):
         if self._nobody_lags(over_count, over_bytes):
             return  # durable subscriptions hold it, which nothing can be done about
         if over_bytes > 0:
-            over_bytes = max(over_bytes, self.policy.limit_bytes // DROP_SHARE)
+            over_bytes = max(over_bytes, min(self.policy.limit_bytes, self.memory_limit_bytes) // DROP_SHARE)
         if over_count > 0:
             over_count = max(over_count, (self.policy.count_max or 0) // DROP_SHARE)
         position = floor = self.elements.first_sequence

@@ -50,6 +50,7 @@ from sluiceway.expiry import ExpiryWatch
 from sluiceway.following import Following
 from sluiceway.housing import House, OnProgress, engine_kind, open_house
 from sluiceway.journal import Handler, Logs, handlers, open_logs
+from sluiceway.memory import BrokerMemory
 from sluiceway.metrics.gather import Metrics
 from sluiceway.pulse import Pulse
 from sluiceway.reloading import Reloader, ReloadReport
@@ -165,6 +166,7 @@ class Broker:
         # Not trio.current_time, which looks up the running loop at each reading: there are a dozen to a message.
         self.clock: Callable[[], float] = trio.lowlevel.current_clock().current_time
         self.manager = FlowManager(self.clock)
+        self.memory = BrokerMemory(config, manager=self.manager, timers=self.dispatcher)
         self.admission = Admission(self)
         self.left_behind = LeftBehind(config.broker.left_behind_bytes_max, manager=self.manager, clock=self.clock)
         self.reloading = Reloader(self)
@@ -459,6 +461,7 @@ class Broker:
             self.bodies = None
         self.pulse.stop()
         self.registry.close()
+        self.memory.close()
         if self.admin is not None:
             await self.admin.close()
         await self.following.close()

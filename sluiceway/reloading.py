@@ -55,6 +55,7 @@ class Reloader:
             "metrics": lambda _config: None,  # read for each page
             "security": lambda _config: None,  # likewise, and in any case: the file of users is read again
             "destinations": self._replace_policies,
+            "broker.memory_bytes": self._broker.memory.reconfigure,
             **dict.fromkeys(_BROKER_KEYS, self._replace_policies),
         }
         self._one_at_a_time = trio.Lock()

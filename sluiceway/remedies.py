@@ -14,6 +14,8 @@ _BY_KIND: Final = {
     "full.",
     "disk": "The disk takes no more now: free some space.",
     "stash": "What ended connections left behind waits for its destinations: look at what those wait for.",
+    "memory": "The memory for messages is used up: consume from the largest destinations, let them page out, or raise "
+    "memory_bytes of [broker] if the machine has more.",
     "log": "The disk of the log takes no more now, or not so fast: look at the store page.",
 }
 

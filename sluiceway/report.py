@@ -101,6 +101,7 @@ def _broker_report(broker: Broker, uptime_seconds: float) -> dict[str, Any]:
             "unheard_count": broker.registry.unheard_count,
             "left_behind_dropped_count": broker.left_behind.dropped_count,
         },
+        "memory": broker.memory.report(),
         "store": None if broker.store is None else broker.store.report(),
         "dispatcher": attrs.asdict(broker.dispatcher.statistics()),
     }

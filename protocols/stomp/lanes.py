@@ -46,6 +46,35 @@ class ParkedRun:
     size_bytes: int
     owed: Owed | None
     charge_bytes: int
+    shared: SharedWires | None = None
+
+
+class SharedWires:
+    """The wires of a composite SEND as they came: what is parked of it in several lanes shares them, and each leg is
+    written anew when it goes on. Charged once, until the last leg has gone.
+    """
+
+    __slots__ = ("block_bytes", "legs_count", "size_bytes")
+
+    def __init__(self, block_bytes: int, size_bytes: int) -> None:
+        """`block_bytes`: of the header block, with which each wire begins; `size_bytes`: of all wires."""
+        self.block_bytes = block_bytes
+        self.size_bytes = size_bytes
+        self.legs_count = 0
+
+    def rewritten(self, messages: list[Message]) -> tuple[list[Message], int]:
+        """Messages with the header block of their heads, and the bytes of their wires."""
+        start = self.block_bytes
+        made = [
+            Message(message.head, _block_of(message) + message.wire[start:], message.number) for message in messages
+        ]
+        return made, sum([len(message.wire) for message in made])
+
+
+def _block_of(message: Message) -> bytes:
+    head = message.head
+    assert isinstance(head, SendHead)
+    return head.block
 
 
 class Barrier:
@@ -139,7 +168,12 @@ class Lanes(FlowResource):
         self._routes: dict[SendHead, Route] = {}
         self._plain: dict[tuple[str, int], Lane] = {}
         self.stash: FlowController[None] = FlowController(
-            self, Flow(f"stash of {name}"), SizeLimiter(stash_bytes_max, clock=clock), accept=_never, clock=clock
+            self,
+            Flow(f"stash of {name}"),
+            SizeLimiter(stash_bytes_max, clock=clock),
+            accept=_never,
+            clock=clock,
+            yields=True,
         )
         self._transaction_bytes_max = transaction_bytes_max
         self._spool_bytes_max = spool_bytes_max
@@ -284,12 +318,19 @@ class Lanes(FlowResource):
         owed: Owed | None,
         *,
         before: Barrier | None = None,
+        shared: SharedWires | None = None,
     ) -> None:
         """These SENDs wait until their lane can go on: behind all others, or at the place of COMMIT `before`."""
-        charge_bytes = size_bytes + MESSAGE_OVERHEAD_BYTES * len(messages) + PARKED_OVERHEAD_BYTES
+        charge_bytes = MESSAGE_OVERHEAD_BYTES * len(messages) + PARKED_OVERHEAD_BYTES
+        if shared is None:
+            charge_bytes += size_bytes
         if owed is not None:
             charge_bytes += owed.size_bytes
-        run = ParkedRun(messages, size_bytes, owed, charge_bytes)
+        run = ParkedRun(messages, size_bytes, owed, charge_bytes, shared)
+        if shared is not None:
+            if not shared.legs_count:
+                charge_bytes += shared.size_bytes
+            shared.legs_count += 1
         if before is None:
             lane.parked.append(run)
         else:
@@ -360,7 +401,12 @@ class Lanes(FlowResource):
 
     def _unparked(self, run: ParkedRun) -> None:
         self.parked_count -= len(run.messages)
-        self.stash.release(0, run.charge_bytes)
+        charge_bytes = run.charge_bytes
+        if run.shared is not None:
+            run.shared.legs_count -= 1
+            if not run.shared.legs_count:
+                charge_bytes += run.shared.size_bytes
+        self.stash.release(0, charge_bytes)
 
     def give_up(self) -> int:
         """Nobody waits for what is parked any more, and there is no place for it: drop it. Returns how many."""

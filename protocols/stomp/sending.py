@@ -17,7 +17,7 @@ from protocols.stomp.frames import SendRun
 from protocols.stomp.guard import ANYBODY, Action, ForbiddenError
 from protocols.stomp.head import SendHead
 from protocols.stomp.hub import Hub
-from protocols.stomp.lanes import Lane, Lanes, ParkedRun, Route
+from protocols.stomp.lanes import Lane, Lanes, ParkedRun, Route, SharedWires
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.replies import Owed, Replies
 from protocols.stomp.staging import LargeRun
@@ -32,6 +32,7 @@ from queues import (
     QueueFullError,
     parse_composite,
 )
+from queues.gate import Run as QueueRun
 from queues.inlet import Inlet
 from queues.large import LargeMessage
 from queues.logs.log import GONE, Log, RefusedSendError
@@ -184,19 +185,30 @@ class Sender:
         if route is None:
             return
         targets = route.targets
-        waiting_bytes = sum(run.size_bytes for _head, lane in targets if lane.must_wait)
-        if waiting_bytes:
-            self._check_overfull(run.head.destination, run.receipts, waiting_bytes)
+        if any(lane.must_wait for _head, lane in targets):
+            self._check_overfull(run.head.destination, run.receipts, run.size_bytes)
         owed = None if run.receipts is None else Owed(run.receipts, len(targets))
-        prepared = [(lane, *self.messages(run, forwarded)) for forwarded, lane in targets]
-        if len(prepared) > 1:
+        shared: SharedWires | None = None
+        if len(targets) > 1:
             # All of it is refused before any of it is published.
-            for lane, messages, _size_bytes in prepared:
+            for forwarded, lane in targets:
                 if isinstance(lane.inlet, Log):
-                    self._check_for_log(lane.inlet, messages, owed)
-        for lane, messages, size_bytes in prepared:
-            if lane.must_wait or not self._publish_leg(lane, messages, size_bytes, owed):
-                self.lanes.park(lane, messages, size_bytes, owed)
+                    self._check_for_log(lane.inlet, self._rewritten(run, forwarded, 0)[0], owed)
+            if not isinstance(run, LargeRun):
+                shared = SharedWires(len(run.head.block), run.size_bytes)
+        for forwarded, lane in targets:
+            # One leg after the other: a thousand copies at once would be more than all of the memory may be.
+            number = self._number(forwarded, len(run.wires))
+            if not lane.must_wait:
+                messages, size_bytes = self._rewritten(run, forwarded, number)
+                if self._publish_leg(lane, messages, size_bytes, owed):
+                    continue
+            if shared is None:
+                messages, size_bytes = self._rewritten(run, forwarded, number)
+            else:
+                messages = [Message(forwarded, wire, n) for n, wire in enumerate(run.wires, number)]
+                size_bytes = run.size_bytes
+            self.lanes.park(lane, messages, size_bytes, owed, shared=shared)
 
     @staticmethod
     def _check_for_log(log: Log, messages: list[Message], owed: Owed | None) -> None:
@@ -207,14 +219,23 @@ class Sender:
 
     def messages(self, run: SendRun, forwarded: SendHead) -> tuple[list[Message], int]:
         """The messages of a run as they go to a queue, and the bytes of their wires."""
+        return self._rewritten(run, forwarded, self._number(forwarded, len(run.wires)))
+
+    def _number(self, forwarded: SendHead, count: int) -> int:
+        """The first number for so many messages."""
+        number = self._hub.take_numbers(count)
+        if forwarded.marked and self._came is not None:
+            self._came(forwarded, number, count)
+        return number
+
+    @staticmethod
+    def _rewritten(run: SendRun, forwarded: SendHead, number: int) -> tuple[list[Message], int]:
+        """The messages of a run from this number on, as they go to a queue, and the bytes of their wires."""
         wires, size_bytes = run.wires, run.size_bytes
         if forwarded is not run.head:
             start = len(run.head.block)
             wires = [forwarded.block + wire[start:] for wire in wires]
             size_bytes = sum(map(len, wires))
-        number = self._hub.take_numbers(len(wires))
-        if forwarded.marked and self._came is not None:
-            self._came(forwarded, number, len(wires))
         if isinstance(run, LargeRun):
             return [LargeMessage(forwarded, wires[0], number, run.body)], size_bytes
         return [Message(forwarded, wire, n) for n, wire in enumerate(wires, number)], size_bytes
@@ -500,6 +521,9 @@ class Sender:
         if lane.must_wait or not self.publish(lane, [message], size_bytes, None):
             if self.is_alone:
                 return
+            if lane.queue.takes_answer():
+                lane.queue.take_together([QueueRun([message], message.size_bytes)], lane.source)
+                return
             error = self.overfull(size_bytes)
             if error is not None:
                 self._fail(error)
@@ -514,8 +538,11 @@ class Sender:
         if lane.inlet.closed:
             self._hub.registry.unheard_count += len(parked.messages)
         else:
+            messages, size_bytes = parked.messages, parked.size_bytes
+            if parked.shared is not None:
+                messages, size_bytes = parked.shared.rewritten(messages)
             try:
-                return self._publish_leg(lane, parked.messages, parked.size_bytes, parked.owed)
+                return self._publish_leg(lane, messages, size_bytes, parked.owed)
             except ProtocolError as error:
                 self._fail(error)
                 return True

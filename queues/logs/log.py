@@ -168,6 +168,7 @@ class Log(FlowResource):
             accept=self._accept_run,
             schedule=environment.resume,
             clock=environment.clock,
+            yields=True,
         )
         self.context = environment.scheduling.register(self._dispatch, f"log {name}", PRIORITY_DEFAULT)
         self.open()

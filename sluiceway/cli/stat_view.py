@@ -42,6 +42,7 @@ _ALWAYS: Final = frozenset(
 def render(report: Mapping[str, Any], console: Console, *, rows_max: int | None = 20) -> None:
     """Prints the report. `rows_max`: rows per table, the busiest first; None: all."""
     _header(report, console)
+    _memory(report, console)
     _bottleneck(report, console)
     _chains(report, console, None if rows_max is None else CHAINS_MAX)
     _remedy(report, console)
@@ -94,6 +95,27 @@ def _header(report: Mapping[str, Any], console: Console) -> None:
     if is_number(broker.get("rss_bytes")):
         said.append(f"{size_in_words(broker['rss_bytes'])} of memory")
     console.print(", ".join(said), highlight=False, soft_wrap=True)
+
+
+def _memory(report: Mapping[str, Any], console: Console) -> None:
+    """The broker's memory, once half of it is used."""
+    memory = mapping_of(report, "memory")
+    used_bytes, capacity_bytes = memory.get("used_bytes"), memory.get("capacity_bytes")
+    if not is_number(used_bytes) or not is_number(capacity_bytes) or (used_bytes < capacity_bytes / 2):
+        return
+    holders = [
+        f"{each['name']} ({size_in_words(each['used_bytes'])})"
+        for each in list_of(memory, "largest")
+        if isinstance(each, dict) and "name" in each and is_number(each.get("used_bytes"))
+    ]
+    line = f"memory of the broker: {size_in_words(used_bytes)} of {size_in_words(capacity_bytes)}"
+    if holders:
+        line += f"; the largest holders: {', '.join(holders)}"
+    if memory.get("held_back_count"):
+        line += f"; {memory['held_back_count']:,} held back"
+    console.print(
+        f"[{'bold red' if memory.get('short') else 'yellow'}]{escape(line)}[/]", highlight=False, soft_wrap=True
+    )
 
 
 def _bottleneck(report: Mapping[str, Any], console: Console) -> None:

@@ -139,6 +139,17 @@ class DestinationPolicy:
         return attrs.evolve(policy, **self.settings)
 
 
+MEMORY_MIN_BYTES: Final = 1024 * 1024
+
+
+def _room_for_messages(_instance: object, attribute: attrs.Attribute[Any], value: int | None) -> None:
+    if value is not None and value < MEMORY_MIN_BYTES:
+        raise ValueError(
+            f"{attribute.name} must be 1 MiB or more, got {value}: it is what all messages together may take. What one "
+            "destination may take is memory_bytes of [[destinations]]"
+        )
+
+
 @attrs.frozen
 class BrokerConfig:
     """The broker as a whole."""
@@ -185,6 +196,17 @@ class BrokerConfig:
         "count",
         "Durable subscriptions at a time; each is a place on disk, and may hold messages back there.",
         at_least(0),
+    )
+    memory_bytes: int | None = field(
+        None,
+        "bytes",
+        "Memory that all messages together may take: in destinations, stashes, buffers and transactions. From three "
+        "quarters of it on those destinations that hold the most page out, or hold their senders back; others take "
+        "what they need, and the last sixteenth is for raised priority and for destinations that hold little. "
+        "None: half of the machine's memory, or of the limit of the process's control group, and 64 MiB at least. "
+        "The other half is for the interpreter, the page cache that the store lives from, and what objects take "
+        "beyond what is counted ([the figures](flow-control.md#the-memory-of-the-broker)).",
+        _room_for_messages,
     )
     left_behind_bytes_max: int = field(
         64 * 1024 * 1024,

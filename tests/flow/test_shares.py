@@ -61,7 +61,7 @@ class Holder:
     def put(self, size_bytes: int) -> bool:
         """As a queue does: it asks first when little is left. False: it must wait."""
         if self.share.budget.full:
-            self.share.follow()
+            self.share.ask(size_bytes)
         if self.limiter.throttled:
             return False
         self.limiter.add(1, size_bytes)
@@ -172,7 +172,7 @@ def test_who_is_refused_goes_on_when_others_leave(room: Room) -> None:
 def test_of_those_in_line_raised_priority_goes_first_and_then_the_one_that_waited_longest(room: Room) -> None:
     order: list[str] = []
     taker = room.holder(yields=False)
-    taker.put(64 * MIB)
+    taker.put(90 * MIB)
     for priority in (4, 4, 9, 4):
         holder = room.holder(priority=priority)
         assert not holder.put(1)
@@ -184,7 +184,7 @@ def test_of_those_in_line_raised_priority_goes_first_and_then_the_one_that_waite
 
         holder.share.controller = Polled(poll, name)  # type: ignore[assignment]
         room.clock.advance(1)
-    taker.take(60 * MIB)
+    taker.take(86 * MIB)
     room.step_all()
     assert order == ["h3", "h1", "h2", "h4"]
 

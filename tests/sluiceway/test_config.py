@@ -117,8 +117,8 @@ def test_an_unknown_key_in_a_list_names_its_place(tmp_path: Path) -> None:
 
 
 def test_a_key_of_another_section_is_found_there(tmp_path: Path) -> None:
-    said = mistake(tmp_path, "[broker]\nmemory_bytes = 5\n")
-    assert "did you mean destinations[].memory_bytes?" in said
+    said = mistake(tmp_path, "[broker]\nprefetch_count = 5\n")
+    assert "did you mean destinations[].prefetch_count?" in said
 
 
 def test_an_unknown_section_lists_the_known_ones(tmp_path: Path) -> None:

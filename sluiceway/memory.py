@@ -1,0 +1,166 @@
+"""How much memory the broker's messages may take: what is configured, or a share of what the machine gives the process.
+
+The machine's memory is what the kernel says, or the limit of a control group of the process if that is lower (both
+versions; a group's limit holds for those below it, so all groups up to the root are looked at). What is not for
+messages is left to the interpreter, to the page cache that the store and the logs live from, and to what the allocator
+needs beside what it gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from flow import FlowManager, MemoryBudget, size_in_words
+from flow.shares import SOFT
+from protocols.log import get_logger
+
+if TYPE_CHECKING:
+    from sluiceway.config import Config
+
+log = get_logger("sluiceway.memory")
+
+MEMORY_SHARE: Final = 0.5
+"""Of the machine's memory, if nothing is configured. Objects and allocator take up to 1.3 times what is charged, the
+process by itself about 60 MiB, and the store is slow without page cache: so half leaves a quarter for all of that.
+"""
+MEMORY_MIN_BYTES: Final = 64 * 1024 * 1024
+"""However small the machine: one queue of the default settings."""
+UNKNOWN_BYTES: Final = 2 << 30
+"""Where nobody says how much memory there is."""
+
+_V2: Final = Path("/sys/fs/cgroup")
+_V1: Final = Path("/sys/fs/cgroup/memory")
+
+
+class Timers(Protocol):
+    """What `keep` needs of a dispatcher."""
+
+    def call_later(self, delay_seconds: float, callback: Callable[[], None]) -> Any: ...
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+
+
+def machine_memory_bytes(read: Callable[[Path], str | None] = _read) -> int | None:
+    """What this process may use at most: the machine's memory or the tightest limit of its control groups. None:
+    nobody says. `read` gives the text of a file, None if it can't be read.
+    """
+    limits = [*_physical(read(Path("/proc/meminfo"))), *_group_limits(read(Path("/proc/self/cgroup")) or "", read)]
+    return min(limits, default=None)
+
+
+def _physical(meminfo: str | None) -> Iterator[int]:
+    for line in (meminfo or "").splitlines():
+        name, _colon, rest = line.partition(":")
+        words = rest.split()
+        if name == "MemTotal" and words and words[0].isdecimal():
+            yield int(words[0]) * 1024
+
+
+def _group_limits(groups: str, read: Callable[[Path], str | None]) -> Iterator[int]:
+    """Limits of the groups that `/proc/self/cgroup` names, and of those above them. In a container its own group is
+    mounted as the root, and the name may be that of the host: then only the root is there.
+    """
+    for line in groups.splitlines():
+        _number, _colon, rest = line.partition(":")
+        controllers, _colon, name = rest.partition(":")
+        if not controllers:
+            root, file_name = _V2, "memory.max"
+        elif "memory" in controllers.split(","):
+            root, file_name = _V1, "memory.limit_in_bytes"
+        else:
+            continue
+        group = PurePosixPath(name)
+        for each in [group, *group.parents]:
+            said = (read(root / str(each).lstrip("/") / file_name) or "").strip()
+            if said.isdecimal() and int(said) < 1 << 60:  # "max", or as good as no limit
+                yield int(said)
+
+
+def budget_bytes(configured_bytes: int | None, machine_bytes: int | None) -> int:
+    """How much messages may take."""
+    if configured_bytes is not None:
+        return configured_bytes
+    return max(MEMORY_MIN_BYTES, int((machine_bytes or UNKNOWN_BYTES) * MEMORY_SHARE))
+
+
+def memory_warnings(config: Config, capacity_bytes: int, machine_bytes: int | None) -> Iterable[str]:
+    """What of the settings can't come true."""
+    if machine_bytes is not None and capacity_bytes > machine_bytes:
+        yield (
+            f"broker.memory_bytes is {size_in_words(capacity_bytes)}, and this process may use "
+            f"{size_in_words(machine_bytes)} only: it would be killed before it holds anybody back. Lower it, or leave "
+            "it out"
+        )
+    most_bytes = int(capacity_bytes * SOFT)
+    for entry in config.destinations:
+        wanted = entry.settings.get("memory_bytes")
+        if isinstance(wanted, int) and wanted > most_bytes:
+            yield (
+                f"memory_bytes of {entry.match} is {size_in_words(wanted)}, and broker.memory_bytes allows one "
+                f"destination {size_in_words(most_bytes)}: it gets no more than that. Lower it, or raise "
+                "broker.memory_bytes"
+            )
+
+
+class BrokerMemory:
+    """The budget of one broker, and the timer that looks after it while it is short."""
+
+    def __init__(self, config: Config, *, manager: FlowManager, timers: Timers) -> None:
+        self._timers = timers
+        self.machine_bytes = machine_memory_bytes()
+        self.budget = manager.budget = MemoryBudget(
+            budget_bytes(config.broker.memory_bytes, self.machine_bytes), manager=manager
+        )
+        self.budget.on_short = self._begin
+        self.budget.open()
+        self._warn(config)
+
+    def reconfigure(self, config: Config) -> None:
+        """Other settings are in force."""
+        self.budget.resize(budget_bytes(config.broker.memory_bytes, self.machine_bytes))
+        self._warn(config)
+
+    def close(self) -> None:
+        """The broker has stopped."""
+        if self.budget.is_open:
+            self.budget.close()
+
+    def _warn(self, config: Config) -> None:
+        for warning in memory_warnings(config, self.budget.capacity_bytes, self.machine_bytes):
+            log.warning(warning)
+
+    def _begin(self) -> None:
+        budget = self.budget
+        log.warning(
+            "memory is short: the largest destinations page out, or hold their senders back",
+            used_bytes=budget.used_bytes,
+            capacity_bytes=budget.capacity_bytes,
+            largest=[f"{name}: {size_in_words(size)}" for name, size in budget.largest_holders(3)],
+        )
+        self._timers.call_later(0.0, self._step)
+
+    def _step(self) -> None:
+        delay_seconds = self.budget.step() if self.budget.is_open else None
+        if delay_seconds is not None:
+            self._timers.call_later(delay_seconds, self._step)
+
+    def report(self) -> dict[str, Any]:
+        """For statistics."""
+        budget = self.budget
+        return {
+            "used_bytes": budget.used_bytes,
+            "capacity_bytes": budget.capacity_bytes,
+            "machine_bytes": self.machine_bytes,
+            "short": budget.short,
+            "allowance_bytes": budget.allowance_bytes if budget.short else None,
+            "held_back_count": budget.waiting_count,
+            "refused_count": budget.refused_count,
+            "largest": [{"name": name, "used_bytes": size_bytes} for name, size_bytes in budget.largest_holders(3)],
+        }
