@@ -24,6 +24,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import attrs
+
 from protocols.log import get_logger
 from queues import DestinationLimitError, DestinationNameError, DestinationRegistry, Kind, parse
 from queues.environment import QueueEnvironment
@@ -117,7 +119,7 @@ class SinkRecords(_Records):
     """Satisfies `queues.logs.stages.SinkKeeper`."""
 
     def save(self, state: SinkState, done: Done) -> None:
-        parts = [[part.stage, part.target, part.count, part.from_index] for part in state.parts]
+        parts = [attrs.astuple(part) for part in state.parts]
         values = {
             "batch": str(state.batch),
             "intended": str(state.intended),
@@ -219,6 +221,11 @@ class Claims:
             attach,
             self._table.prune,
         )
+        if state.log_id not in ("", claim_log.log_id) and (state.claims or state.again):
+            log.warning(
+                "the log of a claim group is another one: what it had claimed reads as nothing, and is lost",
+                log=claim_log.name, queue=state.queue, group=state.group, claims=len(state.claims),
+            )  # fmt: skip
         return group
 
     def _group(self, request: Mapping[str, Any], *, opening: bool = False) -> ClaimGroup:

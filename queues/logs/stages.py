@@ -58,6 +58,10 @@ class StagedPart:
     """Records that it must have; -1: nobody has said."""
     from_index: int = -1
     """Where the target ended when this was intended."""
+    stage_id: str = ""
+    """Which log the stage was then; empty: an earlier version has not said."""
+    target_id: str = ""
+    """Likewise the target: in another one of its name `from_index` means nothing."""
 
 
 @attrs.frozen
@@ -180,7 +184,14 @@ class Sinks:
             self._table.existing(part.stage)
         for part in parts:
             target = self._table.get(part.target)
-            intended.append(attrs.evolve(part, from_index=target.records.next_index))
+            intended.append(
+                attrs.evolve(
+                    part,
+                    from_index=target.records.next_index,
+                    stage_id=self._table.existing(part.stage).log_id,
+                    target_id=target.log_id,
+                )
+            )
         return tuple(intended)
 
     def _dropping_others(self, stages: set[str], parts: SequenceOf[StagedPart], reply: Reply) -> Reply:
@@ -267,16 +278,19 @@ class Sinks:
             done()
             return
         try:
-            target = self._table.get(part.target).records
+            target_log = self._table.get(part.target)
         except LogError as error:
             commit.looked[place] = _Looked(fault=str(error))
             done()
             return
         stage = self._table.logs.get(part.stage)
-        records = None if stage is None else stage.records
+        records = None if stage is None or part.stage_id not in ("", stage.log_id) else stage.records
+        target = target_log.records
+        # One that was made anew since has what was published in it from its beginning on.
+        start = part.from_index if part.target_id in ("", target_log.log_id) else 0
 
         def look() -> _Looked:
-            if _is_there(target, part.from_index, mark):
+            if _is_there(target, start, mark):
                 return _Looked(is_there=True)
             if records is None:
                 return _Looked(fault=f"{part.stage} is gone before it was published in {part.target}")

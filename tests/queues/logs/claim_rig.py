@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import Any
 
 import attrs
@@ -161,22 +162,29 @@ class Shelf:
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self.records: dict[str, ListRecords] = {}
+        self.ids: dict[str, str] = {}
+        self._ids = count(1)
         self._now_ms = now_ms
+
+    def _id_of(self, name: str) -> str:
+        if name not in self.ids:
+            self.ids[name] = f"id{next(self._ids)}"
+        return self.ids[name]
 
     def names(self) -> list[str]:
         return sorted(self.records)
 
     def open(self, name: str) -> Opened:
         records = self.records.setdefault(name, ListRecords(self._now_ms))
-        return Opened(records, f"id of {name}")
+        return Opened(records, self._id_of(name))
 
     def begin(self, name: str) -> Opened:
         if name in self.records:
             return self.open(name)
-        return Opened(Unmade(ListRecords.batch_bytes_max), f"id of {name}", lambda: self.open(name).records)
+        return Opened(Unmade(ListRecords.batch_bytes_max), self._id_of(name), lambda: self.open(name).records)
 
     def remove(self, name: str) -> None:
-        del self.records[name]
+        del self.records[name], self.ids[name]
 
 
 class SinkWorld(World):

@@ -294,6 +294,43 @@ def test_a_target_that_is_deleted_meanwhile_ends_the_commit() -> None:
     assert answers.one["published"] is True
 
 
+def _intended_and_crashed() -> tuple[SinkWorld, str]:
+    """A commit whose intent is kept, and of which nothing is published."""
+    world = SinkWorld()
+    world.put(T, "old 1", "old 2", "old 3")
+    a = world.stage("a", "1")
+    world.kept.held = True
+    world.commit(0, (a, T))
+    world.disk.held = True
+    world.kept.answer()
+    world.run()
+    assert world.kept.states["q"].intended == 0
+    return world, a
+
+
+def test_what_is_published_in_a_target_that_was_made_anew_is_found_there() -> None:
+    """Its indexes begin anew: where the old one ended is nowhere in it."""
+    world, _a = _intended_and_crashed()
+    intent = world.kept.states["q"]
+    world.shelf.remove(T)
+    world.restart()
+    assert world.bodies(T) == ["1"]
+    world.kept.states["q"] = intent  # it died again before this was noted
+    world.restart()
+    assert world.sinks.describe("q") == {"query": "q", "batch": 0, "publishing": None}
+    assert world.bodies(T) == ["1"]
+
+
+def test_another_log_in_the_place_of_a_stage_is_not_published() -> None:
+    world, a = _intended_and_crashed()
+    world.shelf.remove(a)
+    world.shelf.open(a).records.append_batches([encode([b"not meant"])])
+    world.restart()
+    assert world.warnings == ["a commit is given up"]
+    assert world.commit(0, (world.stage("b", "1 again"), T)).one["published"] is True
+    assert world.bodies(T) == ["old 1", "old 2", "old 3", "1 again"]
+
+
 # ---------------------------------------------------------------------- crashes
 
 
