@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from collections.abc import Sequence as SequenceOf
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from queues.message import MESSAGE_OVERHEAD_BYTES, Message
+from queues.message import MESSAGE_OVERHEAD_BYTES, Envelope, Message
 
 if TYPE_CHECKING:
     from queues.selectors.selector import Selector
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 class Slice:
     """Some elements in order, as handed to one consumer. Shared by cursors at the same position; not changed once made.
 
-    `neutral`: every header block reads the same in all dialects. `sequences` is a range where nothing is missing, else
-    a list. `attempts`: how often each was handed over before, None if none was. `returned`: these had been given back.
-    `rendered` is scratch space for the consumers: bytes that one of them made of this slice, so that ten subscribers
-    at one position cost one rendering. `selected`, likewise: what the selector of the last one that had one took, by
-    place and as a slice (None: nothing, or all).
+    `heads`: their header blocks, each once. `neutral`: each of those reads the same in all dialects. `sequences` is a
+    range where nothing is missing, else a list. `attempts`: how often each was handed over before, None if none was.
+    `returned`: these had been given back. `rendered` is scratch space for the consumers: bytes that one of them made of
+    this slice, in which form, so that ten subscribers at one position cost one rendering. `selected`, likewise: what
+    the selector of the last one that had one took, by place and as a slice (None: nothing, or all).
     """
 
     __slots__ = (
         "attempts",
         "end",
         "first",
+        "heads",
         "messages",
         "neutral",
         "rendered",
@@ -53,8 +54,11 @@ class Slice:
         self.returned = returned
         self.first = sequences[0]
         self.end = sequences[-1] + 1
-        self.neutral = all([message.head.neutral for message in messages])  # noqa: C419 (a list is twice as fast here)
-        self.rendered: list[bytes] | None = None
+        self.heads: Collection[Envelope] = (
+            {message.head for message in messages} if len(messages) > 1 else (messages[0].head,)
+        )
+        self.neutral = all([head.neutral for head in self.heads])  # noqa: C419 (a list is twice as fast here)
+        self.rendered: tuple[bool, list[bytes]] | None = None
         self.selected: tuple[Selector, list[int], Slice | None] | None = None
 
     def __len__(self) -> int:

@@ -17,10 +17,10 @@ of the queue, which charges for it, and of the outbound buffer, which charges fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 import attrs
 
@@ -105,6 +105,10 @@ class StompSubscription(FlowResource):
         self._acked_prefix = prefix + b"ack:%d-" % key
         self._acked_tail = b"%d\nmessage-id:" + token.replace(b"%", b"%%") + b"-%d\n"
         self._has_ack_header = ack != ACK_AUTO and version == "1.2"
+        self._adds_length = version == "1.2"
+        """A MESSAGE gets the content-length that its sender left out. Not before 1.2: there are clients of 1.0 and 1.1
+        (those that follow JMS) to which it says that the body is no text.
+        """
         self.ledger: Ledger | None = None
         self.window: FlowController[None] | None = None
         if ack != ACK_AUTO:
@@ -388,17 +392,28 @@ class StompSubscription(FlowResource):
         ):
             frames_apart = self._one_by_one(part, first_ordinal, dropped_count)
             return [piece for frame in frames_apart for piece in framing.frame(frame)]
+        adds_length = self._adds_length and any([head.content_length < 0 for head in cast(_Heads, part.heads)])  # noqa: C419
         if self._has_ack_header:
             tail = self._acked_tail
-            frames = [
-                tail % (ordinal, message.number) + message.wire
-                for ordinal, message in enumerate(messages, first_ordinal)
-            ]
+            if adds_length:
+                frames = [
+                    tail % (ordinal, message.number) + _length_line(message) + message.wire
+                    for ordinal, message in enumerate(messages, first_ordinal)
+                ]
+            else:
+                frames = [
+                    tail % (ordinal, message.number) + message.wire
+                    for ordinal, message in enumerate(messages, first_ordinal)
+                ]
             return [framing.messages(self._acked_prefix, frames)]
         shared = part.rendered
-        if shared is None:
-            shared = part.rendered = [b"%d\n%b" % (message.number, message.wire) for message in messages]
-        return [framing.messages(self._prefix, shared.copy())]
+        if shared is None or shared[0] is not adds_length:
+            if adds_length:
+                made = [b"%d\n%b%b" % (message.number, _length_line(message), message.wire) for message in messages]
+            else:
+                made = [b"%d\n%b" % (message.number, message.wire) for message in messages]
+            shared = part.rendered = adds_length, made
+        return [framing.messages(self._prefix, shared[1].copy())]
 
     def _taken_of(
         self,
@@ -457,6 +472,8 @@ class StompSubscription(FlowResource):
             if dropped_count:
                 parts.append(b"dropped-count:%d\n" % dropped_count)
                 dropped_count = 0
+            if self._adds_length:
+                parts.append(_length_line(message))
             head = message.head
             assert isinstance(head, SendHead)
             if head.neutral or head.version == self._version:
@@ -465,6 +482,18 @@ class StompSubscription(FlowResource):
                 parts.append(head.block_for(self._version))
                 parts.append(message.wire[len(head.block) :])
         return frames
+
+
+_Heads = Iterable[SendHead]
+
+
+def _length_line(message: Message) -> bytes:
+    """The header line that tells the length of its body; empty if the sender has."""
+    head = cast(SendHead, message.head)
+    if head.content_length >= 0:
+        return b""
+    length = len(message.wire) - head.body_offset - 1 if message.large is None else message.large[1]
+    return b"content-length:%d\n" % length
 
 
 def _never(_element: None) -> None:

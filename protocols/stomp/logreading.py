@@ -131,6 +131,7 @@ class LogSubscription(StompSubscription):
             prefetch_bytes=prefetch_bytes,
             totals=totals,
         )
+        self._adds_length = False  # records have one among their own lines
         self.batch_bytes: int | None = None
         self.codecs: frozenset[Codec] = frozenset((Codec.NONE,))
         self.stops_at_gaps = False

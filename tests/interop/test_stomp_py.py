@@ -177,7 +177,9 @@ def test_bodies_without_content_length(address: tuple[str, int], version: str) -
             client.send("/queue/q", body)
             message = client.message()
             assert message.body == body
-            assert "content-length" not in message.headers
+            # 1.2 wants one; before that, those of the JMS kind take it for a sign that the body is no text.
+            expected = str(len(body)) if version == "1.2" else None
+            assert message.headers.get("content-length") == expected
 
 
 def test_bodies_of_a_megabyte(address: tuple[str, int], version: str) -> None:

@@ -47,6 +47,7 @@ class Head:
     delay_ms: int = 0
     group: str | None = None
     neutral: bool = True
+    content_length: int = 0
     color: str = ""
     """The one header that there is for selectors; empty: it is missing."""
 

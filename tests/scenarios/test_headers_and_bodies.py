@@ -212,3 +212,37 @@ async def test_batches_reach_consumers_of_every_version(stage: Stage) -> None:
         assert [d.text for d in deliveries] == [str(n) for n in range(100)]
         if consumer.version != "1.0":
             assert all(d.headers["odd"] == "a:b\\c\nd" for d in deliveries if "odd" in d.headers)
+
+
+@pytest.mark.parametrize("ack", ["auto", "client"])
+@pytest.mark.parametrize("size", [0, 1, 20_000])
+async def test_a_message_of_1_2_has_a_length_though_its_sender_gave_none(
+    stage: Stage, version: Version, ack: str, size: int
+) -> None:
+    """b6. Alone, among others, rewritten, and given back; beside those of senders who gave one."""
+    readers = [await stage.connect(version) for _ in range(2)]
+    for reader in readers:
+        await reader.subscribe("/topic/t", ack=ack)
+    for sender_version, line in (("1.2", "kind:plain"), ("1.2", r"kind:a\\cb"), ("1.0", "kind: a:b")):
+        sender = await stage.connect(sender_version)  # type: ignore[arg-type]
+        frames = [
+            f"SEND\ndestination:/topic/t\n{line}\n\n{'x' * size}\0",
+            f"SEND\ndestination:/topic/t\ncontent-length:{size}\n\n{'x' * size}\0",
+        ]
+        await sender.send_raw("".join(frames * 3).encode())
+    for reader in readers:
+        for delivery in await reader.next_messages(18):
+            given = delivery.headers.get("kind") is None
+            expected = str(size) if given or version == "1.2" else None
+            assert delivery.headers.get("content-length") == expected
+            assert len(delivery.body) == size
+
+
+async def test_what_comes_again_has_a_length_too(stage: Stage) -> None:
+    client = await stage.connect()
+    await client.subscribe("/queue/work", ack="client")
+    await client.send_raw(b"SEND\ndestination:/queue/work\n\nbody\0")
+    await client.nack(await client.next_message())
+    again = await client.next_message()
+    assert (again.redelivered, again.headers["content-length"], again.text) == (True, "4", "body")
+    await client.ack(again)
