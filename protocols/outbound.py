@@ -352,6 +352,9 @@ class Outbound(FlowResource):
             mark(False)
         self.controller.close()
         super().close()
+        # What an ended connection leaves behind may keep this for long: let go of the stream and of empty deques.
+        self._write, self._request_flush, self._stream_failed = _take_nothing, _nothing, None
+        self._parts = self._tail = self._control = self._marks = _NOTHING_BEHIND
 
     def facts(self) -> Mapping[str, object]:
         facts: dict[str, object] = {"waiting_bytes": self.waiting_bytes}
@@ -369,6 +372,14 @@ def _behind(pieces: list[Piece], taken_bytes: int) -> list[Piece]:
             return [memoryview(piece)[taken_bytes:], *pieces[place + 1 :]] if taken_bytes else pieces[place:]
         taken_bytes -= len(piece)
     return []
+
+
+def _take_nothing(_pieces: Sequence[Piece]) -> int:
+    return 0
+
+
+def _nothing() -> None:
+    return
 
 
 def _never(_element: bytes) -> None:

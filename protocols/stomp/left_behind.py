@@ -1,15 +1,21 @@
 """What connections that have ended left behind: SENDs whose queues had no room yet (b50).
 
-They go on to their queues by themselves as these get room. Together they are bounded: beyond `bytes_max` what a
-connection leaves is dropped, and said in its line in the log. Nothing is lost that was promised: a RECEIPT goes out
+They go on to their queues by themselves as these get room. Together they are bounded: beyond `bytes_max`, in which each
+connection counts with what its session takes, or beyond CONNECTIONS_MAX, what a connection leaves is dropped, and said
+in its line in the log. Nothing is lost that was promised: a RECEIPT goes out
 when the queue has the message. A client that wants to know sends DISCONNECT with a receipt and waits for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter
+
+SESSION_BYTES: Final = 20 * 1024
+"""About what an ended session takes that has one thing parked, beside that: a test measures it."""
+CONNECTIONS_MAX: Final = 10_000
 
 
 class LeftBehind(FlowResource):
@@ -40,7 +46,8 @@ class LeftBehind(FlowResource):
 
     def take(self, size_bytes: int) -> bool:
         """An ended connection leaves this many bytes; False: there is no room for them."""
-        if self._account.limiter.used_bytes + size_bytes > self._bytes_max:
+        size_bytes += SESSION_BYTES
+        if self._account.limiter.used_bytes + size_bytes > self._bytes_max or self.connections_count >= CONNECTIONS_MAX:
             return False
         self._account.charge(0, size_bytes, None)
         self.connections_count += 1
@@ -48,7 +55,7 @@ class LeftBehind(FlowResource):
 
     def release(self, size_bytes: int) -> None:
         """All of it has gone on."""
-        self._account.release(0, size_bytes)
+        self._account.release(0, size_bytes + SESSION_BYTES)
         self.connections_count -= 1
 
     def facts(self) -> Mapping[str, object]:

@@ -34,6 +34,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Final, Literal
 
 import attrs
@@ -157,8 +158,11 @@ ACK_MODES: Final = ("auto", "client", "client-individual")
 _HTTP: Final = re.compile(r"[A-Z]{3,10} \S+(?: HTTP/\d|$)")
 
 
-def arrivals(role: Role, state: State, version: Version | None) -> dict[bytes, tuple[str, Then]]:
-    """The commands that may arrive now, by their bytes: the form the parser looks them up in."""
+@cache
+def arrivals(role: Role, state: State, version: Version | None) -> Mapping[bytes, tuple[str, Then]]:
+    """The commands that may arrive now, by their bytes: the form the parser looks them up in. One for all connections:
+    only to be read.
+    """
     moves = ARRIVALS[role].get(state, {})
     return {
         name.encode(): (name, move.then) for name, move in moves.items() if version is None or version in move.versions

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import tracemalloc
 
 import attrs
+import pytest
 import trio
 
+from protocols.stomp.left_behind import SESSION_BYTES
 from sluiceway.config import BrokerConfig
 from tests.scenarios.client import Client
 from tests.scenarios.stage import Stage
@@ -112,7 +116,7 @@ async def test_what_lost_connections_leave_behind_is_bounded() -> None:
     """Beyond the limit it is dropped, and counted; what the queue had taken is safe."""
     stage = Stage(BLOCK)
     config = stage.broker.config
-    stage.broker.config = attrs.evolve(config, broker=BrokerConfig(left_behind_bytes_max=40_000))
+    stage.broker.config = attrs.evolve(config, broker=BrokerConfig(left_behind_bytes_max=40_000 + 2 * SESSION_BYTES))
     async with stage:
         consumer = await stage.connect()
         for _ in range(10):
@@ -172,3 +176,48 @@ async def test_unfinished_frames_are_on_the_flow_map() -> None:
         await client.send_raw(b"x" * 100_000 + b"\0")
         await stage.settled_down()
         assert stage.depth_count("/queue/q") == 1
+
+
+async def test_an_ended_session_is_counted_with_what_it_takes() -> None:
+    """Measured: thousands of connections that leave one SEND each are bounded by what they really cost."""
+    async with Stage({Q: {"full": "block", "count_max": 1}}) as stage:
+
+        async def leave(count: int) -> None:
+            for _ in range(count):
+                client = await stage.connect()
+                await client.send(Q, "x")
+                await client.sync()
+                client.vanish()
+                await stage.settled_down()
+            stage.clients.clear()
+            gc.collect()
+
+        await leave(20)  # what is made once is there
+        left = stage.broker.left_behind
+        tracemalloc.start()
+        try:
+            before_bytes, counted_bytes = tracemalloc.get_traced_memory()[0], left.used_bytes
+            await leave(100)
+            taken_bytes = tracemalloc.get_traced_memory()[0] - before_bytes
+        finally:
+            tracemalloc.stop()
+        assert left.connections_count == 119
+        assert 0.6 < (left.used_bytes - counted_bytes) / taken_bytes < 1.6
+        consumer = await stage.connect()
+        await consumer.subscribe(Q)
+        await consumer.next_messages(120)
+        await stage.settled_down()
+        assert (left.connections_count, left.used_bytes) == (0, 0)
+
+
+async def test_so_many_ended_sessions_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("protocols.stomp.left_behind.CONNECTIONS_MAX", 5)
+    async with Stage({Q: {"full": "block", "count_max": 1}}) as stage:
+        for _ in range(10):
+            client = await stage.connect()
+            await client.send(Q, "x")
+            await client.sync()
+            client.vanish()
+            await stage.settled_down()
+        left = stage.broker.left_behind
+        assert (left.connections_count, left.dropped_count) == (5, 4)
