@@ -78,11 +78,9 @@ class Connection:
                 await self._read_loop()
         except (OSError, trio.ClosedResourceError) as error:
             session.end(f"connection lost: {error}")
-        except AssertionError:
-            raise  # a broken invariant of queues or flow: others are at risk too, so it ends the broker, loudly
-        except Exception:
-            # The outermost shell of one connection: our own mistake costs this connection, not the broker.
-            log.exception("internal error", peer=session.peer, session=session.session_id)
+        except Exception as error:  # noqa: BLE001 - an outermost shell
+            # Our own mistake costs this connection and what was in the midst of its work for it, not the broker.
+            self._hub.contain(error)
             session.fail(
                 ProtocolError(
                     "internal-error",

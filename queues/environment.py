@@ -52,5 +52,7 @@ class QueueEnvironment:
     """Where persistent messages are kept, and what memory has no room for; None: nothing outlives the broker."""
     dead_letters: DeadLetterRouter | None = None
     """Takes what queues give up; None: they give up nothing."""
+    contain: Callable[[Exception], None] | None = None
+    """Is given what the answer to one of many raised, so that the others are answered; None: it is raised."""
     witness_of: WitnessOf | None = None
     """Who follows what becomes of a queue's messages; None: nobody."""

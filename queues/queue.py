@@ -74,7 +74,7 @@ class MessageQueue(Gate):
                 store=environment.store,
                 clock=environment.clock,
             )
-        self.context = environment.scheduling.register(self._dispatch_or_break, f"{self.kind_label} {name}", priority)
+        self.context = environment.scheduling.register(self._dispatch_turn, f"{self.kind_label} {name}", priority)
         self.subscriptions: dict[int, Subscription] = {}
         self._ring: OrderedDict[Subscription, None] = OrderedDict()
         """Subscriptions that may have credit, the next one to be served first. An OrderedDict, to leave it in O(1)."""
@@ -323,15 +323,11 @@ class MessageQueue(Gate):
             if not self.closed:
                 self.context.request_dispatch()
 
-    def _dispatch_or_break(self, budget: int) -> bool:
+    def _dispatch_turn(self, budget: int) -> bool:
         if self.paused_since_seconds is not None:
             self._end_turns(more=False)  # consumers have others to take from
             return False
-        try:
-            more = self.dispatch(budget)
-        except BaseException:
-            self.close_queue("the broker made a mistake with it")
-            raise
+        more = self.dispatch(budget)
         if self._in_turn:
             self._end_turns(more=more)
         pager = self.pager

@@ -68,6 +68,15 @@ LIVE_POLICY: Final = frozenset(
 class DestinationLimitError(Exception):
     """The broker has as many destinations as it is configured for."""
 
+    code = "too-many-destinations"
+    """For ERRORs."""
+
+
+class DestinationFailedError(DestinationLimitError):
+    """This one was abandoned after a mistake of the broker."""
+
+    code = "destination-failed"
+
 
 class Destination:
     """One name: its queues by priority, its policy, how many senders are attached."""
@@ -380,6 +389,8 @@ class DestinationRegistry:
         self.deleted_count = 0
         self.on_delete: Callable[[Destination], None] | None = None
         """Told of each destination that goes, while it still is as it was: somebody adds up what it counted."""
+        self._abandoned: set[str] = set()
+        """What the store has of these is not known to be all, until the next start."""
         self.unheard_count = 0
         """Messages to temporary destinations whose owner has gone."""
 
@@ -436,6 +447,11 @@ class DestinationRegistry:
         """
         destination = self.destinations.get(address.canonical)
         if destination is None:
+            if address.canonical in self._abandoned:
+                raise DestinationFailedError(
+                    f"{address.canonical} was closed after a mistake of the broker: what was confirmed is safe, and "
+                    "there again when the broker is restarted"
+                )
             if len(self.destinations) >= self._destinations_max and not is_stored:
                 raise DestinationLimitError(
                     f"cannot make {address.canonical}: the broker holds {self._destinations_max} destinations already "
@@ -622,6 +638,12 @@ class DestinationRegistry:
         destination.close(reason, keep=keep)
         for wildcard in list(destination.wildcards or ()):
             wildcard.detach(destination)
+
+    def abandon(self, destination: Destination, reason: str) -> None:
+        """Close it as it is. With a store its name is refused from now on: the next start recovers what is there."""
+        if self._environment.store is not None:
+            self._abandoned.add(destination.name)
+        self.delete(destination, reason, keep=True)
 
     def sweep(self) -> bool:
         """Look at the next destinations, and delete those that have been idle for their policy's time.

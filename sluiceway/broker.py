@@ -47,6 +47,7 @@ from sluiceway.doors import Doors, is_loopback
 from sluiceway.draining import Draining
 from sluiceway.durables import DurableRecords
 from sluiceway.expiry import ExpiryWatch
+from sluiceway.faults import Faults
 from sluiceway.following import Following
 from sluiceway.housing import House, OnProgress, engine_kind, open_house
 from sluiceway.journal import Handler, Logs, handlers, open_logs
@@ -161,7 +162,8 @@ class Broker:
 
     async def __aenter__(self) -> Broker:
         config = self.config
-        self.dispatcher = Dispatcher(config=config.dispatcher)
+        self.faults = Faults(self)
+        self.dispatcher = Dispatcher(config=config.dispatcher, on_error=self.faults.met)
         self.scheduling = self.dispatcher
         # Not trio.current_time, which looks up the running loop at each reading: there are a dozen to a message.
         self.clock: Callable[[], float] = trio.lowlevel.current_clock().current_time
@@ -225,6 +227,7 @@ class Broker:
             now_ms=self.now_ms,
             resume=self.dispatcher.executor(label="resuming sources"),
             store=self.store,
+            contain=self.faults.contain,
             witness_of=self.following.witness_of,
         )
         self.registry = DestinationRegistry(
@@ -301,6 +304,7 @@ class Broker:
             recovered=house.recovered,
             engine_name="memory" if house.directory is None else "leveldb",
             bodies=self.bodies,
+            contain=self.faults.contain,
         )
         self.store.reserve_numbers(self._next_number)
         self.spools = Spools(
@@ -316,7 +320,7 @@ class Broker:
         if self.store is None:
             self._managers = MemoryMetadata(self.dispatcher.executor(label="metadata"))
         else:
-            self._managers = StoredMetadata(self.store.worker, scheduling=self.dispatcher)
+            self._managers = StoredMetadata(self.store.worker, scheduling=self.dispatcher, contain=self.faults.contain)
         self._durables = DurableRecords(self._managers)
 
     async def _open_bodies(self, house: House | None) -> None:
@@ -509,7 +513,7 @@ class Broker:
 
         async def serve_it() -> None:
             try:
-                await connection.run()
+                await self._contained(connection.run)
             finally:
                 del self.connections[connection]
                 self.sessions.ended(connection.session)
@@ -522,7 +526,18 @@ class Broker:
 
     def _spawn(self, function: Callable[[], Awaitable[object]]) -> None:
         assert self._nursery is not None
-        self._nursery.start_soon(function)
+        self._nursery.start_soon(self._contained, function)
+
+    async def _contained(self, function: Callable[[], Awaitable[object]]) -> None:
+        """What a task raises that serves one connection or one request is no matter of the others."""
+        try:
+            await function()
+        except Exception as error:  # noqa: BLE001 - an outermost shell
+            self.faults.contain(error)
+
+    def contain(self, error: Exception) -> None:
+        """Abandon what this has interrupted."""
+        self.faults.contain(error)
 
     def connect_memory(self, *, name: str = "memory client") -> MemoryStream:
         """A connection without a socket: returns the client's end of it. Limits are those of the first listener."""

@@ -49,6 +49,7 @@ CLOSING_SECONDS: Final = 5.0
 log = get_logger("sluiceway.journal")
 
 Done = Callable[[Exception | None], None]
+Contain = Callable[[Exception], None]
 
 
 def _error_of(result: object) -> Exception | None:
@@ -235,8 +236,9 @@ def answer(
     answers: Answers,
     *,
     bytes_max: int = REQUEST_BYTES_MAX,
+    contain: Contain | None = None,
 ) -> None:
-    """Let this handler answer a request; what it raises is an answer, too."""
+    """Let this handler answer a request; what it raises is an answer, too. `contain`: is given a mistake of ours."""
 
     def send(result: Mapping[str, Any] | LogError | Steps[Mapping[str, Any]]) -> None:
         if isinstance(result, LogError):
@@ -257,7 +259,7 @@ def answer(
             raise BadRequestError("the body must be a JSON object")
         handler(request, send)
 
-    _carefully(read_and_handle, send)
+    _carefully(read_and_handle, send, contain)
 
 
 def _told(steps: Steps[Mapping[str, Any]]) -> Steps[Mapping[str, Any]]:
@@ -268,7 +270,7 @@ def _told(steps: Steps[Mapping[str, Any]]) -> Steps[Mapping[str, Any]]:
     return {"ok": True, **facts}
 
 
-def _carefully(handle: Callable[[], None], send: Send) -> None:
+def _carefully(handle: Callable[[], None], send: Send, contain: Contain | None) -> None:
     """What it raises is an answer, too."""
     try:
         handle()
@@ -276,6 +278,11 @@ def _carefully(handle: Callable[[], None], send: Send) -> None:
         send(LogError(INVALID_REQUEST, str(error)))
     except LogError as error:
         send(error)
+    except Exception as error:
+        if contain is None:
+            raise
+        contain(error)
+        send(LogError(INTERNAL_ERROR, "the broker made a mistake with this request: its log has the details"))
 
 
 def _behind_writes(
@@ -292,7 +299,7 @@ def _behind_writes(
     if log is None:
         handler(table, request, send)
     else:
-        log.when_written(lambda: _carefully(lambda: handler(table, request, send), send))
+        log.when_written(lambda: _carefully(lambda: handler(table, request, send), send, table.contain))
 
 
 def _named(table: LogTable, request: Mapping[str, Any]) -> Log:

@@ -104,6 +104,11 @@ def _broker_report(broker: Broker, uptime_seconds: float) -> dict[str, Any]:
         "memory": broker.memory.report(),
         "store": None if broker.store is None else broker.store.report(),
         "dispatcher": attrs.asdict(broker.dispatcher.statistics()),
+        "faults": {
+            "count": broker.faults.count,
+            "destinations_abandoned": broker.faults.destinations_count,
+            "connections_abandoned": broker.faults.connections_count,
+        },
     }
 
 

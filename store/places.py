@@ -100,6 +100,11 @@ class Place:
         self._waiting: list[Callable[[], None]] = []
         self._attached: list[tuple[list[Change], Callable[[], None] | None]] = []
 
+    @property
+    def owner(self) -> object:
+        """Whose it is."""
+        return getattr(self._state, "__self__", None)
+
     # ------------------------------------------------------------------ what the group says
 
     @property

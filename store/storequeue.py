@@ -22,6 +22,7 @@ Source: seed 002 "Persistence Store"; anchors d10, d21, e20, c17, c25, c27; DESI
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final, Protocol
 
 import attrs
@@ -81,6 +82,11 @@ class Housing(Protocol):
     def attic_put(self, name: str, data: bytes) -> object: ...
 
 
+def raise_it(error: Exception) -> None:
+    """Where nobody contains it."""
+    raise error
+
+
 class StoreQueue(FlowResource):
     """The store, as queues and the broker see it. See the module."""
 
@@ -99,8 +105,10 @@ class StoreQueue(FlowResource):
         recovered: Recovered | None = None,
         engine_name: str = "memory",
         bodies: BodyFiles | None = None,
+        contain: Callable[[Exception], None] = raise_it,
     ) -> None:
-        """`worker` does what blocks; `heads` reads and writes header blocks; `recovered`: what an earlier run left;
+        """`contain` is given what answers raise, a mistake of one destination or connection. `worker` does what blocks;
+        `heads` reads and writes header blocks; `recovered`: what an earlier run left;
         `bodies` has the files of large ones.
         """
         super().__init__("store", "store", manager)
@@ -108,6 +116,7 @@ class StoreQueue(FlowResource):
         self.heads = heads
         self.clock = clock
         self.bodies = bodies
+        self._contain = contain
         self.make_large: Callable[..., Message] | None = None if bodies is None else bodies.make_message
         self.loaded_count = 0
         """Messages read back."""
@@ -204,6 +213,16 @@ class StoreQueue(FlowResource):
         self._places_count += 1
         place = self._shelves[-self._places_count] = make(-self._places_count)
         return place
+
+    def abandon(self, shelf: Kept) -> set[Kept]:
+        """Write nothing of this any more, and keep what the disk has of it. Returns what transactions bind to it that
+        are not on disk yet: they must not be written without it.
+        """
+        self._dirty.pop(shelf, None)
+        self._shelves.pop(shelf.queue_id, None)
+        bound = [each for each in self._bound if shelf in each]
+        self._bound = [each for each in self._bound if shelf not in each]
+        return set().union(*bound) - {shelf}
 
     def forget_place(self, place: Place) -> None:
         """Its group is deleted."""
@@ -402,8 +421,7 @@ class StoreQueue(FlowResource):
         self._pressing = False
         batch = self._gather()
         batch.told_count, self._waiting_count = self._waiting_count, 0
-        for saved in batch.consumed:
-            saved("consumed")
+        self._tell_all([_told(saved, "consumed") for saved in batch.consumed])
         due_sync = self._unsynced_seconds is not None and (
             self.clock() >= self._unsynced_seconds + self._config.sync_interval_seconds  # the same sum as in _arm_next
         )
@@ -497,16 +515,11 @@ class StoreQueue(FlowResource):
         elif batch.changes and self._unsynced_seconds is None:
             self._unsynced_seconds = batch.started_seconds
         batch.tell_witnesses()
-        for shelf, lease in batch.noting:
-            shelf.noted(lease)
-        for index, done in batch.put_outs:
-            done(index)
-        for saved in batch.saved:
-            saved("disk")
-        for callback in batch.written:
-            callback()
-        for callback in batch.waiters:
-            callback()
+        self._tell_all([partial(shelf.noted, lease) for shelf, lease in batch.noting])
+        self._tell_all([partial(done, index) for index, done in batch.put_outs])
+        self._tell_all([_told(saved, "disk") for saved in batch.saved])
+        self._tell_all(batch.written)
+        self._tell_all(batch.waiters)
         took_seconds = now_seconds - batch.started_seconds
         self._write_seconds += (took_seconds - self._write_seconds) / 8
         if batch.sync:
@@ -520,6 +533,14 @@ class StoreQueue(FlowResource):
             self._ask_or_gather()
         else:
             self._arm_next()
+
+    def _tell_all(self, callbacks: Iterable[Callable[[], None]]) -> None:
+        """Answer these: what one raises is no matter of the others, nor of the store."""
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception as error:  # noqa: BLE001 - a shell: the hook raises it unless told otherwise
+                self._contain(error)
 
     def _arm_next(self) -> None:
         if self._dirty:
@@ -540,8 +561,7 @@ class StoreQueue(FlowResource):
             )
         self._failing = str(error)
         if not was_failing:
-            for shelf in list(self._shelves.values()):
-                shelf.go_on_unnoted()
+            self._tell_all([shelf.go_on_unnoted for shelf in self._shelves.values()])
         self._set_gate()
         self._scheduling.call_later(self._retry_seconds, self._write_again)
         self._retry_seconds = min(2 * self._retry_seconds, RETRY_MAX_SECONDS)
@@ -623,8 +643,7 @@ class StoreQueue(FlowResource):
 
     def last_batch_is_written(self) -> None:
         """It is synced: who still waits is told."""
-        for callback in self._last_waiters:
-            callback()
+        self._tell_all(self._last_waiters)
 
     def close(self) -> None:
         """Let go of those that wait at the gate."""

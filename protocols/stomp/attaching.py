@@ -151,7 +151,7 @@ class Attaching:
                 if subscription.unsubscribed:
                     return  # the connection has ended
         except DestinationLimitError as limit:
-            error = ProtocolError("too-many-destinations", str(limit))
+            error = ProtocolError(limit.code, str(limit))
         except AttachmentLimitError as limit:
             error = too_many_attachments(str(limit))
         else:

@@ -82,6 +82,9 @@ class Hub(Protocol):
     def turn_with(self, work: Callable[[], None]) -> None:
         """Call this, and deliver what it leads to at once if nothing else is going on."""
 
+    def contain(self, error: Exception) -> None:
+        """Abandon what this has interrupted: a connection, a destination. Raises it if what all share is broken."""
+
     def new_session_id(self) -> str:
         """Unguessable, without colon and backslash."""
 

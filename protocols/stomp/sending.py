@@ -383,7 +383,7 @@ class Sender:
         except DestinationNameError as error:
             raise self._send_error(head, run, "bad-destination", str(error)) from None
         except DestinationLimitError as error:
-            raise self._send_error(head, run, "too-many-destinations", str(error)) from None
+            raise self._send_error(head, run, error.code, str(error)) from None
         self._check_allowed(addresses, head, run)
         targets: list[tuple[SendHead, Lane]] = []
         for address in addresses:
@@ -442,7 +442,7 @@ class Sender:
         try:
             return registry.get(address)
         except DestinationLimitError as error:
-            raise self._send_error(head, run, "too-many-destinations", str(error)) from None
+            raise self._send_error(head, run, error.code, str(error)) from None
 
     @staticmethod
     def _send_error(head: SendHead, run: SendRun, code: str, message: str) -> ProtocolError:
@@ -471,7 +471,7 @@ class Sender:
         except DestinationNameError as error:
             raise self._send_error(head, run, "bad-reply-to", str(error)) from None
         except DestinationLimitError as error:
-            raise self._send_error(head, run, "too-many-destinations", str(error)) from None
+            raise self._send_error(head, run, error.code, str(error)) from None
         self._check_allowed([address], head, run)
         destination = self._destination_for_send(address, head, run)
         for wire in run.wires:

@@ -98,7 +98,7 @@ class SpooledCommits:
             try:
                 queue = queue_of(target, registry)
             except DestinationLimitError as error:
-                raise ProtocolError("too-many-destinations", str(error)) from None
+                raise ProtocolError(error.code, str(error)) from None
             if queue is None:
                 gone.append(target)
             else:

@@ -13,7 +13,7 @@ Bounds: `subscriptions_max` known ones; `transaction_acks_max` deliveries of eac
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import accumulate
 from typing import Final, cast
 
@@ -124,6 +124,11 @@ class Subscriptions:
         self._replies = replies
         self._totals = totals
         self.name = name
+
+    @property
+    def known(self) -> Iterable[StompSubscription]:
+        """All that may have something unsettled."""
+        return self._by_key.values()
 
     @property
     def unsettled_count(self) -> int:
@@ -301,8 +306,10 @@ class Subscriptions:
             raise ProtocolError("durable-in-use", str(error)) from None
         except DurableNameError as error:
             raise ProtocolError("bad-durable-name", str(error), "Choose another one.") from None
-        except (DurableLimitError, DestinationLimitError) as error:
+        except DurableLimitError as error:
             raise ProtocolError("too-many-destinations", str(error)) from None
+        except DestinationLimitError as error:
+            raise ProtocolError(error.code, str(error)) from None
         except AttachmentLimitError as error:
             raise too_many_attachments(str(error)) from None
         subscription.attachments.append(attachment)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from functools import partial
 from itertools import groupby
@@ -509,8 +509,7 @@ class Log(FlowResource):
             for outlet in tail:
                 outlet.context.request_dispatch()
         self.controller.release(charge_count, charge_bytes)
-        for answer in answers:  # last: whoever is answered may delete the log
-            answer()
+        self._answer_all(answers)  # last: whoever is answered may delete the log
 
     def _write_again(self) -> None:
         self._timer = None
@@ -547,8 +546,7 @@ class Log(FlowResource):
             synced.append(self._written.popleft())
         if self._sync_due or self._written:
             self._ask_for_sync()
-        for piece in synced:  # last: whoever is told may delete the log
-            self._tell(piece, "disk")
+        self._answer_all([partial(self._tell, piece, "disk") for piece in synced])  # last, as above
 
     def _tell(self, piece: _Piece, how: str) -> None:
         indexes: list[tuple[int, int]] = []
@@ -557,8 +555,18 @@ class Log(FlowResource):
             indexes.append((index, count))
             index += count
         waiters, piece.waiters = piece.waiters, []
-        for callback in waiters:
-            callback(how, indexes)
+        self._answer_all([partial(callback, how, indexes) for callback in waiters])
+
+    def _answer_all(self, answers: Iterable[Callable[[], None]]) -> None:
+        """Call these: what one raises is no matter of the others, nor of the log."""
+        contain = self.environment.contain
+        for answer in answers:
+            try:
+                answer()
+            except Exception as error:
+                if contain is None:
+                    raise
+                contain(error)
 
     # ------------------------------------------------------------------ out
 

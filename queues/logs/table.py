@@ -129,6 +129,7 @@ class LogTable:
         self._deleting: set[str] = set()
         self._timer: Any = None
         self._trimming: set[str] = set()
+        self._abandoned: set[str] = set()
 
     def __iter__(self) -> Iterator[Log]:
         return iter(self.logs.values())
@@ -174,6 +175,7 @@ class LogTable:
         if log is not None:
             return log
         check_name(name)
+        self._check_abandoned(name)
         if name in self._deleting:
             raise LogError(TOPIC_NOT_EXIST, f"{name} is being deleted: try again in a moment")
         if len(self.logs) >= self._logs_max:
@@ -191,8 +193,33 @@ class LogTable:
         log = self.logs.get(full)
         if log is None:
             check_name(full)
+            self._check_abandoned(full)
             raise LogError(TOPIC_NOT_EXIST, f"there is no log {full}")
         return log
+
+    def _check_abandoned(self, name: str) -> None:
+        if name in self._abandoned:
+            raise LogError(
+                "destination-failed",
+                f"{name} was closed after a mistake of the broker: its records are safe, and there again when the "
+                "broker is restarted",
+            )
+
+    @property
+    def contain(self) -> Callable[[Exception], None] | None:
+        """Is given what a request raised that nobody expected; None: it is raised."""
+        return self._environment.contain
+
+    def abandon(self, log: Log) -> None:
+        """Close it as it is, after a mistake of the broker: nothing of it is written any more, and its name is refused
+        until the next start.
+        """
+        self._abandoned.add(log.name)
+        if self.logs.get(log.name) is log:
+            del self.logs[log.name]
+            self.groups.pop(log.name, None)
+        log.close()
+        self.reading.forget(log)
 
     def meant(self, name: str, log_id: str) -> Log:
         """The log of this name that a request means: with `log_id` only the one that is called so, without it any.

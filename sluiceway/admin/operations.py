@@ -184,7 +184,7 @@ class Operations:
         try:
             return self._broker.registry.get(parse(name)).queue.partition(message.head.priority)
         except DestinationLimitError as error:
-            raise conflict("too-many-destinations", str(error)) from None
+            raise conflict(error.code, str(error)) from None
 
     async def _transfer(
         self, destination: Destination, numbers: frozenset[int] | None, place: Callable[[Message], Target | str]

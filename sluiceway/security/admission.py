@@ -110,18 +110,25 @@ class Admission:
     ) -> None:
         """Answer the request `/sluiceway/NAME` of this one; `handler` None: it is one of OWN. Raises ForbiddenError."""
         gate = self.gate
-        answers = self._broker.answers
+        answers, contain = self._broker.answers, self._broker.contain
         bytes_max = SINK_BYTES_MAX if name.startswith("sink/") else REQUEST_BYTES_MAX
         if name == SESSIONS:
-            answer(self._sessions, body, reply, answers)
+            answer(self._sessions, body, reply, answers, contain=contain)
         elif handler is None:
             if not gate.may(identity, Action.ADMIN):
                 raise ForbiddenError(Action.ADMIN)
-            answer(partial(self._stat, reply), body, reply, answers)
+            answer(partial(self._stat, reply), body, reply, answers, contain=contain)
         elif gate.allows_everything:
-            answer(handler, body, reply, answers, bytes_max=bytes_max)
+            answer(handler, body, reply, answers, bytes_max=bytes_max, contain=contain)
         else:
-            answer(partial(self._handle, name, handler, identity), body, reply, answers, bytes_max=bytes_max)
+            answer(
+                partial(self._handle, name, handler, identity),
+                body,
+                reply,
+                answers,
+                bytes_max=bytes_max,
+                contain=contain,
+            )
 
     def _stat(self, reply: Callable[[bytes], None], request: Mapping[str, Any], _send: Send) -> None:
         """The state of the broker, or more rows of one of its lists. Who asks for the same gets the same."""

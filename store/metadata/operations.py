@@ -93,13 +93,20 @@ class OperationLine:
     """See the module. Called on the dispatch loop."""
 
     def __init__(
-        self, worker: Worker, *, scheduling: Scheduling | None = None, sync_interval_seconds: float = 1.0
+        self,
+        worker: Worker,
+        *,
+        scheduling: Scheduling | None = None,
+        sync_interval_seconds: float = 1.0,
+        contain: Callable[[Exception], None] | None = None,
     ) -> None:
-        """`scheduling`: what was written without a sync is synced after `sync_interval_seconds` at the latest; None:
+        """`contain` is given what answers raise (None: it is raised); `scheduling`:
+        what was written without a sync is synced after `sync_interval_seconds` at the latest; None:
         when somebody else syncs.
         """
         self._worker = worker
         self._scheduling = scheduling
+        self._contain = contain
         self._sync_interval_seconds = sync_interval_seconds
         self._waiting: list[_Operation] = []
         self._under_way_count = 0
@@ -172,7 +179,12 @@ class OperationLine:
         if self._waiting and not self._under_way_count:
             self._begin()
         for operation, result in zip(batch, outcome.results, strict=True):
-            operation.done(result)
+            try:
+                operation.done(result)
+            except Exception as error:
+                if self._contain is None:
+                    raise
+                self._contain(error)
 
     def _arm(self) -> None:
         if self._timer is None and self._scheduling is not None and not self._closed:

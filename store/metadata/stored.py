@@ -294,12 +294,20 @@ class StoredMetadata:
     """All three managers, behind the engine of a store."""
 
     def __init__(
-        self, worker: Worker, *, scheduling: Scheduling | None = None, sync_interval_seconds: float = 1.0
+        self,
+        worker: Worker,
+        *,
+        scheduling: Scheduling | None = None,
+        sync_interval_seconds: float = 1.0,
+        contain: Callable[[Exception], None] | None = None,
     ) -> None:
-        """`worker`: that of the store. `scheduling` and `sync_interval_seconds`: what was written and is not durable
+        """`contain`: see OperationLine. `worker`: that of the store.
+        `scheduling` and `sync_interval_seconds`: what was written and is not durable
         becomes so after that time at the latest; without, when the store syncs next.
         """
-        self._line = OperationLine(worker, scheduling=scheduling, sync_interval_seconds=sync_interval_seconds)
+        self._line = OperationLine(
+            worker, scheduling=scheduling, sync_interval_seconds=sync_interval_seconds, contain=contain
+        )
         self.ownership = StoredOwnership(self._line)
         self.persistence = StoredPersistence(self._line)
         self.subscriptions = StoredSubscriptions(self._line)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-import attrs
 import pytest
 
-from dispatcher import DispatcherCore
 from flow import FlowClosedError
 from queues import Message, MessageQueue, PartitionedQueue, PartitionLimitError, SharedQueue, by_key, by_priority
-from tests.queues.rig import Delivery, Head, Producer, World, make_policy, numbers
+from tests.queues.rig import Head, Producer, World, make_policy, numbers
 
 
 def maker(world: World, **policy: object) -> type[_Maker]:
@@ -170,33 +168,3 @@ def test_a_consumer_under_two_names_gets_nothing_twice_and_stays_until_the_last_
     world.run()
     assert len(consumer.numbers) == 3
     assert queue.attachments_count == 0
-
-
-def test_a_queue_whose_dispatch_raised_is_closed_and_made_anew_at_the_next_look_up() -> None:
-    """The dispatcher's default ends the broker; whoever goes on instead finds no queue that silently does nothing."""
-    world = World()
-    errors: list[Exception] = []
-    world.core = DispatcherCore(lambda: world.now_seconds, on_error=lambda _context, error: errors.append(error))
-    world.environment = attrs.evolve(world.environment, scheduling=world.core)
-    queue = by_priority("q", maker(world, full="block", count_max=4).by_priority)
-    bad, good = world.consumer(2), world.consumer()
-
-    def fail(_delivery: Delivery) -> None:
-        raise ValueError("a bug")
-
-    bad.on_delivery = fail
-    attachment = queue.attach(bad)
-    producer = Producer(world, queue)
-    producer.send(world.messages(4))
-    broken = queue.partition(4)
-    world.run()
-    assert [str(error) for error in errors] == ["a bug"]
-    assert broken.closed and broken.controller.limiter.used_bytes == 0
-    assert not producer.is_blocked()
-    assert bad.cancelled_for == ["the broker made a mistake with it"]
-    attachment.close()
-    queue.attach(good)
-    sent = world.send(queue, 2)
-    world.run()
-    assert queue.partition(4) is not broken
-    assert good.numbers == numbers(sent)

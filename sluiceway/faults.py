@@ -1,0 +1,247 @@
+"""The last line of defence: an exception that nobody expected costs what was in the midst of its work, and nobody else.
+
+Every outermost shell hands what it caught to `Faults.contain`: the dispatcher (contexts, timers, callbacks from other
+threads, the end of a turn), connections and whatever runs for them, the store's and the metadata's answers, tasks of
+the broker. Whose state is not known to be whole any more is read from the traceback: every destination and every
+connection that has a frame in it was interrupted. They are abandoned:
+
+- a connection gets the ERROR `internal-error` and is closed; what it held goes back;
+- a destination is closed, whoever sends to it or reads it gets the ERROR `destination-failed`. Nothing of it is written
+  any more: what the disk has of it stays as it was when all was well, and the next start recovers that. Until then its
+  name is refused. Without a store there is nothing to recover, and its name is free. What a transaction binds to it and
+  is not on disk yet goes the same way, for a transaction must not come apart.
+
+The exception is logged once, with its traceback, and counted. A frame of the store's queue or of the metadata's line
+means that what all share is broken: then the broker ends, loudly, and a restart goes on from the disk.
+
+Source: issue 13 item 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+from flow import FlowController, SourceController
+from protocols.connection import Connection
+from protocols.log import get_logger
+from protocols.stomp.delivery import StompSubscription
+from protocols.stomp.errors import ProtocolError
+from protocols.stomp.session import Session
+from queues import Destination, MessageQueue, Subscription
+from queues.logs.log import Log
+from queues.logs.outlets import Group, Outlet
+from store.metadata.operations import OperationLine
+from store.places import Place
+from store.shelf import Shelf
+from store.storequeue import Kept, StoreQueue
+
+if TYPE_CHECKING:
+    from sluiceway.broker import Broker
+
+SHARED: Final = (StoreQueue, OperationLine)
+"""Parts whose frame in a traceback means that the broker itself is broken."""
+MISTAKE: Final = "the broker made a mistake with it"
+_SESSION_PARTS: Final = (
+    "_committer", "_heart_beat", "_large", "_machine", "_replies", "_sender", "_temporary", "entering", "lanes",
+    "outbound", "subscriptions", "transactions",
+)  # fmt: skip
+DEPTH_MAX: Final = 4
+"""How far the owner of something is looked for: a subscription's queue, a source's resource."""
+
+log = get_logger("sluiceway.faults")
+
+
+class Faults:
+    """Those of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.count = 0
+        self.destinations_count = 0
+        """Abandoned."""
+        self.connections_count = 0
+        self._dying = False
+
+    def met(self, _context: object, error: Exception) -> None:
+        """The error hook of the dispatcher."""
+        self.contain(error)
+
+    def contain(self, error: Exception) -> None:
+        """Abandon what this has interrupted. The first frame is that of the shell that caught it. Raises it if what all
+        share is broken.
+        """
+        if self._dying:
+            raise error
+        self.count += 1
+        met = list(_concerned(error.__traceback__))
+        if any(isinstance(each, SHARED) for each in met):
+            self._dying = True
+            log.critical("the store's queue is broken: the broker ends", error=repr(error))
+            raise error
+        owners = list(dict.fromkeys(owner for each in met if (owner := self._owner_of(each)) is not None))
+        log.error(
+            "internal error",
+            error=repr(error),
+            abandoned=[self._name_of(owner) for owner in owners],
+            remedy="please report it; restart the broker to have abandoned destinations back",
+            exc_info=error,
+        )
+        error.__traceback__ = None  # its frames hold messages
+        self._abandon_all(owners)
+
+    # ------------------------------------------------------------------ whose it is
+
+    def _owner_of(self, met: object) -> Destination | Log | Session | None:
+        for _ in range(DEPTH_MAX):
+            match met:
+                case Session() | Log() | Destination():
+                    return met
+                case MessageQueue():
+                    found = self._broker.registry.destinations.get(met.name_on_disk)
+                    return found if found is not None and met in found.queues else None
+                case Connection():
+                    return met.session
+                case Outlet():
+                    return met.log
+                case Subscription():
+                    met = met.queue
+                case Place():
+                    met = met.owner
+                case Shelf():
+                    met = met._queue
+                case SourceController() | FlowController():
+                    met = met.resource
+                case _:
+                    return self._sessions_by_part().get(id(met))
+        return None
+
+    def _sessions(self) -> Iterator[Session]:
+        for connection in tuple(self._broker.connections):
+            yield connection.session
+
+    def _sessions_by_part(self) -> dict[int, Session]:
+        """Whose sender, replies, subscription and so on something is, by its id. O(all of them): faults are rare."""
+        found: dict[int, Session] = {}
+        for session in self._sessions():
+            parts = [getattr(session, name, None) for name in _SESSION_PARTS]
+            found.update((id(part), session) for part in [*parts, *session.subscriptions.known] if part is not None)
+        return found
+
+    def _name_of(self, owner: Destination | Log | Session) -> str:
+        return owner.peer if isinstance(owner, Session) else owner.name
+
+    # ------------------------------------------------------------------ what becomes of it
+
+    def _abandon_all(self, owners: Iterable[Destination | Log | Session]) -> None:
+        waiting = list(owners)
+        done: set[int] = set()
+        while waiting:
+            owner = waiting.pop()
+            if id(owner) in done:
+                continue
+            done.add(id(owner))
+            if isinstance(owner, Session):
+                self._safely(lambda session=owner: self._abandon_session(session))  # type: ignore[misc]
+                continue
+            self.destinations_count += 1
+            inlets: list[Any] = [owner, *owner.outlets] if isinstance(owner, Log) else list(owner.queues)
+            sessions = self._users_of(inlets)
+            for kept in self._forsake(owner):
+                bound = self._owner_of(kept)
+                if bound is not None:
+                    waiting.append(bound)
+            close = self._close_log if isinstance(owner, Log) else self._close_destination
+            self._safely(lambda close=close, owner=owner: close(owner))  # type: ignore[misc]
+            for session in sessions:
+                self._safely(lambda session=session, name=owner.name: self._tell(session, name))  # type: ignore[misc]
+
+    def _safely(self, work: Callable[[], None]) -> None:
+        """What is abandoned may break again on its way out; nothing of it is needed any more."""
+        try:
+            work()
+        except Exception as error:
+            log.error("internal error while abandoning", error=repr(error), exc_info=error)
+
+    def _users_of(self, inlets: list[Any]) -> list[Session]:
+        """Connections that send to these, or read them."""
+        ids = {id(inlet) for inlet in inlets}
+        readers = {
+            id(subscription.consumer)
+            for inlet in inlets
+            for subscription in _subscriptions_of(inlet)
+            if isinstance(subscription.consumer, StompSubscription)
+        }
+        return [
+            session
+            for session in self._sessions()
+            if any(id(lane.inlet) in ids for lane in session.lanes.lanes)
+            or any(id(each) in readers for each in session.subscriptions.known)
+        ]
+
+    def _forsake(self, owner: Destination | Log) -> list[Kept]:
+        """Nothing of it is written from now on. Returns what transactions bind to it."""
+        store = self._broker.store
+        if store is None:
+            return []
+        if isinstance(owner, Log):
+            shelves: list[Any] = [outlet.place for outlet in owner.outlets if isinstance(outlet, Group)]
+        else:
+            shelves = [queue.shelf for queue in owner.queues]
+        return [bound for shelf in shelves if shelf is not None for bound in store.abandon(shelf)]
+
+    def _close_destination(self, destination: Destination) -> None:
+        self._broker.registry.abandon(destination, MISTAKE)
+
+    def _close_log(self, abandoned: Log) -> None:
+        if self._broker.logs is not None:
+            self._broker.logs.abandon(abandoned)
+
+    def _tell(self, session: Session, name: str) -> None:
+        session.fail(
+            ProtocolError(
+                "destination-failed",
+                f"{name} was closed: {MISTAKE}",
+                "What was confirmed is safe, and there again when the broker is restarted; its log has the details.",
+            ),
+            peers_fault=False,
+        )
+
+    def _abandon_session(self, session: Session) -> None:
+        self.connections_count += 1
+        session.fail(
+            ProtocolError(
+                "internal-error",
+                "the broker made a mistake with this connection",
+                "This is a bug of the broker; its log has the details. Please report it.",
+            ),
+            peers_fault=False,
+        )
+
+
+def _subscriptions_of(inlet: Any) -> list[Subscription]:
+    found = getattr(inlet, "subscriptions", ())
+    return list(found.values() if isinstance(found, dict) else found)
+
+
+def _concerned(trace: TracebackType | None) -> Iterator[object]:
+    """Whose methods were interrupted, and whom a job of another thread was for; without the shell that caught it."""
+    while trace is not None and (trace := trace.tb_next) is not None:
+        found = trace.tb_frame.f_locals
+        if "self" in found:
+            yield found["self"]
+        done = found.get("done")
+        if done is not None:
+            yield from _inside(done)
+
+
+def _inside(callback: object) -> Iterator[object]:
+    """What a callback is bound to."""
+    if (bound := getattr(callback, "__self__", None)) is not None:
+        yield bound
+    for cell in getattr(callback, "__closure__", None) or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:
+            continue  # it has no content yet
