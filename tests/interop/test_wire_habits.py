@@ -157,6 +157,40 @@ def test_the_extension_of_php_gets_every_frame(address: tuple[str, int], with_le
         assert reader.frame()["code"] == "unknown-command"
 
 
+# -- RabbitMQ's generic suite ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_the_second_of_two_is_acknowledged_first_and_the_other_comes_to_the_next_subscription(
+    address: tuple[str, int], version: str
+) -> None:
+    """Both initial messages come at once, and so does the one that is left, each time anew."""
+    with RawClient(address, deadline=4.0) as client:
+        client.connect(version)
+        for number in range(50):
+            for body in (b"first", b"second"):
+                client.send(frame("SEND", body, destination="/queue/q"))
+            client.send(frame("SUBSCRIBE", id="tag", destination="/queue/q", ack="client-individual"))
+            first, second = client.expect("MESSAGE"), client.expect("MESSAGE")
+            assert (first.body, second.body) == (b"first", b"second")
+            client.send(acknowledged(second))
+            client.send(frame("UNSUBSCRIBE", id="tag", receipt=f"left {number}"))
+            client.expect("RECEIPT")
+            client.send(frame("SUBSCRIBE", id="tag", destination="/queue/q", ack="client-individual"))
+            again = client.expect("MESSAGE")
+            assert (again.body, again["redelivered"]) == (b"first", "true")
+            client.send(acknowledged(again))
+            client.send(frame("UNSUBSCRIBE", id="tag", receipt=f"done {number}"))
+            client.expect("RECEIPT")
+
+
+def acknowledged(message: RawFrame) -> bytes:
+    """Its ACK, in 1.1 and 1.2."""
+    if "ack" in message.headers:
+        return frame("ACK", id=message["ack"])
+    return frame("ACK", message_id=message["message-id"], subscription=message["subscription"])
+
+
 # -- line ends ---------------------------------------------------------------------------------------------------------
 
 
