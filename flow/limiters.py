@@ -261,6 +261,7 @@ class SizeLimiter(FlowLimiter):
             throttled_since=self.throttled_since,
             throttled_seconds=self._throttled_for_seconds(),
             throttle_count=self.throttle_count,
+            refused=self.refused,
         )
 
     def _set(self, capacity_bytes: int, resume_threshold_bytes: int | None) -> None:
@@ -423,6 +424,7 @@ class WindowLimiter(FlowLimiter):
             throttled_since=self.throttled_since,
             throttled_seconds=self._throttled_for_seconds(),
             throttle_count=self.throttle_count,
+            refused=self.refused,
         )
 
     def _is_full(self) -> bool:

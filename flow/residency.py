@@ -182,7 +182,7 @@ class ResidencyLimiter(FlowLimiter):
         """Memory; with a quota that and each of its limits as parts, of which those are throttled that keep it so."""
         count_is_over = self.throttled and self.total_count > self._resume_count
         bytes_are_over = self.throttled and self.total_bytes > self._resume_quota_bytes
-        memory_is_over = self.used_bytes - self.excused_bytes > self._resume_bytes
+        memory_is_over = self.refused or self.used_bytes - self.excused_bytes > self._resume_bytes
         memory = LimiterSnapshot(
             kind="size",
             label=self.label,
@@ -196,10 +196,12 @@ class ResidencyLimiter(FlowLimiter):
             throttled_since=self.throttled_since,
             throttled_seconds=self._throttled_for_seconds(),
             throttle_count=self.throttle_count,
+            refused=self.refused,
         )
         quota = attrs.evolve(
             memory,
             label="quota",
+            refused=False,
             used_count=self.total_count,
             used_bytes=self.total_bytes,
             capacity_bytes=None,

@@ -42,6 +42,8 @@ class LimiterSnapshot:
     unit: Literal["bytes", "messages"] | None = None
     parts: tuple["LimiterSnapshot", ...] = ()
     """The parts of a composite."""
+    refused: bool = False
+    """Throttled because the memory of the broker has no more for it, however little it holds."""
 
     @property
     def words(self) -> str:
@@ -76,6 +78,8 @@ class LimiterSnapshot:
     def _state_in_words(self) -> str:
         if not self.throttled:
             return "open"
+        if self.refused:
+            return "held back"
         scarce_count = self._count_is_scarce()
         used, capacity, resume = (
             (self.used_count, self.capacity_count, self.resume_count)

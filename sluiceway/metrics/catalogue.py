@@ -258,6 +258,15 @@ SECTIONS: Final = (
                 RESOURCE,
             ),
             Family("sluiceway_held_bytes", "gauge", "Memory that limiters of such resources hold.", RESOURCE),
+            Family("sluiceway_memory_used_bytes", "gauge", "What limiters have leased of the broker's memory."),
+            Family(
+                "sluiceway_memory_limit_bytes", "gauge", "`memory_bytes` of `[broker]`: what all may hold together."
+            ),
+            Family(
+                "sluiceway_memory_held_back",
+                "gauge",
+                "Destinations, logs and stashes that are held back because the broker's memory is short.",
+            ),
             Family(
                 "sluiceway_left_behind_bytes",
                 "gauge",

@@ -222,6 +222,10 @@ class Metrics:
             gathered.put("sluiceway_blocked_longest_seconds", longest.get(kind, 0.0), kind)
         for kind in sorted(held):
             gathered.put("sluiceway_held_bytes", held[kind], kind)
+        budget = self._broker.memory.budget
+        gathered.put("sluiceway_memory_used_bytes", budget.used_bytes)
+        gathered.put("sluiceway_memory_limit_bytes", budget.capacity_bytes)
+        gathered.put("sluiceway_memory_held_back", budget.waiting_count)
         left_behind = self._broker.left_behind
         gathered.put("sluiceway_left_behind_bytes", left_behind.used_bytes)
         gathered.put("sluiceway_left_behind_dropped_total", left_behind.dropped_count)

@@ -201,6 +201,8 @@ def test_the_map_says_who_waits_for_the_memory(unstored: Memory) -> None:
     assert "waits on memory of the broker" in chain
     assert size_in_words(unstored.budget.capacity_bytes) in chain
     assert "/queue/0 (" in chain, "the largest holder"
+    chains = str(unstored.world.manager.snapshot().to_dict()["chains"])
+    assert "waits on queue /queue/0 (memory held back, " in chains
 
 
 def test_what_an_earlier_run_left_is_not_loaded_at_once() -> None:
