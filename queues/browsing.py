@@ -150,8 +150,13 @@ class QueueBrowser(FlowResource):
             elif not self._ahead:
                 self.close()
                 viewer.shown_all()
-            else:
+            elif self._selection is None:
                 budget -= max(STEP_COST, self._step(min(budget, count_max), bytes_max))
+            else:
+                selector = self._selection.selector
+                before_units = selector.spent_units
+                shown = self._step(min(budget, count_max, selector.looks_max), bytes_max)
+                budget -= max(STEP_COST, shown) + selector.cost_since(before_units)
         return False
 
     def _step(self, count_max: int, bytes_max: int) -> int:

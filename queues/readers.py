@@ -12,12 +12,12 @@ Source: seed 002 ("Durables" as cursors); issue 3 (redelivery and dead letters).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Final
 
 from queues.blocks import Gone
-from queues.cursored import BLOCK_SIZE
+from queues.cursored import BLOCK_BITS, BLOCK_SIZE
 from queues.cursors import NOTING, TrackingCursor
 from queues.durables import DurableReader
 from queues.environment import QueueEnvironment, TimerHandle
@@ -266,6 +266,13 @@ class ReaderQueue(MessageQueue):
                 self._enter_ring(subscription)
         for refusals in list(self._refusals.values()):
             refusals.came_in()
+
+    def reading_blocks(self) -> Iterable[int]:
+        return [
+            subscription.cursor.position >> BLOCK_BITS
+            for subscription in self.subscriptions.values()
+            if subscription.cursor is not None and not subscription.source.blocked
+        ]
 
     def _leave_cursor(self, subscription: Subscription) -> None:
         """It reads no more: its cursor goes, unless it is that of a durable subscription."""

@@ -33,13 +33,16 @@ from queues.partitioned import Attachment, PartitionedQueue, by_priority
 from queues.policy import QueuePolicy
 from queues.queue import MessageQueue
 from queues.selectors.selector import Selection
+from queues.selectors.table import SelectorTable
 from queues.shared import SharedQueue
+from queues.statistics import RegistryStatistics
 from queues.steps import Steps
 from queues.subscription import Consumer
 from queues.topic import Topic
 from queues.wildcards import NameTrie, PatternTrie, path_of
 
 ATTACHMENTS_MAX: Final = 250_000
+SELECTORS_BYTES_MAX: Final = 64 << 20
 
 SWEEP_SECONDS: Final = 5.0
 """Between the end of a sweep and the next."""
@@ -333,17 +336,6 @@ class DurableAttachment:
             self._registry.durables.detached(self.durable)
 
 
-@attrs.frozen
-class RegistryStatistics:
-    """Counts over all destinations."""
-
-    destinations_count: int
-    wildcards_count: int
-    made_count: int
-    """Destinations made since the start."""
-    deleted_count: int
-
-
 class DestinationRegistry:
     """Destinations by canonical name."""
 
@@ -359,6 +351,7 @@ class DestinationRegistry:
         take_numbers: Callable[[int], int] | None = None,
         dead_letter_queues: Iterable[str] = (),
         attachments_max: int = ATTACHMENTS_MAX,
+        selectors_bytes_max: int = SELECTORS_BYTES_MAX,
     ) -> None:
         """`durable_keeper`: where durable subscriptions are kept (None: they live as long as the broker); `rewrite`
         changes headers (None: nothing is dead-lettered); `take_numbers`: see DeadLetterRouter; `dead_letter_queues`:
@@ -377,6 +370,9 @@ class DestinationRegistry:
         self._destinations_max = destinations_max
         self.attachments = AttachmentPool(attachments_max, manager=environment.manager, clock=environment.clock)
         self._account = AttachmentAccount(self.attachments)
+        self.selectors = SelectorTable(selectors_bytes_max, manager=environment.manager, clock=environment.clock)
+        self._kept_selections: dict[int, Selection] = {}
+        """By durable subscription: what it selects by while its consumer is away."""
         self.steps = Steps(environment.scheduling)
         """Where long work of subscriptions is done."""
         self._wildcards: PatternTrie[WildcardConsumer] = PatternTrie()
@@ -409,8 +405,9 @@ class DestinationRegistry:
             self._sweep_timer.cancel()
         for destination in list(self.destinations.values()):
             self.delete(destination, "the broker stops", keep=True)
-        if self.attachments.is_open:
-            self.attachments.close()
+        for limited in (self.attachments, self.selectors):
+            if limited.is_open:
+                limited.close()
 
     def replace_policies(
         self,
@@ -419,6 +416,7 @@ class DestinationRegistry:
         dead_letter_queues: Iterable[str],
         destinations_max: int,
         attachments_max: int = ATTACHMENTS_MAX,
+        selectors_bytes_max: int = SELECTORS_BYTES_MAX,
     ) -> None:
         """Other policies and limits, see the constructor. Destinations that are made from now on have them as a whole,
         those that exist as far as `LIVE_POLICY` says, with the next sweep: within seconds, and it stops nobody.
@@ -427,6 +425,7 @@ class DestinationRegistry:
         self._policies_age += 1
         self._destinations_max = destinations_max
         self.attachments.resize(attachments_max)
+        self.selectors.resize(selectors_bytes_max)
         if self._router is not None:
             self._router.name_queues(dead_letter_queues)
 
@@ -572,6 +571,8 @@ class DestinationRegistry:
         durable, is_new = self.durables.attach(client_id, name, address.canonical, selector)
         if is_new:
             self._begin(destination, durable)
+        if selection is not None and durable.durable_id not in self._kept_selections:
+            self._kept_selections[durable.durable_id] = selection.again()
         attachment = destination.queue.attach(
             consumer, durable_id=durable.durable_id, selection=selection, account=account
         )
@@ -612,6 +613,9 @@ class DestinationRegistry:
 
     def _end(self, durable: Durable) -> None:
         """Its readers go."""
+        selection = self._kept_selections.pop(durable.durable_id, None)
+        if selection is not None:
+            selection.close()
         destination = self.destinations.get(durable.destination)
         if destination is not None:
             destination.durable_ids.discard(durable.durable_id)

@@ -377,13 +377,16 @@ class SeekingQueue(ConsumedQueue):
         many messages it got.
         """
         cost = count = 0
+        selector = search.selection.selector
         look_count = min(LOOK_COUNT_MAX, max(LOOK_COUNT_MIN, 2 * count_max))
         while cost < budget and search in self._seeking:
-            portion = self._next_portion(search, look_count)
+            portion = self._next_portion(search, min(look_count, selector.looks_max))
             if portion is None:
                 break
             cost += 1 + len(portion.messages) // LOOKS_PER_COST
+            before_units = selector.spent_units
             count = self._hand_out(search, portion, count_max, bytes_max)
+            cost += selector.cost_since(before_units)
             if count:
                 cost += count
                 break
@@ -616,7 +619,8 @@ class SeekingQueue(ConsumedQueue):
             room_count, room_bytes = self._room_for(search)
             if room_count:
                 budget -= self._look_into(search, hand, min(room_count, budget), room_bytes)
-                self._seek(search)
+                if search not in hand.users:
+                    self._seek(search)
         if not hand.users and self._hand is hand:
             self._drop_hand()
             self._ask()
@@ -638,17 +642,27 @@ class SeekingQueue(ConsumedQueue):
             sequences = self.elements.live_sequences(search.looked_to, end)
         else:
             return 1
+        selector, rest = search.selection.selector, list[int]()
+        if len(sequences) > selector.looks_max:
+            rest = sequences[selector.looks_max :]
+            sequences = sequences[: selector.looks_max]
         messages = [hand.messages[sequence] for sequence in sequences if sequence in hand.messages]
         if len(messages) < len(sequences):
             # Not all could be read. It comes in, which finds out what is lost.
             search.near = hand.index
             if again is not None:
-                search.look_again(sequences)
+                search.look_again([*sequences, *rest])
             return 1
         if not messages:
             return 1
-        portion = _Portion(sequences, messages, None if again is not None else end, in_hand=True)
-        return 1 + len(messages) // LOOKS_PER_COST + self._hand_out(search, portion, count_max, bytes_max)
+        if rest and again is not None:
+            search.look_again(rest)
+        portion = _Portion(sequences, messages, None if again is not None else (rest or [end])[0], in_hand=True)
+        before_units = selector.spent_units
+        count = self._hand_out(search, portion, count_max, bytes_max)
+        if rest and search.waiting_for is None and search.near is None:
+            hand.users[search] = None  # it has not looked at all of the block
+        return 1 + count + len(messages) // LOOKS_PER_COST + selector.cost_since(before_units)
 
     def _drop_hand(self) -> None:
         hand, self._hand = self._hand, None

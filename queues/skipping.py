@@ -13,6 +13,7 @@ Source: issue 6.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Final
 
 from queues.blocks import NOTHING_GONE, Gone
@@ -61,7 +62,7 @@ class SkippingQueue(ReaderQueue):
         """What was passed over behind something that is held, since somebody looked."""
         self._look_count = PINNED_COUNT
         """After so many of these the next look is due."""
-        self._away: dict[DurableReader, None] = {}
+        self._away: OrderedDict[DurableReader, None] = OrderedDict()
         """Readers with a selector whose consumer is away, and that may pass something."""
 
     def _select(
@@ -146,36 +147,49 @@ class SkippingQueue(ReaderQueue):
         self._gone((len(free), gone_bytes))
         return len(free), gone_bytes
 
-    def _pass_ahead(self, cursor: TrackingCursor, selection: Selection, count_max: int) -> tuple[Slice | None, bool]:
+    def _pass_ahead(
+        self, cursor: TrackingCursor, selection: Selection, count_max: int
+    ) -> tuple[Slice | None, bool, int]:
         """Move a cursor that nobody may read with now up to the next message that its reader takes, over `count_max` at
-        most. Returns what it passed, and whether it has come to the end.
+        most. Returns what it passed, whether it has come to the end, and what that cost.
         """
-        part, position = self.elements.read(cursor.position, count_max, UNLIMITED_BYTES)
+        selector = selection.selector
+        part, position = self.elements.read(cursor.position, min(count_max, selector.looks_max), UNLIMITED_BYTES)
         if part is None:
             if self.elements.missing is not None:
-                return None, False
+                return None, False, 1
             cursor.position = max(cursor.position, position)
-            return None, True
-        if selection.selector.takes(part.messages[0]):
-            return None, False
-        place = next(iter(selection.selector.places(part.messages)), None)
+            return None, True, 1
+        before_units = selector.spent_units
+        if selector.takes(part.messages[0]):
+            return None, False, 1 + selector.cost_since(before_units)
+        place = next(iter(selector.places(part.messages)), None)
+        cost = 1 + len(part.messages) // LOOKS_PER_COST + selector.cost_since(before_units)
         passed = part if place is None else _part_of(part, range(place))
         cursor.position = part.end if place is None else part.sequences[place]
         self._pass_over(cursor, selection, passed, [])
-        return passed, False
+        return passed, False, cost
 
-    def _pass_for_those_away(self, count_max: int) -> bool:
-        """Durable subscriptions with a selector whose consumer is away pass what they do not take. True: there is more
-        to do.
+    def _pass_for_those_away(self, count_max: int, budget: int) -> int:
+        """Durable subscriptions with a selector whose consumer is away pass what they do not take, in turns. Returns
+        what that cost; those that have more to pass stay in `_away`.
         """
-        for reader in list(self._away):
+        cost = 0
+        for _turn in range(len(self._away)):
+            if cost >= budget:
+                break
+            reader = next(iter(self._away))
             assert reader.selection is not None, "only those are there"
-            passed, _at_end = self._pass_ahead(reader.cursor, reader.selection, count_max)
+            passed, _at_end, one_cost = self._pass_ahead(reader.cursor, reader.selection, count_max)
+            cost += one_cost
             if passed is not None:
+                self._away.move_to_end(reader)
                 self._reader_moved(reader)
             else:
                 del self._away[reader]  # it stands before one that it takes, or has come to the end
-        return bool(self._away)
+        if self._away:
+            self.context.request_dispatch()
+        return cost
 
     def remove_reader(self, durable_id: int) -> None:
         reader = self.readers.get(durable_id)

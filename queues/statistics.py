@@ -43,3 +43,14 @@ class QueueStatistics:
     rejected_count: int
     idle_seconds: float
     """Since something was added or settled."""
+
+
+@attrs.frozen
+class RegistryStatistics:
+    """Counts over all destinations."""
+
+    destinations_count: int
+    wildcards_count: int
+    made_count: int
+    """Destinations made since the start."""
+    deleted_count: int

@@ -32,7 +32,7 @@ Bound: the policy's memory plus one run per source, since nothing beyond the lea
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Final
 
@@ -339,8 +339,8 @@ class Topic(SkippingQueue):
         ring = self._ring
         if self._lead_unsure:
             self._find_lead()
-        if self._away and self._pass_for_those_away(FAN_OUT_COUNT):
-            self.context.request_dispatch()
+        if self._away:
+            budget -= self._pass_for_those_away(FAN_OUT_COUNT, budget)
         while ring:
             subscription = next(iter(ring))
             if subscription.source.blocked:
@@ -366,13 +366,15 @@ class Topic(SkippingQueue):
             if selection is None:
                 looked = part = cursor.take(min(FAN_OUT_COUNT, room_count), room_bytes)
             else:  # what it does not take needs no room
-                look_count = min(FAN_OUT_COUNT, max(LOOK_COUNT_MIN, 2 * room_count))
+                selector = selection.selector
+                before_units = selector.spent_units
+                look_count = min(FAN_OUT_COUNT, max(LOOK_COUNT_MIN, 2 * room_count), selector.looks_max)
                 looked = part = cursor.take(look_count, UNLIMITED_BYTES)
             if self.elements.outside_count:
                 self._page_in(cursor, part)
             if part is not None and selection is not None:
                 looked, part = self._select(cursor, selection, part, (room_count, room_bytes))
-                budget -= 1 + len(looked.messages) // LOOKS_PER_COST
+                budget -= 1 + len(looked.messages) // LOOKS_PER_COST + selector.cost_since(before_units)
                 if subscription.durable_id is not None:
                     self._reader_moved(self.readers[subscription.durable_id])
                 if part is None:
@@ -414,7 +416,7 @@ class Topic(SkippingQueue):
         """It has no credit: let it pass what it does not take. Returns what that cost."""
         cursor = subscription.cursor
         assert cursor is not None
-        passed, at_end = self._pass_ahead(cursor, selection, PASS_COUNT)
+        passed, at_end, cost = self._pass_ahead(cursor, selection, PASS_COUNT)
         if at_end:
             self._caught_up[subscription] = None
         elif passed is not None:
@@ -423,7 +425,7 @@ class Topic(SkippingQueue):
                 self._reader_moved(self.readers[subscription.durable_id])
             if passed.end > self._lead_position:
                 self._advance_lead(passed)
-        return 1 + (0 if passed is None else len(passed.messages) // LOOKS_PER_COST)
+        return cost
 
     def _without_expired(self, cursor: TrackingCursor, part: Slice, looked: Slice) -> Slice | None:
         """What of this is not past its date. The rest leaves, or this one passes it over while others hold it.
@@ -665,13 +667,6 @@ class Topic(SkippingQueue):
                 self.pager.read_ahead(part.first >> BLOCK_BITS)
         elif cursor.waiting_for is not None and cursor.waiting_for != NOTING:
             self.pager.want(cursor.waiting_for)
-
-    def reading_blocks(self) -> Iterable[int]:
-        return [
-            subscription.cursor.position >> BLOCK_BITS
-            for subscription in self.subscriptions.values()
-            if subscription.cursor is not None and not subscription.source.blocked
-        ]
 
     def restored(self, found: Restored) -> None:
         super().restored(found)

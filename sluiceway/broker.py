@@ -235,6 +235,7 @@ class Broker:
             config.policy_for,
             destinations_max=config.broker.destinations_max,
             attachments_max=config.broker.attachments_max,
+            selectors_bytes_max=config.broker.selectors_bytes_max,
             durables_max=config.broker.durables_max,
             durable_keeper=self._durables,
             rewrite=rewrite,

@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 
 log = get_logger("sluiceway.broker")
 
-_BROKER_KEYS: Final = ("broker.shutdown_seconds", "broker.destinations_max", "broker.attachments_max")
+_BROKER_KEYS: Final = (
+    "broker.shutdown_seconds",
+    "broker.destinations_max",
+    "broker.attachments_max",
+    "broker.selectors_bytes_max",
+)
 
 
 class ReloadError(Exception):
@@ -159,6 +164,7 @@ class Reloader:
             dead_letter_queues=config.dead_letter_queues,
             destinations_max=config.broker.destinations_max,
             attachments_max=config.broker.attachments_max,
+            selectors_bytes_max=config.broker.selectors_bytes_max,
         )
 
 

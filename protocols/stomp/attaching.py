@@ -50,6 +50,7 @@ class Attaching:
         "_turn_began_count",
         "_wake",
         "account",
+        "ended",
         "overdrawn",
     )
 
@@ -71,6 +72,8 @@ class Attaching:
         self._fail = fail
         self._line = registry.steps.line(wake)
         self._turn_began_count = 0
+        self.ended = False
+        """The connection ends: nothing is subscribed to any more."""
         self.overdrawn = ""
         """Why the connection has to end: new destinations gave it too many attachments."""
 

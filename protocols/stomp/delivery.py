@@ -363,6 +363,11 @@ class StompSubscription(FlowResource):
             portion.subscription.give_back(portion.sequences, attempted=True, charged=portion.charged)
         return bool(portions)
 
+    def close(self) -> None:
+        if self.selection is not None:
+            self.selection.close()
+        super().close()
+
     def return_unsettled(self) -> None:
         """The connection is gone: what it held goes back to its queues. Detach the subscription before calling this."""
         if self.ledger is not None:

@@ -73,3 +73,12 @@ class ProtocolError(Exception):
 
     def __repr__(self) -> str:
         return f"ProtocolError({self.code!r}, {self.message!r}, receipt_id={self.receipt_id!r})"
+
+
+def unknown_ack(token: bytes) -> ProtocolError:
+    """The ERROR for an ACK or NACK of what was never delivered."""
+    return ProtocolError(
+        "unknown-delivery",
+        f"nothing was delivered to this connection under {token[:80].decode('utf-8', 'replace')!r}",
+        "ACK and NACK name the ack header of a MESSAGE (1.2), or its message-id and subscription (1.0, 1.1).",
+    )

@@ -30,6 +30,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
+from itertools import accumulate
 from typing import Final
 
 from queues import Slice, Subscription
@@ -419,3 +420,12 @@ class Ledger:
             self._chunks = [chunk for chunk in self._chunks if chunk.left_count]
             self._firsts = [chunk.first for chunk in self._chunks]
             self._done_count = 0
+
+
+def charge_named(portions: list[Portion], ordinals: list[int]) -> None:
+    """A cumulative NACK gives everything back that came before, but failed has only what it names. One of a run that is
+    covered by an earlier one came too late to name anything.
+    """
+    named = set(accumulate(ordinals, max))
+    for portion in portions:
+        portion.charge_only(named)

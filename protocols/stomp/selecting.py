@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator
 
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.hub import Hub
-from queues.selectors import Selection, SelectorError, compile_selector
+from queues.selectors import Selection, SelectorError
+from queues.selectors.table import SelectorLimitError
 
 
-def selection_of(headers: Mapping[str, str], hub: Hub) -> Selection | None:
-    """What this SUBSCRIBE selects by; None: it takes all. Raises ProtocolError, whose body shows the place."""
-    text = headers.get("selector")
-    if text is None:
-        return None
+def selecting(text: str, hub: Hub) -> Generator[None, None, Selection | None]:
+    """What a SUBSCRIBE with this selector takes, made in steps; None: all. Raises ProtocolError, whose body shows the
+    place.
+    """
     try:
-        selector = compile_selector(text, message_token=hub.message_token.decode())
+        return (yield from hub.registry.selectors.taking(text, message_token=hub.message_token.decode()))
     except SelectorError as error:
         raise ProtocolError("bad-selector", f"the selector is wrong at {error}", f"Here:\n{error.picture}\n") from None
-    return None if selector is None else Selection(selector)
+    except SelectorLimitError as error:
+        raise ProtocolError(
+            "too-many-selectors", str(error), "Use shorter ones, the same for more consumers, or raise that limit."
+        ) from None

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator
-from itertools import accumulate
 from typing import Final, cast
 
 from protocols.outbound import Outbound
@@ -23,15 +22,15 @@ from protocols.stomp.allowing import check_allowed, refusal
 from protocols.stomp.attaching import Attaching, too_many_attachments
 from protocols.stomp.browsing import BrowsingSubscription, browsable, wants_to_browse
 from protocols.stomp.delivery import ACK_AUTO, ACK_CLIENT, SessionTotals, StompSubscription
-from protocols.stomp.errors import ProtocolError
+from protocols.stomp.errors import ProtocolError, unknown_ack
 from protocols.stomp.frames import AckRun, Frame
 from protocols.stomp.guard import ANYBODY, Action, ForbiddenError
 from protocols.stomp.hub import Hub
-from protocols.stomp.ledger import Portion
+from protocols.stomp.ledger import Portion, charge_named
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.logreading import LogSubscription, log_wishes
 from protocols.stomp.replies import Replies
-from protocols.stomp.selecting import selection_of
+from protocols.stomp.selecting import selecting
 from protocols.stomp.sending import ADMIN_PREFIX
 from protocols.stomp.temporary import TemporaryDestinations
 from protocols.stomp.transactions import Transactions
@@ -52,6 +51,7 @@ from queues.attachments import AttachmentLimitError
 from queues.logs.table import PREFIX as LOG_PREFIX
 from queues.logs.table import LogError, check_name
 from queues.names import Kind
+from queues.selectors import Selection
 from queues.storage import Confirms
 
 LOG_TOKEN: Final = b"log."
@@ -139,6 +139,7 @@ class Subscriptions:
         """No more deliveries; what is unsettled stays. At once if they are few, else in steps."""
         ending = list(self.live.values())
         self.live.clear()
+        self.work.ended = True
         self.work.detach(ending)
 
     def holder_of(self, queue: object, sequence: int) -> str | None:
@@ -173,6 +174,27 @@ class Subscriptions:
                 self.forget_if_settled(subscription)
 
     def subscribe(self, frame: Frame) -> None:
+        """Make a subscription. One with a selector is made behind that, which is made in steps."""
+        text = frame.headers.get("selector")
+        if text is None:
+            self._subscribe(frame, None)
+        else:
+            self.work.do(self._select_and_subscribe(frame, text))
+
+    def _select_and_subscribe(self, frame: Frame, text: str) -> Iterator[None]:
+        selection: Selection | None = None
+        try:
+            selection = yield from selecting(text, self._hub)
+            if not self.work.ended:
+                self._subscribe(frame, selection)
+                return
+        except ProtocolError as error:
+            error.identify(frame.command, frame.headers)
+            self.fail(error)
+        if selection is not None:
+            selection.close()
+
+    def _subscribe(self, frame: Frame, selection: Selection | None) -> None:
         headers = frame.headers
         if len(self._by_key) >= self._limits.subscriptions_max:
             raise ProtocolError(
@@ -191,10 +213,9 @@ class Subscriptions:
                 "Give each subscription of a connection its own id, and UNSUBSCRIBE before you reuse it.",
             )
         if name.startswith(LOG_PREFIX):
-            self._subscribe_log(frame, name, subscription_id, table_key)
+            self._subscribe_log(frame, name, subscription_id, table_key, selection)
             return
         browses = wants_to_browse(headers)
-        selection = selection_of(headers, self._hub)
         try:
             addresses = self._addresses_to_subscribe(name)
             if browses:
@@ -218,13 +239,19 @@ class Subscriptions:
             return
         self.work.attach(subscription, addresses, exclusive=exclusive, admits=self._admits(), headers=headers)
 
-    def _subscribe_log(self, frame: Frame, name: str, subscription_id: str | None, table_key: str) -> None:
+    def _subscribe_log(
+        self,
+        frame: Frame,
+        name: str,
+        subscription_id: str | None,
+        table_key: str,
+        selection: Selection | None,
+    ) -> None:
         headers = frame.headers
         logs = self._hub.logs
         if logs is None:
             raise ProtocolError("no-logs", "this broker keeps no logs", "Give it a data folder (data_dir of [broker]).")
         wishes = log_wishes(headers)
-        selection = selection_of(headers, self._hub)
         try:
             check_name(name)  # no composites, no wildcards
             address = parse_composite(name)[0]
@@ -520,7 +547,7 @@ class Subscriptions:
         portions = ledger.take_through(max(ordinals)) if subscription.ack == ACK_CLIENT else ledger.take(ordinals)
         if nack:
             if subscription.ack == ACK_CLIENT:
-                _charge_named(portions, ordinals)
+                charge_named(portions, ordinals)
             subscription.reject(portions)
         else:
             subscription.settle(portions)
@@ -539,7 +566,7 @@ class Subscriptions:
             return []  # as in `_settle`
         portions = ledger.hold(ordinals, through=subscription.ack == ACK_CLIENT)
         if nack and subscription.ack == ACK_CLIENT:
-            _charge_named(portions, ordinals)
+            charge_named(portions, ordinals)
         self._transactions.add_acks(transaction, subscription, portions, nack=nack)
         if ledger.held_count > self._limits.transaction_acks_max:
             raise ProtocolError(
@@ -591,7 +618,7 @@ class Subscriptions:
             if ordinals:
                 yield subscription, ordinals
             if wrong is not None:
-                raise _unknown_ack(wrong)
+                raise unknown_ack(wrong)
 
     def _deliveries_by_message(
         self, tokens: list[tuple[bytes | None, bytes]]
@@ -619,7 +646,7 @@ class Subscriptions:
         if current is not None and ordinals:
             yield current, ordinals
         if wrong is not None:
-            raise _unknown_ack(wrong)
+            raise unknown_ack(wrong)
 
     def _find_anywhere(self, message_id: bytes) -> tuple[StompSubscription, int] | None:
         """Where this message is unsettled, though 1.2 names it by its ack header; None: nowhere, as with ack `auto`.
@@ -627,7 +654,7 @@ class Subscriptions:
         """
         token, _dash, digits = message_id.rpartition(b"-")
         if not digits.isdigit() or len(digits) > 18 or not self._is_ours(token):
-            raise _unknown_ack(message_id)
+            raise unknown_ack(message_id)
         number = int(digits)
         found = [
             (subscription, ordinal)
@@ -666,20 +693,3 @@ class Subscriptions:
 
 def _nothing() -> None:
     """In place of what is to be called later."""
-
-
-def _charge_named(portions: list[Portion], ordinals: list[int]) -> None:
-    """A cumulative NACK gives everything back that came before, but failed has only what it names. One of a run that is
-    covered by an earlier one came too late to name anything.
-    """
-    named = set(accumulate(ordinals, max))
-    for portion in portions:
-        portion.charge_only(named)
-
-
-def _unknown_ack(token: bytes) -> ProtocolError:
-    return ProtocolError(
-        "unknown-delivery",
-        f"nothing was delivered to this connection under {token[:80].decode('utf-8', 'replace')!r}",
-        "ACK and NACK name the ack header of a MESSAGE (1.2), or its message-id and subscription (1.0, 1.1).",
-    )

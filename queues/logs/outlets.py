@@ -374,9 +374,14 @@ class Outlet(FlowResource):
             if consumer.batch_bytes is not None:
                 return self._hand_run(subscription, start, end, min(room_bytes, consumer.batch_bytes), attempts)
             if consumer.selection is not None:
+                selector = consumer.selection.selector
+                before_units = selector.spent_units
+                count_max = min(count_max, selector.looks_max)
                 part = self.log.reading.part(self.log, start, end, count_max, LOOK_BYTES)
                 looked_count, selected = self._select(consumer.selection, part, room_count, room_bytes)
-                return self._hand_over(subscription, selected, part.first + looked_count, attempts, looked_count)
+                looks_cost: int = selector.cost_since(before_units)
+                cost = self._hand_over(subscription, selected, part.first + looked_count, attempts, looked_count)
+                return cost + looks_cost
             part = self.log.reading.part(self.log, start, end, min(count_max, room_count), room_bytes)
         except Unreadable as error:
             self._gap(subscription, start, max(start + 1, min(error.end_index, end)), "damaged")

@@ -2,7 +2,8 @@
 
 Text goes through a grammar (grammar.py) and is compiled once into closures over the headers that it names
 (compiling.py). What is unknown, as a header that is missing, stays unknown through AND, OR and NOT; only what is true
-is taken. No selector can be dear: length, nesting and patterns are bounded, and nothing in it can backtrack.
+is taken. Length, nesting and patterns are bounded, and nothing in it can backtrack. Each selector knows what a look at
+a message costs (`Selector.looks_max`, `spent_units`), so that whoever looks does it in steps of a millisecond.
 
 Not here: who skips what a selector does not take (seeking.py, topic.py, logs/outlets.py, browsing.py).
 Source: JMS 1.1 section 3.8; ActiveMQ's and Artemis' additions as far as docs/selectors.md says.
@@ -11,6 +12,21 @@ Source: JMS 1.1 section 3.8; ActiveMQ's and Artemis' additions as far as docs/se
 from __future__ import annotations
 
 from queues.selectors.errors import SelectorError
-from queues.selectors.selector import SELECTOR_CHARS_MAX, Selection, Selector, compile_selector
+from queues.selectors.selector import (
+    SELECTOR_CHARS_MAX,
+    UNITS_PER_COST,
+    Selection,
+    Selector,
+    compile_selector,
+    compiling,
+)
 
-__all__ = ["SELECTOR_CHARS_MAX", "Selection", "Selector", "SelectorError", "compile_selector"]
+__all__ = [
+    "SELECTOR_CHARS_MAX",
+    "UNITS_PER_COST",
+    "Selection",
+    "Selector",
+    "SelectorError",
+    "compile_selector",
+    "compiling",
+]

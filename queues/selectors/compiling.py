@@ -34,6 +34,12 @@ from queues.selectors.values import (
     same,
 )
 
+NAME_COST: Final = 4
+"""Units of cost for a header that is looked up: it is searched for in the header block."""
+
+LIKE_COST: Final = 8
+"""Units of cost for a LIKE, beside those of its characters that may be compared anywhere."""
+
 NESTING_MAX: Final = 50
 """Levels of parentheses, NOT and signs."""
 
@@ -66,6 +72,9 @@ class Compiled:
     of_messages: tuple[OfMessage | None, ...]
     """By the same places; None: it is looked up in the head."""
     by_message: bool
+    cost: int
+    """What a look at a message costs at most, in units of about a quarter of a microsecond: one for each part, more for
+    headers that are looked up and for LIKE."""
 
     def test_head(self, head: Envelope) -> bool:
         """Whether messages with this head are wanted."""
@@ -87,7 +96,8 @@ def compile_tree(tree: Any, text: str, message_token: str) -> Compiled:
     test = compiler.condition(compiler.operand(tree, 1))
     names = list(compiler.places)
     of_messages = tuple(of_message(name, message_token) for name in names)
-    return Compiled(test, tuple(map(of_head, names)), of_messages, any(look is not None for look in of_messages))
+    by_message = any(look is not None for look in of_messages)
+    return Compiled(test, tuple(map(of_head, names)), of_messages, by_message, compiler.cost + NAME_COST * len(names))
 
 
 _ORDERS: Final[dict[str, Callable[[Number, Number], bool]]] = {
@@ -104,6 +114,8 @@ class _Compiler:
     def __init__(self, text: str) -> None:
         self._text = text
         self._like_chars = self._loose_chars = 0
+        self.cost = 0
+        """Of all parts, without the headers that they name."""
         self.places: dict[str, int] = {}
         """Names, and where their values are."""
 
@@ -116,6 +128,7 @@ class _Compiler:
         """Compile this."""
         if depth > NESTING_MAX:
             raise self._error(node, f"it is nested deeper than {NESTING_MAX} levels: write it with fewer parentheses")
+        self.cost += 1
         made: Operand = getattr(self, f"_{node.data.strip('_')}")(node, depth)
         return made
 
@@ -296,11 +309,13 @@ class _Compiler:
         mark = None if escape is None else _string_of(escape)
         if mark is not None and len(mark) != 1:
             raise self._error(escape, "ESCAPE takes one character")
+        self.cost += LIKE_COST
         try:
             self._loose_chars += loose_chars(_string_of(pattern), mark)
             matches = like(_string_of(pattern), mark)
         except PatternError as error:
             raise self._error(pattern, str(error)) from None
+        self.cost += self._loose_chars
         if self._loose_chars > LOOSE_CHARS_MAX:
             raise self._error(
                 pattern,

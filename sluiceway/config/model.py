@@ -23,7 +23,7 @@ from protocols.settings import TlsConfig, WebSocketConfig
 from protocols.stomp.limits import StompLimits
 from queues import names
 from queues.policy import QueuePolicy
-from queues.registry import ATTACHMENTS_MAX
+from queues.registry import ATTACHMENTS_MAX, SELECTORS_BYTES_MAX
 from queues.wildcards import PatternTrie
 from sluiceway.config.admin import AdminConfig
 from sluiceway.config.fields import (
@@ -189,6 +189,14 @@ class BrokerConfig:
         "matches, and one more for each further priority in use there. Each takes about 2 KiB, so that the default is "
         "500 MiB: ten thousand connections with 25 each. A SUBSCRIBE beyond it is refused. What new destinations add "
         "has a quarter more; a connection whose wildcards add to more than that is ended.",
+        at_least(1),
+    )
+    selectors_bytes_max: int = field(
+        SELECTORS_BYTES_MAX,
+        "bytes",
+        "Memory of all selectors in use; one that several consumers come with counts once. A short one takes 2 KiB, "
+        "the longest some 500: the default is room for a hundred of those, or 30,000 short ones. A SUBSCRIBE beyond "
+        "it is refused.",
         at_least(1),
     )
     durables_max: int = field(

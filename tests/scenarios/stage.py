@@ -166,7 +166,8 @@ class Stage:
         queues = {id(queue) for d in broker.registry.destinations.values() for queue in d.queues}
         assert broker.left_behind.connections_count == 0
         assert broker.registry.attachments.used_count == 0
-        accounts = {id(broker.left_behind), id(broker.registry.attachments), id(broker.memory.budget)}
+        registry = broker.registry
+        accounts = {id(broker.left_behind), id(registry.attachments), id(registry.selectors), id(broker.memory.budget)}
         ours = queues | accounts | {id(broker.bodies), id(broker.store)} | self.staying()
         if self._large_folder is not None:
             assert not list(self._large_folder.iterdir()), "large bodies that nobody refers to"

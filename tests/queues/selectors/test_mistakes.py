@@ -10,7 +10,7 @@ from queues.selectors import SELECTOR_CHARS_MAX, SelectorError, compile_selector
 from queues.selectors.compiling import NESTING_MAX
 from queues.selectors.grammar import _parser, parse, prepare
 from queues.selectors.likeness import LIKE_CHARS_MAX
-from queues.selectors.selector import SELECTOR_WORDS_MAX, _compiled
+from queues.selectors.selector import SELECTOR_WORDS_MAX, _in_use
 from tests.queues.selectors.test_truth import message
 
 WRONG = [
@@ -162,8 +162,9 @@ def test_numbers_do_not_grow_without_end() -> None:
     assert not made.takes(message({"n": "9" * 5000})), "no number: too long"
 
 
-def test_compiled_ones_are_kept_within_a_bound() -> None:
-    for number in range(1000):
-        compile_selector(f"a = {number}")
-    assert _compiled.cache_info().currsize <= 128
-    assert compile_selector("a = 999") is compile_selector("a = 999")
+def test_compiled_ones_are_shared_by_those_who_use_them_and_then_forgotten() -> None:
+    made = compile_selector("a = 999")
+    assert compile_selector("a = 999") is made
+    assert ("a = 999", "") in _in_use
+    del made
+    assert ("a = 999", "") not in _in_use

@@ -1,0 +1,87 @@
+"""The selectors that are in use: shared by text, and counted.
+
+A selector takes memory by its length, up to some hundreds of kilobytes. Consumers of one kind come with the same one,
+which counts once, for as long as one of them, or a durable subscription that was made with it, is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+
+import attrs
+
+from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter
+from queues.selectors.selector import Selection, Selector, compiling
+
+
+class SelectorLimitError(Exception):
+    """The selectors in use take too much memory. The message names the limit."""
+
+
+@attrs.define(eq=False)
+class _Entry:
+    selector: Selector
+    users_count: int = 0
+
+
+class SelectorTable(FlowResource):
+    """Those of a broker, and their place on the flow map."""
+
+    passes_through = False
+
+    def __init__(self, bytes_max: int, *, manager: FlowManager, clock: Callable[[], float]) -> None:
+        super().__init__("selectors", "subscriptions", manager)
+        self.bytes_max = bytes_max
+        self._entries: dict[str, _Entry] = {}
+        self._limiter = SizeLimiter(bytes_max, clock=clock, label="selectors")
+        self._controller: FlowController[None] = FlowController(
+            self, Flow("selectors in use"), self._limiter, accept=_never, clock=clock
+        )
+        self.open()
+
+    @property
+    def used_bytes(self) -> int:
+        return self._limiter.used_bytes
+
+    def resize(self, bytes_max: int) -> None:
+        """Another limit. What is in use stays."""
+        self.bytes_max = bytes_max
+        self._limiter.resize(bytes_max)
+
+    def taking(self, text: str, *, message_token: str) -> Generator[None, None, Selection | None]:
+        """What somebody selects by, made in steps; None: it takes all. To be closed. Raises SelectorError,
+        SelectorLimitError.
+        """
+        if text not in self._entries:
+            selector = yield from compiling(text, message_token=message_token)
+            if selector is None:
+                return None
+            if text not in self._entries:  # nobody else has made it meanwhile
+                if self.used_bytes + selector.size_bytes > self.bytes_max:
+                    raise SelectorLimitError(
+                        f"the selectors in use take {self.used_bytes} bytes, and this one would take "
+                        f"{selector.size_bytes} more than the {self.bytes_max} allow (selectors_bytes_max of [broker])"
+                    )
+                self._entries[text] = _Entry(selector)
+                self._controller.charge(1, selector.size_bytes, None)
+        return self.share(text)
+
+    def share(self, text: str) -> Selection:
+        """One more selects by this, which is in use."""
+        entry = self._entries[text]
+        entry.users_count += 1
+
+        def release() -> None:
+            entry.users_count -= 1
+            if not entry.users_count:
+                del self._entries[text]
+                self._controller.release(1, entry.selector.size_bytes)
+
+        return Selection(entry.selector, release, lambda: self.share(text))
+
+    def facts(self) -> Mapping[str, object]:
+        return {"selectors": len(self._entries), "used_bytes": self.used_bytes}
+
+
+def _never(_element: None) -> None:
+    raise AssertionError("selectors are counted, nothing is added to them")
