@@ -315,6 +315,9 @@ class DispatcherCore:
             self._failed(context, error)
 
     def _run_turn_end(self) -> None:
+        """What takes longer than half a turn is left to the end of the next one: others are served in between."""
+        clock = self._clock
+        ends_seconds = clock() + self._config.turn_seconds / 2
         for _ in range(self._config.turn_end_rounds_count):
             if not self._turn_end:
                 return
@@ -325,6 +328,8 @@ class DispatcherCore:
                     try:
                         while callbacks:
                             callbacks.popleft()()
+                            if clock() >= ends_seconds and not self._closed:
+                                return
                     except Exception as error:  # noqa: BLE001 - handed to the hook, which raises it unless told otherwise
                         self._failed(self._turn_end_context, error)
             finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from rich.table import Table
 
 from perf import tables
 from perf.comparing import Comparison
+from perf.gaps import Scene, lines, measure
 from perf.idling import raise_descriptor_limit
 from perf.logscenarios import LOG_CATALOGUE, LogScenario, choose_logs, is_log_scenario
 from perf.peers import STARTABLE, Peer, UnknownPeerError, peer_named
@@ -23,6 +25,7 @@ from perf.runner import Effort
 from perf.scenarios import CATALOGUE, Scenario, UnknownScenarioError, choose
 from perf.sparkreporting import spark_lines
 from perf.sparkscenarios import choose_spark
+from perf.started import started
 from perf.turns import measure_in_turns
 from perf.turnsreporting import turns_lines
 
@@ -224,6 +227,27 @@ def turns(scenarios: tuple[str, ...], peers: str, starts: int, rounds: int, seco
             click.echo(line)
     if any(one.faults for part in parts for one in part.measurements):
         sys.exit(1)
+
+
+@main.command()
+@click.option(
+    "--peer", "peer_name", default="sluiceway", show_default=True, help="Also sluiceway@FOLDER: another checkout."
+)
+@click.option("--count", default=10_000, show_default=True, type=click.IntRange(100), help="Of things that are many.")
+def gaps(peer_name: str, count: int) -> None:
+    """Print how long one client's dear frames and requests keep everybody else waiting.
+
+    A broker process as it comes, one client that does one dear thing after the other, and a pair that ticks each
+    millisecond. `tests/limits` holds the same to a budget that is counted, not measured.
+    """
+    (peer,) = _peers((peer_name,))
+    _ending_kills()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        http = f"127.0.0.1:{free.getsockname()[1]}"
+    with started(peer, None, f'[admin]\naddress = "{http}"\n') as broker:
+        scene = Scene(broker.endpoint, f"http://{http}")
+        for line in lines(measure(scene, count, lambda text: click.echo(text, err=True))):
+            click.echo(line)
 
 
 @main.command("spark")

@@ -17,9 +17,10 @@ of the queue, which charges for it, and of the outbound buffer, which charges fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from functools import partial
+from itertools import repeat
 from typing import Final, cast
 
 import attrs
@@ -44,6 +45,9 @@ EXPRESS_SHARE: Final = 10
 """One tenth of the window is kept for messages of raised priority; windows below this size have none: "one at a time"
 means one.
 """
+
+MESSAGES_PER_STEP: Final = 32
+"""Messages that are given back in one step of those in which long work is counted (queues/steps.py)."""
 
 LARGE_WIRE_BYTES: Final = 4096
 """From this average size on, copying a message costs more than handling it apart."""
@@ -291,7 +295,8 @@ class StompSubscription(FlowResource):
         assert self.ledger is not None, "only a ledger holds"
         for released in self.ledger.release_held(portion):
             if self.has_left:
-                self._return_what_is_left()
+                for left in self._take_what_is_left():
+                    left.subscription.give_back(left.sequences, attempted=True, charged=left.charged)
             elif self.window is not None and self.is_open:
                 self.window.charge(len(released.sequences), released.wire_bytes, None)
 
@@ -349,18 +354,14 @@ class StompSubscription(FlowResource):
         if self.ledger is not None:
             self.ledger.forget(lambda subscription: isinstance(subscription.queue, Topic))
 
-    def leave(self) -> bool:
-        """It ended by UNSUBSCRIBE, and is detached: what is unsettled goes back; what an open transaction holds, if
-        that is aborted. Returns whether something went back.
+    def leaving(self) -> Generator[None, None, bool]:
+        """It ended by UNSUBSCRIBE, and is detached: what is unsettled goes back, in steps; what an open transaction
+        holds, if that is aborted. Returns whether something went back.
         """
         self.has_left = True
-        return self._return_what_is_left()
-
-    def _return_what_is_left(self) -> bool:
-        portions = [] if self.ledger is None else self.ledger.take_unsettled()
+        portions = self._take_what_is_left()
         for portion in portions:
-            # Whatever the kernel has not taken yet will go out all the same.
-            portion.subscription.give_back(portion.sequences, attempted=True, charged=portion.charged)
+            yield from _giving_back(portion, attempted=True)
         return bool(portions)
 
     def close(self) -> None:
@@ -368,11 +369,15 @@ class StompSubscription(FlowResource):
             self.selection.close()
         super().close()
 
-    def return_unsettled(self) -> None:
-        """The connection is gone: what it held goes back to its queues. Detach the subscription before calling this."""
+    def _take_what_is_left(self) -> list[Portion]:
+        """Whatever the kernel has not taken of it yet will go out all the same."""
+        return [] if self.ledger is None else self.ledger.take_unsettled()
+
+    def returning_unsettled(self) -> Iterator[None]:
+        """The connection is gone: what it held goes back to its queues, in steps. Detach the subscription before."""
         if self.ledger is not None:
             for portion, attempted in self.ledger.take_all():
-                portion.subscription.give_back(portion.sequences, attempted=attempted, charged=portion.charged)
+                yield from _giving_back(portion, attempted=attempted)
 
     def facts(self) -> Mapping[str, object]:
         facts: dict[str, object] = {"ack": self.ack}
@@ -503,3 +508,9 @@ def _length_line(message: Message) -> bytes:
 
 def _never(_element: None) -> None:
     raise AssertionError("a window is charged, nothing is added to it")
+
+
+def _giving_back(portion: Portion, *, attempted: bool) -> Iterator[None]:
+    """Give it back: as many steps as it is dear."""
+    portion.subscription.give_back(portion.sequences, attempted=attempted, charged=portion.charged)
+    yield from repeat(None, 1 + len(portion.sequences) // MESSAGES_PER_STEP)

@@ -64,7 +64,10 @@ class Portion:
         """The sequences among these that failed, if they are given back; None: all."""
 
     def charge_only(self, ordinals: Container[int]) -> None:
-        """Of these deliveries only the ones with these ordinals failed. O(n)."""
+        """Of these deliveries only the ones with these ordinals failed. O(n), O(1) for none."""
+        if not ordinals:
+            self.charged = ()
+            return
         self.charged = [
             sequence for sequence, ordinal in zip(self.sequences, self.ordinals, strict=True) if ordinal in ordinals
         ]
@@ -323,7 +326,8 @@ class Ledger:
             for attempted, ordinals in ((True, left[:cut]), (False, left[cut:])):
                 if ordinals:
                     portion = chunk.portion(ordinals)
-                    portion.charge_only(() if self.worked_on is None else (self.worked_on,))
+                    worked_on = -1 if self.worked_on is None else self.worked_on
+                    portion.charge_only((worked_on,) if ordinals[0] <= worked_on <= ordinals[-1] else ())
                     yield portion, attempted
 
     # ------------------------------------------------------------------ how

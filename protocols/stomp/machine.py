@@ -42,7 +42,7 @@ from protocols.stomp.transitions import (
 STEP_EVENTS: Final = 16
 """Events of one step of the parser: some 200 µs where each has a head of its own."""
 
-STEP_BYTES: Final = 64 * 1024
+STEP_BYTES: Final = 48 * 1024
 """Of one step: some 2 ms where each frame has a few bytes and the head of the one before."""
 
 _HEART_BEAT: Final = re.compile(r"\s*([0-9]{1,18})\s*,\s*([0-9]{1,18})\s*")

@@ -163,7 +163,7 @@ class Subscriptions:
         """The connection is gone: everything goes back to its queues, in steps."""
         while self._by_key:
             _key, subscription = self._by_key.popitem()
-            subscription.return_unsettled()
+            yield from subscription.returning_unsettled()
             subscription.close()
             yield
 
@@ -465,7 +465,7 @@ class Subscriptions:
 
     def _ending(self, subscription: StompSubscription, receipt_id: str | None) -> Iterator[None]:
         yield from subscription.detaching()
-        if subscription.leave():
+        if (yield from subscription.leaving()):
             self._left.append((subscription.key, subscription.subscription_id))
         self.forget_if_settled(subscription)
         self._replies.receipt(receipt_id)

@@ -42,7 +42,7 @@ async def test_stat(stage: LawStage) -> None:
         await sender.next_message()
 
 
-@pytest.mark.parametrize("request_name", ["sessions", "trail", "log/list", "claim/open", "sink/begin", "log/describe"])
+@pytest.mark.parametrize("request_name", ["sessions", "trail", "log/list", "claim/open", "log/describe"])
 async def test_requests_over_stomp(stage: LawStage, request_name: str) -> None:
     sender = await stage.filled(Q, MOST)
     await sender.subscribe("/temp-queue/r")
@@ -55,7 +55,7 @@ async def test_requests_over_stomp(stage: LawStage, request_name: str) -> None:
 
 VIEWS = [
     "/api/v1/overview",
-    "/api/v1/destinations?limit=1000",
+    "/api/v1/destinations?limit=500",
     "/api/v1/destinations?sort=-name&q=9",
     "/api/v1/connections",
     "/api/v1/map",
@@ -78,7 +78,7 @@ async def test_views() -> None:
 
             async def ask(path: str = path) -> None:
                 response = await stage.http.get(path)
-                assert response.status_code in (200, 503), (path, response.text)
+                assert response.status_code < 500 or path == "/readyz", (path, response.text)
 
             with stage.law(f"GET {path}", limit="one request", crowd="1,000 queues") as counting:
                 counting.measures_with(stage.services.pace, stage.broker.metrics._pace)
