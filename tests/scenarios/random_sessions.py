@@ -296,6 +296,7 @@ class Round:
             name = self.random.choice(member.live)
             member.live.remove(name)
             member.readers[name].is_live = False
+            self.books.gave_back(member.readers[name])
             self._frame(member, "UNSUBSCRIBE", self._receipt({"id": name}, 0.2))
 
     def _begin(self, member: Member) -> None:
@@ -350,6 +351,11 @@ class Round:
             for one in covered:
                 one.is_open = False
             headers = dict(taken.naming)
+            if not line.is_live:
+                # UNSUBSCRIBE has given it back: without a receipt or transaction this is passed over, and settles
+                # nothing.
+                self._frame(member, "NACK" if nack else "ACK", headers)
+                continue
             if name is not None:
                 headers["transaction"] = name
                 member.transactions[name].answers += [(one, nack) for one in covered]
