@@ -12,7 +12,7 @@ version  written                                     read
 1.0 has no escapes, yet a value that came from a 1.1 client may hold a line feed, and a raw one would forge a header.
 Replacing it by a space was the alternative; the visible ``\\n`` was chosen because nothing is lost for a reader, and
 because clients that speak 1.0 but know escapes still get the right value. 1.1 has no escape for CR: it goes out raw,
-and a lenient reader may lose one at the end.
+and is data for us; another lenient reader may lose one at the end.
 
 Deliberately not here: which *frames* are escaped. CONNECT and CONNECTED never are (b10); `head` and `encoder` see to
 that.

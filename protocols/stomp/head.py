@@ -8,8 +8,8 @@ The headers themselves are not kept as strings: a message with a header block of
 take five times its size. Who wants them reads them from the block again.
 
 Invariants: `block` holds no header of `BROKER_OWNED_HEADERS`, and of `STAMPED_HEADERS` only what the broker wrote. It
-has LF line ends without CR, does not begin or end with a line end, and is never empty (a SEND has a destination). Under
-the version it came from it reads as `headers` minus the owned ones.
+has LF line ends (a CR is data), does not begin or end with a line end, and is never empty (a SEND has a destination).
+Under the version it came from it reads as `headers` minus the owned ones.
 
 Structurally a `SendHead` is the envelope that `queues` asks for (destination, priority, persistent, expires_at_ms,
 ttl_ms, group, delay_ms, reply_to), without an import of it.
@@ -106,9 +106,9 @@ def parse_headers(
     """Take header lines apart (without the command line and the blank line).
 
     `unescape_as` is the version whose escapes apply, None for frames that are never escaped (b10). `trim` strips
-    blanks around names and values, as the samples of 1.0 have them (b12). One CR at the end of a line belongs to the
-    line end (b2). The first of repeated headers wins (b13). Raises `ProtocolError` for what is malformed or over a
-    limit.
+    blanks around names and values, as the samples of 1.0 have them (b12). Line ends are LF: a CR is data
+    (`octets.split_head`). The first of repeated headers wins (b13). Raises `ProtocolError` for what is malformed or
+    over a limit.
     """
     headers: dict[str, str] = {}
     if not block:
@@ -131,12 +131,9 @@ def parse_headers(
         )
     if len(block) > limits.header_line_bytes_max:
         _check_line_lengths(block, limits)
-    has_cr = "\r" in text
     if "\\" not in text:
         unescape_as = None
     for line in lines:
-        if has_cr and line.endswith("\r"):
-            line = line[:-1]
         name, colon, value = line.partition(":")
         if trim:
             name = name.strip(" \t")
@@ -175,7 +172,7 @@ def salvage_headers(block: bytes, version: Version | None) -> dict[str, str]:
     """Read whatever can be read of a block that is known to be bad, for the ERROR frame. Never raises."""
     headers: dict[str, str] = {}
     for raw in block.split(b"\n"):
-        name, colon, value = raw.decode("utf-8", "replace").removesuffix("\r").partition(":")
+        name, colon, value = raw.decode("utf-8", "replace").partition(":")
         if not colon:
             continue
         if version == "1.0":
@@ -405,8 +402,7 @@ def _is_neutral(block: bytes) -> bool:
 
 
 def _cleaned(block: bytes, headers: Mapping[str, str], names: frozenset[str], lines: re.Pattern[bytes]) -> bytes:
-    """The block without lines of these names, and without CR at line ends. Blanks around a name count as padding,
-    whatever the version.
+    """The block without lines of these names. Blanks around a name count as padding, whatever the version.
 
     A 1.0 subscriber trims, so ``" ack:x"`` from a 1.1 producer would otherwise arrive there as ``ack``.
     """
@@ -414,8 +410,6 @@ def _cleaned(block: bytes, headers: Mapping[str, str], names: frozenset[str], li
         (_SPACE in block or _TAB in block or _CR in block) and lines.search(block) is not None
     ):
         block = b"\n".join(line for line in block.split(b"\n") if lines.match(line) is None)
-    if _CR in block:
-        block = block.replace(b"\r\n", b"\n").removesuffix(b"\r")
     return block
 
 

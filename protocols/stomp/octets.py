@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from protocols.stomp.escaping import Version
+
 EOL_OCTETS: Final = b"\r\n"
+_CR: Final = 13
 _EOLS: Final = re.compile(rb"[\r\n]*")
 
 #: Octets that mean themselves in every version: printable ASCII without the backslash. A receipt with others takes
@@ -18,6 +21,22 @@ def skip_eols(buf: bytes, pos: int) -> int:
     match = _EOLS.match(buf, pos)
     assert match is not None  # It matches nothing, too.
     return match.end()
+
+
+def split_head(raw: bytes, version: Version | None) -> tuple[bytes, bytes]:
+    """The command line of a frame and its header lines, both with LF line ends only.
+
+    A CR before an LF belongs to the line end (b2), but in 1.1 to the value: 1.1 has no such line end, and no escape
+    for a CR. Clients of 1.1 that end lines with CR LF all the same do so behind the command, too: so they are known.
+    """
+    line, _, block = raw.partition(b"\n")
+    if line.endswith(b"\r"):
+        line = line[:-1]
+    elif version == "1.1":
+        return line, block
+    if _CR in block:
+        block = block.replace(b"\r\n", b"\n").removesuffix(b"\r")
+    return line, block
 
 
 def text_of(raw: bytes) -> str:

@@ -43,7 +43,7 @@ from protocols.stomp.head import SendHead, parse_headers, salvage_headers, whole
 from protocols.stomp.headcache import Entry, HeadCache, cut_length
 from protocols.stomp.largebody import LargeBody
 from protocols.stomp.limits import StompLimits
-from protocols.stomp.octets import EOL_OCTETS, PLAIN_OCTETS, skip_eols, text_of
+from protocols.stomp.octets import EOL_OCTETS, PLAIN_OCTETS, skip_eols, split_head, text_of
 from protocols.stomp.pile import Pile
 from protocols.stomp.transitions import NEVER_ESCAPED, WITH_BODY, Role, State, Then, arrivals, refusal
 
@@ -358,7 +358,7 @@ class Parser:
         raise error
 
     def _identify(self, error: ProtocolError, raw_head: bytes) -> None:
-        line, _, block = raw_head.partition(b"\n")
+        line, block = split_head(raw_head, self._version)
         error.identify(text_of(line), salvage_headers(block, self._version))
 
     def _fault_in_send(self, error: ProtocolError, head: SendHead, receipt: str | None) -> ProtocolError:
@@ -428,7 +428,7 @@ class Parser:
         assert version is not None
         try:
             self._check_raw_head(raw)
-            head, receipt = SendHead.parse(raw.partition(b"\n")[2], version, self._limits, stamp=self.stamp)
+            head, receipt = SendHead.parse(split_head(raw, version)[1], version, self._limits, stamp=self.stamp)
             if head.content_length > (self._frame_bytes_max if head.to_log else self._send_bytes_max):
                 raise self._send_too_large(collected=head.to_log)
         except ProtocolError as error:
@@ -649,8 +649,7 @@ class Parser:
         """Take one frame of any kind. Returns where the next one starts, -1 if this one is not complete."""
         raw = buf[pos:head_end]
         self._check_raw_head(raw)
-        line, _, block = raw.partition(b"\n")
-        line = line.removesuffix(b"\r")
+        line, block = split_head(raw, self._version)
         legal = self._legal.get(line)
         if legal is None:
             raise refusal(self._role, self._state, self._version, text_of(line))

@@ -36,16 +36,32 @@ def test_heart_beats_alone_make_no_events(version: Version) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_carriage_returns_belong_to_line_ends_in_every_version(version: Version) -> None:
+def test_carriage_returns_belong_to_line_ends_where_the_command_has_one(version: Version) -> None:
     """b2: required in 1.2, lenient before it, so that telnet works everywhere; nothing of them is forwarded."""
-    data = b"SEND\r\ndestination:/queue/a\r\ncolour:red\r\n\r\nbody\0"
-    mixed = b"SEND\ndestination:/queue/a\r\ncolour:red\n\r\nbody\0"
-    for form in (data, mixed):
-        run = one_send(form, version)
-        assert run.head.headers == {"destination": "/queue/a", "colour": "red"}
-        assert run.wires == [b"destination:/queue/a\ncolour:red\n\nbody\0"]
+    run = one_send(b"SEND\r\ndestination:/queue/a\r\ncolour:red\r\n\r\nbody\0", version)
+    assert run.head.headers == {"destination": "/queue/a", "colour": "red"}
+    assert run.wires == [b"destination:/queue/a\ncolour:red\n\nbody\0"]
     assert frames_of(b"SUBSCRIBE\r\nid:1\r\ndestination:/queue/a\r\n\r\n\0", version) == [
         ("frame", "SUBSCRIBE", (("id", "1"), ("destination", "/queue/a")), b"")
+    ]
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.2"])
+def test_a_carriage_return_ends_any_line(version: Version) -> None:
+    """b2: of 1.2 each line may choose; 1.0 would have no use for it either."""
+    run = one_send(b"SEND\ndestination:/queue/a\r\ncolour:red\n\r\nbody\0", version)
+    assert run.head.headers == {"destination": "/queue/a", "colour": "red"}
+    assert run.wires == [b"destination:/queue/a\ncolour:red\n\nbody\0"]
+
+
+def test_a_carriage_return_is_data_in_1_1() -> None:
+    """1.1 has neither CR LF as a line end nor an escape for a CR: it comes out as it went in, for all versions."""
+    run = one_send(b"SEND\ndestination:/queue/a\ncolour:red\r\nsize:\r\r\n\nbody\0", "1.1")
+    assert run.head.headers == {"destination": "/queue/a", "colour": "red\r", "size": "\r\r"}
+    assert run.wires == [b"destination:/queue/a\ncolour:red\r\nsize:\r\r\n\nbody\0"]
+    assert run.head.block_for("1.2") == b"destination:/queue/a\ncolour:red\\r\nsize:\\r\\r"
+    assert frames_of(b"SUBSCRIBE\nid:1\r\ndestination:/queue/a\n\n\0", "1.1") == [
+        ("frame", "SUBSCRIBE", (("id", "1\r"), ("destination", "/queue/a")), b"")
     ]
 
 
