@@ -15,6 +15,10 @@ Who gives way. Some limiters have senders that can wait or elements that can lea
   reserve shared out among all that hold anything. Beyond the budget it is FLOOR_BYTES, and beyond OVERDRAFT nothing.
 - Who is refused is let go when it holds less than its allowance again: at once if its own elements left, otherwise by
   `step`, in line: by priority, and the longest-waiting first within one. Each turn is one piece.
+- What has filled the memory may wait itself for those that are refused: stashes and COMMITs wait for destinations. So
+  in each step a few that hold nothing and *drain* (somebody consumes, or the disk takes it) get a *waiver*: they take
+  one thing of any size, however full the memory is. Who holds nothing and has not asked for more is never refused: a
+  connection with an empty stash is read, for its ACKs.
 
 What does not yield (answers, frames under way) is counted, so the others get less.
 
@@ -71,6 +75,8 @@ TURNS_COUNT: Final = 100
 """Refused shares that one step lets go at most."""
 LOOK_COUNT: Final = 64
 """Holders of one class that one step looks at to find such that can send something out."""
+WAIVERS_COUNT: Final = 4
+"""Waivers of one step at most: the memory may be exceeded by so many runs of messages then."""
 PRESS_COUNT: Final = 4
 """Holders that one step presses at most: each may look at all of its blocks."""
 STEP_SECONDS: Final = 0.01
@@ -91,10 +97,22 @@ class Share:
     """What one limiter has of the budget.
 
     Attributes: `on_press` is called when the resource should send out what it can; None: it can't. `yields`: it may be
-    refused.
+    refused. `drains`: whether what comes in now will leave by itself; None: not so. `waived`: what comes in next is
+    taken whatever its size, if nothing is held.
     """
 
-    __slots__ = ("budget", "controller", "lease_bytes", "limiter", "on_press", "priority", "refused_since", "yields")
+    __slots__ = (
+        "budget",
+        "controller",
+        "drains",
+        "lease_bytes",
+        "limiter",
+        "on_press",
+        "priority",
+        "refused_since",
+        "waived",
+        "yields",
+    )
 
     def __init__(self, budget: MemoryBudget, controller: FlowController[Any], *, priority: int, yields: bool) -> None:
         self.budget = budget
@@ -103,6 +121,8 @@ class Share:
         self.priority = priority
         self.yields = yields
         self.on_press: Callable[[], None] | None = None
+        self.drains: Callable[[], bool] | None = None
+        self.waived = False
         self.lease_bytes = 0
         self.refused_since: float | None = None
         """Clock reading, while it is refused."""
@@ -204,7 +224,12 @@ class MemoryBudget(FlowResource):
             if not self.short:
                 return
         room_bytes = self.allowed(share) - used_bytes if share.yields else PIECE_MIN_BYTES
-        if more_bytes and not limiter.used_bytes:
+        if limiter.used_bytes:
+            share.waived = False
+        elif not more_bytes or share.waived:
+            room_bytes = PIECE_MIN_BYTES
+            share.waived = share.waived and not more_bytes
+        else:
             # What is empty takes one thing of any size, as long as it fits: nothing would ever make more room for it.
             room_bytes = max(room_bytes, self.capacity_bytes - self.used_bytes - more_bytes)
         if room_bytes > 0:
@@ -344,10 +369,14 @@ class MemoryBudget(FlowResource):
     def _let_go(self) -> int:
         """Let those in line go on that may. Returns how many."""
         admitted_count = 0
+        waivers_count = WAIVERS_COUNT if self.full else 0
         for _ in range(min(TURNS_COUNT, len(self._line))):
             share = self._line.take()
             self._line.add(share)
-            if self.allowed(share) > share.limiter.used_bytes:
+            if waivers_count and not share.limiter.used_bytes and share.drains is not None and share.drains():
+                waivers_count -= 1
+                share.waived = True
+            if share.waived or self.allowed(share) > share.limiter.used_bytes:
                 self.follow(share)
                 share.controller.poll()
                 admitted_count += 1

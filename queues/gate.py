@@ -111,6 +111,7 @@ class Gate(FlowResource):
         """The memory of the broker as a whole."""
         if (share := self.controller.limiter.share) is not None:
             share.on_press = self._give_way
+            share.drains = self._drains
         self._pace: Pace | None = None
         if policy.disconnected_per_second is not None or policy.catch_up_share is not None:
             self._pace = Pace(
@@ -211,6 +212,9 @@ class Gate(FlowResource):
             _over_count, over_bytes = self.overhang(0, 0)
             if over_bytes > 0:
                 self._make_room(0, over_bytes)
+
+    def _drains(self) -> bool:
+        return self.is_consumed or self._may_page_out
 
     @property
     def _may_page_out(self) -> bool:
