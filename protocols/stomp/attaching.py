@@ -34,7 +34,7 @@ def too_many_attachments(reason: str) -> ProtocolError:
     return ProtocolError(
         "too-many-attachments",
         reason,
-        "Use narrower wildcards, UNSUBSCRIBE what is not needed, or raise attachments_max: each takes about 2 KiB.",
+        "Use narrower wildcards, UNSUBSCRIBE what is not needed, or raise attachments_max: each takes up to 3 KiB.",
     )
 
 

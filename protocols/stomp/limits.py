@@ -105,8 +105,8 @@ class StompLimits:
         20_000,
         "attachments",
         "Attachments of the subscriptions of one connection: one for each destination that a SUBSCRIBE names or its"
-        " wildcard matches, and one more for each further priority in use there. Each takes about 2 KiB and 0.1 ms, so"
-        " that the default is 40 MiB. A SUBSCRIBE beyond it is refused; new destinations that lead beyond it end the"
+        " wildcard matches, and one more for each further priority in use there. Each takes up to 3 KiB and 0.1 ms, so"
+        " that the default is 60 MiB. A SUBSCRIBE beyond it is refused; new destinations that lead beyond it end the"
         " connection.",
     )
     credit_bytes_max: int = _limit(

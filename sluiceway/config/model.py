@@ -186,8 +186,8 @@ class BrokerConfig:
         ATTACHMENTS_MAX,
         "count",
         "Attachments of all subscriptions together: one for each destination that a SUBSCRIBE names or its wildcard "
-        "matches, and one more for each further priority in use there. Each takes about 2 KiB, so that the default is "
-        "500 MiB: ten thousand connections with 25 each. A SUBSCRIBE beyond it is refused. What new destinations add "
+        "matches, and one more for each further priority in use there. Each takes up to 3 KiB, so that the default is "
+        "730 MiB: ten thousand connections with 25 each. A SUBSCRIBE beyond it is refused. What new destinations add "
         "has a quarter more; a connection whose wildcards add to more than that is ended.",
         at_least(1),
     )
