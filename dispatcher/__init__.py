@@ -3,7 +3,7 @@ task.
 
 `Dispatcher` is the one to run; `DispatcherCore` is the same without trio, to be cranked by hand in simulations. The
 pieces: context (the handle of a component), ready (ten lists and the shares), timers, inbox (other threads), executor,
-core (one turn), shell (trio).
+core (one turn), shell (trio). `Periodic` is work that comes again and again.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dispatcher.context import DONE, MORE, PRIORITY_COUNT, PRIORITY_DEFAULT, PRI
 from dispatcher.core import DispatcherCore, ErrorHook
 from dispatcher.errors import DispatcherClosedError, DispatcherError, DispatcherStateError
 from dispatcher.executor import CallableExecutor
+from dispatcher.periodic import Periodic
 from dispatcher.shell import Dispatcher
 from dispatcher.statistics import DispatcherStatistics
 from dispatcher.timers import Timer
@@ -33,5 +34,6 @@ __all__ = [
     "DispatcherStateError",
     "DispatcherStatistics",
     "ErrorHook",
+    "Periodic",
     "Timer",
 ]

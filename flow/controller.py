@@ -633,6 +633,12 @@ class FlowController(SourceController, Generic[E]):
                     if not self._called_back:
                         self._turn_pending = True
                         return
+        except BaseException:
+            # What one source raises is no matter of those behind it. Without a schedule they go on with the next poll.
+            if self._schedule is not None and not self._closed and (self._overflow or self._waiting):
+                self._turn_pending = True
+                self._schedule(self._run_turns)
+            raise
         finally:
             self._turn_running = False
             self._set_gate()

@@ -56,3 +56,12 @@ class QueueEnvironment:
     """Is given what the answer to one of many raised, so that the others are answered; None: it is raised."""
     witness_of: WitnessOf | None = None
     """Who follows what becomes of a queue's messages; None: nobody."""
+
+    def carefully(self, work: Callable[[], None]) -> None:
+        """Do this for one of many; what it raises is no matter of the others, and contained."""
+        try:
+            work()
+        except Exception as error:
+            if self.contain is None:
+                raise
+            self.contain(error)

@@ -105,7 +105,12 @@ class Pace:
 
     def _look(self) -> None:
         self._timer_set = False
-        self._controller.poll()
+        try:
+            self._controller.poll()
+        except BaseException:  # the mistake of one that waited: the others go on
+            self._timer_set = True
+            self._call_later(0.0, self._look)
+            raise
         if self._controller.blocked_sources():
             self._set_timer()
 

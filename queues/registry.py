@@ -15,16 +15,18 @@ MiB for the default `destinations_max`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final
 
 import attrs
 
+from dispatcher import Periodic
 from queues.attachments import AttachmentAccount, AttachmentPool
 from queues.browsing import QueueBrowser, Viewer
 from queues.dead_letters import DeadLetterRouter, Rewrite, Unreachable
 from queues.delays import DelayQueue
 from queues.durables import Done, Durable, DurableKeeper, DurableTable
-from queues.environment import QueueEnvironment, TimerHandle
+from queues.environment import QueueEnvironment
 from queues.exclusivity import Exclusivity
 from queues.groups import GroupTable
 from queues.message import PRIORITY_DEFAULT, Envelope
@@ -377,7 +379,7 @@ class DestinationRegistry:
         """Where long work of subscriptions is done."""
         self._wildcards: PatternTrie[WildcardConsumer] = PatternTrie()
         self._names: NameTrie[Destination] = NameTrie()
-        self._sweep_timer: TimerHandle | None = None
+        self._sweeps = Periodic(environment.scheduling.call_later, SWEEP_SECONDS, self._sweep_and_go_on)
         self._to_sweep: list[Destination] = []
         self.destinations: dict[str, Destination] = {}
         self.durables = DurableTable(durables_max=durables_max, now_ms=environment.now_ms, keeper=durable_keeper)
@@ -397,12 +399,11 @@ class DestinationRegistry:
 
     def start(self) -> None:
         """Begin to sweep idle destinations."""
-        self._sweep_timer = self._environment.scheduling.call_later(SWEEP_SECONDS, self._sweep_and_go_on)
+        self._sweeps.start()
 
     def close(self) -> None:
         """Delete everything and sweep no more."""
-        if self._sweep_timer is not None:
-            self._sweep_timer.cancel()
+        self._sweeps.stop()
         for destination in list(self.destinations.values()):
             self.delete(destination, "the broker stops", keep=True)
         for limited in (self.attachments, self.selectors):
@@ -659,10 +660,11 @@ class DestinationRegistry:
             self._to_sweep = list(self.destinations.values())
             self.durables.try_again()
         now_seconds = self._environment.clock()
-        for destination in self._to_sweep[-SWEEP_COUNT:]:
-            if self.destinations.get(destination.name) is destination:
-                self._sweep_one(destination, now_seconds)
+        portion = self._to_sweep[-SWEEP_COUNT:]
         del self._to_sweep[-SWEEP_COUNT:]
+        for destination in portion:
+            if self.destinations.get(destination.name) is destination:
+                self._environment.carefully(partial(self._sweep_one, destination, now_seconds))
         return bool(self._to_sweep)
 
     def _sweep_one(self, destination: Destination, now_seconds: float) -> None:
@@ -681,8 +683,8 @@ class DestinationRegistry:
             self.delete(destination, "it was empty and idle")
 
     def _sweep_and_go_on(self) -> None:
-        delay_seconds = 0.0 if self.sweep() else SWEEP_SECONDS
-        self._sweep_timer = self._environment.scheduling.call_later(delay_seconds, self._sweep_and_go_on)
+        if self.sweep():
+            self._sweeps.start(0.0)
 
     def statistics(self) -> RegistryStatistics:
         return RegistryStatistics(

@@ -172,7 +172,7 @@ class Broker:
         self.admission = Admission(self)
         self.left_behind = LeftBehind(config.broker.left_behind_bytes_max, manager=self.manager, clock=self.clock)
         self.reloading = Reloader(self)
-        self._expiry = ExpiryWatch(self.certificates, self.now_ms)
+        self._expiry = ExpiryWatch(self.certificates, self.now_ms, self.faults.contain)
         self.doors = Doors(accepted=self._accepted_by, opened=self._warn_if_open, clock=self.clock)
         # First: a port that is taken is found out before anybody can connect anywhere. Then clients wait in line.
         await self.doors.bind(config.listeners)
@@ -243,7 +243,9 @@ class Broker:
             dead_letter_queues=config.dead_letter_queues,
         )
         self._started_seconds = self.clock()
-        self.pulse = Pulse(clock=self.clock, call_at=self.dispatcher.call_at, next_number=lambda: self._next_number)
+        self.pulse = Pulse(
+            clock=self.clock, call_later=self.dispatcher.call_later, next_number=lambda: self._next_number
+        )
         self.metrics = Metrics(self)
         self.answers = Answers(Pace(lambda: self.dispatcher.statistics().turns_count), self._spawn)
         self._restore_destinations()

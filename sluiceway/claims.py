@@ -26,6 +26,7 @@ from typing import Any, Final
 
 import attrs
 
+from dispatcher import Periodic
 from protocols.log import get_logger
 from queues import DestinationLimitError, DestinationNameError, DestinationRegistry, Kind, parse
 from queues.environment import QueueEnvironment
@@ -160,7 +161,7 @@ class Claims:
         self._keeper = ClaimRecords(managers)
         self.groups: dict[str, ClaimGroup] = {}
         self.sinks = Sinks(table, SinkRecords(managers), disk.read, now_ms=environment.now_ms, warn=log.warning)
-        self._timer: Any = None
+        self._looks = Periodic(environment.scheduling.call_later, FORGOTTEN_SECONDS, self.sinks.drop_forgotten)
         self.handlers: Mapping[str, Handler] = {
             "claim/open": self._open,
             "claim/state": self._state,
@@ -188,19 +189,21 @@ class Claims:
             except (ValueError, KeyError) as error:
                 log.error("what a query has published can't be read", query=query, error=str(error))
         self.sinks.restore(states)
-        self._timer = self._environment.scheduling.call_later(FORGOTTEN_SECONDS, self._look)
-
-    def _look(self) -> None:
-        self.sinks.drop_forgotten()
-        self._timer = self._environment.scheduling.call_later(FORGOTTEN_SECONDS, self._look)
+        self._looks.start()
 
     def close(self) -> None:
         """The broker stops."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._looks.stop()
         for group in self.groups.values():
             group.close()
         self.groups.clear()
+
+    def abandon(self, claim_log: Log) -> None:
+        """A mistake of the broker has closed this log: the group whose claims were in it goes with it."""
+        group = self.groups.get(claim_log.name)
+        if group is not None and group.log is claim_log:
+            del self.groups[claim_log.name]
+            group.abandon()
 
     # ------------------------------------------------------------------ groups
 

@@ -21,9 +21,13 @@ log = get_logger("sluiceway.listener")
 class ExpiryWatch:
     """Of one broker."""
 
-    def __init__(self, certificates: Certificates, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, certificates: Certificates, now_ms: Callable[[], int], contain: Callable[[Exception], None]
+    ) -> None:
+        """`contain` is given what a daily look raised; the next one comes all the same."""
         self._certificates = certificates
         self._now_ms = now_ms
+        self._contain = contain
         self._watches = False
 
     def look(self, nursery: trio.Nursery) -> None:
@@ -36,7 +40,10 @@ class ExpiryWatch:
     async def _watch(self) -> None:
         while True:
             await trio.sleep(CHECK_SECONDS)
-            self._warn()
+            try:
+                self._warn()
+            except Exception as error:  # noqa: BLE001 - the shell of one look
+                self._contain(error)
 
     def _warn(self) -> None:
         for label, not_after in self._certificates():

@@ -23,15 +23,24 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
+import trio
+
 from flow import FlowController, SourceController
+from protocols.bursts import Bursts
 from protocols.connection import Connection
 from protocols.log import get_logger
 from protocols.stomp.delivery import StompSubscription
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.session import Session
 from queues import Destination, MessageQueue, Subscription
+from queues.dead_letters import Condemned
+from queues.delays import Publisher
+from queues.logs.claims import ClaimGroup
 from queues.logs.log import Log
 from queues.logs.outlets import Group, Outlet
+from queues.logs.refused import Refused
+from queues.pace import Pace
+from queues.refusals import Refusals
 from store.metadata.operations import OperationLine
 from store.places import Place
 from store.shelf import Shelf
@@ -47,6 +56,10 @@ _SESSION_PARTS: Final = (
     "_committer", "_heart_beat", "_large", "_machine", "_replies", "_sender", "_temporary", "entering", "lanes",
     "outbound", "subscriptions", "transactions",
 )  # fmt: skip
+KINDS: Final = ("destination", "connection", "other", "shared")
+"""What a fault costs: a destination (and perhaps connections), a connection only, nobody (a request, a piece of
+periodic work), or the broker.
+"""
 DEPTH_MAX: Final = 4
 """How far the owner of something is looked for: a subscription's queue, a source's resource."""
 
@@ -58,7 +71,8 @@ class Faults:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self.count = 0
+        self.counts = dict.fromkeys(KINDS, 0)
+        self._bursts = Bursts(trio.current_time)
         self.destinations_count = 0
         """Abandoned."""
         self.connections_count = 0
@@ -74,22 +88,41 @@ class Faults:
         """
         if self._dying:
             raise error
-        self.count += 1
         met = list(_concerned(error.__traceback__))
         if any(isinstance(each, SHARED) for each in met):
             self._dying = True
+            self.counts["shared"] += 1
             log.critical("the store's queue is broken: the broker ends", error=repr(error))
             raise error
         owners = list(dict.fromkeys(owner for each in met if (owner := self._owner_of(each)) is not None))
-        log.error(
-            "internal error",
-            error=repr(error),
-            abandoned=[self._name_of(owner) for owner in owners],
-            remedy="please report it; restart the broker to have abandoned destinations back",
-            exc_info=error,
-        )
+        self.counts[_kind_of(owners)] += 1
+        place = _place_of(error)
+        more_count = self._bursts.say(place)
+        if owners or more_count is not None:  # who is abandoned is said in any case
+            log.error(
+                "internal error",
+                error=repr(error),
+                abandoned=[self._name_of(owner) for owner in owners],
+                more_since_last=more_count or 0,
+                remedy="please report it; restart the broker to have abandoned destinations back",
+                exc_info=error,
+            )
         error.__traceback__ = None  # its frames hold messages
         self._abandon_all(owners)
+
+    @property
+    def count(self) -> int:
+        """Of all kinds."""
+        return sum(self.counts.values())
+
+    def report(self) -> dict[str, Any]:
+        """For statistics."""
+        return {
+            "count": self.count,
+            **self.counts,
+            "destinations_abandoned": self.destinations_count,
+            "connections_abandoned": self.connections_count,
+        }
 
     # ------------------------------------------------------------------ whose it is
 
@@ -105,12 +138,20 @@ class Faults:
                     return met.session
                 case Outlet():
                     return met.log
+                case ClaimGroup():
+                    return met.log
                 case Subscription():
                     met = met.queue
                 case Place():
                     met = met.owner
-                case Shelf():
+                case Shelf() | Condemned() | Publisher():
                     met = met._queue
+                case Refusals():
+                    met = met._topic
+                case Refused():
+                    met = met._outlet
+                case Pace():
+                    met = met._controller
                 case SourceController() | FlowController():
                     met = met.resource
                 case _:
@@ -197,6 +238,8 @@ class Faults:
     def _close_log(self, abandoned: Log) -> None:
         if self._broker.logs is not None:
             self._broker.logs.abandon(abandoned)
+        if self._broker.claims is not None:
+            self._broker.claims.abandon(abandoned)
 
     def _tell(self, session: Session, name: str) -> None:
         session.fail(
@@ -218,6 +261,21 @@ class Faults:
             ),
             peers_fault=False,
         )
+
+
+def _kind_of(owners: list[Destination | Log | Session]) -> str:
+    if not owners:
+        return "other"
+    return "connection" if all(isinstance(owner, Session) for owner in owners) else "destination"
+
+
+def _place_of(error: Exception) -> str:
+    """The line that raised it, and what: the same place again is not said each time."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = "" if trace is None else f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+    return f"{type(error).__name__} {where}"
 
 
 def _subscriptions_of(inlet: Any) -> list[Subscription]:

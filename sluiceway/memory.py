@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from dispatcher import Periodic
 from flow import FlowManager, MemoryBudget, size_in_words
-from flow.shares import SOFT
+from flow.shares import SOFT, STEP_SECONDS_MAX
 from protocols.log import get_logger
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class BrokerMemory:
     """The budget of one broker, and the timer that looks after it while it is short."""
 
     def __init__(self, config: Config, *, manager: FlowManager, timers: Timers) -> None:
-        self._timers = timers
+        self._steps = Periodic(timers.call_later, STEP_SECONDS_MAX, self._step)
         self.machine_bytes = machine_memory_bytes()
         self.budget = manager.budget = MemoryBudget(
             budget_bytes(config.broker.memory_bytes, self.machine_bytes), manager=manager
@@ -144,12 +145,16 @@ class BrokerMemory:
             capacity_bytes=budget.capacity_bytes,
             largest=[f"{name}: {size_in_words(size)}" for name, size in budget.largest_holders(3)],
         )
-        self._timers.call_later(0.0, self._step)
+        self._steps.start(0.0)
 
     def _step(self) -> None:
-        delay_seconds = self.budget.step() if self.budget.is_open else None
-        if delay_seconds is not None:
-            self._timers.call_later(delay_seconds, self._step)
+        if self.budget.is_open:
+            self._steps.start()
+            delay_seconds = self.budget.step()
+            if delay_seconds is None:
+                self._steps.stop()
+            else:
+                self._steps.start(delay_seconds)
 
     def report(self) -> dict[str, Any]:
         """For statistics."""

@@ -10,20 +10,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Any, Final
 
+from dispatcher import Periodic
 from sluiceway.ages import Ages
 
 INTERVAL_SECONDS: Final = 1.0
 
 LAG_BOUNDS_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 """Upper bounds of the buckets; the last bucket has none."""
-
-
-class Timer(Protocol):
-    """What the dispatcher gives for a call."""
-
-    def cancel(self) -> None: ...
 
 
 class Histogram:
@@ -51,14 +46,13 @@ class Pulse:
         self,
         *,
         clock: Callable[[], float],
-        call_at: Callable[[float, Callable[[], None]], Timer],
+        call_later: Callable[[float, Callable[[], None]], Any],
         next_number: Callable[[], int],
     ) -> None:
-        """`clock` in seconds, that `call_at` goes by; `next_number`: which the next message gets."""
+        """`clock` in seconds, that `call_later` goes by; `next_number`: which the next message gets."""
         self._clock = clock
-        self._call_at = call_at
         self._next_number = next_number
-        self._timer: Timer | None = None
+        self._beats = Periodic(call_later, INTERVAL_SECONDS, self._beat)
         self._due_seconds = 0.0
         self.ages = Ages(clock(), next_number())
         self.on_beat: Callable[[], None] | None = None
@@ -69,18 +63,16 @@ class Pulse:
     def start(self) -> None:
         """Beat from now on."""
         self._due_seconds = self._clock() + INTERVAL_SECONDS
-        self._timer = self._call_at(self._due_seconds, self._beat)
+        self._beats.start()
 
     def stop(self) -> None:
         """Beat no more. A second call does nothing."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._beats.stop()
 
     def _beat(self) -> None:
         now_seconds = self._clock()
-        self.lag.observe(max(0.0, now_seconds - self._due_seconds))
+        due_seconds, self._due_seconds = self._due_seconds, now_seconds + INTERVAL_SECONDS
+        self.lag.observe(max(0.0, now_seconds - due_seconds))
         self.ages.mark(now_seconds, self._next_number())
         if self.on_beat is not None:
             self.on_beat()
-        self.start()

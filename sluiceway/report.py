@@ -104,11 +104,7 @@ def _broker_report(broker: Broker, uptime_seconds: float) -> dict[str, Any]:
         "memory": broker.memory.report(),
         "store": None if broker.store is None else broker.store.report(),
         "dispatcher": attrs.asdict(broker.dispatcher.statistics()),
-        "faults": {
-            "count": broker.faults.count,
-            "destinations_abandoned": broker.faults.destinations_count,
-            "connections_abandoned": broker.faults.connections_count,
-        },
+        "faults": broker.faults.report(),
     }
 
 

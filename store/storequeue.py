@@ -37,6 +37,7 @@ from store.chunks import HeadCodec
 from store.config import StoreConfig
 from store.counters import StoreCounters
 from store.directory import DirectoryError
+from store.diskguard import DiskGuard, FreeSpace
 from store.engine import Change, EngineError, delete, delete_range, put
 from store.large import BodyFiles
 from store.places import Place
@@ -56,8 +57,6 @@ HOPE_SECONDS_MAX: Final = 0.02
 """So long a receipt waits at most for consumers before it waits for the disk. Without (ten producers that wait for
 each receipt, a consumer that keeps up; a sync takes 1 ms): 2,100 messages a second, 370 us each; with: 5,400 and 175.
 """
-GUARD_SECONDS: Final = 1.0
-"""Between two looks at the free space."""
 NUMBERS_AHEAD: Final = 1 << 20
 """Message numbers that are reserved on disk at a time."""
 OPERATION_BYTES: Final = 10 << 20
@@ -75,10 +74,9 @@ class Log(Protocol):
     def error(self, event: str, **facts: Any) -> Any: ...
 
 
-class Housing(Protocol):
+class Housing(FreeSpace, Protocol):
     """The folder around the engine. Both raise DirectoryError."""
 
-    def free_bytes(self) -> int: ...
     def attic_put(self, name: str, data: bytes) -> object: ...
 
 
@@ -162,7 +160,7 @@ class StoreQueue(FlowResource):
         self._numbers_to = 0
         self._closed = False
         self._last_waiters: list[Callable[[], None]] = []
-        self._guard_timer: TimerHandle | None = None
+        self._guard: DiskGuard | None = None
         self._operations: FlowController[None] = FlowController(
             self,
             Flow("operations of the store"),
@@ -180,7 +178,16 @@ class StoreQueue(FlowResource):
         )
         self.open()
         if housing is not None:
-            self._guard_timer = scheduling.call_later(0.0, self._guard)
+            self._guard = DiskGuard(
+                config,
+                housing,
+                worker,
+                scheduling=scheduling,
+                changed=self._disk_changed,
+                sized=self._sized,
+                trouble=log.error,
+            )
+            self._guard.start()
 
     # ------------------------------------------------------------------ the port of queues
 
@@ -570,36 +577,19 @@ class StoreQueue(FlowResource):
         if self._batch is not None and not self._closed:
             self._write()
 
-    def _guard(self) -> None:
-        """Look at the disk."""
-        if self._closed:
-            return
-        assert self._housing is not None, "only with a folder"
-        try:
-            free_bytes = self._housing.free_bytes()
-        except DirectoryError as error:
-            self._log.error("cannot see the free space of the disk", error=str(error))
-            free_bytes = self._config.disk_free_min_bytes
-        bytes_max = self._config.bytes_max
-        was_low = self.disk_is_low
-        self.disk_is_low = free_bytes < self._config.disk_free_min_bytes or (
-            bytes_max is not None and self.size_bytes > bytes_max
+    def _disk_changed(self, is_low: bool, free_bytes: int) -> None:
+        self.disk_is_low = is_low
+        tell = self._log.warning if is_low else self._log.info
+        tell(
+            "disk is nearly full" if is_low else "disk has room again",
+            free_bytes=free_bytes,
+            store_bytes=self.size_bytes,
+            effect="persistent messages wait with their senders" if is_low else "they go on",
         )
-        if self.disk_is_low is not was_low:
-            tell = self._log.warning if self.disk_is_low else self._log.info
-            tell(
-                "disk is nearly full" if self.disk_is_low else "disk has room again",
-                free_bytes=free_bytes,
-                store_bytes=self.size_bytes,
-                effect="persistent messages wait with their senders" if self.disk_is_low else "they go on",
-            )
-            self._set_gate()
-        self.worker.read(lambda engine: engine.size_bytes(), self._sized)
-        self._guard_timer = self._scheduling.call_later(GUARD_SECONDS, self._guard)
+        self._set_gate()
 
-    def _sized(self, result: int | EngineError) -> None:
-        if not isinstance(result, EngineError):
-            self.size_bytes = result
+    def _sized(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
 
     def _set_gate(self) -> None:
         shut = self._failing is not None or self.disk_is_low
@@ -616,9 +606,10 @@ class StoreQueue(FlowResource):
         synced, when the worker is idle.
         """
         self._closed = True
-        for timer in (self._timer, self._guard_timer):
-            if timer is not None:
-                timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._guard is not None:
+            self._guard.stop()
         under_way, self._batch = self._batch, None
         changes = list(under_way.changes) if under_way is not None else []
         batch = Batch(self.clock())

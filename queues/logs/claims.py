@@ -542,6 +542,13 @@ class ClaimGroup(FlowResource):
         self._context.close()
         super().close()
 
+    def abandon(self) -> None:
+        """A mistake of the broker: close it, and tell those that wait for a claim."""
+        try:
+            self.close()
+        finally:
+            self._answer(LogError(INTERNAL_ERROR, f"{self.name} was closed: the broker made a mistake with it"))
+
     def facts(self) -> Mapping[str, object]:
         return {"claims": len(self.state.claims), "claimed": self.claimed_count}
 

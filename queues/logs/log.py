@@ -559,14 +559,8 @@ class Log(FlowResource):
 
     def _answer_all(self, answers: Iterable[Callable[[], None]]) -> None:
         """Call these: what one raises is no matter of the others, nor of the log."""
-        contain = self.environment.contain
         for answer in answers:
-            try:
-                answer()
-            except Exception as error:
-                if contain is None:
-                    raise
-                contain(error)
+            self.environment.carefully(answer)
 
     # ------------------------------------------------------------------ out
 

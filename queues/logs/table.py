@@ -12,10 +12,12 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, Protocol
 
 import attrs
 
+from dispatcher import Periodic
 from flow.graph import Steps, at_once, sorted_in_steps
 from queues.environment import QueueEnvironment
 from queues.logs.log import Log
@@ -127,7 +129,7 @@ class LogTable:
         self._outdated: dict[str, dict[str, GroupState]] = {}
         """Groups that are kept of logs which were deleted: their consumers are told when they join anew."""
         self._deleting: set[str] = set()
-        self._timer: Any = None
+        self._looks = Periodic(environment.scheduling.call_later, RETENTION_SECONDS, self._look)
         self._trimming: set[str] = set()
         self._abandoned: set[str] = set()
 
@@ -147,7 +149,7 @@ class LogTable:
                 continue
             for group, state in states.items():
                 self._restore(log, group, state)
-        self._timer = self._environment.scheduling.call_later(RETENTION_SECONDS, self._look)
+        self._looks.start()
 
     def _restore(self, log: Log, group: str, state: GroupState) -> None:
         if state.log_id not in ("", log.log_id):
@@ -552,16 +554,18 @@ class LogTable:
 
     def _look(self) -> None:
         now_ms = self._environment.now_ms()
-        for log in self.logs.values():
-            policy, records = log.policy, log.records
-            if policy.log_retention_seconds is not None:
-                before_ms = now_ms - int(policy.log_retention_seconds * 1000)
-                if records.first_index < records.next_index and log.name not in self._trimming:
-                    self._trim(log, lambda records=records, ms=before_ms: records.remove_before(ms), _nobody)  # type: ignore[misc]
-            limit_bytes = policy.log_retention_bytes
-            if limit_bytes is not None and records.back_file_size_bytes > limit_bytes:
-                self._trim(log, lambda records=records, size=limit_bytes: records.limit_back_file_size(size), _nobody)  # type: ignore[misc]
-        self._timer = self._environment.scheduling.call_later(RETENTION_SECONDS, self._look)
+        for log in tuple(self.logs.values()):
+            self._environment.carefully(partial(self._look_at, log, now_ms))
+
+    def _look_at(self, log: Log, now_ms: int) -> None:
+        policy, records = log.policy, log.records
+        if policy.log_retention_seconds is not None:
+            before_ms = now_ms - int(policy.log_retention_seconds * 1000)
+            if records.first_index < records.next_index and log.name not in self._trimming:
+                self._trim(log, lambda: records.remove_before(before_ms), _nobody)
+        limit_bytes = policy.log_retention_bytes
+        if limit_bytes is not None and records.back_file_size_bytes > limit_bytes:
+            self._trim(log, lambda: records.limit_back_file_size(limit_bytes), _nobody)
 
     def _trim(self, log: Log, work: Callable[[], int], done: Callable[[int | DiskError], None]) -> None:
         self._trimming.add(log.name)
@@ -579,8 +583,7 @@ class LogTable:
 
     def close(self) -> None:
         """The broker stops: close all logs. The records are still open."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._looks.stop()
         for log in self.logs.values():
             log.close()
 

@@ -82,7 +82,11 @@ class RateLimit(FlowResource):
 
     def _look(self) -> None:
         self._timer = None
-        self._controller.poll()
+        try:
+            self._controller.poll()
+        except BaseException:  # the mistake of one that waited: the others go on
+            self._timer = self._timers.call_later(0.0, self._look)
+            raise
         if self._limiter.throttled:
             self._wait()
 

@@ -67,8 +67,8 @@ class Timers:
         self.now = 0.0
         self.due: list[tuple[float, Callable[[], None]]] = []
 
-    def call_at(self, deadline: float, callback: Callable[[], None]) -> Timers:
-        self.due.append((deadline, callback))
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Timers:
+        self.due.append((self.now + delay, callback))
         return self
 
     def cancel(self) -> None:
@@ -82,7 +82,7 @@ class Timers:
 
 def test_the_pulse_counts_how_late_it_comes_and_goes_on() -> None:
     timers = Timers()
-    pulse = Pulse(clock=lambda: timers.now, call_at=timers.call_at, next_number=lambda: int(timers.now * 10))
+    pulse = Pulse(clock=lambda: timers.now, call_later=timers.call_later, next_number=lambda: int(timers.now * 10))
     pulse.start()
     for late in (0.0, 0.0004, 0.02, 7.0):
         timers.fire(late)

@@ -1,0 +1,88 @@
+"""The disk guard: looks once a second whether the disk has room left, before it has none.
+
+A part of its own, beside the store's queue: when a look fails, the next one is a second away, and what the last one saw
+still holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from dispatcher import Periodic
+from queues.environment import Scheduling
+from store.config import StoreConfig
+from store.directory import DirectoryError
+from store.engine import EngineError
+from store.worker import Worker
+
+GUARD_SECONDS: Final = 1.0
+"""Between two looks at the free space."""
+
+
+class FreeSpace(Protocol):
+    """The folder, as the guard sees it."""
+
+    def free_bytes(self) -> int: ...
+
+
+class Tell(Protocol):
+    """Where the guard says what people should know."""
+
+    def __call__(self, event: str, **facts: object) -> object: ...
+
+
+class DiskGuard:
+    """Of one store with a folder."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        housing: FreeSpace,
+        worker: Worker,
+        *,
+        scheduling: Scheduling,
+        changed: Callable[[bool, int], None],
+        sized: Callable[[int], None],
+        trouble: Tell,
+    ) -> None:
+        """`changed`: told when the disk has become low or has room again, with the free bytes; `sized`: told the size
+        of the engine's files.
+        """
+        self._config = config
+        self._housing = housing
+        self._worker = worker
+        self._changed = changed
+        self._sized = sized
+        self._trouble = trouble
+        self._size_bytes = 0
+        self._is_low = False
+        self._looks = Periodic(scheduling.call_later, GUARD_SECONDS, self._look)
+
+    def start(self) -> None:
+        """Look at once, and from then on."""
+        self._looks.start(0.0)
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._looks.stop()
+
+    def _look(self) -> None:
+        try:
+            free_bytes = self._housing.free_bytes()
+        except DirectoryError as error:
+            self._trouble("cannot see the free space of the disk", error=str(error))
+            free_bytes = self._config.disk_free_min_bytes
+        bytes_max = self._config.bytes_max
+        is_low = free_bytes < self._config.disk_free_min_bytes or (
+            bytes_max is not None and self._size_bytes > bytes_max
+        )
+        if is_low is not self._is_low:
+            self._is_low = is_low
+            self._changed(is_low, free_bytes)
+        self._worker.read(lambda engine: engine.size_bytes(), self._seen)
+
+    def _seen(self, result: int | EngineError) -> None:
+        if not isinstance(result, EngineError):
+            self._size_bytes = result
+            self._sized(result)
