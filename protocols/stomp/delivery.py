@@ -482,10 +482,12 @@ class StompSubscription(FlowResource):
             if dropped_count:
                 parts.append(b"dropped-count:%d\n" % dropped_count)
                 dropped_count = 0
-            if self._adds_length:
-                parts.append(_length_line(message))
             head = message.head
             assert isinstance(head, SendHead)
+            if self._adds_length and message.large is None:
+                parts.append(_length_line(message))
+            elif self._adds_length and message.large is not None and head.content_length < 0:
+                parts.append(b"content-length:%d\n" % message.large[1])
             if head.neutral or head.version == self._version:
                 parts.append(message.wire)
             else:
@@ -498,12 +500,9 @@ _Heads = Iterable[SendHead]
 
 
 def _length_line(message: Message) -> bytes:
-    """The header line that tells the length of its body; empty if the sender has."""
-    head = cast(SendHead, message.head)
-    if head.content_length >= 0:
-        return b""
-    length = len(message.wire) - head.body_offset - 1 if message.large is None else message.large[1]
-    return b"content-length:%d\n" % length
+    """The header line that tells the length of its body, which is here; empty if the sender has."""
+    head: SendHead = message.head  # type: ignore[assignment]  # a cast would be a call for each message
+    return b"" if head.content_length >= 0 else b"content-length:%d\n" % (len(message.wire) - head.body_offset - 1)
 
 
 def _never(_element: None) -> None:

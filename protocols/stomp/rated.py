@@ -1,6 +1,6 @@
 """The limits per second of one connection: what it reads is charged to them, and it does not read while one is used up.
 
-Charged per read, not per message; a connection without limits has none of this.
+Charged per read and per turn of one, not per message; a connection without limits has none of this.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Final
 
 from flow import Flow
 from protocols.reading import ReadGate
+from protocols.stomp.delivery import SessionTotals
 from protocols.stomp.guard import RateGate
 from protocols.stomp.lanes import Lanes
 
@@ -19,10 +20,19 @@ NO_LIMIT_BYTES: Final = 1 << 62
 class RatedReading:
     """What one connection reads."""
 
-    __slots__ = ("_gates", "_reading", "read_bytes_max")
+    __slots__ = ("_charged_count", "_gates", "_reading", "_totals", "read_bytes_max")
 
-    def __init__(self, gates: Sequence[RateGate], lanes: Lanes, clock: Callable[[], float], reading: ReadGate) -> None:
-        """`reading`: of that connection."""
+    def __init__(
+        self,
+        gates: Sequence[RateGate],
+        lanes: Lanes,
+        totals: SessionTotals,
+        clock: Callable[[], float],
+        reading: ReadGate,
+    ) -> None:
+        """`lanes`, `totals` and `reading`: of that connection. What it has sent before is free."""
+        self._totals = totals
+        self._charged_count = totals.messages_in_count
         self._reading = reading
         holds = [reading.hold(gate.label) for gate in gates]
         self._gates = [
@@ -31,8 +41,12 @@ class RatedReading:
         ]
         self.read_bytes_max = min((gate.read_bytes_max for gate in gates), default=NO_LIMIT_BYTES)
 
-    def came_in(self, count: int, size_bytes: int) -> None:
-        """So many SENDs, and bytes in all, were read."""
+    def came_in(self, size_bytes: int) -> None:
+        """So many bytes were read, and SENDs may have taken effect."""
+        count = self._totals.messages_in_count - self._charged_count
+        self._charged_count += count
+        if not count and not size_bytes:
+            return
         for gate, _hold, source in self._gates:
             gate.charge(count, size_bytes, source)
 

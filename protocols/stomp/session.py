@@ -85,8 +85,7 @@ class Session:
         framing: Framing = PLAIN,
     ) -> None:
         """`write` takes bytes without waiting; `wake_writer`: the kernel is full, call `flush` when it is not;
-        `changed`: look at `may_read` and `ending` again; `certificate`: of the peer; `listener`: what it came by;
-        `framing`: how its stream wants frames."""
+        `changed`: look at `may_read` and `ending` again; `certificate`: of the peer; `listener`: what it came by."""
         self.hub = hub
         self.certificate = certificate
         self.limits = limits
@@ -244,18 +243,13 @@ class Session:
 
     def receive(self, data: bytes) -> None:
         """Bytes have arrived. Their frames take effect before this returns, or, if they are dear, in turns."""
-        totals = self.totals
-        totals.bytes_in += len(data)
+        self.totals.bytes_in += len(data)
         if self._heart_beat is not None:
             self._heart_beat.bytes_arrived()
-        before_count = totals.messages_in_count
         try:
             self._receive(data)
         finally:
-            if self._rated is not None:
-                self._rated.came_in(totals.messages_in_count - before_count, len(data))
-            self._account_unfinished()
-            self.lanes.trim()
+            self._account(len(data))
 
     def took_beat(self) -> bool:
         """An EOL has arrived, alone. True: it is a heart-beat, and there is nothing more to it. False: `receive` it."""
@@ -283,13 +277,16 @@ class Session:
             if self.entering.is_pending and self.ending is None and self._let_in():
                 self._receive(b"")  # what came behind it
             if self.takes_turns:
-                held_back, self._held_back = self._held_back or iter(()), None
-                self._work_through(held_back)
+                held_back, self._held_back = self._held_back, None
+                self._work_through(held_back or iter(()))
+                if self._heart_beat is not None:
+                    self._heart_beat.bytes_arrived()  # what the peer says meanwhile is not read
+            else:
+                self.subscriptions.work.hold_back()
         except ProtocolError as error:
             self.fail(error)
         finally:
-            self._account_unfinished()
-            self.lanes.trim()
+            self._account(0)
 
     def _receive(self, data: bytes) -> None:
         assert self._held_back is None, "read only while `may_read`"
@@ -310,7 +307,7 @@ class Session:
                     self._held_back = events
                     self.subscriptions.work.hold_back()
                     return False
-                if clock() >= until and not accepted:
+                if self.connected and not accepted and clock() >= until:
                     self._held_back = events
                     break
             self._sender.flush()
@@ -324,11 +321,16 @@ class Session:
         """What came behind has to wait."""
         return self.subscriptions.work.pauses or (self._large is not None and self._large.is_committing)
 
+    def _account(self, read_bytes: int) -> None:
+        if self._rated is not None:
+            self._rated.came_in(read_bytes)
+        self._account_unfinished()
+        self.lanes.trim()
+
     def _account_unfinished(self) -> None:
         """Bytes of a frame that has not come whole are on the flow map, too."""
-        unfinished_bytes = self._machine.pending_bytes
-        if self._large is not None:
-            unfinished_bytes += self._large.collected_bytes
+        collected_bytes = 0 if self._large is None else self._large.collected_bytes
+        unfinished_bytes = self._machine.pending_bytes + collected_bytes
         more_bytes = unfinished_bytes - self._unfinished_bytes
         if more_bytes and self.lanes.is_open:
             self._unfinished_bytes = unfinished_bytes
@@ -343,11 +345,10 @@ class Session:
             return
         if not self.outbound.flush():
             self._wake_writer()
-        if not self._was_readable:
-            # What was written may be the receipts, or the deliveries to be acknowledged, for which reading was stopped.
+        if not self._was_readable or self.ending is not None:
+            # What was written may be the receipts, or the deliveries to be acknowledged, for which reading was stopped;
+            # or the last that goes out.
             self._changed()
-        elif self.ending is not None:
-            self._changed()  # whoever waits for the last of it to go out
 
     def _request_flush(self) -> None:
         self.hub.at_turn_end(self._flush_at_turn_end)
@@ -390,8 +391,7 @@ class Session:
             return
         self.closed = self._sender.is_alone = True
         self._leaving = False
-        if self.ending is None:
-            self.ending = "closed"
+        self.ending = self.ending or "closed"
         self._machine.park()
         self._held_back = None
         self.entering.give_up()
@@ -577,7 +577,7 @@ class Session:
         if self._rated is not None:
             self._rated.close()
         gates = self.hub.guard.rates_of(identity, self._listener)
-        self._rated = RatedReading(gates, self.lanes, self.hub.clock, self.reading) if gates else None
+        self._rated = RatedReading(gates, self.lanes, self.totals, self.hub.clock, self.reading) if gates else None
 
     def identity_changed(self, identity: Identity | None) -> None:
         """Permissions, groups or rates are other ones now. None: there is no such user any more. What it may not have

@@ -26,9 +26,10 @@ from tests.scenarios.test_ack_bypass import BLOCK, FULL
 ELSEWHERE: Final = {
     "the disk, for its large message",
     "the check of its login",
-    "its subscriptions, which are made and ended in turns with those of others",
 }
-"""Walked in tests/protocols/session/test_staging.py, tests/scenarios/test_logins.py and test_many_attachments.py."""
+"""Walked in tests/protocols/session/test_staging.py and tests/scenarios/test_logins.py."""
+
+ATTACHMENTS: Final = "its subscriptions, which are made and ended in turns with those of others"
 
 Frames = Callable[[Client], Iterable[bytes]]
 Drain = Callable[[Stage, FaultyEngine, Client], Awaitable[None]]
@@ -97,6 +98,25 @@ async def somebody_consumes(stage: Stage, _engine: FaultyEngine, _client: Client
 
 
 REASONS: Final = {
+    "new attachments": Reason(
+        ATTACHMENTS,
+        plain(),
+        frames(400, "SUBSCRIBE", destination="/queue/q{n}", id="s{n}"),
+        nothing,
+        lasts=False,
+    ),
+    "a wide wildcard": Reason(
+        ATTACHMENTS,
+        plain(),
+        lambda client: [
+            *frames(500, "SEND", destination="/queue/q{n}")(client),
+            *frames(20, "SUBSCRIBE", destination="/queue/>", id="s{n}")(client),
+            *frames(20, "UNSUBSCRIBE", id="s{n}")(client),
+            *frames(1000, "SEND", "x" * 1000, destination="/topic/nobody")(client),
+        ],
+        nothing,
+        lasts=False,
+    ),
     "durable subscriptions": Reason(
         "the disk, for its receipts",
         plain(),
@@ -144,6 +164,13 @@ REASONS: Final = {
 }
 
 
+async def note_reasons(session: Session, seen: set[str]) -> None:
+    """For what ends by itself."""
+    while True:
+        seen.add(session.reading.why)
+        await trio.lowlevel.checkpoint()
+
+
 async def not_read(session: Session) -> None:
     """Until the connection is not read."""
     for _ in range(600):
@@ -171,8 +198,13 @@ async def test_it_is_read_on(name: str) -> None:
                 assert session.lanes.waiting_for == reason.why
                 await trio.sleep(10)
                 assert not session.may_read, "nothing has ended yet"
+            seen: set[str] = set()
+            if not reason.lasts:
+                nursery.start_soon(note_reasons, session, seen)
             await reason.drain(stage, engine, client)
             await client.expect_receipt("probe")
+            assert reason.lasts or reason.why in seen
+            nursery.cancel_scope.cancel()
         walked = {each.why for each in REASONS.values()} | ELSEWHERE
         assert {hold.why for hold in session.reading.holds} <= walked, "a reason that nobody walks"
         await client.stream.send_all(b"".join(reason.after(client)))
