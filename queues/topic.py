@@ -187,6 +187,9 @@ class Topic(SkippingQueue):
         """Somebody is to get what comes in."""
         return bool(self.subscriptions or self.readers)
 
+    def _drains(self) -> bool:
+        return not self._is_heard or super()._drains()
+
     def fits(self, count: int, wire_bytes: int) -> bool:
         if not self._is_heard:
             return True

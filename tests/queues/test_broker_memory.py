@@ -226,3 +226,12 @@ def test_what_an_earlier_run_left_is_not_loaded_at_once() -> None:
             break
         consumer.settle()
     assert len(consumer.deliveries) == 300
+
+
+def test_what_nobody_hears_drains_and_what_nobody_consumes_does_not(unstored: Memory) -> None:
+    """Who drains gets a waiver when others hold the memory: a sender to a topic without readers must not wait."""
+    drains = [unstored.queue(kind, full="block").controller.limiter.share for kind in (Topic, SharedQueue)]
+    assert [share.drains() for share in drains if share is not None and share.drains is not None] == [True, False]
+    for queue in unstored.queues:
+        unstored.consume(queue)
+    assert all(share.drains() for share in drains if share is not None and share.drains is not None)
