@@ -65,6 +65,7 @@ SENDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SENDS)
 async def test_a_read_of_sends(stage: LawStage, kind: str) -> None:
     sender = await stage.client()
@@ -75,6 +76,7 @@ async def test_a_read_of_sends(stage: LawStage, kind: str) -> None:
         await sender.sync()
 
 
+@pytest.mark.slow
 async def test_a_read_of_sends_to_ten_thousand_new_queues(stage: LawStage) -> None:
     sender = await stage.client()
     data = b"".join(frame("SEND", b"x", destination=f"/queue/q{n}") for n in range(2_000))
@@ -101,6 +103,7 @@ async def test_a_large_body(stage: LawStage) -> None:
         await reader.next_message()
 
 
+@pytest.mark.slow
 async def test_replies_to_temporary_queues(stage: LawStage) -> None:
     sender = await stage.client()
     data = b"".join(frame("SEND", b"x", destination=Q, reply_to=f"/temp-queue/r{n % 1000}", k=n) for n in range(5_000))
@@ -109,6 +112,7 @@ async def test_replies_to_temporary_queues(stage: LawStage) -> None:
         await sender.sync()
 
 
+@pytest.mark.slow
 async def test_one_message_for_ten_thousand_subscriptions(stage: LawStage) -> None:
     for _ in range(CROWD_COUNT // 1000):
         reader = await stage.client()
@@ -120,6 +124,7 @@ async def test_one_message_for_ten_thousand_subscriptions(stage: LawStage) -> No
         await trio.sleep(1)
 
 
+@pytest.mark.slow
 async def test_one_message_for_a_thousand_connections(stage: LawStage) -> None:
     for _ in range(CROWD_COUNT // 10):
         reader = await stage.client()
@@ -153,6 +158,7 @@ SUBSCRIPTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SUBSCRIPTIONS)
 async def test_the_most_subscriptions_and_their_end(stage: LawStage, kind: str) -> None:
     client = await stage.client(client_id="me")
@@ -225,6 +231,7 @@ async def test_one_ack_for_the_most(stage: LawStage) -> None:
         await client.ack(last)
 
 
+@pytest.mark.slow
 async def test_one_nack_for_the_most(stage: LawStage) -> None:
     client = await stage.holding(MOST, ack="client")
     last = client.messages[-1]
@@ -256,6 +263,7 @@ async def test_a_transaction_of_many_sends(stage: LawStage, end: str) -> None:
         await client.request(end, {"transaction": "t"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
 async def test_a_transaction_for_many_queues(stage: LawStage, end: str) -> None:
     client = await stage.client()
@@ -268,6 +276,7 @@ async def test_a_transaction_for_many_queues(stage: LawStage, end: str) -> None:
         await client.request(end, {"transaction": "t"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
 async def test_a_transaction_of_many_acks(stage: LawStage, end: str) -> None:
     client = await stage.holding(MANY)
@@ -280,6 +289,7 @@ async def test_a_transaction_of_many_acks(stage: LawStage, end: str) -> None:
         await client.request(end, {"transaction": "t"})
 
 
+@pytest.mark.slow
 async def test_transactions_begun_and_aborted(stage: LawStage) -> None:
     client = await stage.client()
     data = b"".join(frame("BEGIN", transaction=n) + frame("ABORT", transaction=n) for n in range(8_000))
@@ -300,6 +310,7 @@ async def test_what_is_due_at_one_moment(stage: LawStage, headers: dict[str, str
         await trio.sleep(120)
 
 
+@pytest.mark.slow
 async def test_auto_deletion_of_many_at_once(stage: LawStage) -> None:
     client = await stage.client()
     await client.send_raw(

@@ -31,6 +31,7 @@ async def test_with_the_most_unacknowledged(stage: LawStage, how: str) -> None:
         await leave(client, how)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["abrupt", "DISCONNECT", "UNSUBSCRIBE"])
 async def test_with_one_long_run_unacknowledged(stage: LawStage, how: str) -> None:
     client = await stage.holding(MOST)
