@@ -5,6 +5,10 @@ cursor that outlives the consumer, and whose place is on disk beside the one cop
 attached it works like any other; when it leaves, what it held and had not settled waits for the next one, marked as
 seen. An element leaves a topic only when every reader has passed it.
 
+One without a client's id is known by its topic and name, and is *shared*: any number of consumers take from its one
+cursor, each element goes to one of them. As in a queue, what a consumer of it holds when it leaves stays with that
+consumer until settled or given back.
+
 Abandoned ones, to which nobody has come back for `durable_expires_seconds`, are removed.
 
 What one *is* (its names, its topic, when it was seen last) is kept by a DurableKeeper, apart from where its readers
@@ -40,6 +44,9 @@ SEPARATOR: Final = "\x1f"
 NAMES_BYTES_MAX: Final = 4000
 """Of client id and name together, in UTF-8: they are part of a key."""
 
+DurableKey = tuple[str, str, str]
+"""What no two of them have in common."""
+
 Done = Callable[[Exception | None], None]
 """Is told what went wrong; None: it is on disk, if it has to be."""
 
@@ -49,15 +56,21 @@ class DurableNameError(ValueError):
 
 
 class DurableInUseError(Exception):
-    """Somebody else is attached under this name, or it belongs to another topic."""
+    """Somebody else is attached under this client id and name, or they belong to another topic."""
+
+    code = "durable-in-use"
 
 
 class DurableSelectorError(Exception):
     """It was made with another selector."""
 
+    code = "other-selector"
+
 
 class DurableLimitError(Exception):
     """There are as many durable subscriptions as the broker is configured for."""
+
+    code = "too-many-destinations"
 
 
 def subscriber_of(client_id: str, name: str) -> str:
@@ -72,6 +85,16 @@ def subscriber_of(client_id: str, name: str) -> str:
     if SEPARATOR in client_id:
         raise DurableNameError(f"the client id {client_id[:80]!r} of a durable subscription has the character U+001F")
     return subscriber
+
+
+def names_client(client_id: str) -> bool:
+    """Whether this is a client's id. It is none if it is empty, or (with users) says just whose it is: `ann/`."""
+    return client_id.find("/") != len(client_id) - 1
+
+
+def key_of(client_id: str, name: str, destination: str) -> DurableKey:
+    """A client has each name once; without a client id each topic has."""
+    return client_id, name, "" if names_client(client_id) else destination
 
 
 @attrs.frozen
@@ -90,15 +113,17 @@ class DurableReader:
     """The place of a durable subscription in one partition of its topic."""
 
     __slots__ = (
-        "cursor", "durable_id", "lease", "lease_under_way", "selection", "settled_late", "subscription",
-        "written_front",
+        "cursor", "durable_id", "lease", "lease_under_way", "selection", "settled_late", "share_count",
+        "subscriptions", "turns_left", "written_front",
     )  # fmt: skip
 
     def __init__(self, durable_id: int, cursor: TrackingCursor) -> None:
         self.durable_id = durable_id
         self.cursor = cursor
-        self.subscription: Subscription | None = None
-        """Who reads now."""
+        self.subscriptions: dict[Subscription, None] = {}
+        """Who reads now: more than one at a time only if all of them share."""
+        self.share_count = self.turns_left = 0
+        """What each gets in this round, and whose turns are left in it."""
         self.selection: Selection | None = None
         """What whoever read last selects by; None: nobody has come yet, or it takes all."""
         self.lease = 0
@@ -115,12 +140,20 @@ class DurableReader:
         if exactly:
             return ReaderState(cursor.front, 0, cursor.settled_above(), cursor.seen())
         position = max(cursor.position, cursor.seen_to)
-        if self.subscription is None:  # nobody reads: no need to run ahead
+        if not self.subscriptions:  # nobody reads: no need to run ahead
             self.lease = self.lease_under_way = position
         elif position + LEASE_COUNT // 2 > max(self.lease, self.lease_under_way):
             self.lease_under_way = position + LEASE_COUNT
         handed_to = max(self.lease, self.lease_under_way)
         return ReaderState(cursor.front, handed_to, cursor.settled_above(), cursor.attempts_noted())
+
+    def share_of(self, ready_count: int) -> int:
+        """How much of what waits the next may take, of so many who are ready: in a round each gets as much."""
+        if self.turns_left <= 0:
+            self.turns_left = ready_count
+            self.share_count = max(1, -(-self.cursor.ahead_count // ready_count))
+        self.turns_left -= 1
+        return self.share_count
 
 
 @attrs.define(eq=False)
@@ -137,15 +170,29 @@ class Durable:
     """When somebody was attached last; kept up to date when they leave."""
     selector: str = ""
     """What it selects by; empty: it takes all."""
-    attached: bool = False
+    consumers_count: int = 0
+    """Who is attached now: more than one only if it is shared."""
     is_kept: bool = False
     """Its keeper has it for sure."""
     was_tried: bool = False
     """Its keeper was asked to keep it, and may have it."""
 
     @property
+    def attached(self) -> bool:
+        return self.consumers_count > 0
+
+    @property
+    def is_shared(self) -> bool:
+        """Several consumers may be attached at a time."""
+        return not names_client(self.client_id)
+
+    @property
+    def key(self) -> DurableKey:
+        return key_of(self.client_id, self.name, self.destination)
+
+    @property
     def label(self) -> str:
-        return f"{self.name} of client {self.client_id}" if self.client_id else self.name
+        return f"{self.name} of {self.destination}" if self.is_shared else f"{self.name} of client {self.client_id}"
 
 
 class DurableKeeper(Protocol):
@@ -175,7 +222,7 @@ class _NoKeeper:
 
 
 class DurableTable:
-    """All durable subscriptions of a broker, by client id and name."""
+    """All durable subscriptions of a broker, by client id and name, or by topic and name."""
 
     __slots__ = ("_by_key", "_durables_max", "_keeper", "_next_id", "_now_ms", "_unseen")
 
@@ -187,7 +234,7 @@ class DurableTable:
         keeper: DurableKeeper | None = None,
     ) -> None:
         """Without a `keeper` they live as long as the table."""
-        self._by_key: dict[tuple[str, str], Durable] = {}
+        self._by_key: dict[DurableKey, Durable] = {}
         self._durables_max = durables_max
         self._now_ms = now_ms
         self._keeper: DurableKeeper = keeper if keeper is not None else _NoKeeper()
@@ -205,16 +252,26 @@ class DurableTable:
         """Those of one topic. O(durables)."""
         return [durable for durable in self._by_key.values() if durable.destination == destination]
 
-    def get(self, client_id: str, name: str) -> Durable | None:
-        """The one of this name."""
-        return self._by_key.get((client_id, name))
+    def find(self, client_id: str, name: str, destination: str | None) -> Durable | None:
+        """The one of this name. Without a client id each topic may have one: where the `destination` is not said, the
+        name has to be that of one only. O(1), O(durables) without either. Raises DurableNameError.
+        """
+        if names_client(client_id) or destination is not None:
+            return self._by_key.get(key_of(client_id, name, destination or ""))
+        of_name = [each for each in self._by_key.values() if each.client_id == client_id and each.name == name]
+        if len(of_name) > 1:
+            raise DurableNameError(
+                f"{len(of_name)} topics have a durable subscription {name!r} without a client id: say which by the "
+                "destination"
+            )
+        return of_name[0] if of_name else None
 
     def restore(self, durable: Durable, *, exactly: bool = True) -> None:
         """An earlier run left it, and it is kept. Not `exactly`: that run broke off, and if somebody was attached then,
         it was not written when; so it counts as seen now.
         """
         durable.is_kept = True
-        self._by_key[durable.client_id, durable.name] = durable
+        self._by_key[durable.key] = durable
         if not exactly:
             durable.last_seen_ms = self._now_ms()
             self._unseen[durable] = None
@@ -224,9 +281,10 @@ class DurableTable:
         """The one of this name, made if need be (True), for somebody who attaches now. Nothing is written: see `keep`.
         Raises DurableNameError, DurableInUseError, DurableSelectorError, DurableLimitError.
         """
-        durable = self._by_key.get((client_id, name))
+        key = key_of(client_id, name, destination)
+        durable = self._by_key.get(key)
         if durable is not None:
-            if durable.attached:
+            if durable.attached and not durable.is_shared:
                 raise DurableInUseError(
                     f"durable subscription {durable.label} has its consumer already: one at a time may be attached"
                 )
@@ -242,7 +300,7 @@ class DurableTable:
                     "back. Subscribe with the same, or remove it first (UNSUBSCRIBE with durable:true), or choose "
                     "another name"
                 )
-            durable.attached = True
+            durable.consumers_count += 1
             return durable, False
         if len(self._by_key) >= self._durables_max:
             raise DurableLimitError(
@@ -250,9 +308,11 @@ class DurableTable:
             )
         subscriber_of(client_id, name)  # raises for names that can't be kept
         now_ms = self._now_ms()
-        durable = Durable(self._next_id, client_id, name, destination, now_ms, now_ms, selector=selector, attached=True)
+        durable = Durable(
+            self._next_id, client_id, name, destination, now_ms, now_ms, selector=selector, consumers_count=1
+        )
         self._next_id += 1
-        self._by_key[client_id, name] = durable
+        self._by_key[key] = durable
         return durable, True
 
     def keep(self, durable: Durable, done: Done) -> None:
@@ -271,8 +331,8 @@ class DurableTable:
         done(error)
 
     def detached(self, durable: Durable) -> None:
-        """Its consumer has gone."""
-        durable.attached = False
+        """A consumer of it has gone."""
+        durable.consumers_count -= 1
         durable.last_seen_ms = self._now_ms()
         self._write_seen(durable)
 
@@ -293,20 +353,20 @@ class DurableTable:
 
     def has(self, durable: Durable) -> bool:
         """Whether it is this one that has its name."""
-        return self._by_key.get((durable.client_id, durable.name)) is durable
+        return self._by_key.get(durable.key) is durable
 
     def remove(self, durable: Durable, done: Done) -> None:
         """It is no more, and its name is free. `done` is called, perhaps at once, when that is on disk: then, not
         before, the caller removes its readers. After an error it is there again, unless a new one has its name.
         """
         if self.has(durable):
-            del self._by_key[durable.client_id, durable.name]
+            del self._by_key[durable.key]
             self._keeper.forget(durable, partial(self._forgotten, durable, done))
 
     def _forgotten(self, durable: Durable, done: Done, error: Exception | None) -> None:
         if error is not None:
             durable.is_kept = False  # nobody knows
-            self._by_key.setdefault((durable.client_id, durable.name), durable)
+            self._by_key.setdefault(durable.key, durable)
         done(error)
 
     def abandoned(self, durable: Durable, expires_seconds: float | None) -> bool:

@@ -18,6 +18,7 @@ class ExclusiveQueue(ConsumedQueue):
         *,
         exclusive: bool = True,
         durable_id: int | None = None,
+        shares: bool = False,
         selection: Selection | None = None,
     ) -> Subscription:
         """As in MessageQueue. Raises ValueError if there is a subscription already, or for a selection: what it did not
@@ -28,7 +29,7 @@ class ExclusiveQueue(ConsumedQueue):
         if self.subscriptions:
             (taken,) = self.subscriptions.values()
             raise ValueError(f"{self.name} has its one consumer already: {taken.consumer.label}; close that one first")
-        return super().subscribe(consumer, exclusive=exclusive, durable_id=durable_id)
+        return super().subscribe(consumer, exclusive=exclusive, durable_id=durable_id, shares=shares)
 
     def dispatch(self, budget: int) -> bool:
         ring = self._ring

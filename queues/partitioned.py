@@ -56,7 +56,16 @@ class Attachment:
 class _Tap:
     """A consumer's subscriptions to the partitions, and the names that it came by."""
 
-    __slots__ = ("account", "attachments", "consumer", "durable_id", "exclusive", "selection", "subscriptions")
+    __slots__ = (
+        "account",
+        "attachments",
+        "consumer",
+        "durable_id",
+        "exclusive",
+        "selection",
+        "shares",
+        "subscriptions",
+    )
 
     def __init__(
         self,
@@ -64,6 +73,7 @@ class _Tap:
         *,
         exclusive: bool,
         durable_id: int | None,
+        shares: bool,
         selection: Selection | None,
         account: AttachmentAccount | None,
     ) -> None:
@@ -71,6 +81,7 @@ class _Tap:
         self.selection = selection
         self.exclusive = exclusive
         self.durable_id = durable_id
+        self.shares = shares
         self.account = account
         self.attachments: list[Attachment] = []
         self.subscriptions: list[Subscription] = []
@@ -78,7 +89,11 @@ class _Tap:
     def open_on(self, queue: MessageQueue) -> None:
         self.subscriptions.append(
             queue.subscribe(
-                self.consumer, exclusive=self.exclusive, durable_id=self.durable_id, selection=self.selection
+                self.consumer,
+                exclusive=self.exclusive,
+                durable_id=self.durable_id,
+                shares=self.shares,
+                selection=self.selection,
             )
         )
         if self.account is not None:
@@ -174,6 +189,7 @@ class PartitionedQueue:
         *,
         exclusive: bool = False,
         durable_id: int | None = None,
+        shares: bool = False,
         selection: Selection | None = None,
         account: AttachmentAccount | None = None,
     ) -> Attachment:
@@ -188,7 +204,12 @@ class PartitionedQueue:
         tap = self._taps.get(id(consumer))
         if tap is None:
             tap = self._taps[id(consumer)] = _Tap(
-                consumer, exclusive=exclusive, durable_id=durable_id, selection=selection, account=account
+                consumer,
+                exclusive=exclusive,
+                durable_id=durable_id,
+                shares=shares,
+                selection=selection,
+                account=account,
             )
             for queue in self.partitions.values():
                 if not queue.closed:

@@ -223,10 +223,12 @@ class MessageQueue(Gate):
         *,
         exclusive: bool = False,
         durable_id: int | None = None,
+        shares: bool = False,
         selection: Selection | None = None,
     ) -> Subscription:
         """Attach a consumer. It gets messages as soon as the dispatcher runs, while its credit lasts. `durable_id`:
-        which durable subscription of a topic it serves; `selection`: which messages it takes (None: all).
+        which durable subscription of a topic it serves; `shares`: others may serve that, too; `selection`: which
+        messages it takes (None: all).
 
         Raises FlowClosedError once the queue is closed.
         """
@@ -236,6 +238,7 @@ class MessageQueue(Gate):
             self, consumer, exclusive=exclusive, clock=self._environment.clock, on_resume=self._subscription_resumed
         )
         subscription.durable_id = durable_id
+        subscription.shares = shares
         subscription.selection = selection
         self.subscriptions[id(subscription)] = subscription
         self._subscribed(subscription)

@@ -127,8 +127,8 @@ class ReaderQueue(MessageQueue):
     def may_go_on(self) -> None:
         for reader in self.readers.values():
             reader.lease = max(reader.lease, reader.lease_under_way)
-            if reader.cursor.arrived(NOTING) and reader.subscription is not None:
-                self._enter_ring(reader.subscription)
+            if reader.cursor.arrived(NOTING):
+                self._wake_readers(reader)
 
     def _open_shelf(self) -> Shelf:
         if self._shelf is None:
@@ -158,6 +158,74 @@ class ReaderQueue(MessageQueue):
             self._gone(reader.cursor.pass_over(()))  # what it waited for may have gone with the run that it was sent in
         fronts = [reader.cursor.front for reader in self.readers.values()]
         self._gone(self.elements.trim(min(fronts, default=self.elements.next_sequence)))
+
+    # ------------------------------------------------------------------ settling
+
+    def settled(self, subscription: Subscription, sequences: SequenceOf[int], wire_bytes: int) -> None:
+        if self.closed:
+            return
+        if subscription.closed and not subscription.shares:
+            self._settled_late(subscription, sequences)
+            return
+        self.unsettled_count -= len(sequences)
+        if subscription.closed and subscription.durable_id not in self.readers:
+            return  # the durable subscription was removed
+        self.settled_count += len(sequences)
+        self._last_active_seconds = self._environment.clock()
+        assert subscription.cursor is not None
+        self._gone(subscription.cursor.settle(sequences))
+        if subscription.durable_id is not None:
+            self._reader_moved(self.readers[subscription.durable_id])
+        if self._overdue:
+            self._look_at_overdue(sequences)
+
+    def _settled_late(self, subscription: Subscription, sequences: SequenceOf[int]) -> None:
+        """A transaction with these was carried out when its subscriber had left: all of it counts, so a durable
+        subscription is done with them, even if they are in somebody's hands again.
+        """
+        reader = None if subscription.durable_id is None else self.readers.get(subscription.durable_id)
+        if reader is None:
+            return
+        cursor, is_alive = reader.cursor, self.elements.is_alive
+        left = [sequence for sequence in sequences if is_alive(sequence) and cursor.needs(sequence)]
+        if left:
+            held = cursor.held_of(left)
+            if held:
+                reader.settled_late = held | (reader.settled_late or set())
+            if withdrawn := cursor.withdrawn.intersection(left):
+                self._refusals[cursor].forget(withdrawn)
+            self.settled_count += len(left)
+            self._gone(cursor.settle(left))
+            self._reader_moved(reader)
+
+    def given_back(
+        self,
+        subscription: Subscription,
+        sequences: SequenceOf[int],
+        *,
+        attempted: bool,
+        charged: SequenceOf[int] | None = None,
+    ) -> None:
+        if self.closed or (subscription.closed and not subscription.shares):
+            return
+        self.unsettled_count -= len(sequences)
+        if subscription.closed and subscription.durable_id not in self.readers:
+            return  # the durable subscription was removed
+        self.returned_count += len(sequences)
+        assert subscription.cursor is not None
+        late = None if subscription.durable_id is None else self.readers[subscription.durable_id].settled_late
+        if late:
+            charged = None if charged is None else [sequence for sequence in charged if sequence not in late]
+            sequences = [sequence for sequence in sequences if sequence not in late]
+        gone_count = subscription.cursor.give_back(sequences, attempted=attempted, charged=charged)
+        if gone_count:
+            self._missed(subscription, gone_count)
+        if attempted:
+            if subscription.durable_id is not None:
+                self._reader_moved(self.readers[subscription.durable_id])
+            self._refuse(subscription, sequences if charged is None else charged)
+        self._expire_given_back(sequences)
+        self._wake(subscription)
 
     # ------------------------------------------------------------------ what is refused
 
@@ -195,8 +263,8 @@ class ReaderQueue(MessageQueue):
         """The time of these, which were withdrawn, has come."""
         refusals.cursor.give_back(sequences, attempted=False)
         self._expire_given_back(sequences)
-        if refusals.subscription is not None:
-            self._enter_ring(refusals.subscription)
+        for subscription in refusals.subscriptions:
+            self._enter_ring(subscription)
 
     def done_with(self, refusals: Refusals, sequences: SequenceOf[int]) -> None:
         """This cursor needs these, which were withdrawn, no more."""
@@ -263,7 +331,7 @@ class ReaderQueue(MessageQueue):
         super().came_in(index)
         for subscription in self.subscriptions.values():
             if subscription.cursor is not None and subscription.cursor.arrived(index):
-                self._enter_ring(subscription)
+                self._wake(subscription)
         for refusals in list(self._refusals.values()):
             refusals.came_in()
 
@@ -274,16 +342,37 @@ class ReaderQueue(MessageQueue):
             if subscription.cursor is not None and not subscription.source.blocked
         ]
 
+    def _wake(self, subscription: Subscription) -> None:
+        """Its cursor may find something: whoever reads with that one may get it."""
+        if subscription.durable_id is None:
+            self._enter_ring(subscription)
+        else:
+            self._wake_readers(self.readers[subscription.durable_id])
+
+    def _wake_readers(self, reader: DurableReader) -> None:
+        """O(those who read with it)."""
+        for subscription in reader.subscriptions:
+            self._enter_ring(subscription)
+
     def _leave_cursor(self, subscription: Subscription) -> None:
-        """It reads no more: its cursor goes, unless it is that of a durable subscription."""
-        self.unsettled_count -= subscription.unsettled_count
+        """It reads no more: its cursor goes, unless it is that of a durable subscription. What one that shares holds
+        stays with it until it is settled or given back.
+        """
         cursor = subscription.cursor
         assert cursor is not None
         reader = None if subscription.durable_id is None else self.readers.get(subscription.durable_id)
+        if subscription.shares:
+            if reader is not None:
+                del reader.subscriptions[subscription]
+                if not reader.subscriptions:
+                    cursor.waiting_for = None  # nobody is told when that has come
+                self._reader_moved(reader)
+            return
+        self.unsettled_count -= subscription.unsettled_count
         if reader is None:
             self._close_cursor(cursor)
         else:
-            reader.subscription = None
+            del reader.subscriptions[subscription]
             reader.settled_late = None
             self.returned_count += reader.cursor.let_go()
             self._reader_moved(reader)

@@ -16,7 +16,7 @@ Source: issue 3 (redelivery and dead letters).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING
 
@@ -70,9 +70,11 @@ class Refusals:
         self.closed = False
 
     @property
-    def subscription(self) -> Subscription | None:
+    def subscriptions(self) -> Iterable[Subscription]:
         """Who reads with this cursor now."""
-        return self._subscription if self.reader is None else self.reader.subscription
+        if self.reader is not None:
+            return self.reader.subscriptions
+        return () if self._subscription is None else (self._subscription,)
 
     @property
     def condemned_count(self) -> int:

@@ -575,7 +575,7 @@ class DestinationRegistry:
         if selection is not None and durable.durable_id not in self._kept_selections:
             self._kept_selections[durable.durable_id] = selection.again()
         attachment = destination.queue.attach(
-            consumer, durable_id=durable.durable_id, selection=selection, account=account
+            consumer, durable_id=durable.durable_id, shares=durable.is_shared, selection=selection, account=account
         )
         return DurableAttachment(self, durable, attachment)
 

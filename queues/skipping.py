@@ -200,7 +200,7 @@ class SkippingQueue(ReaderQueue):
     def _watch_those_away(self) -> None:
         """Something came in."""
         for reader in self.readers.values():
-            if reader.subscription is None and reader.selection is not None:
+            if not reader.subscriptions and reader.selection is not None:
                 self._away[reader] = None
 
 

@@ -76,6 +76,7 @@ class Subscription:
         "returned_count",
         "selection",
         "settled_count",
+        "shares",
         "source",
         "unsettled_count",
         "who",
@@ -100,6 +101,8 @@ class Subscription:
         self.cursor: TrackingCursor | None = None
         self.durable_id: int | None = None
         """Which durable subscription of a topic it serves; None: none."""
+        self.shares = False
+        """Others may serve the same durable subscription at the same time."""
         self.selection: Selection | None = None
         """Which messages it takes; None: all."""
         self.closed = False

@@ -294,7 +294,7 @@ class Topic(SkippingQueue):
             reader = self.readers.get(durable_id)
             if reader is None:
                 reader = self.add_reader(durable_id)
-            reader.subscription = subscription
+            reader.subscriptions[subscription] = None
             reader.selection = subscription.selection
             self._away.pop(reader, None)
             self._selects_away = self._selects_away or reader.selection is not None
@@ -366,7 +366,10 @@ class Topic(SkippingQueue):
                 continue
             ring.move_to_end(subscription)
             if subscription.durable_id is not None:
-                self._note_reader(self.readers[subscription.durable_id])
+                reader = self.readers[subscription.durable_id]
+                self._note_reader(reader)
+                if subscription.shares and len(reader.subscriptions) > 1:
+                    room_count = min(room_count, reader.share_of(min(len(reader.subscriptions), len(ring))))
             selection = subscription.selection
             if selection is None:
                 looked = part = cursor.take(min(FAN_OUT_COUNT, room_count), room_bytes)
@@ -464,68 +467,6 @@ class Topic(SkippingQueue):
         if self._full == "drop_oldest":
             self.lead.release(count, charge_bytes)
 
-    def settled(self, subscription: Subscription, sequences: SequenceOf[int], wire_bytes: int) -> None:
-        if self.closed:
-            return
-        if subscription.closed:
-            self._settled_late(subscription, sequences)
-            return
-        self.unsettled_count -= len(sequences)
-        self.settled_count += len(sequences)
-        self._last_active_seconds = self._environment.clock()
-        assert subscription.cursor is not None
-        self._gone(subscription.cursor.settle(sequences))
-        if subscription.durable_id is not None:
-            self._reader_moved(self.readers[subscription.durable_id])
-        if self._overdue:
-            self._look_at_overdue(sequences)
-
-    def _settled_late(self, subscription: Subscription, sequences: SequenceOf[int]) -> None:
-        """A transaction with these was carried out when its subscriber had left: all of it counts, so a durable
-        subscription is done with them, even if they are in somebody's hands again.
-        """
-        reader = None if subscription.durable_id is None else self.readers.get(subscription.durable_id)
-        if reader is None:
-            return
-        cursor, is_alive = reader.cursor, self.elements.is_alive
-        left = [sequence for sequence in sequences if is_alive(sequence) and cursor.needs(sequence)]
-        if left:
-            held = cursor.held_of(left)
-            if held:
-                reader.settled_late = held | (reader.settled_late or set())
-            if withdrawn := cursor.withdrawn.intersection(left):
-                self._refusals[cursor].forget(withdrawn)
-            self.settled_count += len(left)
-            self._gone(cursor.settle(left))
-            self._reader_moved(reader)
-
-    def given_back(
-        self,
-        subscription: Subscription,
-        sequences: SequenceOf[int],
-        *,
-        attempted: bool,
-        charged: SequenceOf[int] | None = None,
-    ) -> None:
-        if subscription.closed or self.closed:
-            return
-        self.unsettled_count -= len(sequences)
-        self.returned_count += len(sequences)
-        assert subscription.cursor is not None
-        late = None if subscription.durable_id is None else self.readers[subscription.durable_id].settled_late
-        if late:
-            charged = None if charged is None else [sequence for sequence in charged if sequence not in late]
-            sequences = [sequence for sequence in sequences if sequence not in late]
-        gone_count = subscription.cursor.give_back(sequences, attempted=attempted, charged=charged)
-        if gone_count:
-            self._missed(subscription, gone_count)
-        if attempted:
-            if subscription.durable_id is not None:
-                self._reader_moved(self.readers[subscription.durable_id])
-            self._refuse(subscription, sequences if charged is None else charged)
-        self._expire_given_back(sequences)
-        self._enter_ring(subscription)
-
     # ------------------------------------------------------------------ leaving for other reasons
 
     def _expire(self, sequences: SequenceOf[int]) -> None:
@@ -607,7 +548,7 @@ class Topic(SkippingQueue):
         gone_count = gone_bytes = 0
         if self._drops_durables:
             for reader in self.readers.values():
-                if reader.subscription is None and reader.cursor.front < floor:
+                if not reader.subscriptions and reader.cursor.front < floor:
                     if self.witness is not None:
                         who = f"durable subscription {reader.durable_id}"
                         self.witness.missed(who, reader.cursor.front, floor)
@@ -627,8 +568,8 @@ class Topic(SkippingQueue):
                 gone_bytes += left_bytes
                 if missed_count:
                     self._missed(subscription, missed_count)
-                if subscription in self._caught_up:
-                    self._enter_ring(subscription)  # it may have waited for a block that it skipped
+                if subscription in self._caught_up or subscription.shares:
+                    self._wake(subscription)  # it may have waited for a block that it skipped
         self._gone((gone_count, gone_bytes))
         if self._overdue and self._refusals:  # what was withdrawn, and is nobody's now
             self._look_at_overdue([sequence for sequence in self._overdue if sequence < floor])

@@ -322,6 +322,7 @@ def durable_report(broker: Broker, durable: Durable) -> dict[str, Any]:
         "client_id": durable.client_id,
         "destination": durable.destination,
         "attached": durable.attached,
+        "consumers_count": durable.consumers_count,
         "backlog_count": sum(topic.backlog_of(durable.durable_id) for topic in topics),
         "age_seconds": max(0, now_ms - durable.created_ms) / 1000,
         "away_seconds": 0.0 if durable.attached else max(0, now_ms - durable.last_seen_ms) / 1000,

@@ -335,12 +335,13 @@ class StompSubscription(FlowResource):
 
     def detaching(self) -> Iterator[None]:
         """Detach it, in steps, the first of which ends deliveries. What is unsettled stays in the ledger, but for what
-        came from topics: those forget a subscriber that has left, so nothing of theirs can be settled or given back.
+        came from topics: those forget a subscriber that has left, so nothing of theirs can be settled or given back,
+        unless it shares a durable subscription.
         """
         self.unsubscribed = True
         if self.ledger is not None:
             # Of a durable subscription, too, what its consumer broke over is charged; while it can be given back.
-            portion = self.ledger.take_worked_on(lambda subscription: subscription.durable_id is not None)
+            portion = self.ledger.take_worked_on(lambda it: it.durable_id is not None and not it.shares)
             if portion is not None:
                 portion.subscription.give_back(portion.sequences, attempted=True)
         while self.attachments:
@@ -352,7 +353,7 @@ class StompSubscription(FlowResource):
             self.attachments.remove(attachment)
             yield
         if self.ledger is not None:
-            self.ledger.forget(lambda subscription: isinstance(subscription.queue, Topic))
+            self.ledger.forget(lambda it: isinstance(it.queue, Topic) and not it.shares)
 
     def leaving(self) -> Generator[None, None, bool]:
         """It ended by UNSUBSCRIBE, and is detached: what is unsettled goes back, in steps; what an open transaction

@@ -327,15 +327,9 @@ class Subscriptions:
             attachment = registry.attach_durable(
                 address, subscription, self.client_id, name, subscription.selection, self.work.account
             )
-        except DurableSelectorError as error:
-            raise ProtocolError("other-selector", str(error)) from None
-        except DurableInUseError as error:
-            raise ProtocolError("durable-in-use", str(error)) from None
         except DurableNameError as error:
             raise ProtocolError("bad-durable-name", str(error), "Choose another one.") from None
-        except DurableLimitError as error:
-            raise ProtocolError("too-many-destinations", str(error)) from None
-        except DestinationLimitError as error:
+        except (DurableSelectorError, DurableInUseError, DurableLimitError, DestinationLimitError) as error:
             raise ProtocolError(error.code, str(error)) from None
         except AttachmentLimitError as error:
             raise too_many_attachments(str(error)) from None
@@ -373,10 +367,14 @@ class Subscriptions:
             )
         )
 
-    def _remove_durable(self, name: str, receipt_id: str | None) -> None:
+    def _remove_durable(self, name: str, destination: str | None, receipt_id: str | None) -> None:
         """UNSUBSCRIBE that ends a durable subscription for good."""
         registry = self._hub.registry
-        durable = registry.durables.get(self.client_id, name)
+        try:
+            topic = None if destination is None else parse_composite(destination)[0].canonical
+            durable = registry.durables.find(self.client_id, name, topic)
+        except (DestinationNameError, DurableNameError) as error:
+            raise ProtocolError("bad-destination", str(error)) from None
         if durable is None:
             raise ProtocolError(
                 "unknown-subscription",
@@ -453,7 +451,8 @@ class Subscriptions:
         if durable_name is not None:
             if subscription is not None:
                 self.work.do(self._ending(subscription, None))
-            self._remove_durable(durable_name, headers.get("receipt"))
+            said = name if subscription is None else subscription.destination
+            self._remove_durable(durable_name, said, headers.get("receipt"))
             return
         if subscription is None:
             raise ProtocolError(

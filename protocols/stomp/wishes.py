@@ -14,13 +14,14 @@ from queues import parse_composite
 
 def durable_name_of(headers: Mapping[str, str], destination: str | None) -> str | None:
     """The name of the durable subscription that is meant, in either dialect; None: none is. Queues keep their messages
-    anyway: there it means nothing, and clients say it all the same.
+    anyway: there it means nothing, and clients say it all the same. RabbitMQ takes `persistent` for `durable`, and
+    Python's `True` for `true`.
     """
     if destination is not None and not any(address.kind.is_topic for address in parse_composite(destination)):
         return None
     name = headers.get("activemq.subscriptionName")
     if name is None:
-        if headers.get("durable") != "true":
+        if not any(headers.get(header) in ("true", "True") for header in ("durable", "persistent")):
             return None
         name = headers.get("id")
     if not name:

@@ -166,7 +166,7 @@ def place_of(
             if subscription.cursor is not None and subscription.cursor.needs(sequence):
                 needed_by.append(subscription.consumer.label)
         for reader in queue.readers.values():
-            if reader.subscription is None and reader.cursor.needs(sequence):
+            if not reader.subscriptions and reader.cursor.needs(sequence):
                 needed_by.append(f"durable subscription {reader.durable_id}, to which nobody is connected")
         needed_by_count = len(needed_by)
         holder = None

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from protocols.log import get_logger
 from protocols.stomp.guard import Action
+from queues import DurableNameError
 from sluiceway.admin import schema
-from sluiceway.admin.errors import bad_request, not_found
+from sluiceway.admin.errors import bad_request, conflict, not_found
 from sluiceway.admin.operations import Done
 from sluiceway.admin.routes import PREFIX, ApiRoute, Call, Door
 from sluiceway.admin.schema import Schema
@@ -84,7 +85,11 @@ async def _seek_group(call: Call) -> Done:
 
 async def _remove_durable(call: Call) -> Done:
     client_id, name = call.body["client_id"], call.body["name"]
-    durable = call.services.broker.registry.durables.get(client_id, name)
+    try:
+        durable = call.services.broker.registry.durables.find(client_id, name, call.body.get("destination"))
+    except DurableNameError as error:
+        call.require(Action.ADMIN)
+        raise conflict("many-of-this-name", str(error), "Ask for /api/v1/durables.") from None
     if durable is None:
         call.require(Action.ADMIN)  # what is not there is told to those only who may see all that is
         raise not_found(
@@ -214,8 +219,10 @@ ACTING: Final[tuple[ApiRoute, ...]] = (
         "End a durable subscription for good, with what only it has yet to read.",
         _remove_durable,
         {"client_id": _TEXT, **_NAME, **_CONFIRM},
+        may={"destination": _TEXT},
         door=Door.KNOWN,
-        doc="Nobody may be connected to it. `confirm` repeats the name. For who may `admin` its topic.",
+        doc="Nobody may be connected to it. `confirm` repeats the name. `destination`: its topic, where several have "
+        "one of this name without a client id. For who may `admin` its topic.",
     ),
     _action(
         "drain",

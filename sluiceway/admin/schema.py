@@ -231,6 +231,7 @@ DURABLE: Final = record(
     {
         **texts("name", "client_id", "destination"),
         "attached": TRUTH,
+        "consumers_count": COUNT,
         "backlog_count": COUNT,
         **numbers("age_seconds", "away_seconds"),
     }

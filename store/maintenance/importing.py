@@ -22,6 +22,7 @@ from typing import BinaryIO, Final
 
 import attrs
 
+from queues.durables import DurableKey, key_of
 from queues.message import DelayedMessage, Envelope, Message
 from queues.names import DestinationNameError, parse
 from store import keys
@@ -199,13 +200,13 @@ class Import:
         """Numbers from here on are free."""
         self._given_from = self._given_to = self._numbers_from
         """The numbers of the export are below the first; new ones were given up to the second."""
-        self._durables: dict[tuple[str, str], int] = {}
+        self._durables: dict[DurableKey, int] = {}
         self._durables_there: set[int] = set()
         self._destinations: dict[int, str] = {}
         self._next_durable_id = 1
         there = [(keys.parse_durable_key(key), decode_durable(value)) for key, value in _old_durables(engine)]
         for durable_id, record in [*there, *kept_durables(engine, lambda _key, _value, _error: None)]:
-            self._durables[record.client_id, record.name] = durable_id
+            self._durables[key_of(record.client_id, record.name, record.destination)] = durable_id
             self._durables_there.add(durable_id)
             self._destinations[durable_id] = record.destination
             self._next_durable_id = max(self._next_durable_id, durable_id + 1)
@@ -407,7 +408,8 @@ class Import:
         return self._targets.find(name._replace(name=address.canonical))
 
     def _take_subscription(self, number: int, line: SubscriptionLine) -> None:
-        known = self._durables.get((line.client_id, line.name))
+        key = key_of(line.client_id, line.name, line.destination)
+        known = self._durables.get(key)
         if known is not None:
             if self._destinations[known] != line.destination:
                 raise ExportFormatError(
@@ -418,7 +420,7 @@ class Import:
             return
         durable_id = self._next_durable_id
         self._next_durable_id += 1
-        self._durables[line.client_id, line.name] = durable_id
+        self._durables[key] = durable_id
         self._destinations[durable_id] = line.destination
         self._imported_durables.add(durable_id)
         parse(line.destination)  # raises for what is none
@@ -431,7 +433,7 @@ class Import:
             raise ExportFormatError(f"line {number}: {error}") from error
 
     def _take_cursor(self, number: int, line: CursorLine) -> None:
-        durable_id = self._durables.get((line.client_id, line.name))
+        durable_id = self._durables.get(key_of(line.client_id, line.name, line.destination))
         if durable_id is None:
             raise ExportFormatError(
                 f"line {number}: a cursor of the durable subscription {line.name!r} of client {line.client_id!r}, of "

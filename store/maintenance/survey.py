@@ -27,6 +27,7 @@ import attrs
 
 from flow.words import count_in_words
 from queues.blocks import bit_range, bits_of
+from queues.durables import DurableKey, key_of
 from queues.message import Message
 from store import keys
 from store.chunks import ChunkError, HeadCodec, decode_chunk, encode_summary, summary_of
@@ -206,7 +207,7 @@ class Survey:
         yield from self._cursor_records()
 
     def _durable_records(self) -> Iterator[Fault]:
-        names: dict[tuple[str, str], int] = {}
+        names: dict[DurableKey, int] = {}
         bad: list[tuple[bytes, bytes, StoreFormatError]] = []
         for durable_id, record in kept_durables(self._engine, lambda *one: bad.append(one)):
             yield from self._durable(durable_id, record, names)
@@ -240,8 +241,8 @@ class Survey:
                 continue
             yield from self._durable(durable_id, record, names)
 
-    def _durable(self, durable_id: int, record: DurableRecord, names: dict[tuple[str, str], int]) -> Iterator[Fault]:
-        same_id = names.setdefault((record.client_id, record.name), durable_id)
+    def _durable(self, durable_id: int, record: DurableRecord, names: dict[DurableKey, int]) -> Iterator[Fault]:
+        same_id = names.setdefault(key_of(record.client_id, record.name, record.destination), durable_id)
         if same_id != durable_id or durable_id in self.durables:
             yield Fault(
                 "double-durable",

@@ -371,6 +371,20 @@ class TestDurables:
         assert answer["error"]["code"] == "in-use"
         assert len((await stage.get("durables"))["items"]) == 1
 
+    async def test_without_a_client_id_the_topic_says_which(self, stage: AdminStage) -> None:
+        for topic in ("/topic/news", "/topic/weather"):
+            reader = await stage.connect()
+            await reader.subscribe(topic, id="mine", durable="true")
+            await reader.disconnect()
+        body = {"client_id": "", "name": "mine", "confirm": "mine"}
+        answer = await stage.act("remove-durable", body, status=409)
+        assert answer["error"]["code"] == "many-of-this-name"
+        await stage.act("remove-durable", body | {"destination": "/topic/news"})
+        (row,) = (await stage.get("durables"))["items"]
+        assert (row["destination"], row["consumers_count"]) == ("/topic/weather", 0)
+        await stage.act("remove-durable", body)  # the only one left of its name
+        assert (await stage.get("durables"))["items"] == []
+
     async def test_a_slip_removes_nothing(self, stage: AdminStage) -> None:
         await self.away(stage, 0)
         await stage.act("remove-durable", {"client_id": "laptop", "name": "mine", "confirm": "other"}, status=400)

@@ -84,7 +84,7 @@ export function removeDurable(context, durable) {
     words: `The durable subscription${durable.client_id ? ` of ${durable.client_id}` : ""} ends for good. ${durable.backlog_count ? `${format.things(durable.backlog_count, "message")} of ${durable.destination} ${durable.backlog_count === 1 ? "waits" : "wait"} for it; what nobody else has yet to read is dropped.` : "Nothing waits for it."}`,
     label: "Remove it",
     danger: true,
-    go: asked(context, "remove-durable", { client_id: durable.client_id, name: durable.name, confirm: durable.name }),
+    go: asked(context, "remove-durable", { client_id: durable.client_id, name: durable.name, destination: durable.destination, confirm: durable.name }),
   });
 }
 

@@ -76,6 +76,6 @@ const DURABLES = [
   { name: "Client", key: "client_id", cell: (row) => row.client_id },
   DESTINATION,
   { name: "Backlog", key: "backlog_count", num: true, cell: (row) => format.count(row.backlog_count) },
-  { name: "Consumer", key: "attached", cell: (row) => (row.attached ? h("span", { class: ["tag", "good"] }, "connected") : h("span", { class: ["tag", "is-throttled"] }, `away ${format.age(row.away_seconds)}`)) },
+  { name: "Consumer", key: "attached", cell: (row) => (row.attached ? h("span", { class: ["tag", "good"] }, row.consumers_count > 1 ? `${row.consumers_count} connected` : "connected") : h("span", { class: ["tag", "is-throttled"] }, `away ${format.age(row.away_seconds)}`)) },
   { name: "Age", key: "age_seconds", num: true, cell: (row) => format.age(row.age_seconds) },
 ];
