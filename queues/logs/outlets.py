@@ -268,12 +268,12 @@ class Outlet(FlowResource):
         is_spent = self._is_spent(failures)
         if not is_spent and not self.log.policy.redelivery_delay_ms:
             return False
-        if self.refused is None:
-            self.refused = Refused(self)
+        self.refused = self.refused or Refused(self)
         if is_spent:
             self.refused.give_up(range(start, end), failures)
             return True
-        return self.refused.puts_off(start, end, failures)
+        self.refused.puts_off(start, end, failures)
+        return True
 
     def _is_spent(self, failures: int) -> bool:
         most = self.log.policy.redeliveries_max
@@ -645,7 +645,7 @@ class Group(Outlet):
         for again in self._again:
             there.add(again.start, again.end)
         if self.refused is not None:
-            there.add_all(list(self.refused.failures))
+            self.refused.mark(there)
         return list(there.holes(start, end))
 
     def seek(self, index: int) -> None:
@@ -679,7 +679,7 @@ class Group(Outlet):
             ends = {start: ends[-1] for (_subscription, start), ends in self._runs.items()}
             found += [(start, ends.get(start, start + 1), count) for start, count in self._attempts.items() if count]
         if self.refused is not None:
-            found += [(index, index + 1, count) for index, count in self.refused.failures.items()]
+            found += self.refused.ranges()
         return joined(found, self._front)
 
     def _changed(self) -> None:

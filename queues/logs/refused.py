@@ -5,8 +5,10 @@ ones pass it; tried more often than `redeliveries_max` it goes to the dead lette
 its records). A group has settled it then: on disk in the very batch that stores the dead letter. A single reader passes
 it over.
 
-Bound: REFUSED_MAX that wait for their time or for the dead-letter queue; beyond it nothing new is handed out until some
-have gone.
+A batch that was refused waits as a whole, under its first index.
+
+Bound: REFUSED_MAX deliveries that wait for their time, or records that wait for the dead-letter queue; beyond it
+nothing new is handed out until some have gone, and only what consumers had by then is added.
 Source: issue 13 item 19; the parts are those of queues and topics (later.py, dead_letters.py, refusals.py).
 """
 
@@ -21,7 +23,7 @@ from queues.later import Later, backoff_ms
 from queues.logs.ports import PLACE_RANGES_MAX, DiskError
 from queues.logs.reading import Record, Unreadable
 from queues.message import Message
-from queues.ranges import stretches
+from queues.ranges import RangeSet, stretches
 
 if TYPE_CHECKING:
     from queues.environment import TimerHandle
@@ -39,32 +41,42 @@ OWN_LINES: Final = frozenset({"key", "key-base64"})
 class Refused:
     """Of one outlet. Made when the first comes back that waits or is given up."""
 
-    __slots__ = ("_condemned", "_later", "_outlet", "_timer", "dead_lettered_count", "dropped_count", "failures")
+    __slots__ = (
+        "_condemned",
+        "_ends",
+        "_later",
+        "_outlet",
+        "_timer",
+        "dead_lettered_count",
+        "dropped_count",
+        "failures",
+    )
 
     def __init__(self, outlet: Outlet) -> None:
         self._outlet = outlet
-        self._later = Later(min(REFUSED_MAX, outlet.log.policy.delayed_count_max))
+        self._later = Later(REFUSED_MAX)
         self._timer: TimerHandle | None = None
         self._condemned: Condemned | None = None
         """None: nothing was ever given up."""
         self.failures: dict[int, int] = {}
-        """How often each of those failed that wait, or are given up."""
+        """How often each of those failed that wait, or are given up; of a batch its first record stands for all."""
+        self._ends: dict[int, int] = {}
+        """Where batches end that wait, by their first record."""
         self.dead_lettered_count = 0
         self.dropped_count = 0
         """Given up where there are no dead letters."""
 
     # ------------------------------------------------------------------ in
 
-    def puts_off(self, start: int, end: int, count: int) -> bool:
-        """These have failed so often: whether they wait for their time. False: they come again at once."""
-        policy = self._outlet.log.policy
-        if not policy.redelivery_delay_ms or len(self._later) + (end - start) > self._later.count_max:
-            return False
-        due_ms = self._outlet.log.environment.now_ms() + backoff_ms(policy, count)
-        self.failures.update(dict.fromkeys(range(start, end), count))
-        if self._later.put(range(start, end), due_ms):
+    def puts_off(self, start: int, end: int, count: int) -> None:
+        """These have failed so often: they wait for their time. O(log n), however many they are."""
+        environment = self._outlet.log.environment
+        due_ms = environment.now_ms() + backoff_ms(self._outlet.log.policy, count)
+        self.failures[start] = count
+        if end > start + 1:
+            self._ends[start] = end
+        if self._later.put((start,), due_ms):
             self._arm()
-        return True
 
     def give_up(self, sequences: SequenceOf[int], count: int) -> None:
         """These, which failed so often and nobody holds, go to the dead letters; without any they are dropped."""
@@ -94,12 +106,28 @@ class Refused:
 
     def forget(self, start: int, end: int) -> None:
         """These are settled otherwise: gone from the log, or the group was moved."""
-        gone = [index for index in self.failures if start <= index < end]
-        self._later.discard(gone)
-        for index in gone:
+        gone = [each for each in self.ranges() if each[0] < end and start < each[1]]
+        indexes = [index for index, _end, _count in gone]
+        self._later.discard(indexes)
+        for index in indexes:
             del self.failures[index]
+            self._ends.pop(index, None)
         if self._condemned is not None:
-            self._condemned.discard(gone)
+            self._condemned.discard(indexes)
+        rest = [(first, min(last, start), count) for first, last, count in gone if first < start]
+        rest += [(max(first, end), last, count) for first, last, count in gone if end < last]
+        if rest:  # of batches
+            self._outlet.comes_again(rest)
+
+    def ranges(self) -> Iterator[tuple[int, int, int]]:
+        """What waits or is given up, with how often it failed."""
+        ends = self._ends
+        return ((index, ends.get(index, index + 1), count) for index, count in self.failures.items())
+
+    def mark(self, there: RangeSet) -> None:
+        """Add what waits or is given up."""
+        for start, end, _count in self.ranges():
+            there.add(start, end)
 
     # ------------------------------------------------------------------ what dead letters need (GivesUp)
 
@@ -196,7 +224,7 @@ class Refused:
     def _let_due_go(self) -> None:
         self._timer = None
         due = sorted(self._later.take_due(self._outlet.log.environment.now_ms(), DUE_COUNT))
-        self._outlet.comes_again([(index, index + 1, self.failures.pop(index)) for index in due])
+        self._outlet.comes_again([(index, self._ends.pop(index, index + 1), self.failures.pop(index)) for index in due])
         self._arm()
 
     def close(self) -> None:

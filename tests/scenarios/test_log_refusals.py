@@ -229,3 +229,36 @@ async def test_a_refusal_in_a_transaction_counts_when_it_is_committed() -> None:
         assert await letters(stage) == []
         await client.request("COMMIT", {"transaction": "t"})
         assert [letter.text for letter in await letters(stage)] == ["0"]
+
+
+@pytest.mark.parametrize("headers", [{"batch": "1024"}, {"prefetch_count": "6000"}])
+async def test_also_very_many_that_are_refused_wait_for_their_time(headers: dict[str, str]) -> None:
+    count = 6000
+    async with LogStage({"/log/>": {"redelivery_delay_ms": 1000, "redeliveries_max": None}}) as stage:
+        client = await stage.connect()
+        await send_batch(client, numbered(range(count)))
+        await client.subscribe(LOG, ack="client-individual", group="g", **{"from": "earliest"}, **headers)
+        first = 1 if "batch" in headers else count
+        for delivery in await client.next_messages(first):
+            await client.frame("NACK", client.naming(delivery))
+        await client.silence(0.9)
+        again = await client.next_messages(first)
+        assert [delivery.delivery_count for delivery in again] == [2] * first
+        for delivery in again:
+            await client.frame("ACK", client.naming(delivery))
+        await client.sync()
+        assert stage.group().front == count
+
+
+async def test_of_a_batch_that_waits_only_what_is_gone_is_not_waited_for() -> None:
+    policies: dict[str, Any] = {"/log/>": {"redelivery_delay_ms": 5000}}
+    async with LogStage(policies) as stage:
+        client, asker = await stage.connect(), await stage.connect_asking()
+        await send_batch(client, numbered(range(10)))
+        await join(client, batch="1024")
+        await client.nack(await client.next_message())
+        await asker.asked("truncate", log=LOG, before=4)
+        stage.group().refused.forget(0, 4)
+        assert stage.group().state().failures == ((4, 10, 1),)
+        await client.drain(20)
+        assert not stage.group().refused.failures
