@@ -262,6 +262,7 @@ _DURABLES: Final[Sequence[Column]] = (
     ("name", "durable subscription", str),
     ("client_id", "client", str),
     ("destination", "topic", str),
+    ("consumers_count", "consumers", _count),
     ("backlog_count", "backlog", _count),
     ("age_seconds", "age", _age),
     ("away_seconds", "away", _age),

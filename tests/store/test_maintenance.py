@@ -156,6 +156,12 @@ def test_durable_subscriptions_are_found_where_they_are_kept_and_where_they_were
     assert kinds(checked(engine)) == {"double-durable": 1}
 
 
+def test_without_a_client_id_each_topic_has_a_name_of_its_own(engine: MemoryEngine) -> None:
+    for durable_id, topic in ((7, "/topic/t"), (8, "/topic/u")):
+        engine.write(durable_changes(durable_id, states.DurableRecord("", "kept", topic, "", 1, 2)), sync=True)
+    assert kinds(checked(engine)) == {}
+
+
 def test_preferences_that_make_no_durable_subscription_are_a_fault(folder: Path) -> None:
     key, *_rest = (change[1] for change in durable_changes(7, states.DurableRecord("d", "kept", "/topic/t", "", 1, 2)))
     value = encode_preferences(SubscriptionPreferences({"kind": "durable subscription", "durable_id": "x"}))
