@@ -149,15 +149,18 @@ class Listener:
         connections_max: int,
         accepted: Callable[[Listener, SocketStream], None],
         speaks_plainly: bool = True,
+        contain: Callable[[Exception], None] | None = None,
     ) -> None:
         """`accepted` takes each new connection and starts to serve it; count them with `connection_ended`.
-        `speaks_plainly`: no TLS, no WebSocket; else who is refused is told nothing.
+        `speaks_plainly`: no TLS, no WebSocket; else who is refused is told nothing. `contain` is given what one
+        connection or one look raised (None: that ends `run`).
         """
         self._socket = listening
         self.connections_max = connections_max
         """May be changed; those that are there stay."""
         self.speaks_plainly = speaks_plainly
         self._accepted = accepted
+        self._contain = contain
         self.connections_count = 0
         self.accepted_count = 0
         self.refused_count = 0
@@ -177,10 +180,19 @@ class Listener:
         try:
             while not self._closed:
                 await trio.lowlevel.wait_readable(self._socket)
-                if not self._accept_some():
+                if not self._accept_carefully():
                     await trio.sleep(EXHAUSTED_PAUSE_SECONDS)
         except trio.ClosedResourceError:
             return
+
+    def _accept_carefully(self) -> bool:
+        try:
+            return self._accept_some()
+        except Exception as error:
+            if self._contain is None:
+                raise
+            self._contain(error)
+            return False
 
     def _accept_some(self) -> bool:
         """Take what waits. False: out of file descriptors or memory, try again later."""
@@ -206,7 +218,12 @@ class Listener:
                 log.warning("accepting again", address=self.address, refused=self.refused_count)
             self.connections_count += 1
             self.accepted_count += 1
-            self._accepted(self, stream)
+            try:
+                self._accepted(self, stream)
+            except BaseException:
+                self.connections_count -= 1
+                stream.abandon()
+                raise
         return True
 
     def _say_exhausted(self, error: OSError) -> None:

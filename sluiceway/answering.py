@@ -54,13 +54,16 @@ class Answers:
         self,
         pace: Pace,
         spawn: Callable[[Callable[[], Awaitable[object]]], None],
+        contain: Callable[[Exception], None],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`spawn` starts a task that lives no longer than the broker; `clock` in seconds: of this machine, not of a
+        """`spawn` starts a task that lives no longer than the broker; `contain` is given what the making of one answer,
+        or one who takes it, raised; `clock` in seconds: of this machine, not of a
         simulation, because it measures work.
         """
         self._pace = pace
         self._spawn = spawn
+        self._contain = contain
         self._clock = clock
         self._wanted: dict[Hashable, _Wanted] = {}
         """In the order of asking."""
@@ -134,16 +137,19 @@ class Answers:
                 began = self._pace.worked_seconds
                 try:
                     body = await self._pace.run(wanted.steps)
-                except Exception:
-                    # The outermost shell of one answer: our own mistake costs this answer, not the broker.
-                    log.exception("internal error in an answer", request=str(key))
+                except Exception as error:  # noqa: BLE001 - the outermost shell of one answer
+                    error.add_note(f"raised while the answer to {key} was made")
+                    self._contain(error)
                     body = refused("INTERNAL_ERROR", "the broker made a mistake with this request; its log says more")
                 else:
                     self._keep(key, wanted, body, self._pace.worked_seconds - began)
                 del self._wanted[key]
                 for reply in wanted.replies:
                     self._waiting_count -= 1
-                    reply(body)
+                    try:
+                        reply(body)
+                    except Exception as error:  # noqa: BLE001 - likewise, of one who asked
+                        self._contain(error)
                     await trio.lowlevel.checkpoint()  # a copy of a megabyte for each of them
         finally:
             self._is_making = False

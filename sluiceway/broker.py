@@ -15,6 +15,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -173,7 +174,9 @@ class Broker:
         self.left_behind = LeftBehind(config.broker.left_behind_bytes_max, manager=self.manager, clock=self.clock)
         self.reloading = Reloader(self)
         self._expiry = ExpiryWatch(self.certificates, self.now_ms, self.faults.contain)
-        self.doors = Doors(accepted=self._accepted_by, opened=self._warn_if_open, clock=self.clock)
+        self.doors = Doors(
+            accepted=self._accepted_by, opened=self._warn_if_open, clock=self.clock, contain=self.faults.contain
+        )
         # First: a port that is taken is found out before anybody can connect anywhere. Then clients wait in line.
         await self.doors.bind(config.listeners)
         try:
@@ -247,7 +250,7 @@ class Broker:
             clock=self.clock, call_later=self.dispatcher.call_later, next_number=lambda: self._next_number
         )
         self.metrics = Metrics(self)
-        self.answers = Answers(Pace(lambda: self.dispatcher.statistics().turns_count), self._spawn)
+        self.answers = Answers(Pace(lambda: self.dispatcher.statistics().turns_count), self._spawn, self.faults.contain)
         self._restore_destinations()
 
     async def _open_logs(self) -> None:
@@ -511,19 +514,19 @@ class Broker:
     def _accepted(self, stream: ByteStream, label: str, limits: StompLimits, listener: Listener | None) -> None:
         assert self._nursery is not None
         connection = Connection(self, limits, stream, listener=label, spawn=self._spawn)
-        self.connections[connection] = None
         self.sessions.began(connection.session)
+        self.connections[connection] = None
 
         async def serve_it() -> None:
             try:
                 await self._contained(connection.run)
             finally:
                 del self.connections[connection]
-                self.sessions.ended(connection.session)
                 if listener is not None:
                     listener.connection_ended()
                 if self._stopping and not self.connections:
                     self._all_gone.set()
+                self._environment.carefully(partial(self.sessions.ended, connection.session))
 
         self._nursery.start_soon(serve_it)
 

@@ -90,8 +90,12 @@ class Doors:
         accepted: Accepted,
         opened: Opened,
         clock: Callable[[], float],
+        contain: Callable[[Exception], None],
     ) -> None:
-        """`accepted` takes a stream on which STOMP can begin; `opened`: this listener accepts now."""
+        """`accepted` takes a stream on which STOMP can begin; `opened`: this listener accepts now; `contain` is given
+        what one connection or one look for others raised.
+        """
+        self._contain = contain
         self.listeners: list[Listener] = []
         """Those that accept, in the order of the configuration."""
         self._doors: list[Door] = []
@@ -137,6 +141,7 @@ class Doors:
                 connections_max=door.settings.connections_max,
                 accepted=partial(self._knocked, door),
                 speaks_plainly=door.entrance.is_plain,
+                contain=self._contain,
             )
             door.listeners.append(listener)
             self.listeners.append(listener)
@@ -172,6 +177,16 @@ class Doors:
             self._nursery.start_soon(self._let_in, door.settings, door.entrance, listener, stream)
 
     async def _let_in(
+        self, settings: ListenerConfig, entrance: Entrance, listener: Listener, stream: ByteStream
+    ) -> None:
+        try:
+            await self._open_and_let_in(settings, entrance, listener, stream)
+        except Exception as error:  # noqa: BLE001 - an outermost shell
+            stream.abandon()
+            listener.connection_ended()
+            self._contain(error)
+
+    async def _open_and_let_in(
         self, settings: ListenerConfig, entrance: Entrance, listener: Listener, stream: ByteStream
     ) -> None:
         opened: ByteStream | None = None

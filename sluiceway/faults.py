@@ -20,6 +20,7 @@ Source: issue 13 item 2.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -93,6 +94,8 @@ class Faults:
             self._dying = True
             self.counts["shared"] += 1
             log.critical("the store's queue is broken: the broker ends", error=repr(error))
+            # Also where the shell that caught it, or somebody above, answers a request with what is raised.
+            self._broker.dispatcher.call_later(0.0, partial(_raise, error))
             raise error
         owners = list(dict.fromkeys(owner for each in met if (owner := self._owner_of(each)) is not None))
         self.counts[_kind_of(owners)] += 1
@@ -261,6 +264,10 @@ class Faults:
             ),
             peers_fault=False,
         )
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def _kind_of(owners: list[Destination | Log | Session]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import threading
 from collections.abc import Callable
@@ -75,8 +74,12 @@ async def serve(
                         if number != signal.SIGHUP:
                             break
                         supervisor.reloading()
-                        with contextlib.suppress(ReloadError):  # it is logged
+                        try:
                             await broker.reload_from_source()
+                        except ReloadError:
+                            pass  # it is logged
+                        except Exception as error:  # noqa: BLE001 - the shell of one signal
+                            broker.faults.contain(error)
                         supervisor.ready(", ".join(broker.urls))
                 nursery.start_soon(cut_on_second)
                 supervisor.stopping()

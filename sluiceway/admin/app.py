@@ -116,10 +116,11 @@ class Gate:
             await _answer_error(error)(scope, receive, send_guarded)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return  # nobody is there any more to be answered
-        except Exception:
-            # The outermost shell of one request: our own mistake costs this request. Its details stay here.
+        except Exception as error:  # noqa: BLE001 - the outermost shell of one request
             fault_id = secrets.token_hex(4)
-            log.exception("internal error", fault=fault_id, method=scope["method"], path=scope["path"][:200])
+            log.error("internal error", fault=fault_id, method=scope["method"], path=scope["path"][:200])
+            error.add_note(f"raised by the HTTP request with the fault {fault_id}")
+            self._services.broker.faults.contain(error)
             if has_begun:
                 raise ConnectionError(f"the answer was cut: fault {fault_id}") from None
             said = ApiError(

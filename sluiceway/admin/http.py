@@ -69,9 +69,13 @@ class HttpServer:
         *,
         connections_max: int,
         client_seconds: float,
+        contain: Callable[[Exception], None],
         tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
-        """`tls`: asked at each connection for the context that is in force; None: plain HTTP. Owns the sockets."""
+        """`tls`: asked at each connection for the context that is in force; None: plain HTTP. Owns the sockets.
+        `contain` is given what the look for new ones raised.
+        """
+        self._contain = contain
         self._app = app
         self._sockets = sockets
         self.connections_max = connections_max
@@ -132,7 +136,9 @@ class HttpServer:
                     continue
                 if error.errno in NOT_OURS:
                     continue
-                raise
+                self._contain(error)
+                await trio.sleep(EXHAUSTED_PAUSE_SECONDS)
+                continue
             if self.connections_count >= self.connections_max:
                 self.refused_count += 1
                 if not self._full:

@@ -139,7 +139,10 @@ class Sampler:
             worked = self._pace.worked_seconds
             passed_seconds = self._clock() - self._sampled_seconds
             self._sampled_seconds = self._clock()
-            await self._pace.run(self._sample(passed_seconds))
+            try:
+                await self._pace.run(self._sample(passed_seconds))
+            except Exception as error:  # noqa: BLE001 - the shell of one sample: whoever waits gets the last good numbers
+                self._broker.faults.contain(error)
             cost_seconds = self._pace.worked_seconds - worked  # or more, if others worked in between
             was_first = math.isinf(passed_seconds)
             if not was_first:

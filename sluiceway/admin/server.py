@@ -100,6 +100,7 @@ class AdminServer:
             self._sockets,
             connections_max=config.connections_max,
             client_seconds=config.client_seconds,
+            contain=broker.faults.contain,
             tls=self._certificate if config.tls.is_on else None,
         )
         for key in LIVE:

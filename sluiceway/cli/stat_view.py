@@ -42,6 +42,7 @@ _ALWAYS: Final = frozenset(
 def render(report: Mapping[str, Any], console: Console, *, rows_max: int | None = 20) -> None:
     """Prints the report. `rows_max`: rows per table, the busiest first; None: all."""
     _header(report, console)
+    _faults(report, console)
     _memory(report, console)
     _bottleneck(report, console)
     _chains(report, console, None if rows_max is None else CHAINS_MAX)
@@ -95,6 +96,19 @@ def _header(report: Mapping[str, Any], console: Console) -> None:
     if is_number(broker.get("rss_bytes")):
         said.append(f"{size_in_words(broker['rss_bytes'])} of memory")
     console.print(", ".join(said), highlight=False, soft_wrap=True)
+
+
+def _faults(report: Mapping[str, Any], console: Console) -> None:
+    """Mistakes of the broker itself, if there were any: what is abandoned comes back with a restart."""
+    faults = mapping_of(report, "faults")
+    if not is_number(faults.get("count")) or not faults["count"]:
+        return
+    line = f"internal errors: {faults['count']:,}"
+    for key, words in (("destinations_abandoned", "destinations"), ("connections_abandoned", "connections")):
+        if is_number(faults.get(key)) and faults[key]:
+            line += f"; {faults[key]:,} {words} closed by them"
+    line += ". Its log has the details: please report them; a restart brings closed destinations back"
+    console.print(f"[bold red]{escape(line)}[/]", highlight=False, soft_wrap=True)
 
 
 def _memory(report: Mapping[str, Any], console: Console) -> None:

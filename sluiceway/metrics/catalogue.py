@@ -354,6 +354,14 @@ SECTIONS: Final = (
             ),
             Family("sluiceway_dispatcher_timers", "gauge", "Timers that are set."),
             Family("sluiceway_dispatcher_errors_total", "counter", "Dispatches that failed: bugs of the broker."),
+            Family(
+                "sluiceway_faults_total",
+                "counter",
+                "Exceptions that nobody expected, bugs of the broker, by what each cost: a `destination` (closed until "
+                "the next start), a `connection`, or, `other`, one request or one turn of periodic work; `shared`: the "
+                "broker ends.",
+                ("kind",),
+            ),
         ),
     ),
     Section(

@@ -269,6 +269,8 @@ class Metrics:
             gathered.put("sluiceway_dispatcher_ready_contexts", count, str(priority))
         gathered.put("sluiceway_dispatcher_timers", statistics.timers_count)
         gathered.put("sluiceway_dispatcher_errors_total", statistics.errors_count)
+        for kind, count in self._broker.faults.counts.items():
+            gathered.put("sluiceway_faults_total", count, kind)
 
     def _gather_connections(self, gathered: Gathered) -> Steps[None]:
         broker = self._broker

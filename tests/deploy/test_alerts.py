@@ -26,6 +26,7 @@ PROMISED: Final = {
     "SluicewayLoginsFail",
     "SluicewayDispatcherSlow",
     "SluicewayDown",
+    "SluicewayFaults",
 }
 
 

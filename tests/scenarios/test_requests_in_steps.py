@@ -144,8 +144,12 @@ async def test_logs_and_groups_come_in_pages() -> None:
         assert (await ask(client, "log/describe", log="l0"))["groups_count"] == 5
 
 
+def _unexpected(error: Exception) -> None:
+    raise error
+
+
 async def test_more_than_may_wait_are_refused_at_once() -> None:
-    answers = Answers(Pace(lambda: 0), lambda _task: None)
+    answers = Answers(Pace(lambda: 0), lambda _task: None, _unexpected)
     told: list[bytes] = []
 
     def steps() -> Steps[bytes]:

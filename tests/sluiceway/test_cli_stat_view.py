@@ -55,6 +55,12 @@ def test_a_client_that_holds_others_up_is_named_with_a_remedy() -> None:
     assert "what to do" not in drawn({"bottlenecks": [{"words": "w", "sink": "queue a", "oldest_seconds": 7.0}]})
 
 
+def test_mistakes_of_the_broker_are_said_first() -> None:
+    faults = {"count": 1200, "destinations_abandoned": 2, "connections_abandoned": 0, "other": "odd"}
+    assert "internal errors: 1,200; 2 destinations closed by them" in drawn({"faults": faults})
+    assert "internal errors" not in drawn({"faults": {"count": 0}})
+
+
 def test_one_of_something_is_not_said_in_the_plural() -> None:
     text = drawn({"store": {"written_count": 1, "syncs_count": 1, "cancelled_count": 1200}})
     assert "store: 1 message written, 1,200 settled before they had to be, 1 sync\n" in text
