@@ -407,10 +407,12 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
             ),
             Panel(
                 "Memory by who holds it",
-                "What limiters hold, and what the process has.",
+                "What limiters hold and have leased of the broker's memory, its limit, and what the process has.",
                 "bytes",
                 (
                     Query(f"sum by (kind) (sluiceway_held_bytes{{{BROKER}}})", "{{kind}}"),
+                    Query(f"sluiceway_memory_used_bytes{{{BROKER}}}", "leased"),
+                    Query(f"sluiceway_memory_limit_bytes{{{BROKER}}}", "limit"),
                     Query(f'process_resident_memory_bytes{{{BROKER}, job="sluiceway"}}', "process"),
                 ),
             ),
@@ -442,6 +444,12 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                     Query(f'process_open_fds{{{BROKER}, job="sluiceway"}}', "open"),
                     Query(f'process_max_fds{{{BROKER}, job="sluiceway"}}', "limit"),
                 ),
+            ),
+            Panel(
+                "Held back for memory",
+                "Destinations, logs and stashes that wait because the broker's memory is short.",
+                "count",
+                (Query(f"sluiceway_memory_held_back{{{BROKER}}}", "held back"),),
             ),
         ),
     ),
