@@ -18,6 +18,8 @@ import trio
 
 from flow.graph import Steps, sorted_in_steps
 from protocols.log import get_logger
+from protocols.stomp.errors import ProtocolError
+from protocols.stomp.guard import ForbiddenError
 from protocols.stomp.stored import HeadBlocks
 from queues.environment import QueueEnvironment
 from queues.logs.log import Log
@@ -278,6 +280,8 @@ def _carefully(handle: Callable[[], None], send: Send, contain: Contain | None) 
         send(LogError(INVALID_REQUEST, str(error)))
     except LogError as error:
         send(error)
+    except (ForbiddenError, ProtocolError):  # the session's to tell, as an ERROR
+        raise
     except Exception as error:
         if contain is None:
             raise

@@ -69,6 +69,11 @@ def test_the_readme_stays_short() -> None:
 
 def error_codes() -> Iterator[str]:
     """The codes of all ERRORs that the broker can send to a client, as they stand in the code."""
+    for path in modules("queues"):  # errors that name the code with which the session tells of them
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Assign([ast.Name("code")], ast.Constant(str(code))):
+                    yield code
     for path in modules("protocols", "sluiceway"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
