@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from protocols.stomp.encoder import BEHIND_NUL, HEART_BEAT
+from protocols.stomp.encoder import BEHIND_NUL, HEART_BEAT, error_frame
 
 Piece = bytes | memoryview
 
@@ -74,3 +74,8 @@ class PlainFraming:
 
 
 PLAIN: Final[Framing] = PlainFraming()
+
+
+def refusal(message: str, *, code: str, body: str) -> bytes:
+    """The ERROR, as it is written, for a peer that gets no connection at all."""
+    return PLAIN.control(error_frame(message, headers=[("code", code)], body=body, version=None), 1)

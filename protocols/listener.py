@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import trio
 
+from protocols.framing import refusal
 from protocols.log import get_logger
-from protocols.stomp.encoder import error_frame
 from protocols.streams import SocketStream
 
 ACCEPTS_PER_WAKE_UP: Final = 64
@@ -250,14 +250,13 @@ class Listener:
                 remedy="raise connections_max of the listener, or find out who keeps them open",
             )
         try:
-            refusal = error_frame(
+            answer = refusal(
                 f"this listener has its {self.connections_max} connections already",
-                headers=[("code", "too-many-connections")],
+                code="too-many-connections",
                 body="Close some, or raise connections_max of the listener.",
-                version=None,
             )
             if self.speaks_plainly:
-                stream.write([refusal])
+                stream.write([answer])
         except OSError as error:
             log.info("refused connection was gone already", peer=stream.peer, reason=error.strerror)
         stream.shutdown_write()

@@ -13,9 +13,9 @@ from typing import Final
 import trio
 
 from protocols.bursts import Bursts
+from protocols.framing import refusal
 from protocols.log import get_logger
 from protocols.settings import WebSocketConfig
-from protocols.stomp.encoder import error_frame
 from protocols.stomp.limits import StompLimits
 from protocols.streams import ByteStream
 from protocols.tls import HANDSHAKE, NotTlsError, TlsError, TlsServer
@@ -158,11 +158,10 @@ async def _part(stream: ByteStream, answer: bytes) -> None:
 def _without_tls(began_with: bytes, scheme: str) -> tuple[str, bytes]:
     """What came in place of TLS, in words, and an answer that the peer understands."""
     if began_with.lstrip(b"\r\n").startswith(_STOMP_BEGINNINGS):
-        return "the client speaks STOMP without TLS on a TLS port", error_frame(
+        return "the client speaks STOMP without TLS on a TLS port", refusal(
             "this port speaks TLS, and you do not",
-            headers=[("code", "tls-needed")],
+            code="tls-needed",
             body=f"Connect to it as {scheme}://, with TLS switched on in the client.",
-            version=None,
         )
     if _may_be_http(began_with):
         return "the client speaks HTTP without TLS on a TLS port", http_answer(
@@ -175,11 +174,10 @@ def _without_http(began_with: bytes, scheme: str) -> tuple[str, bytes]:
     if began_with[0] == HANDSHAKE:
         return "the client speaks TLS on a WebSocket port without TLS", b""
     if began_with.lstrip(b"\r\n").startswith(_STOMP_BEGINNINGS):
-        return "the client speaks STOMP without WebSocket on a WebSocket port", error_frame(
+        return "the client speaks STOMP without WebSocket on a WebSocket port", refusal(
             "this port speaks STOMP over WebSocket, and you speak plain STOMP",
-            headers=[("code", "websocket-needed")],
+            code="websocket-needed",
             body=f"Connect to it as {scheme}:// with a WebSocket client, or to another port of the broker.",
-            version=None,
         )
     return "the client does not speak HTTP on a WebSocket port", b""
 

@@ -85,6 +85,8 @@ def error_codes() -> Iterator[str]:
             at = {"ProtocolError": 0, "_send_error": 2}.get(name)
             if at is not None and len(node.args) > at and isinstance(node.args[at], ast.Constant):
                 yield str(ast.literal_eval(node.args[at]))
+            elif name == "refusal":
+                yield from (str(ast.literal_eval(word.value)) for word in node.keywords if word.arg == "code")
             elif name == "whole_number" and isinstance(node.args[1], ast.Constant):
                 yield f"bad-{ast.literal_eval(node.args[1])}"
 

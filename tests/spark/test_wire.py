@@ -173,8 +173,9 @@ def test_a_single_writer_waits_for_what_the_broker_still_holds_of_a_lost_connect
 
     def make_low(wanted: bool) -> None:
         def change(running: Broker) -> None:
-            assert running.store is not None
-            running.store._config = attrs.evolve(running.store._config, disk_free_min_bytes=1 << 60 if wanted else 0)
+            assert running.store is not None and running.store._guard is not None
+            guard = running.store._guard
+            guard._config = attrs.evolve(guard._config, disk_free_min_bytes=1 << 60 if wanted else 0)
 
         broker.call(change)
         until(lambda: broker.call(lambda running: running.store is not None and running.store.disk_is_low) is wanted)

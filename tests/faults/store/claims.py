@@ -189,6 +189,12 @@ class Claims:
             sent.holder = None
             self._note(sent, "NACK sent")
 
+    def given_back(self, sents: Iterable[Sent]) -> None:
+        """Their subscription ends, or the transaction that held them after its end is aborted."""
+        for sent in sents:
+            sent.holder = None
+            self._note(sent, "given back")
+
     def gone(self, holder: object, why: str) -> None:
         """This connection has ended; what it held may go to others."""
         for sent in self.messages.values():

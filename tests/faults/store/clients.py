@@ -156,13 +156,17 @@ class Connection:
         subscription = self.subscriptions[headers["subscription"]]
         auto = subscription.ack == "auto"
         sent = self.claims.delivered(
-            headers, frame.body, durable=subscription.durable, holder=None if self.leaving else self, auto=auto
+            headers,
+            frame.body,
+            durable=subscription.durable,
+            holder=None if self.leaving or subscription.over else self,
+            auto=auto,
         )
         naming = {"id": headers["ack"]} if "ack" in headers else {
             "message-id": headers["message-id"], "subscription": headers["subscription"],
         }  # fmt: skip
         held = _Held(sent, len(self.found), naming)
-        if not auto:
+        if not auto and not subscription.over:
             subscription.held[sent] = held
         self.found.append((sent, int(headers.get("priority", "4")), subscription, held))
 
@@ -406,6 +410,9 @@ class RandomClient(Connection):
         commitment, self._open = self._open, None
         assert commitment is not None
         for subscription, held in self._open_acks:
+            if subscription.over:
+                self.claims.given_back([held.sent])
+                continue
             subscription.held[held.sent] = held
             subscription.held = dict(sorted(subscription.held.items(), key=lambda item: item[1].order))
         await self.write(self.encode("ABORT", {"transaction": commitment.name}))
@@ -440,6 +447,8 @@ class RandomClient(Connection):
 
     async def _unsubscribe(self, subscription: _Subscribed) -> None:
         subscription.over = True
+        self.claims.given_back(subscription.held)
+        subscription.held.clear()
         await self.write(self.encode("UNSUBSCRIBE", {"id": subscription.name}))
 
     async def _acknowledge(self) -> None:
