@@ -124,12 +124,22 @@ def test_reading_begins_at_a_time_or_with_what_comes_next(sluiceway_broker: Embe
         with Consumer(address) as consumer, Consumer(address, from_="latest") as late:
             stream, late_stream = consumer.stream("orders"), late.stream("orders")
             assert next(late_stream).value == b"4"
-            ready = threading.Event()
             producer.send("probe")
-            ready.set()
             assert next(late_stream).value == b"probe"
-            producer.send("new")
-            assert next(stream).value in (b"probe", b"new")  # whichever came first after it began
+            began = threading.Event()
+
+            def send_on() -> None:
+                """Nobody tells when the other one has subscribed."""
+                while not began.wait(0.05):
+                    producer.send("new")
+
+            sending = threading.Thread(target=send_on)
+            sending.start()
+            try:
+                assert next(stream).value in (b"probe", b"new")  # whichever came first after it began
+            finally:
+                began.set()
+                sending.join()
 
 
 def test_requests_say_what_there_is_and_change_it(sluiceway_broker: EmbeddedBroker) -> None:

@@ -11,6 +11,9 @@ from typing import Final
 WORSE_SHARE: Final = 0.15
 """So much above its row a case has become worse."""
 
+UNSTEADY: Final = frozenset({"SUBSCRIBE with a selector", "SUBSCRIBE with a selector over a backlog"})
+"""Keep the law where an earlier test of the process has had their selectors read: they may stay in the table."""
+
 KNOWN: Final[dict[str, int]] = {
     "ABORT of ACKs": 592_000,
     "ACK cumulative": 165_000,

@@ -49,8 +49,8 @@ PARTS: Final = {"HeartBeat": "_heart_beat"}
 """Timers of parts of a session, and what it calls them."""
 RESUMING: Final = frozenset({"Pace", "RateLimit"})
 """Timers that let several go on: each looks again for the others."""
-ENDING: Final = frozenset(each.__name__ for each in SHARED)
-"""Timers of what all share: the broker ends."""
+ENDING: Final = frozenset(each.__name__ for each in (*SHARED, Faults))
+"""Timers of what all share: the broker ends. That of `Faults` is how."""
 
 
 def _guard_of(stage: Stage) -> DiskGuard:
