@@ -43,7 +43,9 @@ log_sync_seconds = 0.2
 BATCH_BYTES_MAX: Final = 65_536
 AUDIT_SECONDS: Final = 120.0
 Bytes = dict[tuple[str, int, int, str], list[tuple[bytes, tuple[tuple[str, str], ...]]]]
-"""Of bounded reads: bodies, and headers but those that are the connection's."""
+"""Of bounded reads: bodies and headers. Of reads in batches the bodies are joined: how many batches share a MESSAGE
+depends on the credit of that moment.
+"""
 
 
 class KillRound:
@@ -169,11 +171,11 @@ class KillRound:
     async def _bounded_read(
         self, process: BrokerProcess, log: str, start: int, end: int, how: str
     ) -> list[tuple[bytes, tuple[tuple[str, str], ...]]]:
-        found: list[tuple[bytes, tuple[tuple[str, str], ...]]] = []
+        frames: list[Frame] = []
         ended = trio.Event()
 
         def came(frame: Frame) -> None:
-            found.append((frame.body, tuple(sorted(frame.headers.items()))))
+            frames.append(frame)
             if "range-end" in frame.headers:
                 ended.set()
 
@@ -191,7 +193,8 @@ class KillRound:
                 await ended.wait()
             nursery.cancel_scope.cancel()
         connection.stream.close()
-        return found
+        found = [(frame.body, tuple(sorted(frame.headers.items()))) for frame in frames]
+        return [(b"".join([body for body, _headers in found]), ()), found[-1]] if how else found
 
 
 def _connected(process: BrokerProcess) -> SocketStream:
