@@ -20,7 +20,7 @@ from perf.idling import raise_descriptor_limit
 from perf.logscenarios import LOG_CATALOGUE, LogScenario, choose_logs, is_log_scenario
 from perf.peers import STARTABLE, Peer, UnknownPeerError, peer_named
 from perf.peers.port import PeerError
-from perf.results import Results, load, merge, save
+from perf.results import Results, drop_superseded, keep, kept_in, load, merge, save
 from perf.runner import Effort
 from perf.scenarios import CATALOGUE, Scenario, UnknownScenarioError, choose
 from perf.sparkreporting import spark_lines
@@ -30,6 +30,7 @@ from perf.turns import measure_in_turns
 from perf.turnsreporting import turns_lines
 
 _OUT = Path(__file__).resolve().parent / "out"
+_MEASURED = Path(__file__).resolve().parent / "measured"
 _DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
@@ -284,17 +285,36 @@ def spark(rows: int, runs: int, out: Path, names: tuple[str, ...]) -> None:
 
 
 @main.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option(
+    "--measured",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=_MEASURED,
+    show_default="perf/measured",
+    help="Where the raw results are kept, compressed.",
+)
 @click.option("--docs", "folder", type=click.Path(path_type=Path, file_okay=False), default=_DOCS, show_default="docs")
-def report(files: tuple[Path, ...], folder: Path) -> None:
-    """Render result files into docs/performance.md and docs/performance.svg; later files win over earlier ones."""
+def report(files: tuple[Path, ...], measured: Path, folder: Path) -> None:
+    """Keep result files, and make docs/performance.md, its details and charts of all that are kept.
+
+    FILES (from --out of `compare`, `run`, `turns` or `spark`) are kept first; without any the pages are made anew. Of a
+    scenario that was measured several times the latest call counts. Files of which nothing counts any more are removed.
+    """
     from perf.reporting import write_report  # matplotlib takes a second to import, and only this command needs it
 
     try:
-        results = merge([load(file) for file in files])
+        for path in files:
+            click.echo(f"kept {keep(path, measured)}")
+        for path in drop_superseded(measured):
+            click.echo(f"removed {path}: all of its scenarios were measured again")
+        kept = kept_in(measured)
     except ValueError as error:
         raise click.ClickException(str(error)) from error
-    for written in write_report(results, folder):
+    if not kept:
+        raise click.ClickException(
+            f"nothing is kept in {measured}: measure with `perf compare`, and name its file here"
+        )
+    for written in write_report(merge([load(path) for path in kept]), folder):
         click.echo(f"wrote {written}")
 
 

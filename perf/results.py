@@ -1,8 +1,12 @@
-"""What runs yield, and the JSON in which it is kept: measurements, and on what machine with what versions."""
+"""What runs yield, and the JSON in which it is kept: measurements, and on what machine with what versions.
+
+A file whose name ends in `.xz` is compressed. The files that docs/performance.md is made from are, in perf/measured.
+"""
 
 from __future__ import annotations
 
 import json
+import lzma
 import platform
 import sys
 from datetime import UTC, datetime
@@ -14,6 +18,7 @@ import psutil
 from attrs import asdict, field, frozen
 
 FORMAT = 1
+COMPRESSED = ".xz"
 
 
 @frozen(slots=True)
@@ -79,8 +84,9 @@ def save(results: Results, path: Path) -> None:
     """Write the results as JSON, making the folder where it is missing. The file is replaced in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
     document = {"format": FORMAT, **asdict(results)}
+    data = (json.dumps(document, indent=1) + "\n").encode()
     beside = path.with_suffix(path.suffix + ".part")
-    beside.write_text(json.dumps(document, indent=1) + "\n")
+    beside.write_bytes(lzma.compress(data) if path.suffix == COMPRESSED else data)
     beside.replace(path)
 
 
@@ -88,9 +94,13 @@ def load(path: Path) -> Results:
     """Read what `save` wrote.
 
     Raises:
-        ValueError: it is of another format.
+        ValueError: the file is of another format, or is no result file.
     """
-    document: dict[str, Any] = json.loads(path.read_text())
+    try:
+        data = path.read_bytes()
+        document: dict[str, Any] = json.loads(lzma.decompress(data) if path.suffix == COMPRESSED else data)
+    except (lzma.LZMAError, EOFError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} can't be read as results: {error}") from None
     if document.pop("format", None) != FORMAT:
         raise ValueError(f"{path} is not a result file of format {FORMAT}: measure again with this version")
     measurements = tuple(Measurement(**{**one, "faults": tuple(one["faults"])}) for one in document.pop("measurements"))
@@ -98,14 +108,45 @@ def load(path: Path) -> Results:
 
 
 def merge(parts: list[Results]) -> Results:
-    """Join the results of several calls; of a scenario and peer measured in several, the last call counts."""
-    chosen: dict[tuple[str, str], tuple[Measurement, ...]] = {}
+    """Join the results of several calls. Of a scenario that was measured in several, the last call counts, with all of
+    its brokers: ratios are never made of figures from different calls.
+    """
+    chosen: dict[str, tuple[Measurement, ...]] = {}
     versions: dict[str, str] = {}
     for part in parts:
         versions |= part.versions
         for scenario in part.scenarios():
-            for peer in part.peers():
-                if runs := part.runs(scenario, peer):
-                    chosen[scenario, peer] = tuple(runs)
+            chosen[scenario] = tuple(one for one in part.measurements if one.scenario == scenario)
     last = parts[-1]
     return Results(last.machine, versions, last.settings, tuple(one for runs in chosen.values() for one in runs))
+
+
+def keep(path: Path, folder: Path) -> Path:
+    """Copy a result file into `folder`, compressed, under the time of its measurement; returns the copy.
+
+    Raises:
+        ValueError: it is no result file, or of another format.
+    """
+    results = load(path)
+    when = results.machine["measured_at"].removesuffix(" UTC").replace(" ", "T").replace(":", "")
+    kept = folder / f"{when}-{path.name.partition('.')[0]}.json{COMPRESSED}"
+    save(results, kept)
+    return kept
+
+
+def kept_in(folder: Path) -> list[Path]:
+    """The result files kept in `folder`, oldest first."""
+    return sorted(folder.glob(f"*.json{COMPRESSED}"))
+
+
+def drop_superseded(folder: Path) -> list[Path]:
+    """Remove the files in `folder` all of whose scenarios are in later ones; returns their paths."""
+    dropped = []
+    later: set[str] = set()
+    for path in reversed(kept_in(folder)):
+        scenarios = set(load(path).scenarios())
+        if scenarios <= later:
+            path.unlink()
+            dropped.append(path)
+        later |= scenarios
+    return dropped

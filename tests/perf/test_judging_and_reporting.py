@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import lzma
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
+from perf import tables
+from perf.charts import draw_drains
 from perf.comparing import judge
 from perf.reporting import write_report
-from perf.results import Measurement, Results, load, merge, save
+from perf.results import Measurement, Results, drop_superseded, keep, kept_in, load, merge, save
 from perf.scenarios import BY_NAME, Target
 
 QUEUE = BY_NAME["1_1_1-20b-auto"]
@@ -89,17 +93,85 @@ def test_later_files_win_scenario_by_scenario() -> None:
     assert merged.medians(LATENCY.name, "sluiceway") == {"p99_us": 5.0}
 
 
-def test_report_writes_page_and_plot_from_results_alone(tmp_path: Path) -> None:
-    """Verdicts, ratios, faults and medians are all there; the same results give the same files."""
+def test_the_report_is_written_from_results_alone(tmp_path: Path) -> None:
+    """Ratios and what is missed on the first page; verdicts, faults and medians on the second one; the same results
+    give the same files.
+    """
     fault = Measurement(QUEUE.name, "coilmq", 1, faults=("the broker closed <it>",))
-    results = _results(*_rates("sluiceway", 400, 420, 410), *_rates("rabbitmq", 100), *_rates("activemq", 80), fault)
-    page, plot = write_report(results, tmp_path)
-    first = (page.read_text(), plot.read_text())
-    assert (
-        "| 1_1_1-20b-auto | rate ≥ 4x the better of rabbitmq and activemq | met: 4.10x against rabbitmq |" in first[0]
+    slow = [
+        Measurement(LATENCY.name, peer, 1, {"p99_us": us}) for peer, us in (("sluiceway", 900.0), ("rabbitmq", 600.0))
+    ]
+    results = _results(
+        *_rates("sluiceway", 400, 420, 410), *_rates("rabbitmq", 100), *_rates("activemq", 80), fault, *slow
     )
-    assert "| sluiceway | 410/s ±2% |" in first[0]
-    assert "1 of 1 runs faulty: the broker closed &lt;it>" in first[0]
-    assert first[1].startswith("<?xml")
+    files = write_report(results, tmp_path)
+    page, details, plot = [path.read_text(encoding="utf-8") for path in files]
+    assert "In 1 of 2 loads Sluiceway is at least 2 times better" in page
+    assert f"It is behind in {LATENCY.name}." in page
+    assert "| 1_1_1-20b-auto | one pair, one queue, tiny bodies | rate | 410/s | 100/s (rabbitmq) | 4.10 |" in page
+    assert f"| {LATENCY.name} | p99 ≥ 1x the better of rabbitmq and activemq | MISSED: 0.67x against rabbitmq |" in page
+    assert "| 1_1_1-20b-auto | rate ≥ 4x the better of rabbitmq and activemq | met: 4.10x against rabbitmq |" in details
+    assert "| sluiceway | 410/s ±2% |" in details
+    assert "1 of 1 runs faulty: the broker closed &lt;it>" in details
+    assert plot.startswith("<?xml")
     write_report(results, tmp_path)
-    assert (page.read_text(), plot.read_text()) == first
+    assert [path.read_text(encoding="utf-8") for path in files] == [page, details, plot]
+
+
+def test_backlogs_of_several_sizes_are_one_chart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line for each broker and kind of message that was measured with two sizes."""
+    backlog = BY_NAME["backlog-100b"]
+    smaller = evolve(backlog, name="smaller")
+    for table in (BY_NAME, tables.BY_NAME):
+        monkeypatch.setitem(table, smaller.name, smaller)
+    one = Measurement(backlog.name, "sluiceway", 1, {"backlog_count": 1e6, "drain_rate_per_second": 2e5})
+    rabbit = evolve(one, peer="rabbitmq")
+    assert draw_drains(_results(one, rabbit), tmp_path / "drains.svg") is None
+    other = evolve(one, scenario=smaller.name, figures={"backlog_count": 1e5, "drain_rate_per_second": 2e5})
+    assert [path.name for path in write_report(_results(one, rabbit, other), tmp_path)] == [
+        "performance.md",
+        "performance-details.md",
+        "performance.svg",
+        "performance-drains.svg",
+    ]
+    chart = (tmp_path / "performance-drains.svg").read_text(encoding="utf-8")
+    assert "sluiceway: persistent, 100 B" in chart
+    assert "rabbitmq" not in chart
+
+
+def _measured(when: str, *measurements: Measurement) -> Results:
+    return evolve(_results(*measurements), machine={"cpu": "one", "measured_at": f"{when} UTC"})
+
+
+def test_results_are_kept_compressed_until_they_are_measured_again(tmp_path: Path) -> None:
+    """The page can be made from a checkout; a call all of whose scenarios are in later ones goes."""
+    latency = Measurement(LATENCY.name, "sluiceway", 1, {"p99_us": 5.0})
+    for name, results in (
+        ("both", _measured("2026-01-01 10:00", *_rates("sluiceway", 1), latency)),
+        ("one", _measured("2026-01-02 10:00", *_rates("sluiceway", 2))),
+        ("again", _measured("2026-01-03 10:00", *_rates("sluiceway", 3))),
+    ):
+        save(results, tmp_path / f"{name}.json")
+        kept = keep(tmp_path / f"{name}.json", tmp_path / "kept")
+        assert load(kept) == results
+    assert [path.name for path in drop_superseded(tmp_path / "kept")] == ["2026-01-02T1000-one.json.xz"]
+    kept_files = kept_in(tmp_path / "kept")
+    assert [path.name for path in kept_files] == ["2026-01-01T1000-both.json.xz", "2026-01-03T1000-again.json.xz"]
+    merged = merge([load(path) for path in kept_files])
+    assert merged.medians(QUEUE.name, "sluiceway") == {"rate_per_second": 3}
+    assert merged.medians(LATENCY.name, "sluiceway") == {"p99_us": 5.0}
+
+
+def test_ratios_are_never_made_of_different_calls() -> None:
+    """A scenario that is measured again without its peers has none."""
+    old = _results(*_rates("sluiceway", 4), *_rates("rabbitmq", 1))
+    assert merge([old, _results(*_rates("sluiceway", 9))]).peers() == ["sluiceway"]
+
+
+@pytest.mark.parametrize("content", [b"", b"no xz", lzma.compress(b"no json")])
+def test_what_is_no_result_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    """With its name."""
+    path = tmp_path / "broken.json.xz"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"broken.json.xz can't be read"):
+        load(path)

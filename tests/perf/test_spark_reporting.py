@@ -44,9 +44,9 @@ def test_targets_are_judged_by_the_median(rate: float, verdict: str) -> None:
 
 def test_the_page_has_spark_apart_from_the_brokers(tmp_path: Path) -> None:
     write_report(results(120_000.0), tmp_path)
-    page = (tmp_path / "performance.md").read_text(encoding="utf-8")
+    page = (tmp_path / "performance-details.md").read_text(encoding="utf-8")
     brokers, _, spark = page.partition("## Spark")
     assert "spark" not in brokers.lower()
     assert "met: 120,000/s" in spark
     write_report(without_spark(results(120_000.0)), tmp_path)
-    assert "## Spark" not in (tmp_path / "performance.md").read_text(encoding="utf-8")
+    assert "## Spark" not in (tmp_path / "performance-details.md").read_text(encoding="utf-8")

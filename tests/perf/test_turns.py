@@ -47,7 +47,7 @@ def test_the_page_and_the_terminal_tell_it_apart_from_other_scenarios(tmp_path: 
         f"{NAME}: faulty: nothing came",
     ]
     write_report(results(), tmp_path)
-    brokers, _, turns = (tmp_path / "performance.md").read_text(encoding="utf-8").partition("## Carried by")
+    brokers, _, turns = (tmp_path / "performance-details.md").read_text(encoding="utf-8").partition("## Carried by")
     assert "sluiceway-watched" not in brokers
     assert "| 1_1_1-1k-auto | sluiceway-watched | sluiceway-bare | 0.92 (0.92 to 0.93) | 3 |" in turns
 
