@@ -1,11 +1,15 @@
 """Which elements of a queue pass their date next.
 
 A run has one date, so there is one entry per run, in a heap. Entries of runs that were consumed in time are cleared out
-when they may be half of all, so there are at most about twice as many as there are runs with a date in the queue.
+when they may be half of all, so there are about two and a half times as many as there are runs with a date in the
+queue, at most.
 
 A block that is outside has one entry, for the next of its dates. Those that its elements had are cleared out when they,
-too, may be half of all: to do that for each block would cost as much as there are dates in memory. Until then they are
-passed over.
+too, may be half of all. Until then they are passed over.
+
+Clearing out is done a few entries at a time, with each date that is added (SWEEP_COUNT) and each block that goes out
+(BLOCK_SWEEP_COUNT): the heap becomes the old one, from whose end entries that still count are moved to the new one. A
+heap without its last entry is a heap.
 
 Not here: timers and what expiring means (queue.py, consumed.py, topic.py).
 """
@@ -23,73 +27,90 @@ from queues.cursored import BLOCK_BITS, CursoredQueue
 EXPIRIES_MIN: Final = 256
 """Dates that may always be kept; only beyond that is it worth looking for dead ones."""
 
+SWEEP_COUNT: Final = 2
+"""Entries that are looked at with each date that is added, while the old ones are gone through."""
+
+BLOCK_SWEEP_COUNT: Final = 256
+"""Entries that are looked at with each block that goes out."""
+
 
 class ExpiryDates:
     """The dates of the elements of one queue."""
 
-    __slots__ = ("_elements", "_heap", "_max_count", "_out", "_stale_count")
+    __slots__ = ("_elements", "_heap", "_max_count", "_old", "_stale_count")
 
     def __init__(self, elements: CursoredQueue) -> None:
         self._elements = elements
         self._heap: list[tuple[int, int, int]] = []
+        self._old: list[tuple[int, int, int]] = []
+        """A heap, too: what is still to be looked at. Empty: nothing is being cleared out."""
         self._max_count = EXPIRIES_MIN
-        self._out: set[int] = set()
-        """Blocks that went out, whose elements may have entries yet."""
         self._stale_count = 0
-        """How many these may be."""
+        """How many entries may be there of elements that went out since."""
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._heap) + len(self._old)
 
     @property
     def next_ms(self) -> int | None:
         """The earliest date, None if there is none."""
-        return self._heap[0][0] if self._heap else None
+        heap, old = self._heap, self._old
+        if not old:
+            return heap[0][0] if heap else None
+        return min(heap[0][0], old[0][0]) if heap else old[0][0]
 
     def add(self, at_ms: int, first: int, end: int) -> bool:
-        """The elements `first` .. `end - 1` expire then. True if that is the earliest date of all. O(log n) amortised,
-        O(n) for the call that clears out.
-        """
-        if len(self._heap) >= self._max_count:
-            self._heap = [entry for entry in self._heap if self._elements.holds_any(entry[1], entry[2])]
-            heapq.heapify(self._heap)
-            self._max_count = max(EXPIRIES_MIN, 2 * len(self._heap))
-        entry = (at_ms, first, end)
-        heapq.heappush(self._heap, entry)
-        return self._heap[0] is entry
+        """The elements `first` .. `end - 1` expire then. True if that is the earliest date of all. O(log n)."""
+        if self._old:
+            self._sweep(SWEEP_COUNT)
+        elif len(self._heap) >= self._max_count:
+            self._begin_sweep()
+        next_ms = self.next_ms
+        heapq.heappush(self._heap, (at_ms, first, end))
+        return next_ms is None or at_ms < next_ms
 
     def move_out(self, indices: Iterable[int]) -> None:
-        """These blocks are outside: their dates are forgotten, but for the next of each. O(log n) amortised for each
-        date, O(n) for the call that clears out.
-        """
+        """These blocks are outside: their dates are forgotten, but for the next of each. O(log n) for each block."""
         for index in indices:
             block = self._elements.block(index)
             if block is None or block.outside is None:
                 continue
-            self._out.add(index)
             self._stale_count += block.live_count
             if block.outside.dates.next_ms:
                 self.add(block.outside.dates.next_ms, block.base, block.base + block.length)
-        if self._stale_count > max(EXPIRIES_MIN, len(self._heap) // 2):
-            self._forget_stale()
+            self._sweep(BLOCK_SWEEP_COUNT)
+        if not self._old and self._stale_count > max(EXPIRIES_MIN, len(self._heap) // 2):
+            self._begin_sweep()
 
-    def _forget_stale(self) -> None:
-        out, self._out, self._stale_count = self._out, set(), 0
-        self._heap = [
-            entry
-            for entry in self._heap
-            if entry[1] >> BLOCK_BITS not in out or (entry[2] - 1) >> BLOCK_BITS not in out
-        ]
-        heapq.heapify(self._heap)
-        for index in out:
-            block = self._elements.block(index)
-            if block is None:
-                continue
-            if block.outside is None:  # it is in again
-                for at_ms, first, end in dates_in(block):
-                    self.add(at_ms, first, end)
-            elif block.outside.dates.next_ms:
-                self.add(block.outside.dates.next_ms, block.base, block.base + block.length)
+    def _begin_sweep(self) -> None:
+        self._old, self._heap = self._heap, []
+        self._stale_count = 0
+
+    def _sweep(self, count_max: int) -> None:
+        """Look at so many of the old entries, and keep those that count."""
+        old = self._old
+        if not old:
+            return
+        for _ in range(min(count_max, len(old))):
+            entry = old.pop()
+            if self._counts(entry):
+                heapq.heappush(self._heap, entry)
+        if not old:
+            self._max_count = max(EXPIRIES_MIN, 2 * len(self._heap))
+
+    def _counts(self, entry: tuple[int, int, int]) -> bool:
+        """Whether something of this is still there, and no entry of a block that is outside stands for all of it."""
+        _at_ms, first, end = entry
+        elements = self._elements
+        if not elements.holds_any(first, end):
+            return False
+        for index in range(first >> BLOCK_BITS, ((end - 1) >> BLOCK_BITS) + 1):
+            block = elements.block(index)
+            if block is not None and (
+                block.outside is None or (block.base <= first and end == block.base + block.length)
+            ):
+                return True
+        return False
 
     def take_due(self, now_ms: int, count_max: int) -> list[int]:
         """Elements past their date that are still there, in order of their sequence, and forget their dates.
@@ -97,10 +118,14 @@ class ExpiryDates:
         Those that are in memory are asked for their own date: an entry may stand for a whole block that was outside,
         and is in again. Looks at no more than `count_max` of them: the rest is due at once.
         """
-        heap = self._heap
         elements = self._elements
         due: set[int] = set()
-        while count_max > 0 and heap and heap[0][0] <= now_ms:
+        while count_max > 0:
+            heap = self._heap
+            if self._old and (not heap or self._old[0] < heap[0]):
+                heap = self._old
+            if not heap or heap[0][0] > now_ms:
+                break
             at_ms, first, end = heap[0]
             stop = min(end, first + count_max)
             if stop < end:

@@ -138,7 +138,7 @@ class LeavingQueue(MessageQueue):
 
     def purge(self, first: int, end: int) -> int:
         """Drop what of these elements is in nobody's hands, in memory or on disk. Returns how many. O(end - first):
-        keep to a block at a time.
+        a quarter of a block takes a millisecond.
         """
         if self.closed:
             return 0

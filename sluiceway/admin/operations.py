@@ -19,7 +19,6 @@ from protocols.stomp.errors import ProtocolError
 from protocols.stomp.guard import Identity
 from protocols.stomp.rewriting import rewrite
 from queues import Destination, DestinationLimitError, DestinationNameError, Durable, Message, Topic, parse
-from queues.cursored import BLOCK_SIZE
 from queues.leaving import LeavingQueue
 from queues.names import Kind
 from queues.queue import MessageQueue
@@ -34,6 +33,9 @@ if TYPE_CHECKING:
 ROOM_SECONDS: Final = 5.0
 """How long a move waits for room in the other queue."""
 DRAIN_SECONDS: Final = 60.0
+
+PURGE_COUNT: Final = 256
+"""Messages that are purged in one step."""
 
 LETTER_HEADERS: Final = (
     "dead-letter-reason",
@@ -105,7 +107,7 @@ class Operations:
             end = elements.next_sequence
             position = elements.first_live(0)
             while position < end and not consumed.closed:
-                stop = min(end, (position // BLOCK_SIZE + 1) * BLOCK_SIZE)
+                stop = min(end, (position // PURGE_COUNT + 1) * PURGE_COUNT)
                 purged_count += consumed.purge(position, stop)
                 await trio.lowlevel.checkpoint()
                 position = elements.first_live(stop)

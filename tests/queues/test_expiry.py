@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
-from queues.expiry import EXPIRIES_MIN
+from queues.cursored import CursoredQueue
+from queues.expiry import EXPIRIES_MIN, SWEEP_COUNT, ExpiryDates
+from queues.message import Message
 from queues.queue import EXPIRE_COUNT
 from queues.topic import FAN_OUT_COUNT
 from tests.queues.rig import Delivery, Head, Producer, World, assert_exact, numbers
@@ -157,6 +161,47 @@ def test_dates_of_what_was_consumed_in_time_are_not_kept() -> None:
     stuck.give_back()
     world.run()
     assert len(consumer.deliveries) + len(stuck.deliveries) == 20 * EXPIRIES_MIN + 2
+
+
+def test_dates_are_cleared_out_a_few_at_a_time() -> None:
+    """Whatever leaves meanwhile, and however many there are: nothing is passed by, and what is dead goes."""
+    elements = CursoredQueue()
+    dates = ExpiryDates(elements)
+    looked_count = most_count = 0
+    holds_any = elements.holds_any
+
+    class Counted(CursoredQueue):
+        def holds_any(self, first: int, end: int) -> bool:
+            nonlocal looked_count
+            looked_count += 1
+            return holds_any(first, end)
+
+    dates._elements = Counted()
+    dates._elements._blocks = elements._blocks
+    random = Random(7)
+    alive: dict[int, int] = {}
+    for now_ms in range(20_000):
+        looked_count = 0
+        at_ms = now_ms + random.randrange(1, 3000)
+        first = elements.extend([Message(Head(), b"x", now_ms, at_ms)])
+        alive[first] = at_ms
+        earliest = dates.next_ms
+        assert dates.add(at_ms, first, first + 1) == (earliest is None or at_ms < earliest)
+        most_count = max(most_count, looked_count)
+        if random.random() < 0.5:
+            gone = random.choice(list(alive)[-50:])
+            elements.remove([gone])
+            del alive[gone]
+        due = dates.take_due(now_ms, 64)
+        assert due == sorted(s for s, at in alive.items() if at <= now_ms)
+        if due:
+            elements.remove(due)
+            for sequence in due:
+                del alive[sequence]
+        next_ms = dates.next_ms
+        assert not alive or (next_ms is not None and next_ms <= min(alive.values()))
+        assert len(dates) <= 3 * len(alive) + 2 * EXPIRIES_MIN
+    assert most_count == SWEEP_COUNT
 
 
 def test_each_topic_subscriber_skips_what_is_past_its_date() -> None:

@@ -399,14 +399,14 @@ def test_spooled_transactions_keep_no_receipt_waiting() -> None:
 def test_dates_of_blocks_that_go_out_are_not_sought_one_block_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """There may be a date for each message in memory."""
     looked_count = 0
-    forget = ExpiryDates._forget_stale
+    counts = ExpiryDates._counts
 
-    def counting(self: ExpiryDates) -> None:
+    def counting(self: ExpiryDates, entry: tuple[int, int, int]) -> bool:
         nonlocal looked_count
-        looked_count += len(self)
-        forget(self)
+        looked_count += 1
+        return counts(self, entry)
 
-    monkeypatch.setattr(ExpiryDates, "_forget_stale", counting)
+    monkeypatch.setattr(ExpiryDates, "_counts", counting)
     world = StoreWorld(MemoryEngine())
     queue = world.queue(memory_bytes=8 << 20)
     for _ in range(30_000):
