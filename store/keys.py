@@ -71,7 +71,6 @@ _TEXT_END: Final = b"\xff"
 """Above every UTF-8 text."""
 
 _PLACED_FAMILIES: Final = frozenset({CHUNK, PAGED, SUMMARY, STATE})
-_CHUNKED_FAMILIES: Final = frozenset({CHUNK, PAGED, SUMMARY})
 _QUEUE_FAMILIES: Final = _PLACED_FAMILIES | {QUEUE, HEAD, CURSOR}
 
 
@@ -239,21 +238,6 @@ def transaction_range(transaction_id: int) -> Range:
     if transaction_id == _U64_MAX:
         return start, family_range(TRANSACTION)[1]
     return start, _pack(_TRANSACTION, TRANSACTION, transaction_id + 1, 0)
-
-
-def sequence_range(family: bytes, queue_id: int, first_sequence: int, end_sequence: int) -> Range:
-    """Keys of the chunks, paged chunks or summaries that *begin* at `first_sequence` .. `end_sequence - 1`."""
-    if family not in _CHUNKED_FAMILIES:
-        raise KeyFormatError(f"keys of family {_shown(family)} do not end with a sequence")
-    start = _pack(_PLACED, family, queue_id, first_sequence)
-    if end_sequence > _U64_MAX:  # the last sequence there is, and none after it
-        return start, queue_range(family, queue_id)[1]
-    return start, _pack(_PLACED, family, queue_id, end_sequence)
-
-
-def block_range(family: bytes, queue_id: int, block_index: int) -> Range:
-    """Keys of the chunks, paged chunks or summaries of a block (none crosses the border between two)."""
-    return sequence_range(family, queue_id, block_index << BLOCK_BITS, (block_index + 1) << BLOCK_BITS)
 
 
 def _pack(layout: Struct, family: bytes, *numbers: int) -> bytes:

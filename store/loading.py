@@ -1,4 +1,8 @@
-"""Reading a block back: its records by range, from the reader thread, and their messages.
+"""Reading a block back: its records by their keys, from the reader thread, and their messages.
+
+What the disk has of a block is known in memory (stored_block.py), so a record is asked for by name. To seek it in a
+range would walk over all that was deleted there before: LevelDB keeps that until it compacts, and a backlog that is
+drained would be read in a time that grows with its square.
 
 A record that can't be read is moved aside and told; the queue misses its elements and says how many. A read that fails
 is tried again: whoever waits for the block waits on, and everybody else goes on.
@@ -6,7 +10,8 @@ is tried again: whoever waits for the block waits on, and everybody else goes on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING
 
 from queues.message import Message
@@ -23,25 +28,15 @@ Records = tuple[list[tuple[bytes, bytes]], list[tuple[bytes, Exception]]]
 
 def load_block(
     store: StoreQueue,
-    queue_id: int,
     index: int,
     queue_name: str,
-    known: Iterable[bytes],
+    known: SequenceOf[bytes],
     is_forgotten: Callable[[], bool],
     arrived: Callable[[int, dict[int, Message]], None],
 ) -> None:
-    """Read this block; `arrived` gets its number and the elements, by sequence, that the store has. None of them if the
-    queue was deleted meanwhile. `known`: the keys of its records, for the case that a part of the range is damaged.
+    """Read this block, whose records have the keys `known`; `arrived` gets its number and the elements, by sequence,
+    that the store has. None of them if the queue was deleted meanwhile.
     """
-    ranges = [keys.block_range(family, queue_id, index) for family in (keys.CHUNK, keys.PAGED)]
-
-    by_key = list(known)
-
-    def read(engine: Engine) -> Records:
-        try:
-            return [pair for start, stop in ranges for pair in engine.iterate(start, stop)], []
-        except CorruptionError:
-            return _read_one_by_one(engine, by_key)
 
     def loaded(result: Records | EngineError) -> None:
         if is_forgotten():
@@ -54,10 +49,13 @@ def load_block(
                 store.corrupt(queue_name, key, b"", error)
             arrived(index, _decoded(store, queue_name, records))
 
+    def read(engine: Engine) -> Records:
+        return _read(engine, known)
+
     store.worker.read(read, loaded)
 
 
-def _read_one_by_one(engine: Engine, by_key: list[bytes]) -> Records:
+def _read(engine: Engine, by_key: SequenceOf[bytes]) -> Records:
     """What can be read of these, and what the engine finds damaged. Trying again would not help."""
     records: list[tuple[bytes, bytes]] = []
     damaged: list[tuple[bytes, Exception]] = []

@@ -669,7 +669,7 @@ class Shelf:
             known = [keys.chunk_key(self.queue_id, first) for first in stored.firsts]
             if stored.paged_first is not None:
                 known.append(keys.paged_key(self.queue_id, stored.paged_first))
-        load_block(self._store, self.queue_id, index, self._queue.name, known, lambda: self._forgotten, arrived)
+        load_block(self._store, index, self._queue.name, known, lambda: self._forgotten, arrived)
 
     def lost(self, index: int, count: int) -> None:
         self._store.lost(self._queue.name, index, count)

@@ -108,19 +108,6 @@ def test_queue_range_holds_its_queue_only(family: bytes, a: int, b: int, place: 
         assert holds(keys.queue_range(family, a), key) == (queue_id == a)
 
 
-@pytest.mark.parametrize("make", PLACED)
-@given(queue_id=u32, sequence=u64, other=u64 | few, block_index=st.integers(0, 2**54 - 1))
-def test_block_range_holds_what_begins_in_the_block(
-    make: Callable[[int, int], bytes], queue_id: int, sequence: int, other: int, block_index: int
-) -> None:
-    family = PLACED[make]
-    own = sequence >> keys.BLOCK_BITS
-    assert holds(keys.block_range(family, queue_id, own), make(queue_id, sequence))
-    assert holds(keys.block_range(family, queue_id, block_index), make(queue_id, other)) == (
-        block_index == other >> keys.BLOCK_BITS
-    )
-
-
 @given(a=u64 | st.just(2**64 - 1), b=u64 | few, place=u32)
 def test_transaction_range_holds_its_pieces_only(a: int, b: int, place: int) -> None:
     for transaction_id in (a, b):
@@ -128,21 +115,13 @@ def test_transaction_range_holds_its_pieces_only(a: int, b: int, place: int) -> 
         assert holds(keys.transaction_range(a), key) == (transaction_id == a)
 
 
-def test_the_last_block_of_the_last_queue_has_a_range() -> None:
-    last = keys.chunk_key(2**32 - 1, 2**64 - 1)
-    assert holds(keys.block_range(keys.CHUNK, 2**32 - 1, 2**54 - 1), last)
-    assert not holds(keys.block_range(keys.CHUNK, 2**32 - 1, 2**54 - 2), last)
-    assert holds(keys.queue_range(keys.CHUNK, 2**32 - 1), last)
-    assert keys.block_range(keys.CHUNK, 2**32 - 1, 2**54 - 1)[1] == b"n"
+def test_the_last_key_of_the_last_queue_is_in_its_range() -> None:
+    assert holds(keys.queue_range(keys.CHUNK, 2**32 - 1), keys.chunk_key(2**32 - 1, 2**64 - 1))
 
 
 def test_ranges_of_families_without_a_queue_are_refused() -> None:
     with pytest.raises(KeyFormatError):
         keys.queue_range(keys.DURABLE, 1)
-    with pytest.raises(KeyFormatError):
-        keys.block_range(keys.STATE, 1, 1)
-    with pytest.raises(KeyFormatError):
-        keys.block_range(keys.CHUNK, 1, 2**54)
 
 
 def test_blocks_on_disk_are_those_in_memory() -> None:
