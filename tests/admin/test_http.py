@@ -21,13 +21,13 @@ from h2.settings import SettingCodes
 from protocols.listener import bind
 from protocols.settings import TlsConfig
 from protocols.tls import CertificateError
+from sluiceway import serving
 from sluiceway.admin.http import HttpServer
 from sluiceway.broker import Broker, ListenError
-from sluiceway.config import Config, Listener, SecurityConfig
+from sluiceway.config import BrokerConfig, Config, Listener, SecurityConfig
 from sluiceway.config.admin import AdminConfig
 from sluiceway.embedded import EmbeddedBroker
 from sluiceway.reloading import ReloadError
-from sluiceway.serving import serve
 from tests.log_lines import LogLines
 from tests.network.authority import authority, certificate_until, server_certificate
 
@@ -136,8 +136,11 @@ class TestServing:
 
         assert await trio.to_thread.run_sync(ask) == 200
 
-    async def test_serve_announces_it(self) -> None:
+    async def test_serve_announces_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """And ends when the broker is drained."""
+        for tuning in ("tune_garbage_collector", "tune_allocator"):
+            monkeypatch.setattr(serving, tuning, lambda: None)  # of the whole process
+        config = attrs.evolve(config_with(PATIENT), broker=BrokerConfig(data_dir=tmp_path))
         urls: list[str] = []
         with trio.fail_after(DEADLINE_SECONDS):
             async with trio.open_nursery() as nursery:
@@ -148,11 +151,7 @@ class TestServing:
                     ready.set()
 
                 async def run() -> None:
-                    await serve(
-                        config_with(PATIENT),
-                        on_ready=lambda _urls: None,
-                        on_admin=announced,
-                    )
+                    await serving.serve(config, on_ready=lambda _urls: None, on_admin=announced)
 
                 nursery.start_soon(run)
                 await ready.wait()
@@ -386,7 +385,7 @@ class TestWarnings:
     async def test_a_port_that_is_open_too_wide_is_warned_of(
         self, address: str, security: SecurityConfig, about: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        config = attrs.evolve(config_with(AdminConfig(address=address)), security=security)
+        config = attrs.attrs.evolve(config_with(AdminConfig(address=address)), security=security)
         with trio.fail_after(DEADLINE_SECONDS):
             async with Broker(config):
                 pass
