@@ -65,9 +65,10 @@ class AckShape:
         self.between = b"\n" + names[1] + b":" if len(names) > 1 else b""
         self.subscription_first = names[0] == b"subscription"
 
-    def end_of_run(self, buf: bytes, pos: int) -> int:
-        """Where the run of frames in this shape that starts at `pos` ends; `pos` if there is none."""
-        while (found := self.pattern.match(buf, pos)) is not None:
+    def end_of_run(self, buf: bytes, pos: int, stop: int) -> int:
+        """Where the run of frames in this shape that starts at `pos` ends, or a frame not far behind `stop` in a longer
+        one; `pos` if there is none."""
+        while pos < stop and (found := self.pattern.match(buf, pos)) is not None:
             start, pos = pos, found.end()
             if pos - start < self.full_match_bytes_min:
                 break
@@ -119,11 +120,11 @@ def runs_keep_to(limits: StompLimits) -> bool:
     )
 
 
-def take_ack_run(buf: bytes, pos: int, version: Version, nack: bool, events: list[Event]) -> int:
-    """Take the run of ACKs (NACKs) that starts at `pos`. Returns the position behind it; `pos` if there is none in a
-    common shape."""
+def take_ack_run(buf: bytes, pos: int, stop: int, version: Version, nack: bool, events: list[Event]) -> int:
+    """Take the run of ACKs (NACKs) that starts at `pos`, or what of it begins before `stop` and a little more. Returns
+    the position behind it; `pos` if there is none in a common shape."""
     for shape in _ACK_SHAPES[version][nack]:
-        end = shape.end_of_run(buf, pos)
+        end = shape.end_of_run(buf, pos, stop)
         if end == pos:
             continue
         run = buf[pos + shape.skip_bytes : end - shape.tail_bytes]

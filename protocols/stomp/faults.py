@@ -62,3 +62,11 @@ def missing_nul(command: str, length: int) -> ProtocolError:
         f"{command} with content-length {length}: no NUL behind the body",
         "content-length counts octets, not characters; it must be the exact length of the body, and a NUL must follow.",
     )
+
+
+def too_much_before_connected(bytes_max: int) -> ProtocolError:
+    return ProtocolError(
+        "too-much-before-connected",
+        f"more than {bytes_max} bytes behind a CONNECT that is not answered yet",
+        "Wait for CONNECTED before sending, or raise stash_bytes_max of the listener.",
+    )

@@ -83,7 +83,6 @@ class _Machine(abc.ABC):
         self._limits = limits
         self._role: Role = role
         self._parser = Parser(limits, role=role, stages=stages)
-        self._unread_bytes = 0
         self._state = state
         self._version: Version | None = None
         #: How often something must arrive, in milliseconds; 0 if nobody promised anything. Grace is up to the owner.
@@ -104,12 +103,11 @@ class _Machine(abc.ABC):
     @property
     def pending_bytes(self) -> int:
         """Bytes of unfinished frames, and of those not read yet, held in memory, to be charged to the connection."""
-        return self._parser.pending_bytes + self._unread_bytes
+        return self._parser.pending_bytes
 
     def park(self) -> None:
         """Ignore whatever arrives from now on, and drop what is held."""
         self._state = State.PARKED
-        self._unread_bytes = 0
         self._parser.park()
 
     def _enter(self, state: State) -> None:
@@ -173,12 +171,11 @@ class ServerMachine(_Machine):
         """The same, but the bytes are read as far as their events are taken, STEP_EVENTS or so at a time. To be taken
         to the end, or not at all any more, before the next call.
         """
-        self._parser.events_max = STEP_EVENTS
-        for start in range(0, len(data) or 1, STEP_BYTES):
-            self._unread_bytes = max(0, len(data) - start - STEP_BYTES)
-            yield from self.receive_data(data[start : start + STEP_BYTES])
-            while self._parser.has_more:
-                yield from self.receive_data(b"")
+        parser = self._parser
+        parser.events_max, parser.step_bytes = STEP_EVENTS, STEP_BYTES
+        yield from self.receive_data(data)
+        while parser.has_more:
+            yield from self.receive_data(b"")
 
     def accept(
         self,

@@ -10,6 +10,8 @@ How it works. `feed` walks an offset over one buffer. Three ideas make it cheap:
   a blank line (`HEAD`), a number of bytes (`COUNT`) or a NUL (`NUL`). Only *new* bytes are looked at until it is
   there; then the pile is joined once. For the body of a SEND the pile is already the wire, so the bytes behind it are
   never copied.
+* **Steps.** One `feed` walks about `step_bytes` and gives about `events_max` events; where it stopped is a place in the
+  buffer, so going on copies nothing. Large frames are no work, so they are counted, not weighed.
 * **Large bodies.** Where they are staged, the body of a SEND beyond large_body_bytes is never collected: it is passed
   on in pieces (`LARGE`). One without content-length is collected up to that many bytes, since it may end before.
 
@@ -30,7 +32,6 @@ Source: STOMP 1.2 "Frames", "Size Limits"; checklist b1-b6, b9-b14.
 
 from __future__ import annotations
 
-import enum
 from sys import maxsize
 from typing import Final
 
@@ -39,29 +40,22 @@ from protocols.stomp.acks import add_plain_ack, runs_keep_to, take_ack_run
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.escaping import Version
 from protocols.stomp.frames import Event, Fault, Frame, LargeSendStart, SendRun
-from protocols.stomp.head import SendHead, parse_headers, salvage_headers, whole_number
+from protocols.stomp.head import SendHead, parse_headers, whole_number
 from protocols.stomp.headcache import Entry, HeadCache, cut_length
 from protocols.stomp.largebody import LargeBody
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.octets import EOL_OCTETS, PLAIN_OCTETS, skip_eols, split_head, text_of
-from protocols.stomp.pile import Pile
+from protocols.stomp.pile import Pile, Wait
+from protocols.stomp.rawhead import COMMAND_LINE_BYTES_MAX, check_raw_head, identify
 from protocols.stomp.transitions import NEVER_ESCAPED, WITH_BODY, Role, State, Then, arrivals, refusal
 
 _TLS_HANDSHAKE: Final = 0x16
 
-#: A first line longer than this is no command (the longest is UNSUBSCRIBE), so it is refused before it ends.
-COMMAND_LINE_BYTES_MAX: Final = 64
-
 #: A receipt id up to this length is read in the fast loop.
 _FAST_RECEIPT_BYTES_MAX: Final = 256
 
-
-class _Wait(enum.Enum):
-    NOTHING = enum.auto()
-    HEAD = enum.auto()
-    COUNT = enum.auto()
-    NUL = enum.auto()
-    LARGE = enum.auto()
+#: Frames that a run may have however large they are: their bytes are not looked at.
+_RUN_COUNT_MIN: Final = 48
 
 
 class Parser:
@@ -87,12 +81,16 @@ class Parser:
         "_parked",
         "_pile",
         "_receipt_bytes_max",
+        "_rest",
+        "_rest_blank",
+        "_rest_pos",
         "_role",
         "_safe_head_bytes_max",
         "_send_bytes_max",
         "_sends",
         "_stages",
         "_state",
+        "_step_end",
         "_tail",
         "_target_bytes",
         "_version",
@@ -100,6 +98,7 @@ class Parser:
         "events_max",
         "has_more",
         "stamp",
+        "step_bytes",
     )
 
     def __init__(self, limits: StompLimits, *, role: Role = "server", stages: bool = False) -> None:
@@ -108,12 +107,18 @@ class Parser:
         self._stages = stages and limits.large_body_bytes > 0
         self.stamp = b""  #: A header line for each SEND, which its sender can't forge.
         self.events_max = maxsize  #: About how many events one `feed` gives; the others come with ``feed(b"")``.
+        self.step_bytes = maxsize  #: About how many bytes one `feed` walks; the same.
         self.has_more = False  #: They are held.
+        #: What is held then, from which place on, and where its next LF LF is.
+        self._rest = b""
+        self._rest_pos = 0
+        self._rest_blank = -1
+        self._step_end = 0
         self._large: LargeBody | None = None
         self._receipt_bytes_max = min(_FAST_RECEIPT_BYTES_MAX, limits.header_line_bytes_max - len("receipt:"))
         self._role: Role = role
         self._pile = Pile()
-        self._wait = _Wait.NOTHING
+        self._wait = Wait.NOTHING
         self._target_bytes = 0
         self._tail = b""
         self._open_head: SendHead | None = None
@@ -150,7 +155,7 @@ class Parser:
     def park(self) -> None:
         """Read nothing any more; drop what is held."""
         self._parked = True
-        self.has_more = False
+        self._drop_rest()
         self._pile.clear()
         self._heads.clear()
         self._open_head = None
@@ -163,8 +168,8 @@ class Parser:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of an unfinished frame (or behind a CONNECT) that are held in memory."""
-        return self._pile.size_bytes
+        """Bytes that are held in memory: of an unfinished frame, behind a CONNECT, or not walked yet."""
+        return self._pile.size_bytes + len(self._rest) - self._rest_pos
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that `data` completes, in order. A fault is the last of them, and parks the parser. Never raises
@@ -172,9 +177,15 @@ class Parser:
         events: list[Event] = []
         if self._parked:
             return events
-        self.has_more = False
         try:
-            self._advance(data, events)
+            if self.has_more:
+                rest, pos, blank = self._rest, self._rest_pos, self._rest_blank
+                self._drop_rest()
+                if data:
+                    rest, pos, blank = rest[pos:] + data, 0, -1
+                self._parse(rest, pos, events, blank)
+            else:
+                self._advance(data, events)
         except ProtocolError as error:
             self.park()
             events.append(Fault(error))
@@ -188,23 +199,23 @@ class Parser:
             self._hold(data)
             return
         wait = self._wait
-        if wait is _Wait.NOTHING:
+        if wait is Wait.NOTHING:
             self._parse(pile.take(data) if pile.size_bytes else data, 0, events)
             return
-        if wait is _Wait.HEAD:
+        if wait is Wait.HEAD:
             if not self._head_needs_a_look(data):
                 pile.add(data)
                 self._tail = (self._tail + data)[-2:]
                 return
-            self._wait = _Wait.NOTHING
+            self._wait = Wait.NOTHING
             self._parse(pile.take(data), 0, events)
             return
-        if wait is _Wait.COUNT:
+        if wait is Wait.COUNT:
             missing = self._target_bytes - pile.size_bytes
             if len(data) < missing:
                 pile.add(data)
                 return
-        elif wait is _Wait.LARGE:
+        elif wait is Wait.LARGE:
             pos = self._pass_on(data, 0, events)
             if 0 <= pos < len(data):
                 self._parse(data, pos, events)
@@ -219,31 +230,31 @@ class Parser:
             elif not missing:
                 pile.add(data)
                 return
-        whole = pile.take(data[:missing])
-        self._wait = _Wait.NOTHING
+        whole = pile.take(memoryview(data)[:missing])
+        self._wait = Wait.NOTHING
         head = self._open_head
         if head is not None:
             self._open_head = None
             self._add_one(head, whole, self._open_receipt, events)
         else:
             self._parse(whole, 0, events)
-        if missing == len(data) or self._parked:
-            return
-        if self.held:
-            self._hold(data[missing:])
-        else:
-            self._parse(data, missing, events)
+        if missing < len(data) and not self._parked:
+            if self.held:
+                self._hold(data[missing:])
+            else:
+                self._parse(data, missing, events)
+
+    def _drop_rest(self) -> None:
+        self.has_more = False
+        self._rest = b""
+        self._rest_pos = 0
 
     def _hold(self, data: bytes) -> None:
         if not data:
             return
         self._pile.add(data)
         if self._pile.size_bytes > self._limits.stash_bytes_max:
-            raise ProtocolError(
-                "too-much-before-connected",
-                f"more than {self._limits.stash_bytes_max} bytes behind a CONNECT that is not answered yet",
-                "Wait for CONNECTED before sending, or raise stash_bytes_max of the listener.",
-            )
+            raise faults.too_much_before_connected(self._limits.stash_bytes_max)
 
     def _head_needs_a_look(self, data: bytes) -> bool:
         """True if `data` may end the headers that are being waited for, or may make them wrong."""
@@ -252,15 +263,14 @@ class Parser:
         seam = self._tail + data[:2]
         if b"\n\n" in seam or b"\n\r\n" in seam:
             return True
-        before = self._pile.size_bytes
-        after = before + len(data)
+        after = (before := self._pile.size_bytes) + len(data)
         return after > self._head_bytes_max or before <= COMMAND_LINE_BYTES_MAX < after
 
     def _wait_for_head(self, buf: bytes, pos: int) -> None:
         raw = buf[pos : pos + self._head_bytes_max + 3]
         # A line end here may be the first half of the blank line, which does not count.
         self._check_raw_head(raw[:-2] if raw.endswith(b"\n\r") else raw.removesuffix(b"\n"))
-        self._wait = _Wait.HEAD
+        self._wait = Wait.HEAD
         self._tail = buf[pos:][-2:]
         self._pile.add(buf[pos:] if pos else buf)
 
@@ -268,10 +278,10 @@ class Parser:
         """Keep an unfinished frame from `pos` on, until its body of `length` octets (-1: up to a NUL) is there."""
         self._pile.add(buf[pos:] if pos else buf)
         if length < 0:
-            self._wait = _Wait.NUL
+            self._wait = Wait.NUL
             self._target_bytes = body_start - pos + self._inline_bytes_max + 1
         else:
-            self._wait = _Wait.COUNT
+            self._wait = Wait.COUNT
             self._target_bytes = body_start - pos + length + 1
 
     def _add_one(self, head: SendHead, wire: bytes, receipt: str | None, events: list[Event]) -> None:
@@ -281,21 +291,25 @@ class Parser:
 
     # -- the walk ----------------------------------------------------------------------------------------------------
 
-    def _parse(self, buf: bytes, pos: int, events: list[Event]) -> None:
+    def _parse(self, buf: bytes, pos: int, events: list[Event], blank: int = -1) -> None:
+        """Walk from `pos` on. `blank`: where the next LF LF is, if that is known (`size`: there is none)."""
         size = len(buf)
         version = self._version
         sends = self._sends
-        # Where the next LF LF is; searched again only when `pos` has passed it, or CR LF clients would cost O(n²).
-        blank = -1
+        self._step_end = step_end = pos + self.step_bytes
+        # `blank` is searched again only when `pos` has passed it, or CR LF clients would cost O(n²).
         while pos < size:
             first = buf[pos]
             if first in EOL_OCTETS:
                 pos = skip_eols(buf, pos)
                 continue
             if (first == 65 or first == 78) and version is not None and self._acks_in_runs:  # A, N
-                end = take_ack_run(buf, pos, version, first == 78, events)
+                end = take_ack_run(buf, pos, step_end, version, first == 78, events)
                 if end != pos:
                     pos = end
+                    if pos >= step_end and pos < size:
+                        self._keep_rest(buf, pos, blank)
+                        return
                     continue
             if first == _TLS_HANDSHAKE and version is None:
                 raise faults.tls_handshake()
@@ -318,13 +332,12 @@ class Parser:
                 try:
                     pos = self._take_frame(buf, pos, head_end, body_start, events)
                 except ProtocolError as error:
-                    self._identify(error, buf[pos:head_end])
+                    identify(error, buf[pos:head_end], version)
                     raise
             if pos < 0:
                 return
-            if len(events) >= self.events_max and pos < size and not self._held and not self._ends:
-                self._pile.add(buf[pos:])
-                self.has_more = True
+            if (pos >= step_end or len(events) >= self.events_max) and pos < size and not self._held and not self._ends:
+                self._keep_rest(buf, pos, blank)
                 return
             if self._held or self._ends:
                 if self._ends:
@@ -333,33 +346,12 @@ class Parser:
                     self._hold(buf[pos:])
                 return
 
+    def _keep_rest(self, buf: bytes, pos: int, blank: int) -> None:
+        self._rest, self._rest_pos, self._rest_blank = buf, pos, blank
+        self.has_more = True
+
     def _check_raw_head(self, raw: bytes) -> None:
-        """Raise for what can be said of command and headers as bytes, whether or not they are complete.
-
-        Of several faults the one that comes first in the stream counts, so that chunking makes no difference.
-        """
-        too_long = len(raw) > self._head_bytes_max
-        first_line = raw.find(b"\n", 0, COMMAND_LINE_BYTES_MAX + 1)
-        endless = first_line < 0 and len(raw) > COMMAND_LINE_BYTES_MAX
-        nul = raw.find(b"\0")
-        if not (too_long or endless or nul >= 0):
-            return
-        limit = self._head_bytes_max
-        if nul >= 0 and (not too_long or nul < limit) and (not endless or nul < COMMAND_LINE_BYTES_MAX):
-            error = faults.nul_in_headers()
-            self._identify(error, raw[:nul])
-        elif endless and limit > COMMAND_LINE_BYTES_MAX:
-            error = refusal(self._role, self._state, self._version, text_of(raw[:COMMAND_LINE_BYTES_MAX]))
-            self._identify(error, raw[:COMMAND_LINE_BYTES_MAX])
-        else:
-            name = "header_block_bytes_max" if self._version is not None else "connect_frame_bytes_max"
-            error = faults.head_too_large(limit, name)
-            self._identify(error, raw[:limit])
-        raise error
-
-    def _identify(self, error: ProtocolError, raw_head: bytes) -> None:
-        line, block = split_head(raw_head, self._version)
-        error.identify(text_of(line), salvage_headers(block, self._version))
+        check_raw_head(raw, self._head_bytes_max, self._role, self._state, self._version)
 
     def _fault_in_send(self, error: ProtocolError, head: SendHead, receipt: str | None) -> ProtocolError:
         error.identify("SEND", head.headers if receipt is None else {**head.headers, "receipt": receipt})
@@ -432,7 +424,7 @@ class Parser:
             if head.content_length > (self._frame_bytes_max if head.to_log else self._send_bytes_max):
                 raise self._send_too_large(collected=head.to_log)
         except ProtocolError as error:
-            self._identify(error, seen)
+            identify(error, seen, version)
             raise
         return head, receipt
 
@@ -442,7 +434,8 @@ class Parser:
         size = len(buf)
         head_bytes = len(before)
         span = head_bytes + head.content_length  # From the start of a frame to its NUL.
-        stop = size - span
+        whole_before = size - span  # A frame that begins later does not end in this buffer.
+        stop = min(whole_before, max(self._step_end, pos + _RUN_COUNT_MIN * span))
         wires: list[bytes] = []
         add = wires.append
         startswith = buf.startswith
@@ -462,8 +455,10 @@ class Parser:
                     continue
                 break
         else:
-            # It begins with the head of this run, but does not end in this buffer.
+            # It begins with the head of this run, but is for the next step, or does not end in this buffer.
             self._add_run(head, wires, verbatim, events)
+            if pos < whole_before:
+                return pos
             return self._open_send(buf, pos, head_bytes, head, verbatim, None)
         self._add_run(head, wires, verbatim, events)
         if not intact:
@@ -476,6 +471,7 @@ class Parser:
         size = len(buf)
         head_bytes = len(before)
         body_max = self._inline_bytes_max
+        step_end = self._step_end
         wires: list[bytes] = []
         cut = 5 if verbatim else head_bytes
         while True:
@@ -488,6 +484,8 @@ class Parser:
                 return self._open_send(buf, pos, head_bytes, head, verbatim, None)
             wires.append(buf[pos + cut : end + 1])
             pos = end + 1
+            if pos >= step_end and len(wires) >= _RUN_COUNT_MIN:
+                break
             if not buf.startswith(before, pos):
                 if buf.startswith(before, pos + 1) and buf[pos] in EOL_OCTETS:
                     pos += 1
@@ -503,6 +501,7 @@ class Parser:
         size = len(buf)
         length = head.content_length
         body_max = self._inline_bytes_max
+        step_end = self._step_end
         before_bytes = len(before)
         behind_bytes = len(behind)
         # How long a receipt may be in here: its line and the block must stay inside their limits, which only the slow
@@ -541,6 +540,8 @@ class Parser:
                 break
             wires.append(start + buf[body : end + 1])
             pos = end + 1
+            if pos >= step_end and len(wires) >= _RUN_COUNT_MIN:
+                break
             if not startswith(before, pos):
                 if startswith(before, pos + 1) and buf[pos] in EOL_OCTETS:
                     pos += 1
@@ -625,9 +626,9 @@ class Parser:
             self._fault_in_send(error, large.head, large.receipt)
             raise
         if pos < 0:
-            self._wait = _Wait.LARGE
+            self._wait = Wait.LARGE
         else:
-            self._wait = _Wait.NOTHING
+            self._wait = Wait.NOTHING
             self._large = None
         return pos
 

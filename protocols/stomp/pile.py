@@ -6,6 +6,18 @@ costs at most a few bytes more than the bytes themselves once a group is full.
 
 from __future__ import annotations
 
+import enum
+
+
+class Wait(enum.Enum):
+    """What the parser waits for; LARGE: the rest of a body that it passes on."""
+
+    NOTHING = enum.auto()
+    HEAD = enum.auto()
+    COUNT = enum.auto()
+    NUL = enum.auto()
+    LARGE = enum.auto()
+
 
 class Pile:
     """An unfinished frame. Small pieces are joined in groups, so a body that comes two bytes at a time is not an
@@ -34,11 +46,9 @@ class Pile:
             self._small.clear()
             self._small_bytes = 0
 
-    def take(self, last: bytes) -> bytes:
+    def take(self, last: bytes | memoryview) -> bytes:
         """Everything, with `last` behind it; the pile is empty afterwards."""
-        self._pieces.extend(self._small)
-        self._pieces.append(last)
-        whole = b"".join(self._pieces)
+        whole = b"".join([*self._pieces, *self._small, last])
         self.clear()
         return whole
 

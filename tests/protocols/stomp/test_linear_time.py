@@ -85,13 +85,14 @@ FRAMES: dict[str, Callable[[int], bytes]] = {
 }
 
 
+@pytest.mark.parametrize("in_steps", [False, True], ids=["at once", "in steps"])
 @pytest.mark.parametrize("shape", FRAMES)
-def test_a_thousand_frames_in_one_chunk_are_searched_once(joined: list[int], shape: str) -> None:
+def test_a_thousand_frames_in_one_chunk_are_searched_once(joined: list[int], shape: str, in_steps: bool) -> None:
     """A few looks at every byte (blank line in two forms, receipt, NUL), not one per frame that is in the buffer."""
-    data = b"".join(FRAMES[shape](n) for n in range(1000))
+    data = CountedBytes(b"".join(FRAMES[shape](n) for n in range(1000)))
     machine = connected()
     CountedBytes.searched_bytes = 0
-    events = machine.receive_data(CountedBytes(data))
+    events = list(machine.receive_in_steps(data)) if in_steps else machine.receive_data(data)
     counts = [
         len(event.wires) if isinstance(event, SendRun) else len(event.tokens) if isinstance(event, AckRun) else 1
         for event in events
@@ -112,3 +113,17 @@ def test_frames_in_small_chunks_are_joined_a_bounded_number_of_times(
         machine.receive_data(data[at : at + chunk_bytes])
     assert machine.pending_bytes == 0
     assert sum(joined) <= 3 * len(data)
+
+
+@pytest.mark.parametrize("length", [b"content-length:65536\n", b""])
+@pytest.mark.parametrize("receipt", [b"receipt:r\n", b""])
+def test_frames_that_fill_a_read_are_cut_out_of_it_and_nothing_else(
+    joined: list[int], length: bytes, receipt: bytes
+) -> None:
+    """However many steps a read is worked on in: a large frame is no work, and is not copied to be cut."""
+    frame = b"SEND\ndestination:/queue/a\n" + length + receipt + b"\n" + b"x" * 65_536 + b"\0"
+    events = list(connected().receive_in_steps(frame * 8))
+    (run,) = events
+    assert isinstance(run, SendRun)
+    assert len(run.wires) == 8
+    assert joined == []

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import islice
+from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.stomp.frames import Fault, Frame, SendRun
+from protocols.stomp.frames import AckRun, Fault, Frame, SendRun
 from protocols.stomp.limits import StompLimits
-from protocols.stomp.machine import STEP_EVENTS, ServerMachine
+from protocols.stomp.machine import STEP_BYTES, STEP_EVENTS, ServerMachine
 
 FRAMES = [
     b"SEND\ndestination:/queue/a\n\nx\0",
@@ -18,6 +19,9 @@ FRAMES = [
     b"BEGIN\ntransaction:%d\n\n\0",
     b"ABORT\ntransaction:%d\n\n\0",
     b"ACK\nid:1-%d\n\n\0",
+    b"SEND\ndestination:/queue/a\nreceipt:%d\n\nx\0",
+    b"SEND\r\ndestination:/queue/a\r\n\r\nx\0",
+    b"SEND\ndestination:/queue/a\ncontent-length:700\n\n" + b"a\0b" * 233 + b"c\0",
     b"\n",
 ]
 
@@ -35,6 +39,8 @@ def shown(events: list[object]) -> list[object]:
     for event in events:
         if isinstance(event, SendRun):
             found += [(event.head.destination, bytes(wire)) for wire in event.wires]
+        elif isinstance(event, AckRun):
+            found += event.tokens
         elif isinstance(event, Fault):
             found.append(event.error.code)
         elif isinstance(event, Frame):
@@ -47,10 +53,11 @@ def shown(events: list[object]) -> list[object]:
 @given(
     st.lists(st.tuples(st.integers(0, len(FRAMES) - 1), st.integers(1, 60)), max_size=12),
     st.integers(1, 4000),
+    st.integers(1, 2000),
     st.booleans(),
 )
 def test_the_events_are_the_same_however_they_are_taken(
-    kinds: list[tuple[int, int]], chunk_bytes: int, is_wrong_at_the_end: bool
+    kinds: list[tuple[int, int]], chunk_bytes: int, step_bytes: int, is_wrong_at_the_end: bool
 ) -> None:
     data = b"".join(
         FRAMES[kind] % number if b"%d" in FRAMES[kind] else FRAMES[kind]
@@ -62,7 +69,8 @@ def test_the_events_are_the_same_however_they_are_taken(
     expected, found = [], []
     for start in range(0, len(data), chunk_bytes):
         expected += at_once.receive_data(data[start : start + chunk_bytes])
-        found += list(in_steps.receive_in_steps(data[start : start + chunk_bytes]))
+        with patch("protocols.stomp.machine.STEP_BYTES", step_bytes):
+            found += list(in_steps.receive_in_steps(data[start : start + chunk_bytes]))
     assert shown(list(found)) == shown(list(expected))
     assert in_steps.pending_bytes == at_once.pending_bytes
 
@@ -81,3 +89,20 @@ def test_a_parked_machine_gives_no_more() -> None:
     list(islice(events, STEP_EVENTS))
     machine.park()
     assert list(events) == []
+
+
+def test_a_step_has_so_many_bytes_of_small_frames_and_leaves_the_rest_unread() -> None:
+    """SENDs of one head and ACKs become one event however many they are: so that is cut by bytes."""
+    for frame in (
+        b"SEND\ndestination:/queue/a\n\nx\0",
+        b"SEND\ndestination:/queue/a\ncontent-length:1\n\nx\0",
+        b"SEND\ndestination:/queue/a\nreceipt:r\n\nx\0",
+        b"ACK\nid:1-1\n\n\0",
+    ):
+        machine = connected()
+        events = machine.receive_in_steps(frame * 20_000)
+        first = next(events)
+        assert isinstance(first, SendRun | AckRun)
+        count = len(first.wires if isinstance(first, SendRun) else first.tokens)
+        assert STEP_BYTES <= count * len(frame) <= STEP_BYTES * 1.1
+        assert machine.pending_bytes == (20_000 - count) * len(frame)
