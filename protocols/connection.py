@@ -1,7 +1,8 @@
 """Moves bytes between a stream and a STOMP session: the thin shell with all the waiting in it.
 
 One task per connection reads; a second one exists only while the kernel does not take what we write. Reads are large
-and adapt: a connection that fills its read asks for more the next time, an idle one holds no buffer.
+and adapt: a connection that fills its read asks for more the next time, an idle one holds no buffer. Of a plain socket
+the task sleeps while all is as usual, and what comes is taken by a callback (arrivals.py).
 
 The end: what is written is flushed, then our side is shut down, and the peer gets `linger_seconds` to read it and close
 first (b55): closing with unread input in the kernel would reset the connection and destroy the ERROR under way.
@@ -15,13 +16,14 @@ from typing import Final
 
 import trio
 
+from protocols.arrivals import Watched
 from protocols.log import get_logger
 from protocols.stomp.encoder import HEART_BEAT
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.hub import Hub
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.session import Session
-from protocols.streams import ByteStream
+from protocols.streams import ByteStream, SocketStream
 
 READ_BYTES_MIN: Final = 16 * 1024
 READ_BYTES_MAX: Final = 512 * 1024
@@ -52,6 +54,12 @@ class Connection:
         self._stream = stream
         self._listener = listener
         self._spawn = spawn
+        self._read_bytes = READ_BYTES_MIN
+        """How much is asked for at once."""
+        self._watched: Watched | None = None
+        """Waits for input together with others, if it can."""
+        if hub.arrivals is not None and isinstance(stream, SocketStream):
+            self._watched = hub.arrivals.watch(stream.fileno(), self._take_arrived)
         self._draining_writes = False
         """Somebody waits for the kernel to take more, and will write what waits then."""
         self._reading = trio.CancelScope()
@@ -76,22 +84,14 @@ class Connection:
         try:
             with self._reading:
                 await self._read_loop()
-        except (OSError, trio.ClosedResourceError) as error:
-            session.end(f"connection lost: {error}")
         except Exception as error:  # noqa: BLE001 - an outermost shell
-            # Our own mistake costs this connection and what was in the midst of its work for it, not the broker.
-            self._hub.contain(error)
-            session.fail(
-                ProtocolError(
-                    "internal-error",
-                    "the broker made a mistake with this connection",
-                    "This is a bug of the broker; its log has the details. Please report it.",
-                )
-            )
+            self._reading_failed(error)
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + self._limits.linger_seconds):
                 await self._finish()
             session.close()
+            if self._watched is not None:
+                self._watched.close()
             self._stream.close()
             try:
                 while session.is_closing:
@@ -104,9 +104,22 @@ class Connection:
         """Close the stream when trio has ended already: nothing can be served any more."""
         self._stream.abandon()
 
+    def _reading_failed(self, error: Exception) -> None:
+        """The connection is broken, or our own mistake costs it and what was in the midst of its work for it."""
+        if isinstance(error, OSError | trio.ClosedResourceError):
+            self.session.end(f"connection lost: {error}")
+            return
+        self._hub.contain(error)
+        self.session.fail(
+            ProtocolError(
+                "internal-error",
+                "the broker made a mistake with this connection",
+                "This is a bug of the broker; its log has the details. Please report it.",
+            )
+        )
+
     async def _read_loop(self) -> None:
         session, stream = self.session, self._stream
-        size = READ_BYTES_MIN
         while session.ending is None:
             session.go_on()
             if session.takes_turns:
@@ -119,28 +132,59 @@ class Connection:
                 await trio.sleep(SLOW_READ_SECONDS)
                 data = stream.read(SLOW_READ_BYTES)
             else:
-                data = stream.read(min(size, session.read_bytes_max))
+                data = stream.read(min(self._read_bytes, session.read_bytes_max))
             if data is None:
-                await stream.wait_readable()
+                await self._wait_readable()
                 continue
             if not data:
                 self._peer_closed()
                 return
             if data == HEART_BEAT and session.took_beat():
-                await stream.wait_readable()
+                await self._wait_readable()
                 continue
             if len(data) < LITTLE_BYTES:
                 self._hub.turn_with(partial(session.receive, data))
             else:
                 session.receive(data)
-            if len(data) == size:
-                size = min(size * 2, READ_BYTES_MAX)
+            if self._filled(len(data)):
                 await trio.lowlevel.checkpoint()
-            else:
-                if len(data) * 4 < size:
-                    size = max(size // 2, READ_BYTES_MIN)
-                if not session.holds_back:  # what it holds back goes on when the disk says so, not the peer
-                    await stream.wait_readable()
+            elif not session.holds_back:  # what it holds back goes on when the disk says so, not the peer
+                await self._wait_readable()
+
+    async def _wait_readable(self) -> None:
+        """Until there is something to be done here; reads that are as usual are taken meanwhile."""
+        if self._watched is not None:
+            await self._watched.wait()
+        else:
+            await self._stream.wait_readable()
+
+    def _take_arrived(self) -> bool:
+        """Read once, and let that take effect. False: the task is to look, here nothing was done."""
+        session = self.session
+        if session.ending is not None or session.holds_back or not session.may_read or session.reads_slowly:
+            return False
+        try:
+            data = self._stream.read(min(self._read_bytes, session.read_bytes_max))
+            if data is None:
+                return True
+            if not data:
+                return False  # it is read again, and found there
+            if data != HEART_BEAT or not session.took_beat():
+                session.receive(data)
+                self._filled(len(data))
+        except Exception as error:  # noqa: BLE001 - an outermost shell
+            self._reading_failed(error)
+        return not session.holds_back
+
+    def _filled(self, size_bytes: int) -> bool:
+        """Learn from a read how much the next one should ask for. True: there is probably more."""
+        asked_bytes = self._read_bytes
+        if size_bytes == asked_bytes:
+            self._read_bytes = min(asked_bytes * 2, READ_BYTES_MAX)
+            return True
+        if size_bytes * 4 < asked_bytes:
+            self._read_bytes = max(asked_bytes // 2, READ_BYTES_MIN)
+        return False
 
     def _peer_closed(self) -> None:
         """End of stream. Messages that wait to be written must not go into the void as if they had been delivered."""

@@ -80,6 +80,10 @@ class SocketStream:
         self._closed = False
         self.peer = peer
 
+    def fileno(self) -> int:
+        """The descriptor of the socket; -1 once it is closed."""
+        return self._socket.fileno()
+
     def read(self, size_max: int) -> bytes | None:
         try:
             return self._socket.recv(size_max)

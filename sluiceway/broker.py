@@ -25,6 +25,8 @@ import trio
 
 from dispatcher import Dispatcher
 from flow import FlowManager
+from protocols import arrivals
+from protocols.arrivals import Arrivals
 from protocols.connection import Connection
 from protocols.listener import Listener, ListenError
 from protocols.log import get_logger
@@ -168,6 +170,7 @@ class Broker:
         self.scheduling = self.dispatcher
         # Not trio.current_time, which looks up the running loop at each reading: there are a dozen to a message.
         self.clock: Callable[[], float] = trio.lowlevel.current_clock().current_time
+        self.arrivals = Arrivals(self.turn_with, self.clock) if arrivals.IS_AVAILABLE else None
         self.manager = FlowManager(self.clock)
         self.memory = BrokerMemory(config, manager=self.manager, timers=self.dispatcher)
         self.admission = Admission(self)
@@ -194,6 +197,8 @@ class Broker:
         self._nursery_manager = trio.open_nursery()
         self._nursery = await self._nursery_manager.__aenter__()
         await self._nursery.start(self.dispatcher.run)
+        if self.arrivals is not None:
+            self._nursery.start_soon(self.arrivals.run)
         self.registry.start()
         self.pulse.start()
         try:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from flow import FlowManager
+from protocols.arrivals import Arrivals
 from protocols.stomp.guard import Guard, Identity
 from protocols.stomp.head import SendHead
 from protocols.stomp.left_behind import LeftBehind
@@ -81,6 +82,10 @@ class Hub(Protocol):
 
     def turn_with(self, work: Callable[[], None]) -> None:
         """Call this, and deliver what it leads to at once if nothing else is going on."""
+
+    @property
+    def arrivals(self) -> Arrivals | None:
+        """Where plain sockets wait for their input together; None: each waits by itself."""
 
     def contain(self, error: Exception) -> None:
         """Abandon what this has interrupted: a connection, a destination. Raises it if what all share is broken."""

@@ -1,0 +1,124 @@
+"""Waits for the input of many sockets at once: one epoll and one task for all of them, and one turn of the dispatcher
+for what they have brought.
+
+A task that waits for its socket by itself costs two system calls and a switch of tasks for each read, and what comes to
+ten connections at the same time leads to ten deliveries where one would do. So a connection that waits for input leaves
+a callback here (`Watched.wait`). It is called for each read that there is, in the task of `Arrivals`, and takes it;
+the connection's own task sleeps on until the callback says that there is something else to do.
+
+A socket stays registered while its connection is open. Where it has input that nobody waits for (the connection is not
+read now), it is taken out until somebody does: an epoll that says so again and again would keep the loop busy.
+
+Fairness: sockets are taken in the order in which the kernel names them, for TURN_SECONDS, and before any is taken again
+all that were named have had their turn.
+
+Only for plain sockets, on systems that have epoll: a stream over another one may hold bytes of which the kernel knows
+nothing. Others wait by themselves.
+"""
+
+from __future__ import annotations
+
+import select
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from protocols.reading import TURN_SECONDS
+
+IS_AVAILABLE: Final = hasattr(select, "epoll")
+_NAMED_MAX: Final = 256
+"""How many sockets the kernel is asked for at once."""
+
+
+class Arrivals:
+    """All sockets whose input is waited for. `run` serves them."""
+
+    def __init__(self, turn_with: Callable[[Callable[[], None]], None], clock: Callable[[], float]) -> None:
+        """`turn_with` calls what it is given, and runs a turn of the dispatcher for what that asked for."""
+        self._turn_with = turn_with
+        self._clock = clock
+        self._epoll = select.epoll()
+        self._watched: dict[int, Watched] = {}
+        self._named: deque[tuple[int, int]] = deque()
+        """What the kernel has named and nobody has looked at yet."""
+
+    async def run(self) -> None:
+        """Serve until cancelled. Raises what a callback raises."""
+        try:
+            while True:
+                if self._named:
+                    await trio.lowlevel.checkpoint()
+                else:
+                    await trio.lowlevel.wait_readable(self._epoll.fileno())
+                self._turn_with(self._take_some)
+        finally:
+            self._epoll.close()
+
+    def watch(self, descriptor: int, take: Callable[[], bool]) -> Watched:
+        """A socket to be waited for. `take` reads it; False: the task that waits is to go on."""
+        return Watched(self, descriptor, take)
+
+    def _take_some(self) -> None:
+        named = self._named
+        if not named:
+            named.extend(self._epoll.poll(0, _NAMED_MAX))
+        clock = self._clock
+        until_seconds = clock() + TURN_SECONDS
+        while named:
+            watched = self._watched.get(named.popleft()[0])
+            if watched is not None:  # else it was closed since
+                watched.arrived()
+                if clock() >= until_seconds:
+                    return
+
+    def _register(self, watched: Watched) -> None:
+        if not self._epoll.closed:
+            self._epoll.register(watched.descriptor, select.EPOLLIN)
+            self._watched[watched.descriptor] = watched
+
+    def _unregister(self, watched: Watched) -> None:
+        if self._watched.pop(watched.descriptor, None) is not None and not self._epoll.closed:
+            self._epoll.unregister(watched.descriptor)
+
+
+class Watched:
+    """One socket, and who waits for it."""
+
+    __slots__ = ("_arrivals", "_is_registered", "_take", "_task", "descriptor")
+
+    def __init__(self, arrivals: Arrivals, descriptor: int, take: Callable[[], bool]) -> None:
+        """`Arrivals.watch` makes it."""
+        self._arrivals = arrivals
+        self._take = take
+        self._task: trio.lowlevel.Task | None = None
+        self._is_registered = False
+        self.descriptor = descriptor
+
+    async def wait(self) -> None:
+        """Let the callback take what comes, until it returns False. Cancelled: nothing is taken any more."""
+        if not self._is_registered:
+            self._is_registered = True
+            self._arrivals._register(self)
+        self._task = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._gave_up)
+
+    def _gave_up(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        self._task = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def arrived(self) -> None:
+        """There is input, or the connection is broken."""
+        task = self._task
+        if task is None:
+            self.close()
+        elif not self._take() and self._task is task:  # else the callback has led to its being cancelled
+            self._task = None
+            trio.lowlevel.reschedule(task)
+
+    def close(self) -> None:
+        """Take it out, before the socket is closed. `wait` may be called again."""
+        if self._is_registered:
+            self._is_registered = False
+            self._arrivals._unregister(self)
