@@ -90,6 +90,18 @@ class RangeSet:
         for start, end in found:
             self.add(max(floor, start), end)
 
+    def remove(self, start: int, end: int) -> None:
+        """None from `start` to `end - 1` is in it any more."""
+        starts, ends = self._starts, self._ends
+        low = bisect_right(ends, start)  # the first that ends behind `start`
+        high = bisect_left(starts, end)  # behind the last that begins before `end`
+        if start >= end or low >= high:
+            return
+        kept = [(starts[low], start), (end, ends[high - 1])]
+        kept = [(first, stop) for first, stop in kept if first < stop]
+        starts[low:high] = [first for first, _stop in kept]
+        ends[low:high] = [stop for _first, stop in kept]
+
     def first_gap(self, start: int) -> int:
         """The lowest number from `start` on that is not in it."""
         place = bisect_right(self._starts, start) - 1

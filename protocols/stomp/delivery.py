@@ -17,7 +17,7 @@ of the queue, which charges for it, and of the outbound buffer, which charges fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from functools import partial
 from itertools import repeat
@@ -32,6 +32,7 @@ from protocols.stomp.encoder import BEHIND_NUL, message_prefix
 from protocols.stomp.escaping import Version
 from protocols.stomp.head import SendHead
 from protocols.stomp.hub import Hub
+from protocols.stomp.late import GivenBack
 from protocols.stomp.ledger import Ledger, Portion
 from queues import Attachment, DurableAttachment, Message, Slice, Subscription, Topic, WildcardConsumer
 from queues.large import LargeMessage
@@ -96,6 +97,8 @@ class StompSubscription(FlowResource):
         """It has ended by UNSUBSCRIBE, and keeps nothing but what transactions hold."""
         self.selection: Selection | None = None
         """Which messages it takes; None: all."""
+        self.given_back = GivenBack()
+        """What ended subscriptions of its connection gave back."""
         self._bodies = hub.bodies
         self._meets_large = False
         """The last that was delivered had a large body: the next may have one, too."""
@@ -198,6 +201,9 @@ class StompSubscription(FlowResource):
         if self._bodies is not None and self._bodies.references_count:
             part = self._up_to_large(subscription, part)
         count = len(part.messages)
+        if self.given_back:
+            numbers = [message.number for message in part.messages]
+            self.given_back.delivered(self.subscription_id, self.token, numbers)
         if subscription.witness is not None:
             subscription.witness.sent(subscription.who, part.sequences, auto=self.ledger is None)
         self._totals.messages_out_count += count
@@ -293,9 +299,12 @@ class StompSubscription(FlowResource):
     def release_held(self, portion: Portion) -> None:
         """ABORT of a transaction that held these: they are unsettled again, and count against the window."""
         assert self.ledger is not None, "only a ledger holds"
+        if _comes_again(portion.subscription) and portion.subscription.closed:
+            self._note_given_back(portion, self.ledger.numbers_of(portion))
         for released in self.ledger.release_held(portion):
             if self.has_left:
-                for left in self._take_what_is_left():
+                for left, numbers in self._take_what_is_left():
+                    self._note_given_back(left, numbers)
                     left.subscription.give_back(left.sequences, attempted=True, charged=left.charged)
             elif self.window is not None and self.is_open:
                 self.window.charge(len(released.sequences), released.wire_bytes, None)
@@ -341,7 +350,7 @@ class StompSubscription(FlowResource):
         self.unsubscribed = True
         if self.ledger is not None:
             # Of a durable subscription, too, what its consumer broke over is charged; while it can be given back.
-            portion = self.ledger.take_worked_on(lambda it: it.durable_id is not None and not it.shares)
+            portion = self.ledger.take_worked_on(_comes_again)
             if portion is not None:
                 portion.subscription.give_back(portion.sequences, attempted=True)
         while self.attachments:
@@ -353,26 +362,34 @@ class StompSubscription(FlowResource):
             self.attachments.remove(attachment)
             yield
         if self.ledger is not None:
+            for portion, numbers in self.ledger.take_unsettled(_comes_again):
+                self._note_given_back(portion, numbers)
             self.ledger.forget(lambda it: isinstance(it.queue, Topic) and not it.shares)
 
-    def leaving(self) -> Generator[None, None, bool]:
+    def leaving(self) -> Iterator[None]:
         """It ended by UNSUBSCRIBE, and is detached: what is unsettled goes back, in steps; what an open transaction
-        holds, if that is aborted. Returns whether something went back.
+        holds, if that is aborted.
         """
         self.has_left = True
-        portions = self._take_what_is_left()
-        for portion in portions:
+        for portion, numbers in self._take_what_is_left():
+            self._note_given_back(portion, numbers)
             yield from _giving_back(portion, attempted=True)
-        return bool(portions)
 
     def close(self) -> None:
         if self.selection is not None:
             self.selection.close()
         super().close()
 
-    def _take_what_is_left(self) -> list[Portion]:
+    def _take_what_is_left(self) -> list[tuple[Portion, SequenceOf[int]]]:
         """Whatever the kernel has not taken of it yet will go out all the same."""
         return [] if self.ledger is None else self.ledger.take_unsettled()
+
+    def _note_given_back(self, portion: Portion, numbers: SequenceOf[int]) -> None:
+        """`numbers`: as the ledger knows them; where it does not, those that can be found out."""
+        number_of, of = self._number_of, portion.subscription
+        found = numbers or [number_of(of, sequence) for sequence in portion.sequences]
+        there = [number for number in found if number >= 0]
+        self.given_back.note(self.key, self.subscription_id, self.token, portion.ordinals, there)
 
     def returning_unsettled(self) -> Iterator[None]:
         """The connection is gone: what it held goes back to its queues, in steps. Detach the subscription before."""
@@ -508,6 +525,11 @@ def _length_line(message: Message) -> bytes:
 
 def _never(_element: None) -> None:
     raise AssertionError("a window is charged, nothing is added to it")
+
+
+def _comes_again(subscription: Subscription) -> bool:
+    """Whether all that is not settled comes again as soon as this one is closed: a durable one of a client id."""
+    return subscription.durable_id is not None and not subscription.shares
 
 
 def _giving_back(portion: Portion, *, attempted: bool) -> Iterator[None]:

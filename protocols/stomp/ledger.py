@@ -297,17 +297,27 @@ class Ledger:
         assert self.worked_on is not None
         return self._change(chunk, (self.worked_on,), _UNSETTLED, _DONE)
 
-    def take_unsettled(self) -> list[Portion]:
-        """The subscription has ended: what is not held by a transaction, in order. None of it has failed."""
-        portions = []
+    def take_unsettled(
+        self, is_meant: Callable[[Subscription], bool] = lambda _subscription: True
+    ) -> list[tuple[Portion, SequenceOf[int]]]:
+        """The subscription has ended: what came over these and is not held by a transaction, in order, each portion
+        with its message numbers (none if ACKs do not name them). None of it has failed.
+        """
+        taken: list[tuple[Portion, SequenceOf[int]]] = []
         for chunk in self._chunks:
-            if chunk.left_count and not chunk.gone:
-                portion = self._change(chunk, range(chunk.first, chunk.end), _UNSETTLED, _DONE)
+            if chunk.left_count and not chunk.gone and is_meant(chunk.subscription):
+                first, numbers = chunk.first, chunk.numbers
+                portion = self._change(chunk, range(first, chunk.end), _UNSETTLED, _DONE)
                 if portion is not None:
                     portion.charge_only(())
-                    portions.append(portion)
+                    taken.append((portion, _at(numbers, first, portion.ordinals)))
         self._drop_done()
-        return portions
+        return taken
+
+    def numbers_of(self, portion: Portion) -> SequenceOf[int]:
+        """Message numbers of a portion that is held; none if ACKs do not name them."""
+        chunk = self._find(portion.ordinals[0])
+        return () if chunk is None else _at(chunk.numbers, chunk.first, portion.ordinals)
 
     def take_all(self) -> Iterator[tuple[Portion, bool]]:
         """The connection is gone: everything left, held or not, in order; with whether it had been handed over. Charged
@@ -424,6 +434,16 @@ class Ledger:
             self._chunks = [chunk for chunk in self._chunks if chunk.left_count]
             self._firsts = [chunk.first for chunk in self._chunks]
             self._done_count = 0
+
+
+def _at(numbers: array[int], first: int, ordinals: SequenceOf[int]) -> SequenceOf[int]:
+    """The numbers of these, where `numbers` begins with that of ordinal `first`; none if there are none."""
+    if not numbers:
+        return ()
+    start, end = ordinals[0] - first, ordinals[-1] - first + 1
+    if end - start == len(ordinals):
+        return numbers[start:end]
+    return [numbers[ordinal - first] for ordinal in ordinals]
 
 
 def charge_named(portions: list[Portion], ordinals: list[int]) -> None:

@@ -187,6 +187,8 @@ class LogSubscription(StompSubscription):
         first, count = run.first_index, run.end_index - run.first_index
         size_bytes = len(run.data)
         self._totals.messages_out_count += 1
+        if self.given_back:
+            self.given_back.delivered(self.subscription_id, self.token, (first,))
         lines = b"index:%d\ncount:%d\n" % (first, count)
         if failures is not None:
             lines += b"redelivered:true\ndelivery-count:%d\n" % (failures + 1)

@@ -12,7 +12,6 @@ Bounds: `subscriptions_max` known ones; `transaction_acks_max` deliveries of eac
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Final, cast
 
@@ -26,6 +25,7 @@ from protocols.stomp.errors import ProtocolError, unknown_ack
 from protocols.stomp.frames import AckRun, Frame
 from protocols.stomp.guard import ANYBODY, Action, ForbiddenError
 from protocols.stomp.hub import Hub
+from protocols.stomp.late import GivenBack
 from protocols.stomp.ledger import Portion, charge_named
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.logreading import LogSubscription, log_wishes
@@ -57,9 +57,6 @@ from queues.storage import Confirms
 LOG_TOKEN: Final = b"log."
 """How the message-ids of records begin."""
 
-LEFT_MAX: Final = 64
-"""So many subscriptions that have ended are remembered, for ACKs with receipts that come too late."""
-
 _AUTO_END: Final = 10**18
 """With ack `auto` no ordinals are given out: an ACK all the same may name any."""
 
@@ -69,8 +66,8 @@ class Subscriptions:
 
     __slots__ = (
         "_by_key",
+        "_given_back",
         "_hub",
-        "_left",
         "_limits",
         "_next_key",
         "_outbound",
@@ -114,8 +111,7 @@ class Subscriptions:
         self.identity = ANYBODY
         self._by_key: dict[int, StompSubscription] = {}
         self._next_key = 1
-        self._left: deque[tuple[int, str | None]] = deque(maxlen=LEFT_MAX)
-        """The latest subscriptions that gave something back at UNSUBSCRIBE."""
+        self._given_back = GivenBack()
         self._hub = hub
         self._limits = limits
         self._outbound = outbound
@@ -422,7 +418,7 @@ class Subscriptions:
         key = self._next_key
         self._next_key += 1
         who = subscription_id if subscription_id is not None else headers["destination"]
-        return kind(
+        subscription = kind(
             self._hub,
             self._outbound,
             key=key,
@@ -435,6 +431,8 @@ class Subscriptions:
             prefetch_bytes=prefetch_bytes,
             totals=self._totals,
         )
+        subscription.given_back = self._given_back
+        return subscription
 
     def unsubscribe(self, frame: Frame) -> None:
         headers = frame.headers
@@ -464,8 +462,7 @@ class Subscriptions:
 
     def _ending(self, subscription: StompSubscription, receipt_id: str | None) -> Iterator[None]:
         yield from subscription.detaching()
-        if (yield from subscription.leaving()):
-            self._left.append((subscription.key, subscription.subscription_id))
+        yield from subscription.leaving()
         self.forget_if_settled(subscription)
         self._replies.receipt(receipt_id)
 
@@ -524,14 +521,8 @@ class Subscriptions:
         """An ACK with a receipt or in a transaction has found nothing to settle. What its subscription gave back at its
         end was not settled by it, so a RECEIPT would lie. Raises ProtocolError.
         """
-        if isinstance(token, bytes):
-            name = token
-            left = any(token.startswith(b"%d-" % key) for key, _id in self._left)
-        else:
-            name = token[1]
-            said = None if token[0] is None else token[0].decode()
-            left = said not in self.live and any(said == subscription_id for _key, subscription_id in self._left)
-        if left:
+        if self._given_back.has(token, self._by_key):
+            name = token if isinstance(token, bytes) else token[1]
             raise ProtocolError(
                 "unknown-delivery",
                 f"{name[:80].decode('utf-8', 'replace')!r} is not with this connection: its subscription has ended",

@@ -46,6 +46,15 @@ def test_many_that_come_together_are_merged_with_those_that_are_there(
     )
 
 
+@given(numbers=NUMBERS, start=st.integers(0, 32), end=st.integers(0, 32))
+def test_what_is_removed_is_gone_and_nothing_else(numbers: list[int], start: int, end: int) -> None:
+    ranges = RangeSet()
+    ranges.add_all(numbers)
+    ranges.remove(start, end)
+    assert {n for low, high in ranges for n in range(low, high)} == {n for n in numbers if not start <= n < end}
+    assert all(low < high for low, high in ranges)
+
+
 @given(numbers=NUMBERS, floor=st.integers(0, 32))
 def test_below_a_floor_all_is_forgotten(numbers: list[int], floor: int) -> None:
     ranges = RangeSet()

@@ -1,0 +1,101 @@
+"""What subscriptions of one connection gave back when they ended, so that an ACK that comes too late gets no RECEIPT.
+
+ACKs name a delivery by the key of its subscription and an ordinal (1.2), or by message-id and subscription id (1.0,
+1.1, and what 1.2 names by message-id). The first names one delivery for ever. The second may come to name another one:
+what is delivered again is no longer given back.
+
+Bounds: `ENTRIES_MAX` of each kind, `RANGES_MAX` ranges each. What is too scattered for those is remembered as one range
+from its first to its last, and deliveries of subscriptions that ended before all that are remembered count as given
+back, as far as ACKs tell. Both refuse an ACK that was settled before rather than promise what is not so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import Final, TypeVar
+
+from queues.ranges import RangeSet, stretches
+
+ENTRIES_MAX: Final = 64
+"""So many subscriptions, or subscription ids, are remembered."""
+
+RANGES_MAX: Final = 8
+"""Of each."""
+
+DIGITS_MAX: Final = 18
+"""Of a number in an ACK."""
+
+ANY_ID: Final = None
+"""Where the ACK does not say which subscription it means."""
+
+
+Name = TypeVar("Name")
+
+
+class GivenBack:
+    """What ended subscriptions gave back, by what ACKs call it."""
+
+    __slots__ = ("_by_id", "_by_key", "_forgotten_key")
+
+    def __init__(self) -> None:
+        self._by_key: dict[int, RangeSet] = {}
+        """Ordinals of each subscription, the latest last."""
+        self._by_id: dict[tuple[str | None, bytes], RangeSet] = {}
+        """Message numbers, by subscription id and first part of the message-id."""
+        self._forgotten_key = 0
+        """Nothing is known of subscriptions up to this one."""
+
+    def __bool__(self) -> bool:
+        return bool(self._by_key)
+
+    def note(self, key: int, id: str | None, token: bytes, ordinals: Sequence[int], numbers: Sequence[int]) -> None:
+        """These have gone back; `numbers` as far as they are known. O(n log n)."""
+        _remember(self._by_key, key, ordinals)
+        while len(self._by_key) > ENTRIES_MAX:
+            oldest = next(iter(self._by_key))
+            del self._by_key[oldest]
+            self._forgotten_key = max(self._forgotten_key, oldest)
+        if numbers:
+            for name in {id, ANY_ID}:
+                _remember(self._by_id, (name, token), numbers)
+            while len(self._by_id) > ENTRIES_MAX:
+                del self._by_id[next(iter(self._by_id))]
+
+    def delivered(self, id: str | None, token: bytes, numbers: Sequence[int]) -> None:
+        """These are with a subscription of this id (again). O(n log n)."""
+        for name in {id, ANY_ID}:
+            ranges = self._by_id.get((name, token))
+            if ranges is not None:
+                for start, end in stretches(numbers):
+                    ranges.remove(start, end)
+
+    def has(self, token: bytes | tuple[bytes | None, bytes], known: Container[int]) -> bool:
+        """Whether what an ACK names was given back, and was not delivered under that name since. `token`: as ACKs of
+        this version have them; `known`: the keys of subscriptions that have not ended for good.
+        """
+        id = ANY_ID
+        message_id = token
+        if isinstance(token, tuple):
+            id = ANY_ID if token[0] is None else token[0].decode()
+            message_id = token[1]
+        assert isinstance(message_id, bytes)
+        first, _dash, last = message_id.rpartition(b"-")
+        if not last.isdigit() or len(last) > DIGITS_MAX:
+            return False
+        if isinstance(token, bytes) and first.isdigit() and len(first) <= DIGITS_MAX:
+            return self._has_ordinal(int(first), int(last), known)
+        ranges = self._by_id.get((id, first))
+        return ranges is not None and int(last) in ranges
+
+    def _has_ordinal(self, key: int, ordinal: int, known: Container[int]) -> bool:
+        ranges = self._by_key.get(key)
+        return key <= self._forgotten_key and key not in known if ranges is None else ordinal in ranges
+
+
+def _remember(entries: dict[Name, RangeSet], name: Name, numbers: Sequence[int]) -> None:
+    ranges = entries.pop(name, None) or RangeSet()
+    ranges.add_all(numbers)
+    if len(ranges) > RANGES_MAX:
+        runs = list(ranges)
+        ranges.add(runs[0][0], runs[-1][1])
+    entries[name] = ranges
