@@ -7,10 +7,11 @@ look at them one by one. A composite is one message per destination, each with i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from flow.graph import Steps, at_once
 from protocols.stomp.allowing import check_allowed, refusal
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.frames import SendRun
@@ -40,6 +41,12 @@ from queues.logs.table import LogError
 from queues.names import Kind
 
 ADMIN_PREFIX: Final = "/sluiceway/"
+
+AT_ONCE_LEGS: Final = 16
+"""A composite with more of them goes out in steps; so many messages of a run count as a leg each (LEG_COUNT)."""
+LEG_COUNT: Final = 8
+DESTINATION_STEPS: Final = 3
+"""A destination that has to be made takes as long as so many legs."""
 UNANSWERED_MAX: Final = 100
 """Requests of one connection that may wait for their answers."""
 _LOG_PREFIX: Final = "/log/"
@@ -55,6 +62,7 @@ class Sender:
         "_batch_persistent",
         "_batch_receipts",
         "_came",
+        "_do",
         "_fail",
         "_held_of",
         "_hub",
@@ -78,9 +86,10 @@ class Sender:
         *,
         held_of: Callable[[set[Inlet]], int],
         fail: Callable[[ProtocolError], None],
+        do: Callable[[Iterator[object]], None],
     ) -> None:
         """`held_of`: how many unacknowledged deliveries of these queues the connection holds; `fail`: end it with this
-        error, found when no frame of it is being read.
+        error, found when no frame of it is being read; `do`: work in steps, for which what comes behind waits.
         """
         self.lanes = lanes
         self._hub = hub
@@ -89,6 +98,7 @@ class Sender:
         self._replies = replies
         self._held_of = held_of
         self._fail = fail
+        self._do = do
         self._came = hub.came
         self._batch_lane: Lane | None = None
         self._batch: list[Message] = []
@@ -108,7 +118,7 @@ class Sender:
         """Where a run goes. None: it was dealt with here (a request to the broker, a temporary destination that is
         gone). Raises ProtocolError.
         """
-        return self.lanes.route(run.head) or self._make_route(run)
+        return self.lanes.route(run.head) or at_once(self._making_route(run))
 
     def send(self, run: SendRun) -> None:
         """Publish these SENDs or park them. May put them off until `flush`, to give a queue many at once. Raises
@@ -181,7 +191,22 @@ class Sender:
                 self.lanes.park(lane, messages, size_bytes, owed)
 
     def _send_apart(self, run: SendRun) -> None:
-        route = self.route(run)
+        steps = self._sending(run)
+        if (run.head.destination.count(",") + 1) * (1 + len(run.wires) // LEG_COUNT) > AT_ONCE_LEGS:
+            self._do(self._sending_on(run, steps))
+        else:
+            at_once(steps)
+
+    def _sending_on(self, run: SendRun, steps: Steps[None]) -> Iterator[None]:
+        """`steps`, while others have their turns. It came whole, so all of it goes out, also if its connection ends."""
+        try:
+            yield from steps
+        except ProtocolError as error:
+            self._fail(error)
+
+    def _sending(self, run: SendRun) -> Steps[None]:
+        """One leg after the other: a thousand copies at once would be more than all of the memory may be."""
+        route = self.lanes.route(run.head) or (yield from self._making_route(run))
         if route is None:
             return
         targets = route.targets
@@ -197,18 +222,41 @@ class Sender:
             if not isinstance(run, LargeRun):
                 shared = SharedWires(len(run.head.block), run.size_bytes)
         for forwarded, lane in targets:
-            # One leg after the other: a thousand copies at once would be more than all of the memory may be.
-            number = self._number(forwarded, len(run.wires))
-            if not lane.must_wait:
-                messages, size_bytes = self._rewritten(run, forwarded, number)
-                if self._publish_leg(lane, messages, size_bytes, owed):
-                    continue
-            if shared is None:
-                messages, size_bytes = self._rewritten(run, forwarded, number)
-            else:
-                messages = [Message(forwarded, wire, n) for n, wire in enumerate(run.wires, number)]
-                size_bytes = run.size_bytes
-            self.lanes.park(lane, messages, size_bytes, owed, shared=shared)
+            self._send_leg(run, forwarded, lane, owed, shared)
+            for _ in range(1 + len(run.wires) // LEG_COUNT):
+                yield
+
+    def _send_leg(
+        self, run: SendRun, forwarded: SendHead, lane: Lane, owed: Owed | None, shared: SharedWires | None
+    ) -> None:
+        if lane.inlet.closed or lane.source.closed:  # between two steps
+            current = self._lane_again(run, lane, forwarded)
+            if current is None:
+                self._replies.leg_done(owed)
+                return
+            lane = current
+        number = self._number(forwarded, len(run.wires))
+        if not lane.must_wait:
+            messages, size_bytes = self._rewritten(run, forwarded, number)
+            if self._publish_leg(lane, messages, size_bytes, owed):
+                return
+        if shared is None:
+            messages, size_bytes = self._rewritten(run, forwarded, number)
+        else:
+            messages = [Message(forwarded, wire, n) for n, wire in enumerate(run.wires, number)]
+            size_bytes = run.size_bytes
+        self.lanes.park(lane, messages, size_bytes, owed, shared=shared)
+
+    def _lane_again(self, run: SendRun, lane: Lane, forwarded: SendHead) -> Lane | None:
+        """The lane in the place of one that was let go since the route was made, to a destination that is made anew if
+        it was deleted. None: that was temporary. Raises ProtocolError.
+        """
+        if not lane.inlet.closed:
+            return self.lanes.lane(lane.target, lane.inlet)
+        if isinstance(lane.inlet, Log):
+            raise _log_is_gone(None if run.receipts is None else Owed(run.receipts, 1))
+        destination = self._destination_for_send(lane.destination.address, run.head, run)
+        return None if destination is None else self.lanes.lane(destination, destination.queue_for(forwarded))
 
     @staticmethod
     def _check_for_log(log: Log, messages: list[Message], owed: Owed | None) -> None:
@@ -369,9 +417,9 @@ class Sender:
             error.identify("SEND", headers)
             raise error from None
 
-    def _make_route(self, run: SendRun) -> Route | None:
-        """Find the queues of a head. None: the run was dealt with here (a request to the broker, a temporary
-        destination that is gone).
+    def _making_route(self, run: SendRun) -> Steps[Route | None]:
+        """Find the queues of a head, in steps. None: the run was dealt with here (a request to the broker, a temporary
+        destination that is gone). Raises ProtocolError.
         """
         head = run.head
         if head.destination.startswith(ADMIN_PREFIX):
@@ -398,6 +446,9 @@ class Sender:
                 log = self._log_for_send(address, head, run)
                 targets.append((forwarded, self.lanes.lane(log, log)))
                 continue
+            if address.canonical not in self._hub.registry.destinations:
+                for _ in range(DESTINATION_STEPS):
+                    yield
             destination = self._destination_for_send(address, head, run)
             if destination is None:
                 continue

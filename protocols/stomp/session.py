@@ -137,7 +137,7 @@ class Session:
             unfinished_bytes_max=limits.body_bytes_max + limits.header_block_bytes_max,
             manager=hub.manager,
             clock=hub.clock,
-            on_resume=self._lane_resumed,
+            on_resume=lambda: self._context.request_dispatch(),
             full=reading.hold("blocked destinations", is_passable=self._may_free_what_blocks),
         )
         self._context: DispatchHandle = hub.scheduling.register(self._dispatch, f"connection {peer}")
@@ -165,6 +165,7 @@ class Session:
             self._replies,
             held_of=self.subscriptions.unsettled_of,
             fail=self.fail,
+            do=self.subscriptions.work.do,
         )
         self._committer = Committer(
             hub,
@@ -668,9 +669,6 @@ class Session:
         return bool(self.lanes.parked_count) or self._committer.is_waiting
 
     # ------------------------------------------------------------------ what was parked
-
-    def _lane_resumed(self) -> None:
-        self._context.request_dispatch()
 
     def _dispatch(self, budget: int) -> bool:
         """Send on what was parked and may go now."""

@@ -23,7 +23,6 @@ KNOWN: Final[dict[str, int]] = {
     "COMMIT of SENDs": 166_000,
     "NACK cumulative": 1_252_000,
     "NACK individual": 72_000,
-    "SEND composite": 123_000,
     "SEND to a log": 59_000,
     "SEND to a topic": 83_000,
     "SUBSCRIBE to groups": 78_000,

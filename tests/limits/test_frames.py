@@ -94,6 +94,21 @@ async def test_a_composite_send(stage: LawStage) -> None:
         await sender.sent(names, b"x")
 
 
+@pytest.mark.slow
+async def test_a_flood_of_composites() -> None:
+    """Their queues are full soon: what is parked, and goes on when there is room."""
+    async with LawStage({"/queue/full.*": {"memory_bytes": 20_000, "paging": "throttle"}}) as stage:
+        reader = await stage.client()
+        sender = await stage.client()
+        data = frame("SEND", b"x" * 100, destination=",".join(f"/queue/full.{n}" for n in range(100))) * 400
+        with stage.law("SEND composite, flooded", limit="400 of one read, 100 destinations each"):
+            await sender.send_raw(data)
+            await trio.sleep(1)
+        with stage.law("SEND composite, on from the stash", limit="40,000 messages"):
+            await reader.subscribe("/queue/>")
+            await reader.next_messages(40_000)
+
+
 async def test_a_large_body(stage: LawStage) -> None:
     sender = await stage.client()
     reader = await stage.client()
