@@ -264,13 +264,14 @@ class WebSocketStream:
         # Frames may be empty, or pings, for ever, and come faster than they are read: two reads must do.
         left_bytes = 2 * size_max
         while got < size_max and left_bytes > 0 and not self._ended:
-            data = self._under.read(size_max)
+            asked_bytes = size_max - got  # so that nothing is over, which would have to be cut off and kept
+            data = self._under.read(asked_bytes)
             if data is None:
                 break
             if not data:
                 self._ended = True
                 break
-            left_bytes = left_bytes - len(data) if len(data) == size_max else 0
+            left_bytes = left_bytes - len(data) if len(data) == asked_bytes else 0
             found = self._payload(data)
             parts += found
             got += sum(map(len, found))

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import codecs
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from protocols.framing import Piece
@@ -36,11 +36,22 @@ _WHOLE: Final = (FIN | TEXT, FIN | BINARY)
 _NOT_UTF_8: Final = "a text message is not UTF-8; send what is not as binary"
 _CLOSE_CODES_OF_PEERS: Final = frozenset({1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014})
 
-_BY_TABLE_BYTES: Final = 1024
-"""Payload from this size on is unmasked by tables (400 MB/s), less by one long number (a third of the calls)."""
-
 _XOR: Final = tuple(bytes(value ^ mask for value in range(256)) for mask in range(256))
 
+
+def unmasked_by_tables(data: bytes | bytearray | memoryview, mask: bytes | bytearray) -> bytes:
+    """What `unmasked` gives, at 300 MB/s."""
+    made = bytearray(data)
+    for place in range(4):
+        made[place::4] = made[place::4].translate(_XOR[mask[place]])
+    return bytes(made)
+
+
+try:
+    # Payload as it was before it was masked with four bytes (masking it is the same): 50 GB/s, in C.
+    from websockets.speedups import apply_mask as unmasked
+except ImportError:  # it is built where there is a compiler, and left out where there is none
+    unmasked = unmasked_by_tables
 
 FRAGMENT_BYTES: Final = 0xFFFF
 """A longer message is sent in fragments of so many bytes: no client is known to take less in a frame (websocket-node
@@ -97,10 +108,11 @@ class FrameReader:
         if self._held:
             data, self._held = self._held + data, b""
         found: list[bytes] = []
+        view = memoryview(data)
         at, end = 0, len(data)
         while at < end and self.closed_with is None:
             if self._left_bytes:
-                at = self._go_on(data, at, found)
+                at = self._go_on(view, at, found)
                 continue
             if end - at < 2:
                 break
@@ -122,7 +134,7 @@ class FrameReader:
                 if size > self._message_bytes_max:
                     self._refuse(size)
                 at = body + size
-                payload = unmasked(data[body:at], key)
+                payload = unmasked(view[body:at], key)
                 if first == FIN | TEXT and not is_text((payload,)):
                     raise FrameError(INVALID_DATA, _NOT_UTF_8)
                 found.append(payload)
@@ -132,7 +144,7 @@ class FrameReader:
                 if body + size > end:
                     break
                 at = body + size
-                self._control(opcode, unmasked(data[body:at], key))
+                self._control(opcode, unmasked(view[body:at], key))
             else:
                 self._begin(first, opcode, size, key)
                 at = body
@@ -183,13 +195,13 @@ class FrameReader:
             f"a message of {size} bytes or more, and a frame of this listener's limits takes {self._message_bytes_max}",
         )
 
-    def _go_on(self, data: bytes, at: int, found: list[bytes]) -> int:
+    def _go_on(self, data: memoryview, at: int, found: list[bytes]) -> int:
         masked = data[at : at + self._left_bytes]
         payload = unmasked(masked, self._key)
         turn = len(masked) % 4
         self._key = self._key[turn:] + self._key[:turn]
         self._left_bytes -= len(masked)
-        if self._opcode == TEXT:
+        if self._opcode == TEXT and not (payload.isascii() and not self._decoder.getstate()[0]):
             try:
                 self._decoder.decode(payload, self._ends and not self._left_bytes)
             except UnicodeDecodeError:
@@ -222,18 +234,6 @@ class FrameReader:
                 except UnicodeDecodeError:
                     raise FrameError(INVALID_DATA, "the reason in a close frame is not UTF-8") from None
                 self.closed_with = code
-
-
-def unmasked(data: bytes, key: bytes) -> bytes:
-    """Payload as it was before it was masked with these four bytes (masking it is the same)."""
-    size = len(data)
-    if size < _BY_TABLE_BYTES:
-        mask = key * (size // 4) + key[: size % 4]
-        return (int.from_bytes(data, "little") ^ int.from_bytes(mask, "little")).to_bytes(size, "little")
-    made = bytearray(data)
-    for place in range(4):
-        made[place::4] = made[place::4].translate(_XOR[key[place]])
-    return bytes(made)
 
 
 def head(opcode: int, size: int, *, ends: bool = True) -> bytes:
@@ -293,14 +293,23 @@ class WebSocketFraming:
         return size_bytes + full_count * len(head(TEXT, FRAGMENT_BYTES)) + (rest_bytes and len(head(TEXT, rest_bytes)))
 
 
-def _fragments(pieces: Iterable[Piece], opcode: int, *, last: bool) -> list[Piece]:
+def _fragments(pieces: Sequence[Piece], opcode: int, *, last: bool) -> list[Piece]:
     """Each with its head. Copied, lest a control frame gets between head and content."""
-    whole = memoryview(b"".join(pieces))
-    size = len(whole)
+    left_bytes = sum(map(len, pieces))
     made: list[Piece] = []
-    for start in range(0, size, FRAGMENT_BYTES):
-        part = whole[start : start + FRAGMENT_BYTES]
-        made.append(b"".join((head(opcode, len(part), ends=last and start + len(part) == size), part)))
+    content = iter(pieces)
+    view = memoryview(b"")
+    while left_bytes:
+        size = room = min(left_bytes, FRAGMENT_BYTES)
+        left_bytes -= size
+        parts: list[Piece] = [head(opcode, size, ends=last and not left_bytes)]
+        while room:
+            if not view:
+                view = memoryview(next(content))
+            parts.append(part := view[:room])
+            view = view[room:]
+            room -= len(part)
+        made.append(b"".join(parts))
         opcode = CONTINUATION
     return made
 
