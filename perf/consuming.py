@@ -49,8 +49,8 @@ class _Subscriber:
         else:
             self.link.subscribe(destination, name, shape.ack, shape.prefetch_count)
         self.link.release()
-        self.counter = FrameCounter(shape.body_bytes)
-        self.cutter = FrameCutter(_READ_BYTES)
+        self.counter = FrameCounter(plan.body_bytes)
+        self.cutter = FrameCutter(max(_READ_BYTES, 2 * plan.body_bytes))
         self.delivered = 0
         self.waiting: deque[bytes] = deque()
         """Ack ids of messages that a thinking consumer has read and not yet dealt with."""
@@ -82,7 +82,7 @@ class Consumers:
         if self._plan.think_seconds is not None:
             return self.run_slowly(self._plan.think_seconds)
         numbers, select = self._numbers, self._selector.select
-        few, naps = _FEW_BYTES // self._plan.body_bytes, self._plan.naps
+        few, naps = _FEW_BYTES // min(plan.body_bytes for plan in self._plan.subscribers), self._plan.naps
         while numbers[MODE] != QUIT and not self._must_end():
             taken = 0
             for key, events in select(0.05):

@@ -38,6 +38,7 @@ class StreamPlan:
 
     number: int
     destination: str
+    body_bytes: int
     sent_slot: int
     idle_slot: int
     confirmed_slot: int
@@ -53,7 +54,6 @@ class ProducerPlan:
     endpoint: Endpoint
     streams: tuple[StreamPlan, ...]
     quota_slot: int
-    body_bytes: int
     persistent: bool
     receipt_window_count: int
     receipt_every: int
@@ -71,6 +71,7 @@ class SubscriberPlan:
 
     number: int
     destination: str
+    body_bytes: int
     delivered_slot: int
     group: int
     stream_numbers: tuple[int, ...]
@@ -90,7 +91,6 @@ class ConsumerPlan:
     ack: Ack
     ack_each: bool
     prefetch_count: int
-    body_bytes: int
     tagged: bool
     naps: bool
     late: bool = False

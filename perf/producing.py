@@ -49,7 +49,7 @@ class _Stream:
         self.plan = plan
         self.link: Link = patient_link(shape.endpoint)
         self.link.release()
-        size, persistent = shape.body_bytes, shape.persistent
+        size, persistent = plan.body_bytes, shape.persistent
         every = shape.receipt_every if shape.receipt_window_count else 0
         self.bulk: frames.IdenticalFrames | frames.ReceiptedFrames
         if every:

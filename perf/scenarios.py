@@ -93,6 +93,8 @@ class Scenario:
     consumer_count: int = 1
     kind: Kind = "queue"
     body_bytes: int = 100
+    other_body_bytes: int = 0
+    """Of every second destination, where they are others."""
     ack: Ack = "auto"
     ack_each: bool = False
     """With ack `client`: an ACK frame for every message instead of one for all that a read brought."""
@@ -128,6 +130,10 @@ class Scenario:
     settings: str = ""
     """TOML that Sluiceway is started with, besides its defaults."""
     targets: tuple[Target, ...] = ()
+
+    def body_bytes_of(self, destination: int) -> int:
+        """How large the bodies are that go to this one of the destinations."""
+        return self.other_body_bytes if self.other_body_bytes and destination % 2 else self.body_bytes
 
     @property
     def tagged(self) -> bool:
@@ -179,7 +185,19 @@ CATALOGUE: tuple[Scenario, ...] = (
     Scenario("1_1_1-100b-client", "one pair, cumulative acks, one per read", ack="client", targets=_rate(3.0)),
     Scenario("1_1_1-100b-client-each", "one pair, cumulative acks, one per message", ack="client", ack_each=True),
     Scenario("1_1_1-100b-individual", "one pair, an individual ack per message", ack="client-individual"),
-    Scenario("1_1_1-64k-auto", "one pair, 64-KiB bodies", body_bytes=64 * KIB, window_count=500, targets=_rate(1.0)),
+    Scenario("1_1_1-64k-auto", "one pair, 64-KiB bodies", body_bytes=64 * KIB, window_count=500, targets=_rate(2.5)),
+    Scenario("1_1_1-1m-auto", "one pair, 1-MiB bodies", body_bytes=MIB, window_count=50, targets=_rate(2.5)),
+    Scenario(
+        "10_10_10-mixed-auto",
+        "ten pairs, each on its own queue; 20-byte bodies on five of them, 64 KiB on the others",
+        producer_count=10,
+        destination_count=10,
+        consumer_count=10,
+        body_bytes=20,
+        other_body_bytes=64 * KIB,
+        window_count=500,
+        targets=_rate(2.0),
+    ),
     Scenario(
         "10_10_10-100b-auto",
         "ten pairs, each on its own queue",

@@ -131,6 +131,7 @@ def _load(
     destination_count = scenario.destination_count
     topic = scenario.kind == "topic"
     destinations = [layout.destination(scenario.kind, f"{name}-{index}") for index in range(destination_count)]
+    sizes = [scenario.body_bytes_of(index) for index in range(destination_count)]
     sent_slots = [layout.slot() for _ in range(scenario.producer_count)]
     idle_slots = [layout.slot() for _ in range(scenario.producer_count)]
     confirmed_slots = [layout.slot() for _ in range(scenario.producer_count)]
@@ -139,6 +140,7 @@ def _load(
         StreamPlan(
             number=number,
             destination=destinations[number % destination_count],
+            body_bytes=sizes[number % destination_count],
             sent_slot=sent_slots[number],
             idle_slot=idle_slots[number],
             confirmed_slot=confirmed_slots[number],
@@ -152,6 +154,7 @@ def _load(
         SubscriberPlan(
             number=number,
             destination=destinations[number % destination_count],
+            body_bytes=sizes[number % destination_count],
             delivered_slot=delivered_slots[number],
             group=number if topic else number % destination_count,
             stream_numbers=tuple(range(number % destination_count, scenario.producer_count, destination_count)),
@@ -163,7 +166,6 @@ def _load(
             endpoint=endpoint,
             streams=streams,
             quota_slot=quota_slot,
-            body_bytes=scenario.body_bytes,
             persistent=scenario.persistent,
             receipt_window_count=scenario.receipt_window_count,
             receipt_every=scenario.receipt_every,
@@ -178,7 +180,6 @@ def _load(
             ack=scenario.ack,
             ack_each=scenario.ack_each,
             prefetch_count=scenario.prefetch_count,
-            body_bytes=scenario.body_bytes,
             tagged=scenario.tagged,
             # A producer that waits for receipts may be waiting for an acknowledgement in truth.
             naps=not scenario.tagged and not 0 < scenario.receipt_window_count < _PATIENT_WINDOW_COUNT,

@@ -12,7 +12,7 @@ from perf.peers.ceiling import Ceiling
 from perf.peers.coilmq import CoilMq
 from perf.peers.port import Peer
 from perf.peers.rabbitmq import RabbitMq
-from perf.peers.sluiceway import OtherSluiceway, Sluiceway
+from perf.peers.sluiceway import Sluiceway
 from perf.peers.watched import BareSluiceway, WatchedSluiceway
 
 STARTABLE: dict[str, Callable[[], Peer]] = {
@@ -29,8 +29,6 @@ STARTABLE: dict[str, Callable[[], Peer]] = {
 REFERENCES = ("rabbitmq", "activemq")
 """The peers whose better one a target is judged against."""
 
-_OTHER = "sluiceway@"
-
 RESTLESS = ("sluiceway-watched",)
 """Peers that take some of the machine also while others are measured: where they take part, nobody else may be up."""
 
@@ -40,8 +38,8 @@ class UnknownPeerError(ValueError):
 
 
 def peer_named(name: str) -> Peer:
-    """Return the adapter of that name; `sluiceway@FOLDER` is Sluiceway from another checkout, `HOST:PORT` or
-    `HOST:PORT/PID` stands for a broker that runs already.
+    """Return the adapter of that name; `sluiceway@FOLDER` is Sluiceway from another checkout (and so
+    `sluiceway-tls@FOLDER` and its like), `HOST:PORT` or `HOST:PORT/PID` stands for a broker that runs already.
 
     Raises:
         UnknownPeerError: no broker goes by that name.
@@ -49,8 +47,10 @@ def peer_named(name: str) -> Peer:
     """
     if name in STARTABLE:
         return STARTABLE[name]()
-    if name.startswith(_OTHER):
-        return OtherSluiceway(Path(name.removeprefix(_OTHER)))
+    start, at, folder = name.partition("@")
+    if at and isinstance(peer := STARTABLE.get(start, Ceiling)(), Sluiceway):
+        peer.use_checkout(Path(folder))
+        return peer
     if ":" in name:
         return Address.parse(name)
     raise UnknownPeerError(

@@ -36,6 +36,18 @@ class Sluiceway:
         self._endpoint: Endpoint | None = None
         self._version = "not started"
 
+    def use_checkout(self, checkout: Path) -> None:
+        """Start it from another checkout, by the interpreter of its `.venv` if there is one: old beside new.
+
+        Raises PeerError if the folder is no checkout.
+        """
+        if not (checkout / "sluiceway" / "__main__.py").is_file():
+            raise PeerError(f"{checkout} is no checkout of Sluiceway; git worktree add FOLDER COMMIT makes one")
+        self.checkout = checkout.absolute()
+        self.name = f"{self.name}@{self.checkout.name}"
+        python = self.checkout / _OWN_PYTHON
+        self.python = str(python) if python.exists() else sys.executable
+
     def install(self) -> None:
         """Nothing to do: it is this checkout."""
 
@@ -91,20 +103,6 @@ class Sluiceway:
             self._daemon.stop(patience_seconds)
             self._daemon = None
         self._endpoint = None
-
-
-class OtherSluiceway(Sluiceway):
-    """Sluiceway from another checkout, by the interpreter of its `.venv` if there is one: old beside new."""
-
-    def __init__(self, checkout: Path) -> None:
-        """Raises PeerError if the folder is no checkout."""
-        super().__init__()
-        if not (checkout / "sluiceway" / "__main__.py").is_file():
-            raise PeerError(f"{checkout} is no checkout of Sluiceway; git worktree add FOLDER COMMIT makes one")
-        self.checkout = checkout.absolute()
-        self.name = f"sluiceway@{self.checkout.name}"
-        python = self.checkout / _OWN_PYTHON
-        self.python = str(python) if python.exists() else sys.executable
 
 
 def _environment() -> dict[str, str]:

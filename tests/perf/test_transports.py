@@ -9,11 +9,13 @@ from perf.runner import Effort, Run
 from perf.scenarios import BY_NAME
 from perf.started import started
 
+NAMES = ("1_1_1-20b-auto", "1_1_1-64k-auto", "1_1_1-1m-auto", "10_10_10-mixed-auto", "1_1_1-100b-individual")
+
 
 @pytest.mark.parametrize("peer", ["sluiceway-tls", "sluiceway-websocket"])
 def test_every_message_comes_once(peer: str) -> None:
     """Tiny ones, large ones, and with acknowledgements."""
     with started(peer_named(peer), None) as broker:
-        for name in ("1_1_1-20b-auto", "1_1_1-64k-auto", "1_1_1-100b-individual"):
+        for name in NAMES:
             measured = Run(BY_NAME[name], broker, 1, Effort().tiny()).measure()
             assert measured.faults == (), name

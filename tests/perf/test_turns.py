@@ -77,5 +77,6 @@ def test_another_checkout_is_a_peer(tmp_path: Path) -> None:
     with started(peer, None) as broker:
         (pid,) = broker.peer.pids()
         assert psutil.Process(pid).environ()["PYTHONPATH"] == str(before)
+    assert peer_named(f"sluiceway-tls@{before}").name == "sluiceway-tls@before"
     with pytest.raises(PeerError, match="no checkout of Sluiceway; git worktree add"):
         peer_named(f"sluiceway@{tmp_path}")
