@@ -62,6 +62,7 @@ from sluiceway.report import stat_report
 from sluiceway.resuming import Resumption
 from sluiceway.security.admission import OWN, Admission, Decided
 from sluiceway.security.gate import SecurityGate
+from sluiceway.selecting import SelectorPreparation
 from sluiceway.sessions import SessionTable
 from sluiceway.steps import Pace
 from sluiceway.trails.answering import BrokerTrails
@@ -210,6 +211,8 @@ class Broker:
         self.doors.open(self._nursery)
         self.look_after_certificates()
         self.is_ready = True
+        if not self._serving:  # else when it is told that it serves: nothing is to delay that
+            self.selector_preparation.begin()
         if self.admin is not None:
             self.admin.start(self._nursery)
         log.info("broker ready", name=config.broker.name, version=VERSION, listeners=self.urls)
@@ -250,6 +253,8 @@ class Broker:
             take_numbers=self.take_numbers,
             dead_letter_queues=config.dead_letter_queues,
         )
+        self.selector_preparation = SelectorPreparation(self.dispatcher.submit, gives_way=self._serving)
+        self.registry.selectors.prepare = self.selector_preparation.wait
         self._started_seconds = self.clock()
         self.pulse = Pulse(
             clock=self.clock, call_later=self.dispatcher.call_later, next_number=lambda: self._next_number

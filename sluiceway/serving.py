@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable
 
 import trio
 
 from protocols.log import get_logger
-from queues.selectors.grammar import prepare as prepare_selectors
 from sluiceway.broker import Broker
 from sluiceway.config import Config
 from sluiceway.housing import OnProgress
@@ -48,8 +46,7 @@ async def serve(
             broker.pulse.on_beat = supervisor.alive
             on_ready(broker.urls)
             supervisor.ready(", ".join(broker.urls))
-            # Now, and not before somebody can connect, nor in this thread when the first selector comes.
-            threading.Thread(target=prepare_selectors, name="selectors", daemon=True).start()
+            broker.selector_preparation.begin()
             if on_admin is not None and broker.admin is not None:
                 on_admin(broker.admin.urls)
             async with trio.open_nursery() as nursery:

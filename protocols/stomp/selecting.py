@@ -8,9 +8,10 @@ from protocols.stomp.errors import ProtocolError
 from protocols.stomp.hub import Hub
 from queues.selectors import Selection, SelectorError
 from queues.selectors.table import SelectorLimitError
+from queues.steps import Waiting
 
 
-def selecting(text: str, hub: Hub) -> Generator[None, None, Selection | None]:
+def selecting(text: str, hub: Hub) -> Generator[Waiting | None, None, Selection | None]:
     """What a SUBSCRIBE with this selector takes, made in steps; None: all. Raises ProtocolError, whose body shows the
     place.
     """

@@ -52,6 +52,7 @@ from queues.logs.table import PREFIX as LOG_PREFIX
 from queues.logs.table import LogError, check_name
 from queues.names import Kind
 from queues.selectors import Selection
+from queues.steps import Waiting
 from queues.storage import Confirms
 
 LOG_TOKEN: Final = b"log."
@@ -177,7 +178,7 @@ class Subscriptions:
         else:
             self.work.do(self._select_and_subscribe(frame, text))
 
-    def _select_and_subscribe(self, frame: Frame, text: str) -> Iterator[None]:
+    def _select_and_subscribe(self, frame: Frame, text: str) -> Iterator[Waiting | None]:
         selection: Selection | None = None
         try:
             selection = yield from selecting(text, self._hub)

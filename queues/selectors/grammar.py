@@ -5,8 +5,8 @@ One kind of expression for all: whether an operand is a number, a text or a trut
 since of a header nobody knows before. Chains (`a AND b AND c`, `1 + 2 - 3`) are flat, so only parentheses and signs
 nest. The parser is a table-driven one (LALR), it does not recurse, whatever it is given.
 
-A parser is made when the first selector comes, once for each of the two spellings of names. That takes a good tenth of
-a second with the import of Lark: whoever serves has it done before, in another thread (`prepare`).
+A parser is made once for each of the two spellings of names. That takes a good tenth of a second with the import of
+Lark: whoever serves has it done in another thread (`prepare`), for which the first selectors wait (table.py).
 """
 
 from __future__ import annotations
@@ -118,8 +118,14 @@ def _parser(*, hyphens: bool) -> Lark:
 
 
 def prepare() -> None:
-    """Import Lark and make the parser of the usual spelling. For any thread; a second call does nothing."""
-    parse("a = 1")
+    """Import Lark and make both parsers. For any thread; a second call does nothing."""
+    for hyphens in (False, True):
+        parse("a = 1", hyphens=hyphens)
+
+
+def is_prepared() -> bool:
+    """Nobody has to wait for a parser."""
+    return _parser.cache_info().currsize == 2
 
 
 def parse(text: str, *, start: int = 0, hyphens: bool = False) -> Tree[Token]:

@@ -22,6 +22,9 @@ SELECTOR_WORDS_MAX: Final = 1000
 UNITS_PER_COST: Final = 8
 """Of a dispatch's budget: so many units of a selector's cost take as long as a message that is handed over."""
 
+LOOK_COST: Final = 10
+"""Units of cost for a look at a message, whatever the selector asks."""
+
 LOOK_UNITS_MAX: Final = 4000
 """A step looks at as many messages as cost so much together: a millisecond."""
 
@@ -41,13 +44,24 @@ _WORD: Final = re.compile(r"'[^']*'|\"[^\"]*\"|[\w$.]+|[^\s\w]")
 class Selector:
     """Which messages to take. Made by `compile_selector`; may be shared."""
 
-    __slots__ = ("__weakref__", "_compiled", "_known", "by_message", "looks_max", "size_bytes", "spent_units", "text")
+    __slots__ = (
+        "__weakref__",
+        "_compiled",
+        "_known",
+        "_look_cost",
+        "by_message",
+        "looks_max",
+        "size_bytes",
+        "spent_units",
+        "text",
+    )
 
     def __init__(self, text: str, compiled: Compiled) -> None:
         self.text = text
         self.by_message = compiled.by_message
         """It looks at each message, not only at its head."""
-        self.looks_max = max(1, LOOK_UNITS_MAX // compiled.cost)
+        self._look_cost = compiled.cost + LOOK_COST
+        self.looks_max = max(1, LOOK_UNITS_MAX // self._look_cost)
         """Messages of which it may be asked in one step, if each has a head of its own."""
         self.spent_units = 0
         """What all that it was asked has cost, see Compiled.cost. Whoever asks charges the difference to its budget."""
@@ -59,7 +73,7 @@ class Selector:
     def takes(self, message: Message) -> bool:
         """Whether this one is wanted. O(1) if the head was met lately, else O(length of the selector)."""
         if self.by_message:
-            self.spent_units += self._compiled.cost
+            self.spent_units += self._look_cost
             return self._compiled.test_message(message)
         known = self._known.get(message.head)
         return self._judge(message.head) if known is None else known
@@ -68,7 +82,7 @@ class Selector:
         """Which of these are wanted, by place. O(n)."""
         if self.by_message:
             test = self._compiled.test_message
-            self.spent_units += self._compiled.cost * len(messages)
+            self.spent_units += self._look_cost * len(messages)
             return [place for place, message in enumerate(messages) if test(message)]
         found: list[int] = []
         known = self._known
@@ -91,7 +105,7 @@ class Selector:
 
     def _judge(self, head: Envelope) -> bool:
         takes = self._compiled.test_head(head)
-        self.spent_units += self._compiled.cost
+        self.spent_units += self._look_cost
         if len(self._known) >= HEADS_COUNT_MAX:
             self._known.clear()
         self._known[head] = takes

@@ -11,7 +11,9 @@ from collections.abc import Callable, Generator, Mapping
 import attrs
 
 from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter
+from queues.selectors.grammar import is_prepared
 from queues.selectors.selector import Selection, Selector, compiling
+from queues.steps import Waiting
 
 
 class SelectorLimitError(Exception):
@@ -32,6 +34,8 @@ class SelectorTable(FlowResource):
     def __init__(self, bytes_max: int, *, manager: FlowManager, clock: Callable[[], float]) -> None:
         super().__init__("selectors", "subscriptions", manager)
         self.bytes_max = bytes_max
+        self.prepare: Callable[[Callable[[], None]], None] | None = None
+        """Has the parsers made, elsewhere, and calls then. None: the first selector makes them."""
         self._entries: dict[str, _Entry] = {}
         self._limiter = SizeLimiter(bytes_max, clock=clock, label="selectors")
         self._controller: FlowController[None] = FlowController(
@@ -48,11 +52,13 @@ class SelectorTable(FlowResource):
         self.bytes_max = bytes_max
         self._limiter.resize(bytes_max)
 
-    def taking(self, text: str, *, message_token: str) -> Generator[None, None, Selection | None]:
-        """What somebody selects by, made in steps; None: it takes all. To be closed. Raises SelectorError,
+    def taking(self, text: str, *, message_token: str) -> Generator[Waiting | None, None, Selection | None]:
+        """What somebody selects by, made in steps of a line; None: it takes all. To be closed. Raises SelectorError,
         SelectorLimitError.
         """
         if text not in self._entries:
+            if self.prepare is not None and not is_prepared():
+                yield Waiting(self.prepare)
             selector = yield from compiling(text, message_token=message_token)
             if selector is None:
                 return None

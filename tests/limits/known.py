@@ -11,9 +11,6 @@ from typing import Final
 WORSE_SHARE: Final = 0.15
 """So much above its row a case has become worse."""
 
-UNSTEADY: Final = frozenset({"SUBSCRIBE with a selector", "SUBSCRIBE with a selector over a backlog"})
-"""Keep the law where an earlier test of the process has had their selectors read: they may stay in the table."""
-
 KNOWN: Final[dict[str, int]] = {
     "ABORT of ACKs": 592_000,
     "ACK cumulative": 165_000,
@@ -26,8 +23,6 @@ KNOWN: Final[dict[str, int]] = {
     "SEND to a log": 59_000,
     "SEND to a topic": 83_000,
     "SUBSCRIBE to groups": 78_000,
-    "SUBSCRIBE with a selector": 200_000,
-    "SUBSCRIBE with a selector over a backlog": 263_000,
     "UNSUBSCRIBE with a run of unacknowledged messages": 93_000,
     "UNSUBSCRIBE with unacknowledged messages": 61_000,
     "auto-deletion": 80_000,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from queues.steps import ACTIVE_COUNT, AT_ONCE_COUNT, STEP_COUNT, Steps
+from queues.steps import ACTIVE_COUNT, AT_ONCE_COUNT, AT_ONCE_SUM, STEP_COUNT, Steps, Waiting
 from tests.queues.rig import World
 
 
@@ -117,3 +117,67 @@ def test_work_that_raises_is_over() -> None:
     with pytest.raises(RuntimeError, match="broken"):
         line.add(broken())
     assert not line.busy
+
+
+def test_what_all_do_at_once_is_bounded_until_the_dispatcher_comes_by() -> None:
+    world, log = World(), list[str]()
+    steps = Steps(world.core)
+    for number in range(100):
+        steps.line(no_wake).add(iter(Work(str(number), AT_ONCE_COUNT, log)))
+    assert len(log) == AT_ONCE_SUM
+    world.run()
+    assert len(log) == 100 * AT_ONCE_COUNT
+    steps.line(no_wake).add(iter(Work("later", AT_ONCE_COUNT - 1, log)))
+    assert log.count("later") == AT_ONCE_COUNT - 1
+
+
+def test_work_that_waits_goes_on_when_it_is_told_and_others_go_on_meanwhile() -> None:
+    world, log, resume = World(), list[str](), list[Callable[[], None]]()
+    steps = Steps(world.core)
+
+    def work() -> Iterator[Waiting | None]:
+        yield from Work("before", 2, log)
+        yield Waiting(resume.append)
+        yield from Work("after", 2, log)
+
+    line = steps.line(lambda: log.append("idle"))
+    line.add(work())
+    line.add(iter(Work("behind", 1, log)))
+    steps.line(no_wake).add(iter(Work("other", 2 * AT_ONCE_COUNT, log)))
+    world.run()
+    assert log == ["before", "before", *["other"] * 2 * AT_ONCE_COUNT]
+    assert (line.busy, steps.lines_count) == (True, 0)
+    resume[0]()
+    world.run()
+    assert log[-4:] == ["after", "after", "behind", "idle"]
+    assert not line.busy
+
+
+def test_what_is_told_at_once_does_not_wait() -> None:
+    world, log = World(), list[str]()
+
+    def work() -> Iterator[Waiting | None]:
+        yield Waiting(lambda resume: resume())
+        yield from Work("after", 2, log)
+
+    line = Steps(world.core).line(no_wake)
+    line.add(work())
+    world.run()
+    assert (log, line.busy) == (["after", "after"], False)
+
+
+def test_what_is_finished_now_waits_for_nothing() -> None:
+    world, log, resume = World(), list[str](), list[Callable[[], None]]()
+
+    def work() -> Iterator[Waiting | None]:
+        for _ in range(2):
+            yield Waiting(resume.append)
+            yield from Work("after", 2, log)
+
+    line = Steps(world.core).line(no_wake)
+    line.add(work())
+    line.finish()
+    assert (log, line.busy) == (["after"] * 4, False)
+    resume[0]()
+    world.run()
+    assert len(log) == 4

@@ -16,13 +16,17 @@ from trio.testing import MockClock
 
 from protocols.stomp import spooling
 from protocols.stomp.escaping import Version
+from queues.selectors.grammar import prepare
 from tests.scenarios.stage import Stage
 
 HERE = Path(__file__).parent
 
 
 def run_in_virtual_time(scenario: Callable[..., Awaitable[Any]], **options: Any) -> Any:
-    """`trio.run` on a clock that starts at 0 and jumps."""
+    """`trio.run` on a clock that starts at 0 and jumps, also while a thread makes what selectors need: so that is made
+    before.
+    """
+    prepare()
     return trio.run(scenario, **{**options, "clock": MockClock(autojump_threshold=0)})
 
 

@@ -1,0 +1,63 @@
+"""What selectors need is made in another thread when a broker starts, so that nobody's delivery waits for it.
+
+The first selector would hold the loop for a good tenth of a second: most of that is an import. A SUBSCRIBE with a
+selector that comes before it is made waits for it, and what is behind it on its connection (queues/steps.py).
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from dispatcher import DispatcherClosedError
+from queues.selectors.grammar import is_prepared, prepare
+
+SWITCH_SECONDS: Final = 0.0005
+"""For so long the thread may keep the interpreter from the loop, where the process is all broker; else it is Python's
+interval of 5 ms."""
+
+
+class SelectorPreparation:
+    """Of one broker."""
+
+    def __init__(self, submit: Callable[[Callable[[], None]], None], *, gives_way: bool) -> None:
+        """`submit`: run this on the loop, from any thread; `gives_way`: this process is all broker."""
+        self._submit = submit
+        self._gives_way = gives_way
+        self._waiting: list[Callable[[], None]] = []
+        self._is_under_way = False
+
+    def begin(self) -> None:
+        """Have it made, if it is not. Returns at once."""
+        if not is_prepared() and not self._is_under_way:
+            self._is_under_way = True
+            threading.Thread(target=self._make, name="selectors", daemon=True).start()
+
+    def wait(self, resume: Callable[[], None]) -> None:
+        """Call this when it is made, or can't be: then whoever needs it finds out why."""
+        self._waiting.append(resume)
+        self.begin()
+        if not self._is_under_way:
+            self._made()
+
+    def _make(self) -> None:
+        interval_seconds = sys.getswitchinterval()
+        if self._gives_way:
+            sys.setswitchinterval(SWITCH_SECONDS)
+        try:
+            prepare()
+        finally:
+            if self._gives_way:
+                sys.setswitchinterval(interval_seconds)
+            try:
+                self._submit(self._made)
+            except DispatcherClosedError:
+                pass  # the broker has stopped meanwhile: nobody waits
+
+    def _made(self) -> None:
+        self._is_under_way = False
+        waiting, self._waiting = self._waiting, []
+        for resume in waiting:
+            resume()
