@@ -69,6 +69,10 @@ class ConsumedQueue(LeavingQueue):
         self._lost_in_hand: set[int] = set()
         """In a consumer's hands, and not here any more: their records could not be read."""
 
+    @property
+    def waits_for_consumers(self) -> bool:
+        return self._full == "block"  # those who may not be held back are not
+
     def has_waiting(self, subscription: Subscription) -> bool:
         return self.elements.live_count > self.unsettled_count or self.controller.blocks_somebody
 

@@ -57,6 +57,10 @@ class DelayQueue(ExclusiveQueue):
         self._publisher = Publisher(self.name, self, topic, environment)
         self.subscribe(self._publisher)
 
+    @property
+    def waits_for_consumers(self) -> bool:
+        return False  # it is published when its time has come, not sooner
+
     def _full_action(self) -> str:
         action = super()._full_action()
         return action if action == "reject" else "block"  # nothing of it is old or new: none of it has been published

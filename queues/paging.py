@@ -1,6 +1,7 @@
 """Which blocks of a queue are in memory, and which are outside.
 
-*Out.* When a queue's messages take more than HIGH of its memory, blocks go to the store until LOW is reached: those
+*Out.* When a queue's messages take more than HIGH of its memory, and its consumers are away or slow for long
+(taking.py), blocks go to the store until LOW is reached: those
 that are farthest from any cursor that may read them soon. Of a queue that fills up that is the newest full block; of a
 topic with a stalled subscriber, what only that one has yet to read. The block that is being filled stays, and so do
 those in which elements are held by group (their keys are needed), and the two that a reader is at. A block leaves
@@ -14,10 +15,11 @@ senders never wait for what nobody is going to move.
 
 *In.* A cursor that comes to a block that is outside waits for it; the next ones are asked for at the same time, and
 whenever the cursor enters a block, those up to AHEAD further are (seed 000: the next n are always requested, a hit asks
-for more), as long as there is memory for them. The one that is waited for always comes in, so at worst one block per
-waiting cursor is held beyond the limit.
+for more), as long as there is memory for them. Where senders have filled that, and wait, AHEAD_SHARE of it is let in on
+top for what lies ahead: else the blocks that they wait for would come in one by one. The one that is waited for always
+comes in, so at worst one block per waiting cursor is held beyond that.
 
-Bound: the queue's memory limit, plus a block for each cursor.
+Bound: the queue's memory limit, AHEAD_SHARE of it, and a block for each cursor.
 Source: seed 002 "CursoredQueue"; seed 000 read-ahead; anchors d7, d8, d17, d25; DESIGN section 6.
 """
 
@@ -32,8 +34,10 @@ from typing import Any, Final, Protocol
 from flow import Flow, FlowController, ResidencyLimiter, SourceController
 from queues.blocks import Block
 from queues.cursored import BLOCK_BITS, CursoredQueue
+from queues.environment import Scheduling
 from queues.message import MESSAGE_OVERHEAD_BYTES, Message
 from queues.storage import Shelf, Store
+from queues.taking import Taking
 from queues.witness import Witness
 
 HIGH: Final = 0.5
@@ -41,6 +45,8 @@ HIGH: Final = 0.5
 LOW: Final = 0.375
 AHEAD_COUNT: Final = 4
 """Blocks that are asked for before their reader comes to them."""
+AHEAD_SHARE: Final = 0.25
+"""Of the memory, beyond it: what lies ahead of a reader may take so much where senders have used up the rest."""
 BLOCK_BYTES_MAX: Final = 1 << 20
 """A block of large messages is closed at this size, so that it can be moved at once."""
 BLOCKS_MIN: Final = 8
@@ -59,6 +65,14 @@ class Paged(Protocol):
     @property
     def is_consumed(self) -> bool:
         """Somebody takes from it."""
+
+    @property
+    def waits_for_consumers(self) -> bool:
+        """Its senders wait while consumers take. Else what has no room in memory goes to the disk at once."""
+
+    @property
+    def settled_count(self) -> int:
+        """How many elements consumers have ever taken."""
 
     def reading_blocks(self) -> Iterable[int]:
         """The blocks that cursors with credit read next."""
@@ -88,8 +102,11 @@ class Pager:
         "_pages_out",
         "_placeholders",
         "_queue",
+        "_scheduling",
         "_shelf_of",
         "_store",
+        "_taking",
+        "_will_look",
         "lost_count",
         "paged_in_count",
         "paged_out_count",
@@ -105,6 +122,7 @@ class Pager:
         pages_out: bool = True,
         placeholders: bool = False,
         store: Store,
+        scheduling: Scheduling,
         clock: Callable[[], float],
     ) -> None:
         """`pages_out` False: only what an earlier run left is outside; `placeholders`: size and date of each element
@@ -117,7 +135,11 @@ class Pager:
         self._pages_out = pages_out
         self._placeholders = placeholders
         self._store = store
+        self._scheduling = scheduling
         self._clock = clock
+        self._taking = Taking()
+        self._will_look = False
+        """A timer is set."""
         self._disk_source: SourceController | None = None
         """Waits until there is room on the disk."""
         self._leaving_bytes = 0
@@ -141,10 +163,16 @@ class Pager:
     # ------------------------------------------------------------------ out
 
     def relieve(self) -> None:
-        """Send blocks out until LOW is reached, or none may go. O(blocks in memory · log cursors)."""
+        """Send blocks out until LOW is reached, or none may go; unless consumers take, for whom senders wait: O(1).
+        Else O(blocks in memory · log cursors).
+        """
         limiter = self._limiter
         if limiter.excused_bytes:
             self._excuse(min(limiter.excused_bytes, self._staying_bytes()))
+        # While the broker's memory is short, what has come from the disk goes back there rather than fill it.
+        is_short = limiter.allowed_bytes < limiter.capacity_bytes and self._queue.elements.outside_count
+        if self._queue.waits_for_consumers and not is_short and not self._is_slow():
+            return
         excess_bytes = (
             limiter.used_bytes - self._leaving_bytes - limiter.excused_bytes - int(limiter.allowed_bytes * LOW)
         )
@@ -157,6 +185,30 @@ class Pager:
         excess_bytes = limiter.over_resume_bytes - self._leaving_bytes
         if limiter.throttled and excess_bytes > 0 and self._send_out(excess_bytes, near=True) > 0:
             self._excuse(self._staying_bytes())
+
+    def consumers_left(self) -> None:
+        """The last consumer has gone."""
+        self._taking.left(self._clock())
+
+    def _is_slow(self) -> bool:
+        """Whether consumers are away or slow for long. If not it is looked again when they have been waited for."""
+        queue, now_seconds = self._queue, self._clock()
+        is_slow = self._taking.is_slow(
+            now_seconds,
+            is_consumed=queue.is_consumed,
+            taken_count=queue.settled_count,
+            held_count=queue.elements.live_count,
+        )
+        if not is_slow and not self._will_look:
+            self._will_look = True
+            self._scheduling.call_later(self._taking.looks_again_at() - now_seconds, self._look_again)
+        return is_slow
+
+    def _look_again(self) -> None:
+        """Nobody may have come by since: senders wait, and consumers take nothing."""
+        self._will_look = False
+        if self.is_over:
+            self.relieve()
 
     def _send_out(self, excess_bytes: int, *, near: bool) -> int:
         """Send out so much, the farthest from a reader first. Returns what is missing of it."""
@@ -256,12 +308,19 @@ class Pager:
         elements = self._queue.elements
         if not elements.outside_count:
             return
-        room_bytes = int(self._limiter.allowed_bytes * HIGH) - self._limiter.used_bytes
+        limiter = self._limiter
+        room_bytes = int(limiter.allowed_bytes * HIGH) - limiter.used_bytes
+        # Where senders have taken that room: what lies ahead, whether it is in memory yet or not, has some of its own.
+        least_bytes = int(limiter.allowed_bytes * AHEAD_SHARE)
         for ahead in range(index, index + 1 + AHEAD_COUNT):
             block = elements.block(ahead)
-            if block is not None and block.outside is not None:
-                room_bytes -= _charge_of(block)
-                if room_bytes < 0:
+            if block is None:
+                continue
+            size_bytes = _charge_of(block)
+            least_bytes -= size_bytes
+            if block.outside is not None:
+                room_bytes -= size_bytes
+                if room_bytes < 0 and least_bytes < 0:
                     return
                 self._ask(ahead)
 

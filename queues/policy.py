@@ -136,8 +136,9 @@ class QueuePolicy:
         validator=_paging_mode,
         metadata={
             "unit": "",
-            "doc": "What happens when messages take more than half of `memory_bytes`, if the broker has a store: "
-            "`page` (they go to disk, persistent or not, in blocks of about a thousand; producers go on until "
+            "doc": "What happens when messages take more than half of `memory_bytes`, and consumers are away or slow "
+            "for long (docs/flow-control.md), if the broker has a store: `page` (they go to disk, persistent or not, "
+            "in blocks of about a thousand; producers go on until "
             "`count_max`, `bytes_max` or the disk is used up), `offload` (like `page`, but size and date of each "
             "message stay in memory, for about 12 bytes: what expires need not be read for it) or `throttle` (all "
             "stays in memory, and producers wait at `memory_bytes`; what is persistent is stored all the same). "

