@@ -385,7 +385,7 @@ class TestWarnings:
     async def test_a_port_that_is_open_too_wide_is_warned_of(
         self, address: str, security: SecurityConfig, about: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        config = attrs.attrs.evolve(config_with(AdminConfig(address=address)), security=security)
+        config = attrs.evolve(config_with(AdminConfig(address=address)), security=security)
         with trio.fail_after(DEADLINE_SECONDS):
             async with Broker(config):
                 pass
