@@ -411,12 +411,12 @@ class Session:
         self.subscriptions.detach_all()
         self.subscriptions.work.do(self._closing())
 
-    def _closing(self) -> Iterator[None]:
+    def _closing(self) -> Iterator[object]:
         """When nothing is delivered any more."""
         self.outbound.close()
         if self._broke:
             self.subscriptions.note_worked_on()  # of those that were given up before, after what closing let go
-        self._committer.close()
+        yield from self._committer.closing()
         yield from self.subscriptions.returning_unsettled()
         self._temporary.close(f"its connection {self.peer} ended")
         self._leave_behind()

@@ -12,12 +12,8 @@ WORSE_SHARE: Final = 0.15
 """So much above its row a case has become worse."""
 
 KNOWN: Final[dict[str, int]] = {
-    "ABORT of ACKs": 592_000,
     "ACK cumulative": 165_000,
     "ACK individual": 95_000,
-    "COMMIT for many queues": 2_461_000,
-    "COMMIT of ACKs": 1_144_000,
-    "COMMIT of SENDs": 166_000,
     "NACK cumulative": 1_252_000,
     "NACK individual": 72_000,
     "SEND to a log": 59_000,
