@@ -337,7 +337,11 @@ class DispatcherCore:
                     self._turn_end = dict.fromkeys([*callbacks, *self._turn_end])
 
     def _dispatch_timers(self, budget: int) -> bool:
-        return MORE if self._timers.run_due(self._clock(), budget) else DONE
+        """As many as are due and fit into half a turn."""
+        clock = self._clock
+        now_seconds = clock()
+        ends_seconds = now_seconds + self._config.turn_seconds / 2
+        return MORE if self._timers.run_due(now_seconds, budget, lambda: clock() >= ends_seconds) else DONE
 
     def _failed(self, context: DispatchContext, error: Exception) -> None:
         """Account for an error; raises it unless the hook returns."""

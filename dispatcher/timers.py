@@ -20,6 +20,10 @@ COMPACT_MIN_COUNT: Final = 64
 """Below this a rebuild is not worth it."""
 
 
+def _never() -> bool:
+    return False
+
+
 class Timer:
     """A callback that is due at `deadline_seconds` on the dispatcher's clock. Made by `call_at` and `call_later`."""
 
@@ -88,8 +92,8 @@ class TimerHeap:
         self.next_deadline_seconds = entries[0][0] if entries else math.inf
         return self.next_deadline_seconds
 
-    def run_due(self, now_seconds: float, limit_count: int) -> bool:
-        """Run the timers that are due, at most `limit_count`; True if due ones are left.
+    def run_due(self, now_seconds: float, limit_count: int, is_over: Callable[[], bool] = _never) -> bool:
+        """Run the timers that are due, at most `limit_count`, and none after `is_over`; True if due ones are left.
 
         A callback that raises is over (not run again); the error comes out, the others stay and run at the next call.
         """
@@ -106,6 +110,8 @@ class TimerHeap:
             self.fired_count += 1
             if callback is not None:
                 callback()
+            if is_over():
+                break
         return self.next_pending_seconds() <= now_seconds
 
     def clear(self) -> int:

@@ -298,8 +298,26 @@ class CursoredQueue:
         if isinstance(sequences, range) and sequences.step == 1:
             self._remove_range(sequences.start, sequences.stop, unread)
             return
+        index, block = -1, None
         for sequence in sequences:
-            self._remove_range(sequence, sequence + 1, unread)
+            if sequence >> BLOCK_BITS != index:
+                index = sequence >> BLOCK_BITS
+                block = self._blocks.get(index)
+            if block is None or block.outside is not None or sequence < block.base:
+                self._remove_range(sequence, sequence + 1, unread)
+                block = self._blocks.get(index)
+                continue
+            place, elements = sequence - block.base, block.elements
+            if place >= len(elements) or elements[place] is None:
+                raise QueueInvariantError(f"element {sequence} left the queue before, or was never in it")
+            elements[place] = None
+            block.live_count -= 1
+            self.live_count -= 1
+            if unread:
+                block.holed = True
+            if block.live_count == 0:
+                self._drop(index)
+                block = None
 
     def _remove_range(self, first: int, end: int, unread: bool) -> None:
         sequence = first
@@ -319,7 +337,8 @@ class CursoredQueue:
                         raise QueueInvariantError(f"element {sequence} left the queue before")
                     elements[place] = None
                 else:
-                    if not all(elements[place : place + count]):  # messages are true; this costs 2 % of a settlement
+                    whole = count == len(elements) == block.live_count
+                    if not whole and not all(elements[place : place + count]):  # messages are true; 2 % of a settlement
                         raise QueueInvariantError(
                             f"some of the elements {sequence} to {stop - 1} left the queue before"
                         )

@@ -34,6 +34,12 @@ NOTING: Final = -1
 RETURNED_MIN: Final = 64
 """Dead entries that may always lie in the heap of returns."""
 
+AGAIN_COUNT_MAX: Final = 256
+"""Elements that are handed out again at once."""
+
+PUSHED_SHARE: Final = 16
+"""What is pushed into a heap so many times as large goes there one by one."""
+
 CROWDED: Final = -2
 """In place of a block: the cursor waits until fewer of the elements that it has passed wait for their time."""
 
@@ -165,6 +171,7 @@ class Cursor:
         attempts: dict[int, int] = {}
         wire_bytes = 0
         queue = self._queue
+        count_max = min(count_max, AGAIN_COUNT_MAX)
         while self._returned and len(messages) < count_max:
             sequence = self._returned[0]
             queue.forget_missing()
@@ -206,16 +213,19 @@ class Cursor:
         Returns how many of them will never come again: none, but for a TrackingCursor that has given them up since.
         O(n log n). Raises QueueInvariantError for one that nobody can hold.
         """
-        for sequence in sequences:
-            if self._out and sequence in self._out:
-                self._out.discard(sequence)
-                if sequence >= self.position:
-                    self.noted_to = max(self.noted_to, sequence + 1)
-                    continue  # it lies ahead, as before
-            elif sequence in self._returned_set or sequence >= self.position:
-                raise QueueInvariantError(f"element {sequence} is in nobody's hands: it can't be given back")
-            self._returned_set.add(sequence)
-            heapq.heappush(self._returned, sequence)
+        passed = sequences
+        if self._out and not self._out.isdisjoint(sequences):
+            ahead = [sequence for sequence in sequences if sequence >= self.position and sequence in self._out]
+            if ahead:  # they lie there, as before
+                self.noted_to = max(self.noted_to, max(ahead) + 1)
+                passed = [sequence for sequence in sequences if sequence < self.position or sequence not in self._out]
+            self._out.difference_update(sequences)
+        if passed:
+            if max(passed) >= self.position or not self._returned_set.isdisjoint(passed):
+                wrong = next(s for s in passed if s >= self.position or s in self._returned_set)
+                raise QueueInvariantError(f"element {wrong} is in nobody's hands: it can't be given back")
+            self._returned_set.update(passed)
+            self._push(passed)
         if sequences:
             self.waiting_for = None  # these go first, and may be in memory
         if attempted:
@@ -223,6 +233,16 @@ class Cursor:
             for sequence in sequences if charged is None else charged:
                 self.count_attempt(sequence)
         return 0
+
+    def _push(self, sequences: SequenceOf[int]) -> None:
+        """Into the heap. O(n log all), or O(all) at once where these are a good part of it."""
+        returned = self._returned
+        if len(sequences) * PUSHED_SHARE < len(returned):
+            for sequence in sequences:
+                heapq.heappush(returned, sequence)
+        else:
+            returned.extend(sequences)
+            heapq.heapify(returned)
 
     def take_out(self, sequences: SequenceOf[int]) -> None:
         """Hand these out, which ascend and are available, wherever they lie. O(n), and O(block) for the position."""
@@ -268,8 +288,11 @@ class Cursor:
 
     def mark_seen(self, sequences: Iterable[int]) -> None:
         """A consumer has had these: they are marked when they come again, whether that is charged to them or not."""
-        for sequence in sequences:
-            self._attempts.setdefault(sequence, 0)
+        attempts = self._attempts
+        new = dict.fromkeys(sequences, 0)
+        if known := attempts.keys() & new.keys():
+            new.update({sequence: attempts[sequence] for sequence in known})
+        attempts.update(new)
 
     def count_attempt(self, sequence: int) -> int:
         """This element was handed over once more, in vain. Returns how often that has been."""
@@ -282,11 +305,13 @@ class Cursor:
 
     def forget(self, sequences: Iterable[int]) -> None:
         """These left the queue: drop what is remembered of them. Cheap when there is nothing to remember."""
-        if self._attempts or self._returned_set or self._out:
+        if self._attempts:
             for sequence in sequences:
                 self._attempts.pop(sequence, None)
-                self._returned_set.discard(sequence)
-                self._out.discard(sequence)
+        if self._returned_set:
+            self._returned_set.difference_update(sequences)
+        if self._out:
+            self._out.difference_update(sequences)
 
     def attempts_among(self, sequences: SequenceOf[int]) -> dict[int, int]:
         """Those of these that came back, and how often they were handed over in vain. O(n), O(1) if none ever did."""

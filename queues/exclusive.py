@@ -48,6 +48,6 @@ class ExclusiveQueue(ConsumedQueue):
             part = self._take(min(budget, room_count), room_bytes)
             if part is None:
                 return False
-            budget -= len(part.messages)
+            budget -= part.cost
             self._hand_over(subscription, part)
         return False

@@ -50,8 +50,8 @@ SWEEP_SECONDS: Final = 5.0
 """Between the end of a sweep and the next."""
 
 SWEEP_COUNT: Final = 100
-"""Destinations in one slice of a sweep: if all are to be deleted, a few milliseconds."""
-
+DELETED_COST: Final = 7
+"""Destinations looked at in one slice of a sweep, and to delete a partition costs as much as to look at so many."""
 
 LIVE_POLICY: Final = frozenset(
     {
@@ -651,20 +651,20 @@ class DestinationRegistry:
         self.delete(destination, reason, keep=True)
 
     def sweep(self) -> bool:
-        """Look at the next destinations, and delete those that have been idle for their policy's time.
-
-        Looks at no more than SWEEP_COUNT; True if there are more, which the next call looks at. O(slice), and
-        O(destinations), cheaply, for the first.
+        """Look at the next destinations, at most SWEEP_COUNT, and delete those that have been idle for their policy's
+        time. True if there are more, which the next call looks at. O(slice), and O(destinations), cheaply, at first.
         """
         if not self._to_sweep:
             self._to_sweep = list(self.destinations.values())
             self.durables.try_again()
         now_seconds = self._environment.clock()
-        portion = self._to_sweep[-SWEEP_COUNT:]
-        del self._to_sweep[-SWEEP_COUNT:]
-        for destination in portion:
+        left_count = SWEEP_COUNT
+        while self._to_sweep and left_count > 0:
+            destination, left_count = self._to_sweep.pop(), left_count - 1
             if self.destinations.get(destination.name) is destination:
                 self._environment.carefully(partial(self._sweep_one, destination, now_seconds))
+                if destination.name not in self.destinations:
+                    left_count -= DELETED_COST * len(destination.queue.partitions)
         return bool(self._to_sweep)
 
     def _sweep_one(self, destination: Destination, now_seconds: float) -> None:

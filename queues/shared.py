@@ -48,6 +48,9 @@ all of them could go, twice as many are taken the next time.
 LOOK_COUNT_MAX: Final = 256
 """Elements taken at once to be placed by group."""
 
+PLACED_COST: Final = 4
+"""An element that is placed by group costs as much as so many others; one that comes again twice that."""
+
 
 class SharedQueue(SeekingQueue):
     """Many subscriptions, each message to one of them."""
@@ -203,7 +206,7 @@ class SharedQueue(SeekingQueue):
                 part = self._ungrouped_head(part)
             if part is None:
                 break
-            budget -= len(part.messages)
+            budget -= part.cost
             self._hand_over(subscription, part)
         return budget
 
@@ -240,14 +243,14 @@ class SharedQueue(SeekingQueue):
         look_count = LOOK_COUNT_MIN
         while budget > 0:
             if self._called:
-                budget -= 1
+                budget -= PLACED_COST
                 self._serve_called(shares)
                 continue
             if not self._ring:
                 break
             key = self._aside.first_at(ANYBODY)
             if key is not None:
-                budget -= 1
+                budget -= PLACED_COST
                 if not self._serve_free(key, shares):
                     break
                 continue
@@ -256,11 +259,12 @@ class SharedQueue(SeekingQueue):
             part = self._take(count_max, UNLIMITED_BYTES)
             if part is None:
                 break
+            cost = PLACED_COST << part.returned
             for place, (sequence, message) in enumerate(zip(part.sequences, part.messages, strict=True)):
                 if not self._place(shares, sequence, message):
                     self._cursor.untake(part, place)
-                    return budget - place
-            budget -= len(part.messages)
+                    return budget - place * cost
+            budget -= len(part.messages) * cost
             look_count = min(2 * look_count, LOOK_COUNT_MAX)
         return budget
 

@@ -64,6 +64,13 @@ class Slice:
     def __len__(self) -> int:
         return len(self.messages)
 
+    @property
+    def cost(self) -> int:
+        """How many elements that come for the first time cost as much. What comes again is dear, from the heap of
+        returns to the lines that say so.
+        """
+        return len(self.messages) << 1 if self.returned else len(self.messages)
+
     def without(self, sequences: Iterable[int]) -> Slice | None:
         """What is left when these are taken out; None if nothing is."""
         out = set(sequences)

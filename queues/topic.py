@@ -401,7 +401,7 @@ class Topic(SkippingQueue):
                     self._release_lead()
                 continue
             count = len(part.messages)
-            budget -= count
+            budget -= part.cost
             if self._expiring:
                 part = self._without_expired(cursor, part, looked)
                 if part is None:

@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from queues.blocks import bit_range, bits_of, places_of
@@ -40,7 +39,7 @@ from store.batch import Batch
 from store.chunks import encode_chunk, encode_chunk_and_summary
 from store.engine import Change, delete, put
 from store.loading import load_block
-from store.states import KIND_QUEUE, KIND_TOPIC, encode_cursor_runs, encode_head, encode_queue
+from store.states import KIND_QUEUE, KIND_TOPIC, encode_cursor_runs, encode_head, encode_queue, encode_state
 from store.stored_block import StoredBlock
 
 if TYPE_CHECKING:
@@ -289,9 +288,6 @@ class Shelf:
         self._store.receipt_waits(self, end - first)
 
     def when_settled(self, callback: Callable[[], None]) -> None:
-        if self._forgotten:
-            self._store.when_flushed([callback])
-            return
         self._waiting_settled.append(callback)
         self._store.receipt_waits(self, 1)
 
@@ -336,11 +332,6 @@ class Shelf:
     def elements_end(self) -> int:
         """The sequence that the next element gets."""
         return self._queue.elements.next_sequence
-
-    @property
-    def touched_count(self) -> int:
-        """Blocks whose state is to be written."""
-        return len(self._touched)
 
     @property
     def unsaved_count(self) -> int:
@@ -405,7 +396,7 @@ class Shelf:
         """Put into this batch what is due, and remember who is to be told when it is written."""
         self._save(batch)
         self._store_put_outs(batch)
-        self.write_states(batch, len(self._touched))
+        self._write_states(batch)
         if self.topic:
             self._write_readers(batch)
         else:
@@ -428,23 +419,17 @@ class Shelf:
         self._mark = end
         self._attached.put_into(batch, self.saved_to, self._let_through)
         while self.saved_to < target:
-            stop = target
+            index = self.saved_to >> BLOCK_BITS
+            stop = min(target, (index + 1) << BLOCK_BITS)
             if batch.is_full and self.saved_to >= self.bound_to:
-                stop = min(target, self._attached.begun_to(self.saved_to))
-                if stop == NOTHING_BEGUN:
+                begun_to = self._attached.begun_to(self.saved_to)
+                if begun_to == NOTHING_BEGUN:
                     self._mark = max(self._mark, target)
                     return
-            self.save_next(batch, stop)
-
-    def save_next(self, batch: Batch, stop: int) -> int:
-        """Write what is there of the next block, below `stop`, which is above `saved_to`. Returns of how many elements
-        that was.
-        """
-        first, index = self.saved_to, self.saved_to >> BLOCK_BITS
-        self.saved_to = stop = min(stop, (index + 1) << BLOCK_BITS)
-        self._save_part(batch, index, first, stop)
-        self._attached.put_into(batch, stop, self._let_through)
-        return stop - first
+                stop = min(stop, begun_to)
+            self._save_part(batch, index, self.saved_to, stop)
+            self.saved_to = stop
+            self._attached.put_into(batch, self.saved_to, self._let_through)
 
     def _save_part(self, batch: Batch, index: int, first: int, stop: int) -> None:
         block = self._queue.elements.block(index)
@@ -484,7 +469,12 @@ class Shelf:
         bodies, file_ids = self._store.bodies, self._let_go
         assert bodies is not None, "or there would be no such elements"
         self._let_go = []
-        return partial(bodies.forget_all, file_ids)
+
+        def forget() -> None:
+            for file_id in file_ids:
+                bodies.forget(file_id)
+
+        return forget
 
     def _put_chunk(self, batch: Batch, index: int, sequences: SequenceOf[int], messages: list[Message]) -> None:
         self._keep_files(sequences, messages)
@@ -568,8 +558,7 @@ class Shelf:
             for place, message in enumerate(block.elements)
             if message is not None and stored.live >> (place + offset) & 1
         ]
-        for change in stored.deletions(self.queue_id):
-            batch.add(change, 0)
+        self._delete_chunks(batch, stored)
         stored.span = stored.live = 0
         stored.firsts = []
         self._touched.add(index)
@@ -578,19 +567,33 @@ class Shelf:
             self._put_chunk(batch, index, sequences, [message for _sequence, message in alive])
             batch.saved_count -= len(alive)
 
-    def write_states(self, batch: Batch, count_max: int) -> None:
-        """Write what of so many blocks is settled, where the disk does not know it."""
-        touched = self._touched
-        for _ in range(min(count_max, len(touched))):
-            index = touched.pop()
+    def _write_states(self, batch: Batch) -> None:
+        for index in self._touched:
             stored = self._blocks.get(index)
             if stored is None:
                 continue
-            is_paged = stored.paged_first is not None and self._queue.elements.block(index) is not None
-            if not stored.live and not is_paged:
+            if not stored.live:
+                block = self._queue.elements.block(index)
+                if stored.paged_first is not None and block is not None:
+                    # Elements that are not persistent are left in it.
+                    if stored.span:
+                        value = encode_state(stored.span, {})
+                        batch.add(put(keys.state_key(self.queue_id, index), value), len(value))
+                    continue
                 del self._blocks[index]
-            for change in stored.state_changes(self.queue_id, index, is_paged=is_paged):
-                batch.add(change, len(change[2]))
+                self._delete_chunks(batch, stored)
+                batch.add(delete(keys.state_key(self.queue_id, index)), 0)
+                if stored.paged_first is not None:
+                    batch.add(delete(keys.paged_key(self.queue_id, stored.paged_first)), 0)
+                continue
+            value = encode_state(stored.span & ~stored.live, stored.attempts or {})
+            batch.add(put(keys.state_key(self.queue_id, index), value), len(value))
+        self._touched.clear()
+
+    def _delete_chunks(self, batch: Batch, stored: StoredBlock) -> None:
+        for first in stored.firsts:
+            batch.add(delete(keys.chunk_key(self.queue_id, first)), 0)
+            batch.add(delete(keys.summary_key(self.queue_id, first)), 0)
 
     def _note_lease(self, batch: Batch) -> None:
         """Renew the lease if readers have used half of it, or wait for it."""
@@ -688,7 +691,7 @@ class Shelf:
         self.urgent = True
         self.collect(batch)
         self.returned(self._queue.seen())  # now that all of them are in a block
-        self.write_states(batch, len(self._touched))
+        self._write_states(batch)
         if self.topic:
             self._write_readers(batch, exactly=True)
         elif self._blocks:

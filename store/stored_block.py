@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from store import keys
-from store.engine import Change, delete, put
-from store.states import encode_state
-
 
 class StoredBlock:
     """What the disk has of a block. Bit k is sequence `(index << 10) + k`."""
@@ -23,20 +19,3 @@ class StoredBlock:
         """By place: how often those that came back were handed over."""
         self.paged_first: int | None = None
         """Its elements that are not persistent are there, too, for this run: the key of their chunk."""
-
-    def deletions(self, queue_id: int) -> list[Change]:
-        """What deletes its chunks."""
-        found = [delete(keys.chunk_key(queue_id, first)) for first in self.firsts]
-        return found + [delete(keys.summary_key(queue_id, first)) for first in self.firsts]
-
-    def state_changes(self, queue_id: int, index: int, *, is_paged: bool) -> list[Change]:
-        """What tells the disk which of its elements are settled; if none is left, what deletes it. `is_paged`: elements
-        that are not persistent are left in it.
-        """
-        key = keys.state_key(queue_id, index)
-        if self.live:
-            return [put(key, encode_state(self.span & ~self.live, self.attempts or {}))]
-        if is_paged:
-            return [put(key, encode_state(self.span, {}))] if self.span else []
-        paged = [] if self.paged_first is None else [delete(keys.paged_key(queue_id, self.paged_first))]
-        return [*self.deletions(queue_id), delete(key), *paged]

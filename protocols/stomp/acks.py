@@ -38,6 +38,9 @@ _HEAD_BYTES_MAX: Final = len("NACK\n") + 2 * (_LINE_BYTES_MAX + 1)
 #: Frames per match. More would save calls, and cost memory that no limiter counts.
 _ROUNDS_MAX: Final = 100
 
+#: ACKs of one event: what they do is done at once, and others may have their turn behind it.
+TOKENS_MAX: Final = 512
+
 _LF: Final = 10
 
 
@@ -160,8 +163,10 @@ def add_plain_ack(headers: Mapping[str, str], version: Version, nack: bool, even
 
 def _add_tokens(tokens: list[bytes] | list[tuple[bytes | None, bytes]], nack: bool, events: list[Event]) -> None:
     last = events[-1] if events else None
+    start = 0
     if type(last) is AckRun and last.nack == nack:
+        start = TOKENS_MAX - len(last.tokens)
         # One version per connection: both lists are of the same kind.
-        last.tokens.extend(tokens)  # type: ignore[arg-type]
-    else:
-        events.append(AckRun(nack, tokens))
+        last.tokens.extend(tokens[:start])  # type: ignore[arg-type]
+    for place in range(start, len(tokens), TOKENS_MAX):
+        events.append(AckRun(nack, tokens[place : place + TOKENS_MAX]))

@@ -47,7 +47,7 @@ EXPRESS_SHARE: Final = 10
 means one.
 """
 
-MESSAGES_PER_STEP: Final = 32
+MESSAGES_PER_STEP: Final = 16
 """Messages that are given back in one step of those in which long work is counted (queues/steps.py)."""
 
 LARGE_WIRE_BYTES: Final = 4096
@@ -176,7 +176,8 @@ class StompSubscription(FlowResource):
             self.window.charge(0, 0, subscription.source)
 
     def hold(self) -> Callable[[], None]:
-        """Deliver nothing before the function that is returned is called."""
+        """Deliver nothing before the function that is returned is called. One hold at a time."""
+        assert self._gate is None, f"{self.name} delivers nothing already"
         gate = self._gate = FlowController(
             self,
             Flow(f"beginning of {self.name}"),
@@ -303,7 +304,7 @@ class StompSubscription(FlowResource):
             self._note_given_back(portion, self.ledger.numbers_of(portion))
         for released in self.ledger.release_held(portion):
             if self.has_left:
-                for left, numbers in self._take_what_is_left():
+                for left, numbers in self.ledger.taking_unsettled():
                     self._note_given_back(left, numbers)
                     left.subscription.give_back(left.sequences, attempted=True, charged=left.charged)
             elif self.window is not None and self.is_open:
@@ -362,27 +363,26 @@ class StompSubscription(FlowResource):
             self.attachments.remove(attachment)
             yield
         if self.ledger is not None:
-            for portion, numbers in self.ledger.take_unsettled(_comes_again):
+            for portion, numbers in self.ledger.taking_unsettled(_comes_again):
                 self._note_given_back(portion, numbers)
+                yield
             self.ledger.forget(lambda it: isinstance(it.queue, Topic) and not it.shares)
 
     def leaving(self) -> Iterator[None]:
         """It ended by UNSUBSCRIBE, and is detached: what is unsettled goes back, in steps; what an open transaction
-        holds, if that is aborted.
+        holds, if that is aborted. Whatever the kernel has not taken of it yet will go out all the same.
         """
         self.has_left = True
-        for portion, numbers in self._take_what_is_left():
-            self._note_given_back(portion, numbers)
-            yield from _giving_back(portion, attempted=True)
+        if self.ledger is not None:
+            for portion, numbers in self.ledger.taking_unsettled():
+                self._note_given_back(portion, numbers)
+                yield from repeat(None, len(portion.ordinals) // MESSAGES_PER_STEP)
+                yield from _giving_back(portion, attempted=True)
 
     def close(self) -> None:
         if self.selection is not None:
             self.selection.close()
         super().close()
-
-    def _take_what_is_left(self) -> list[tuple[Portion, SequenceOf[int]]]:
-        """Whatever the kernel has not taken of it yet will go out all the same."""
-        return [] if self.ledger is None else self.ledger.take_unsettled()
 
     def _note_given_back(self, portion: Portion, numbers: SequenceOf[int]) -> None:
         """`numbers`: as the ledger knows them; where it does not, those that can be found out."""

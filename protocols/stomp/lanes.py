@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
-from itertools import islice
 from typing import Final
 
 import attrs
@@ -36,8 +35,6 @@ ROUTES_MAX: Final = 1024
 LANES_MAX: Final = 1024
 LANES_KEPT: Final = 768
 """How many are left when there were too many: who sends to many destinations should not pay for it at each SEND."""
-TRIM_COUNT: Final = 256
-"""So many are let go at a time; fewer can be made between two times."""
 PARKED_OVERHEAD_BYTES: Final = 128
 
 
@@ -181,12 +178,9 @@ class Lanes(FlowResource):
         self._transaction_bytes_max = transaction_bytes_max
         self._spool_bytes_max = spool_bytes_max
         self._unfinished_bytes_max = unfinished_bytes_max
-        self._unfinished_bytes = 0
         self._gate = full.source(self, Flow(f"socket of {name}"), clock=clock)
         self.parked_count = 0
         """Messages parked."""
-        self.in_use_count = 0
-        """Transactions that are carried out in steps: no lane is let go meanwhile."""
         self.waiting_for = ""
         """Why the session does not read, for people."""
         self.open()
@@ -207,16 +201,6 @@ class Lanes(FlowResource):
     def unfinished(self) -> FlowController[None]:
         """Frames that have not come whole."""
         return self._account(f"unfinished frames of {self.name}", self._unfinished_bytes_max)
-
-    def note_unfinished(self, size_bytes: int) -> None:
-        """Frames that have not come whole take so many bytes of memory now."""
-        more_bytes = size_bytes - self._unfinished_bytes
-        if more_bytes and self.is_open:
-            self._unfinished_bytes = size_bytes
-            if more_bytes > 0:
-                self.unfinished.charge(0, more_bytes, None)
-            else:
-                self.unfinished.release(0, -more_bytes)
 
     def _account(self, name: str, bytes_max: int, *, counts_memory: bool = True) -> FlowController[None]:
         """A place on the flow map for memory (or disk) whose limit others see to."""
@@ -303,13 +287,12 @@ class Lanes(FlowResource):
         return bool(lane.parked)
 
     def trim(self) -> None:
-        """Let lanes go that are too many, the oldest that hold nothing first. Between reads only: while a batch is
-        under way lanes are in its hands, as they are in those of a transaction that is carried out in steps.
+        """Let lanes go that are too many, the oldest that hold nothing first. Between reads only: while a batch or a
+        transaction is under way, lanes are in its hands.
         """
-        surplus_count = len(self._lanes) - LANES_KEPT if len(self._lanes) > LANES_MAX else 0
-        if surplus_count and not self.in_use_count:
-            idle = ((key, lane) for key, lane in self._lanes.items() if not lane.must_wait)
-            for key, lane in list(islice(idle, min(surplus_count, TRIM_COUNT))):
+        if len(self._lanes) > LANES_MAX:
+            idle = [(key, lane) for key, lane in self._lanes.items() if not lane.must_wait]
+            for key, lane in idle[: len(self._lanes) - LANES_KEPT]:
                 self._drop(key, lane)
             self._forget_routes()
 
@@ -386,12 +369,6 @@ class Lanes(FlowResource):
             lane.source.end_turn()
         if barrier.charge_bytes:
             self.stash.release(0, barrier.charge_bytes)
-
-    def ease(self, barrier: Barrier, size_bytes: int) -> None:
-        """So much of that COMMIT is charged elsewhere by now."""
-        size_bytes = min(size_bytes, barrier.charge_bytes)
-        barrier.charge_bytes -= size_bytes
-        self.stash.release(0, size_bytes)
 
     def unpark(self, budget: int, send_on: Callable[[Lane, ParkedRun], bool]) -> bool:
         """Send on what may go now: in order within each lane, one run of each lane in turn, about `budget` messages.

@@ -50,14 +50,15 @@ class GivenBack:
 
     def note(self, key: int, id: str | None, token: bytes, ordinals: Sequence[int], numbers: Sequence[int]) -> None:
         """These have gone back; `numbers` as far as they are known. O(n log n)."""
-        _remember(self._by_key, key, ordinals)
+        _remember(self._by_key, key, _few_runs_of(ordinals))
         while len(self._by_key) > ENTRIES_MAX:
             oldest = next(iter(self._by_key))
             del self._by_key[oldest]
             self._forgotten_key = max(self._forgotten_key, oldest)
         if numbers:
+            runs = _few_runs_of(numbers)
             for name in {id, ANY_ID}:
-                _remember(self._by_id, (name, token), numbers)
+                _remember(self._by_id, (name, token), runs)
             while len(self._by_id) > ENTRIES_MAX:
                 del self._by_id[next(iter(self._by_id))]
 
@@ -92,9 +93,16 @@ class GivenBack:
         return key <= self._forgotten_key and key not in known if ranges is None else ordinal in ranges
 
 
-def _remember(entries: dict[Name, RangeSet], name: Name, numbers: Sequence[int]) -> None:
+def _few_runs_of(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """These as runs, or, where they are too scattered, as one."""
+    runs = stretches(numbers)
+    return runs if len(runs) <= RANGES_MAX else [(runs[0][0], runs[-1][1])]
+
+
+def _remember(entries: dict[Name, RangeSet], name: Name, added: list[tuple[int, int]]) -> None:
     ranges = entries.pop(name, None) or RangeSet()
-    ranges.add_all(numbers)
+    for start, end in added:
+        ranges.add(start, end)
     if len(ranges) > RANGES_MAX:
         runs = list(ranges)
         ranges.add(runs[0][0], runs[-1][1])

@@ -180,6 +180,7 @@ class Session:
         )
         self._heart_beat: HeartBeat | None = None
         self._was_readable = True
+        self._unfinished_bytes = 0
         self._leaving = False
         """DISCONNECT has come, and waits for what was parked before it."""
         self._leaving_receipt: str | None = None
@@ -241,25 +242,15 @@ class Session:
         """Deliveries that this connection has not acknowledged."""
         return self.subscriptions.unsettled_count
 
-    @property
-    def room(self) -> memoryview | None:
-        """Where to read to, if the rest of a large frame comes next. Release it, then `receive_filled`."""
-        return self._machine.room
-
-    def receive_filled(self, size_bytes: int) -> None:
-        """As `receive`, for so many bytes that were written into `room`."""
-        self._machine.fill(size_bytes)
-        self.receive(b"", size_bytes)
-
-    def receive(self, data: bytes, filled_bytes: int = 0) -> None:
+    def receive(self, data: bytes) -> None:
         """Bytes have arrived. Their frames take effect before this returns, or, if they are dear, in turns."""
-        self.totals.bytes_in += (size_bytes := filled_bytes or len(data))
+        self.totals.bytes_in += len(data)
         if self._heart_beat is not None:
             self._heart_beat.bytes_arrived()
         try:
             self._receive(data)
         finally:
-            self._account(size_bytes)
+            self._account(len(data))
 
     def took_beat(self) -> bool:
         """An EOL has arrived, alone. True: it is a heart-beat, and there is nothing more to it. False: `receive` it."""
@@ -340,7 +331,14 @@ class Session:
     def _account_unfinished(self) -> None:
         """Bytes of a frame that has not come whole are on the flow map, too."""
         collected_bytes = 0 if self._large is None else self._large.collected_bytes
-        self.lanes.note_unfinished(self._machine.pending_bytes + collected_bytes)
+        unfinished_bytes = self._machine.pending_bytes + collected_bytes
+        more_bytes = unfinished_bytes - self._unfinished_bytes
+        if more_bytes and self.lanes.is_open:
+            self._unfinished_bytes = unfinished_bytes
+            if more_bytes > 0:
+                self.lanes.unfinished.charge(0, more_bytes, None)
+            else:
+                self.lanes.unfinished.release(0, -more_bytes)
 
     def flush(self) -> None:
         """Write what waits. Raises OSError when the connection is broken."""
@@ -413,12 +411,12 @@ class Session:
         self.subscriptions.detach_all()
         self.subscriptions.work.do(self._closing())
 
-    def _closing(self) -> Iterator[object]:
+    def _closing(self) -> Iterator[None]:
         """When nothing is delivered any more."""
         self.outbound.close()
         if self._broke:
             self.subscriptions.note_worked_on()  # of those that were given up before, after what closing let go
-        yield from self._committer.closing()
+        self._committer.close()
         yield from self.subscriptions.returning_unsettled()
         self._temporary.close(f"its connection {self.peer} ended")
         self._leave_behind()

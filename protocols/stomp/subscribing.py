@@ -12,26 +12,29 @@ Bounds: `subscriptions_max` known ones; `transaction_acks_max` deliveries of eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
-from typing import Final, cast
+from collections.abc import Callable, Container, Generator, Iterable, Iterator
+from itertools import chain
+from typing import cast
 
 from protocols.outbound import Outbound
 from protocols.reading import ReadGate
 from protocols.stomp.allowing import check_allowed, refusal
 from protocols.stomp.attaching import Attaching, too_many_attachments
 from protocols.stomp.browsing import BrowsingSubscription, browsable, wants_to_browse
-from protocols.stomp.delivery import ACK_AUTO, ACK_CLIENT, SessionTotals, StompSubscription
-from protocols.stomp.errors import ProtocolError, unknown_ack
+from protocols.stomp.delivery import ACK_AUTO, SessionTotals, StompSubscription
+from protocols.stomp.errors import ProtocolError
 from protocols.stomp.frames import AckRun, Frame
 from protocols.stomp.guard import ANYBODY, Action, ForbiddenError
 from protocols.stomp.hub import Hub
 from protocols.stomp.late import GivenBack
-from protocols.stomp.ledger import Portion, charge_named
+from protocols.stomp.ledger import Portion
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.logreading import LogSubscription, log_wishes
+from protocols.stomp.named import NamedDeliveries
 from protocols.stomp.replies import Replies
 from protocols.stomp.selecting import selecting
 from protocols.stomp.sending import ADMIN_PREFIX
+from protocols.stomp.settling import GROUPS_AT_ONCE, hold, holding, is_much, settle, settling, steps_of
 from protocols.stomp.temporary import TemporaryDestinations
 from protocols.stomp.transactions import Transactions
 from protocols.stomp.wishes import durable_name_of, prefetch_of
@@ -55,12 +58,6 @@ from queues.selectors import Selection
 from queues.steps import Waiting
 from queues.storage import Confirms
 
-LOG_TOKEN: Final = b"log."
-"""How the message-ids of records begin."""
-
-_AUTO_END: Final = 10**18
-"""With ack `auto` no ordinals are given out: an ACK all the same may name any."""
-
 
 class Subscriptions:
     """The subscriptions of one connection."""
@@ -70,7 +67,7 @@ class Subscriptions:
         "_given_back",
         "_hub",
         "_limits",
-        "_next_key",
+        "_named",
         "_outbound",
         "_replies",
         "_temporary",
@@ -110,8 +107,8 @@ class Subscriptions:
         self.client_id = ""
         """As CONNECT said, and whose it is; durable subscriptions belong to it."""
         self.identity = ANYBODY
-        self._by_key: dict[int, StompSubscription] = {}
-        self._next_key = 1
+        self._named = NamedDeliveries(self.live, hub.message_token)
+        self._by_key = self._named.known
         self._given_back = GivenBack()
         self._hub = hub
         self._limits = limits
@@ -416,8 +413,8 @@ class Subscriptions:
         prefetch_count, prefetch_bytes = prefetch_of(
             headers, policy.prefetch_count, policy.prefetch_bytes, asked_bytes_max=self._limits.credit_bytes_max
         )
-        key = self._next_key
-        self._next_key += 1
+        key = self._named.next_key
+        self._named.next_key += 1
         who = subscription_id if subscription_id is not None else headers["destination"]
         subscription = kind(
             self._hub,
@@ -481,11 +478,38 @@ class Subscriptions:
     # ------------------------------------------------------------------ ACK and NACK
 
     def ack_run(self, run: AckRun) -> None:
-        for subscription, ordinals in self._deliveries(run.tokens):
-            portions = self._settle(subscription, ordinals, nack=run.nack)
-            for portion in portions:
+        deliveries = self._named.of(run.tokens)
+        for count, (subscription, ordinals) in enumerate(deliveries):
+            if count == GROUPS_AT_ONCE or is_much(subscription, ordinals):
+                rest = chain([(subscription, ordinals)], deliveries)
+                self.work.do(self._settling_each(rest, nack=run.nack))
+                return
+            for portion in self._settle(subscription, ordinals, nack=run.nack):
                 if portion.subscription.queue.shelf is not None:
                     self._replies.unconfirmed = True
+
+    def _settling_each(
+        self, deliveries: Iterable[tuple[StompSubscription, list[int]]], *, nack: bool
+    ) -> Iterator[None]:
+        try:
+            for subscription, ordinals in deliveries:
+                if (yield from self._settling(subscription, ordinals, nack=nack)):
+                    self._replies.unconfirmed = True
+        except ProtocolError as error:
+            self.fail(error)
+
+    def _settling(
+        self, subscription: StompSubscription, ordinals: list[int], *, nack: bool
+    ) -> Generator[None, None, set[Confirms]]:
+        """In steps. Returns where it is to be stored what changed."""
+        shelves: set[Confirms] = set()
+        if subscription.ledger is not None:
+            for portions in settling(subscription, ordinals, nack=nack):
+                shelves.update(_shelves_of(portions))
+                yield from steps_of(portions)
+        if subscription.unsubscribed:
+            self.forget_if_settled(subscription)
+        return shelves
 
     def ack_frame(self, frame: Frame) -> None:
         headers = frame.headers
@@ -500,20 +524,43 @@ class Subscriptions:
             self._transactions.get(transaction)
         touched: list[Portion] = []
         held: list[Portion] = []
-        for subscription, ordinals in self._deliveries(tokens):
+        for subscription, ordinals in self._named.of(tokens):
+            if is_much(subscription, ordinals):
+                self.work.do(self._ack_in_steps(frame, subscription, ordinals))
+                return
             if transaction is None:
                 touched += self._settle(subscription, ordinals, nack=frame.command == "NACK")
             else:
-                held = self._hold(subscription, ordinals, transaction, nack=frame.command == "NACK")
+                held = hold(subscription, ordinals, nack=frame.command == "NACK")
+                self._keep(transaction, subscription, held, nack=frame.command == "NACK")
         receipt_id = headers.get("receipt")
         if not touched and not held and not (receipt_id is transaction is None):
             self._check_not_left(tokens[0])
+        self._acked(receipt_id, _shelves_of(touched), changed=bool(touched) or transaction is not None)
+
+    def _ack_in_steps(self, frame: Frame, subscription: StompSubscription, ordinals: list[int]) -> Iterator[None]:
+        nack, transaction = frame.command == "NACK", frame.headers.get("transaction")
+        shelves: set[Confirms] = set()
+        try:
+            if transaction is None:
+                shelves = yield from self._settling(subscription, ordinals, nack=nack)
+            else:
+                for portions in holding(subscription, ordinals, nack=nack):
+                    self._keep(transaction, subscription, portions, nack=nack)
+                    yield from steps_of(portions)
+        except ProtocolError as error:
+            error.identify(frame.command, frame.headers)
+            self.fail(error)
+            return
+        self._acked(frame.headers.get("receipt"), shelves, changed=True)
+
+    def _acked(self, receipt_id: str | None, shelves: set[Confirms], *, changed: bool) -> None:
+        """Answer an ACK or NACK that is done."""
         if receipt_id is None:
             return
         store = self._hub.store
-        if touched or transaction is not None or store is None or self._replies.is_confirmed:
-            shelves = {portion.subscription.queue.shelf for portion in touched} - {None}
-            self._replies.receipt_after(receipt_id, cast("set[Confirms]", shelves))
+        if changed or store is None or self._replies.is_confirmed:
+            self._replies.receipt_after(receipt_id, shelves)
         else:
             # Settled before, by an ACK whose work may not be on disk: which one, nobody has kept.
             self._replies.receipt_when_all_saved(receipt_id, store)
@@ -532,154 +579,27 @@ class Subscriptions:
 
     def _settle(self, subscription: StompSubscription, ordinals: list[int], *, nack: bool) -> list[Portion]:
         """Returns what changed."""
-        ledger = subscription.ledger
-        if ledger is None:
-            return []  # ack auto: nothing to settle, and clients that ACK all the same do no harm (b36)
-        portions = ledger.take_through(max(ordinals)) if subscription.ack == ACK_CLIENT else ledger.take(ordinals)
-        if nack:
-            if subscription.ack == ACK_CLIENT:
-                charge_named(portions, ordinals)
-            subscription.reject(portions)
-        else:
-            subscription.settle(portions)
+        portions = settle(subscription, ordinals, nack=nack)
         if subscription.unsubscribed:
             self.forget_if_settled(subscription)
         return portions
 
-    def _hold(
-        self, subscription: StompSubscription, ordinals: list[int], transaction: str, *, nack: bool
-    ) -> list[Portion]:
-        """The ACK or NACK takes effect with COMMIT. Returns what it holds. Raises ProtocolError if transactions would
-        hold too much.
-        """
-        ledger = subscription.ledger
-        if ledger is None:
-            return []  # as in `_settle`
-        portions = ledger.hold(ordinals, through=subscription.ack == ACK_CLIENT)
-        if nack and subscription.ack == ACK_CLIENT:
-            charge_named(portions, ordinals)
+    def _keep(self, transaction: str, subscription: StompSubscription, portions: list[Portion], *, nack: bool) -> None:
+        """These, which are held, take effect with COMMIT. Raises ProtocolError if transactions hold too much."""
         self._transactions.add_acks(transaction, subscription, portions, nack=nack)
-        if ledger.held_count > self._limits.transaction_acks_max:
+        ledger = subscription.ledger
+        if ledger is not None and ledger.held_count > self._limits.transaction_acks_max:
             raise ProtocolError(
                 "transaction-too-large",
                 f"open transactions hold more than {self._limits.transaction_acks_max} acknowledged messages of "
                 f"subscription {subscription.name}",
                 "COMMIT more often, or raise transaction_acks_max of the listener.",
             )
-        return portions
 
-    def _deliveries(
-        self, tokens: list[bytes] | list[tuple[bytes | None, bytes]]
-    ) -> Iterator[tuple[StompSubscription, list[int]]]:
-        """Which deliveries these tokens name, in order, those of one subscription together where they follow each
-        other; each of them was given out. Raises ProtocolError at the first that names none.
-        """
-        first = tokens[0]
-        if isinstance(first, bytes):
-            return self._deliveries_by_ack(tokens)  # type: ignore[arg-type]
-        return self._deliveries_by_message(tokens)  # type: ignore[arg-type]
 
-    def _deliveries_by_ack(self, tokens: list[bytes]) -> Iterator[tuple[StompSubscription, list[int]]]:
-        start = 0
-        while start < len(tokens):
-            key, dash, _ordinal = tokens[start].partition(b"-")
-            known = bool(dash) and key.isdigit() and len(key) < 12 and 0 < int(key) < self._next_key
-            if not known:
-                found = self._find_anywhere(tokens[start])
-                if found is not None:
-                    yield found[0], [found[1]]
-                start += 1
-                continue
-            subscription = self._by_key.get(int(key))
-            if subscription is None:  # it is over and settled
-                start += 1
-                continue
-            prefix = key + dash
-            length = len(prefix)
-            end_ordinal = _AUTO_END if subscription.ledger is None else subscription.ledger.next_ordinal
-            ordinals: list[int] = []
-            wrong: bytes | None = None
-            while start < len(tokens) and tokens[start].startswith(prefix):
-                digits = tokens[start][length:]
-                if not digits.isdigit() or len(digits) > 18 or (ordinal := int(digits)) >= end_ordinal:
-                    wrong = tokens[start]
-                    break
-                ordinals.append(ordinal)
-                start += 1
-            if ordinals:
-                yield subscription, ordinals
-            if wrong is not None:
-                raise unknown_ack(wrong)
-
-    def _deliveries_by_message(
-        self, tokens: list[tuple[bytes | None, bytes]]
-    ) -> Iterator[tuple[StompSubscription, list[int]]]:
-        current: StompSubscription | None = None
-        ordinals: list[int] = []
-        wrong: bytes | None = None
-        for subscription_id, message_id in tokens:
-            token, _dash, digits = message_id.rpartition(b"-")
-            if not digits.isdigit() or len(digits) > 18 or not self._is_ours(token):
-                wrong = message_id
-                break
-            number = int(digits)
-            found = self._find(subscription_id, token, number)
-            if ordinals and found is not None and (found[0] is not current or found[1] <= ordinals[-1]):
-                assert current is not None
-                # What is collected takes effect first: it may settle the very delivery that was found.
-                yield current, ordinals
-                ordinals = []
-                found = self._find(subscription_id, token, number)
-            if found is not None:
-                current, ordinal = found
-                ordinals.append(ordinal)
-            # Not found: settled before (a cumulative ACK covered it), or ack auto. A number is not proof of a mistake.
-        if current is not None and ordinals:
-            yield current, ordinals
-        if wrong is not None:
-            raise unknown_ack(wrong)
-
-    def _find_anywhere(self, message_id: bytes) -> tuple[StompSubscription, int] | None:
-        """Where this message is unsettled, though 1.2 names it by its ack header; None: nowhere, as with ack `auto`.
-        Raises ProtocolError for what is no message-id, and where two subscriptions have the message.
-        """
-        token, _dash, digits = message_id.rpartition(b"-")
-        if not digits.isdigit() or len(digits) > 18 or not self._is_ours(token):
-            raise unknown_ack(message_id)
-        number = int(digits)
-        found = [
-            (subscription, ordinal)
-            for subscription in self._by_key.values()
-            if subscription.token == token and (ordinal := subscription.find_number(number)) is not None
-        ]
-        if len(found) > 1:
-            raise ProtocolError(
-                "unknown-delivery",
-                f"{len(found)} subscriptions of this connection have the message {message_id.decode()!r}",
-                "ACK and NACK name the ack header of a MESSAGE in STOMP 1.2.",
-            )
-        return found[0] if found else None
-
-    def _is_ours(self, token: bytes) -> bool:
-        return token == self._hub.message_token or token.startswith(LOG_TOKEN)
-
-    def _find(self, subscription_id: bytes | None, token: bytes, number: int) -> tuple[StompSubscription, int] | None:
-        """Where this message is unsettled: in the live subscription of this id, else in an earlier one; without an id
-        (1.0) in the oldest that was sent it. `token`: the log's, or that of all queues, which number apart. O(1), but
-        O(known subscriptions) where the live one does not have it.
-        """
-        name = None if subscription_id is None else subscription_id.decode()
-        if name is not None:
-            live = self.live.get(name)
-            ordinal = None if live is None or live.token != token else live.ordinal_of_number(number)
-            if live is not None and ordinal is not None:
-                return live, ordinal
-        for subscription in self._by_key.values():
-            if subscription.token == token and (name is None or subscription.subscription_id == name):
-                ordinal = subscription.ordinal_of_number(number)
-                if ordinal is not None:
-                    return subscription, ordinal
-        return None
+def _shelves_of(portions: Iterable[Portion]) -> set[Confirms]:
+    shelves = {portion.subscription.queue.shelf for portion in portions}
+    return cast("set[Confirms]", shelves - {None})
 
 
 def _nothing() -> None:

@@ -1,0 +1,146 @@
+"""What ACKs and NACKs name: by the ack header of a MESSAGE (1.2), by its message-id (1.0, 1.1).
+
+An id that was never given out is an ERROR; one that was settled before names nothing (b43). Checklist b36-b43.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from protocols.stomp.delivery import StompSubscription
+from protocols.stomp.errors import ProtocolError, unknown_ack
+
+LOG_TOKEN: Final = b"log."
+"""How the message-ids of records begin."""
+
+_AUTO_END: Final = 10**18
+"""With ack `auto` no ordinals are given out: an ACK all the same may name any."""
+
+Named = tuple[StompSubscription, list[int]]
+
+
+class NamedDeliveries:
+    """Of one connection."""
+
+    __slots__ = ("_live", "_token", "known", "next_key")
+
+    def __init__(self, live: Mapping[str, StompSubscription], token: bytes) -> None:
+        """`live`: the subscriptions that have not ended, by id; `token`: how the message-ids of the broker begin."""
+        self._live = live
+        self._token = token
+        self.known: dict[int, StompSubscription] = {}
+        """All that may have something unsettled, by key."""
+        self.next_key = 1
+        """Keys below it were given out."""
+
+    def of(
+        self, tokens: list[bytes] | list[tuple[bytes | None, bytes]]
+    ) -> Iterator[tuple[StompSubscription, list[int]]]:
+        """Which deliveries these tokens name, in order, those of one subscription together where they follow each
+        other; each of them was given out. Raises ProtocolError at the first that names none.
+        """
+        first = tokens[0]
+        if isinstance(first, bytes):
+            return self._by_ack(tokens)  # type: ignore[arg-type]
+        return self._by_message(tokens)  # type: ignore[arg-type]
+
+    def _by_ack(self, tokens: list[bytes]) -> Iterator[tuple[StompSubscription, list[int]]]:
+        start = 0
+        while start < len(tokens):
+            key, dash, _ordinal = tokens[start].partition(b"-")
+            known = bool(dash) and key.isdigit() and len(key) < 12 and 0 < int(key) < self.next_key
+            if not known:
+                found = self._find_anywhere(tokens[start])
+                if found is not None:
+                    yield found[0], [found[1]]
+                start += 1
+                continue
+            subscription = self.known.get(int(key))
+            if subscription is None:  # it is over and settled
+                start += 1
+                continue
+            prefix = key + dash
+            length = len(prefix)
+            end_ordinal = _AUTO_END if subscription.ledger is None else subscription.ledger.next_ordinal
+            ordinals: list[int] = []
+            wrong: bytes | None = None
+            while start < len(tokens) and tokens[start].startswith(prefix):
+                digits = tokens[start][length:]
+                if not digits.isdigit() or len(digits) > 18 or (ordinal := int(digits)) >= end_ordinal:
+                    wrong = tokens[start]
+                    break
+                ordinals.append(ordinal)
+                start += 1
+            if ordinals:
+                yield subscription, ordinals
+            if wrong is not None:
+                raise unknown_ack(wrong)
+
+    def _by_message(self, tokens: list[tuple[bytes | None, bytes]]) -> Iterator[tuple[StompSubscription, list[int]]]:
+        current: StompSubscription | None = None
+        ordinals: list[int] = []
+        wrong: bytes | None = None
+        for subscription_id, message_id in tokens:
+            token, _dash, digits = message_id.rpartition(b"-")
+            if not digits.isdigit() or len(digits) > 18 or not self._is_ours(token):
+                wrong = message_id
+                break
+            number = int(digits)
+            found = self._find(subscription_id, token, number)
+            if ordinals and found is not None and (found[0] is not current or found[1] <= ordinals[-1]):
+                assert current is not None
+                # What is collected takes effect first: it may settle the very delivery that was found.
+                yield current, ordinals
+                ordinals = []
+                found = self._find(subscription_id, token, number)
+            if found is not None:
+                current, ordinal = found
+                ordinals.append(ordinal)
+            # Not found: settled before (a cumulative ACK covered it), or ack auto. A number is not proof of a mistake.
+        if current is not None and ordinals:
+            yield current, ordinals
+        if wrong is not None:
+            raise unknown_ack(wrong)
+
+    def _find_anywhere(self, message_id: bytes) -> tuple[StompSubscription, int] | None:
+        """Where this message is unsettled, though 1.2 names it by its ack header; None: nowhere, as with ack `auto`.
+        Raises ProtocolError for what is no message-id, and where two subscriptions have the message.
+        """
+        token, _dash, digits = message_id.rpartition(b"-")
+        if not digits.isdigit() or len(digits) > 18 or not self._is_ours(token):
+            raise unknown_ack(message_id)
+        number = int(digits)
+        found = [
+            (subscription, ordinal)
+            for subscription in self.known.values()
+            if subscription.token == token and (ordinal := subscription.find_number(number)) is not None
+        ]
+        if len(found) > 1:
+            raise ProtocolError(
+                "unknown-delivery",
+                f"{len(found)} subscriptions of this connection have the message {message_id.decode()!r}",
+                "ACK and NACK name the ack header of a MESSAGE in STOMP 1.2.",
+            )
+        return found[0] if found else None
+
+    def _is_ours(self, token: bytes) -> bool:
+        return token == self._token or token.startswith(LOG_TOKEN)
+
+    def _find(self, subscription_id: bytes | None, token: bytes, number: int) -> tuple[StompSubscription, int] | None:
+        """Where this message is unsettled: in the live subscription of this id, else in an earlier one; without an id
+        (1.0) in the oldest that was sent it. `token`: the log's, or that of all queues, which number apart. O(1), but
+        O(known subscriptions) where the live one does not have it.
+        """
+        name = None if subscription_id is None else subscription_id.decode()
+        if name is not None:
+            live = self._live.get(name)
+            ordinal = None if live is None or live.token != token else live.ordinal_of_number(number)
+            if live is not None and ordinal is not None:
+                return live, ordinal
+        for subscription in self.known.values():
+            if subscription.token == token and (name is None or subscription.subscription_id == name):
+                ordinal = subscription.ordinal_of_number(number)
+                if ordinal is not None:
+                    return subscription, ordinal
+        return None

@@ -1,0 +1,112 @@
+"""What one ACK or NACK does to the deliveries that it names, in bites where they are many.
+
+A bite (ledger.py) is what may be done in one go. A cumulative ACK has the effect of the same ACK for an earlier
+delivery, and then for the rest, and an individual one of any order; so after each bite all is as if the client had sent
+several frames, of which some have come. Deletions, purges, other consumers and the end of the connection find nothing
+half done. What the connection sent behind it waits for the last bite (attaching.py), and the RECEIPT is sent then.
+
+What is refused comes again in order: nothing is delivered to the subscription between the bites of its NACK, for it
+would get something later before what is still to be given back. Other consumers go on: what they get comes in order,
+and what is held of a message group keeps the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import repeat
+from typing import Final
+
+from protocols.stomp.delivery import ACK_CLIENT, StompSubscription
+from protocols.stomp.ledger import BITE_CHUNKS, Ledger, Portion, charge_named
+
+GROUPS_AT_ONCE: Final = 16
+"""Runs of ACKs for one subscription after the other that are done in one go."""
+
+_UNITS_PER_STEP: Final = 16
+"""Messages of one step of those in which long work is counted (queues/steps.py)."""
+_PORTION_UNITS: Final = 8
+"""A portion costs as much as so many messages of it."""
+
+
+def is_much(subscription: StompSubscription, ordinals: list[int]) -> bool:
+    """Whether it may be more than a bite to acknowledge these."""
+    ledger = subscription.ledger
+    if ledger is None:
+        return False
+    if subscription.ack == ACK_CLIENT:
+        last = max(ordinals)
+        return ledger.bite_end(last) < last
+    return ledger.are_scattered(ordinals)
+
+
+def settle(subscription: StompSubscription, ordinals: list[int], *, nack: bool) -> list[Portion]:
+    """Acknowledge or refuse these at once. Returns what changed."""
+    ledger = subscription.ledger
+    if ledger is None:
+        return []  # ack auto: nothing to settle, and clients that ACK all the same do no harm (b36)
+    portions = ledger.take_through(max(ordinals)) if subscription.ack == ACK_CLIENT else ledger.take(ordinals)
+    _apply(subscription, portions, ordinals, nack=nack)
+    return portions
+
+
+def settling(subscription: StompSubscription, ordinals: list[int], *, nack: bool) -> Iterator[list[Portion]]:
+    """The same in bites; what changed by each."""
+    ledger = subscription.ledger
+    assert ledger is not None, "without one nothing is much"
+    go_on = subscription.hold() if nack else None
+    for bite in _bites(ledger, subscription, ordinals):
+        portions = ledger.take_through(bite[0]) if subscription.ack == ACK_CLIENT else ledger.take(bite)
+        _apply(subscription, portions, ordinals, nack=nack)
+        yield portions
+    if go_on is not None:
+        go_on()
+
+
+def _apply(subscription: StompSubscription, portions: list[Portion], ordinals: list[int], *, nack: bool) -> None:
+    if not nack:
+        subscription.settle(portions)
+        return
+    if subscription.ack == ACK_CLIENT:
+        charge_named(portions, ordinals)
+    subscription.reject(portions)
+
+
+def hold(subscription: StompSubscription, ordinals: list[int], *, nack: bool) -> list[Portion]:
+    """A transaction takes these at once. Returns what it holds."""
+    ledger = subscription.ledger
+    if ledger is None:
+        return []  # as in `settle`
+    portions = ledger.hold(ordinals, through=subscription.ack == ACK_CLIENT)
+    if nack and subscription.ack == ACK_CLIENT:
+        charge_named(portions, ordinals)
+    return portions
+
+
+def holding(subscription: StompSubscription, ordinals: list[int], *, nack: bool) -> Iterator[list[Portion]]:
+    """The same in bites; what it holds by each."""
+    ledger = subscription.ledger
+    assert ledger is not None, "without one nothing is much"
+    for bite in _bites(ledger, subscription, ordinals):
+        portions = ledger.hold(bite, through=subscription.ack == ACK_CLIENT)
+        if nack and subscription.ack == ACK_CLIENT:
+            charge_named(portions, ordinals)
+        yield portions
+
+
+def _bites(ledger: Ledger, subscription: StompSubscription, ordinals: list[int]) -> Iterator[list[int]]:
+    """What is to be named one after the other in place of all of these."""
+    if subscription.ack != ACK_CLIENT:
+        ordered = sorted(set(ordinals))
+        for start in range(0, len(ordered), BITE_CHUNKS):
+            yield ordered[start : start + BITE_CHUNKS]
+        return
+    last = max(ordinals)
+    while (end := ledger.bite_end(last)) < last:
+        yield [end]
+    yield [last]
+
+
+def steps_of(portions: list[Portion]) -> Iterator[None]:
+    """As many steps as these have cost."""
+    count = sum([_PORTION_UNITS + len(portion.sequences) for portion in portions])
+    return repeat(None, 1 + count // _UNITS_PER_STEP)
