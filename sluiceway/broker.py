@@ -141,7 +141,7 @@ class Broker:
         self._house: House | None = None
         self._store_closing = trio.Lock()
         self.connections: dict[Connection, None] = {}
-        self.sessions = SessionTable()
+        self.sessions = SessionTable(lambda session_id: self.left_behind.has(session_id))
         self.now_ms = now_ms
         self.trails: BrokerTrails | None = None
         """Where messages went; None: that is switched off."""
@@ -175,7 +175,13 @@ class Broker:
         self.manager = FlowManager(self.clock)
         self.memory = BrokerMemory(config, manager=self.manager, timers=self.dispatcher)
         self.admission = Admission(self)
-        self.left_behind = LeftBehind(config.broker.left_behind_bytes_max, manager=self.manager, clock=self.clock)
+        self.left_behind = LeftBehind(
+            config.broker.left_behind_bytes_max,
+            manager=self.manager,
+            clock=self.clock,
+            scheduling=self.dispatcher,
+            unheard=self._unheard,
+        )
         self.reloading = Reloader(self)
         self._expiry = ExpiryWatch(self.certificates, self.now_ms, self.faults.contain)
         self.doors = Doors(
@@ -577,6 +583,9 @@ class Broker:
         return self.doors.urls
 
     # ------------------------------------------------------------------ the hub of sessions
+
+    def _unheard(self, count: int) -> None:
+        self.registry.unheard_count += count
 
     def take_numbers(self, count: int) -> int:
         number = self._next_number

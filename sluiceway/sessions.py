@@ -6,6 +6,7 @@ Bound: those of the second kind are not held here, but by what they left behind,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 from protocols.stomp.session import Session
@@ -14,9 +15,11 @@ from protocols.stomp.session import Session
 class SessionTable:
     """Of one broker."""
 
-    __slots__ = ("_connected", "_leaving")
+    __slots__ = ("_connected", "_has_left", "_leaving")
 
-    def __init__(self) -> None:
+    def __init__(self, has_left: Callable[[str], bool]) -> None:
+        """`has_left`: whether something is on its way that a session has left behind."""
+        self._has_left = has_left
         self._connected: dict[str, Session] = {}
         self._leaving: WeakValueDictionary[str, Session] = WeakValueDictionary()
 
@@ -35,4 +38,4 @@ class SessionTable:
         if session_id in self._connected:
             return True
         leaving = self._leaving.get(session_id)
-        return leaving is not None and not leaving.is_drained
+        return (leaving is not None and not leaving.is_drained) or self._has_left(session_id)

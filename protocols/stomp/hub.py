@@ -9,7 +9,6 @@ from flow import FlowManager
 from protocols.arrivals import Arrivals
 from protocols.stomp.guard import Guard, Identity
 from protocols.stomp.head import SendHead
-from protocols.stomp.left_behind import LeftBehind
 from protocols.stomp.spools import Spools
 from protocols.stomp.staging import Bodies
 from queues import DestinationRegistry
@@ -18,6 +17,7 @@ from queues.logs.table import LogTable
 from queues.storage import Store
 
 if TYPE_CHECKING:
+    from protocols.stomp.left_behind import LeftBehind
     from protocols.tls import PeerCertificate
 
 

@@ -48,6 +48,13 @@ class ParkedRun:
     charge_bytes: int
     shared: SharedWires | None = None
 
+    def leave(self) -> int:
+        """It is parked no longer: how many bytes are to be released for it."""
+        if self.shared is None:
+            return self.charge_bytes
+        self.shared.legs_count -= 1
+        return self.charge_bytes + (0 if self.shared.legs_count else self.shared.size_bytes)
+
 
 class SharedWires:
     """The wires of a composite SEND as they came: what is parked of it in several lanes shares them, and each leg is
@@ -181,6 +188,9 @@ class Lanes(FlowResource):
         self._gate = full.source(self, Flow(f"socket of {name}"), clock=clock)
         self.parked_count = 0
         """Messages parked."""
+        self.barriers_count = 0
+        """Places of COMMITs."""
+        self._is_handed_over = False
         self.waiting_for = ""
         """Why the session does not read, for people."""
         self.open()
@@ -345,6 +355,7 @@ class Lanes(FlowResource):
         `let_go`.
         """
         barrier = Barrier(list(lanes), size_bytes)
+        self.barriers_count += 1
         for lane in barrier.lanes:
             lane.parked.append(barrier)
         self.stash.charge(0, size_bytes, self._gate)
@@ -355,6 +366,7 @@ class Lanes(FlowResource):
         charged nothing: what has it is not in memory.
         """
         barrier = Barrier([lane], 0)
+        self.barriers_count += 1
         barrier.keeps_turns = True
         if instead_of is None:
             lane.parked.append(barrier)
@@ -364,6 +376,7 @@ class Lanes(FlowResource):
 
     def let_go(self, barrier: Barrier) -> None:
         """That COMMIT is carried out. `unpark` is due: something may have waited behind it."""
+        self.barriers_count -= 1
         for lane in barrier.lanes:
             lane.parked.remove(barrier)
             lane.source.end_turn()
@@ -374,6 +387,8 @@ class Lanes(FlowResource):
         """Send on what may go now: in order within each lane, one run of each lane in turn, about `budget` messages.
         `send_on` returns False for what must wait on. True: there is more.
         """
+        if self._is_handed_over:
+            return False
         ready = deque(lane for lane in self._lanes.values() if lane.parked)
         while ready:
             lane = ready.popleft()
@@ -401,12 +416,16 @@ class Lanes(FlowResource):
 
     def _unparked(self, run: ParkedRun) -> None:
         self.parked_count -= len(run.messages)
-        charge_bytes = run.charge_bytes
-        if run.shared is not None:
-            run.shared.legs_count -= 1
-            if not run.shared.legs_count:
-                charge_bytes += run.shared.size_bytes
-        self.stash.release(0, charge_bytes)
+        self.stash.release(0, run.leave())
+
+    def hand_over(self) -> None:
+        """Somebody else sends on what is parked, and is charged for it. No COMMIT waits, and nothing is parked here any
+        more.
+        """
+        assert not self.barriers_count, "a COMMIT belongs to its session"
+        self.parked_count = 0
+        self._is_handed_over = True
+        self.stash.release(0, self.stash_bytes)
 
     def give_up(self) -> int:
         """Nobody waits for what is parked any more, and there is no place for it: drop it. Returns how many."""

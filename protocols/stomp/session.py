@@ -17,8 +17,8 @@ A large SEND (staging.py) holds back what came behind it until its body is in a 
 
 DISCONNECT waits until what was parked before it has gone to its queues, unless the connection holds unacknowledged
 messages: so who sends and leaves is held back like everybody else. After a connection that just ended, what was parked
-still goes to its queues (b50): the session stays on as a drain until its stash is empty, within what the broker has
-room for (`left_behind`).
+still goes to its queues (b50), within what the broker has room for: in lanes that ended sessions share (`left_behind`).
+A session that has more to do than that stays on as a drain until all is done.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from protocols.stomp.guard import ANYBODY, Action, Identity
 from protocols.stomp.heartbeat import HeartBeat, heart_beat_missed
 from protocols.stomp.hub import Hub
 from protocols.stomp.lanes import Lanes
+from protocols.stomp.left_behind import Staying
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.machine import ServerMachine
 from protocols.stomp.naming import introduce
@@ -184,7 +185,7 @@ class Session:
         self._leaving = False
         """DISCONNECT has come, and waits for what was parked before it."""
         self._leaving_receipt: str | None = None
-        self._left_behind_bytes = 0
+        self._staying: Staying | None = None
         self._connect_timer: TimerHandle | None = hub.scheduling.call_later(
             limits.connect_timeout_seconds, self._connect_timed_out
         )
@@ -419,7 +420,7 @@ class Session:
         self._committer.close()
         yield from self.subscriptions.returning_unsettled()
         self._temporary.close(f"its connection {self.peer} ended")
-        self._leave_behind()
+        yield from self._leave_behind()
         self._context.request_dispatch()
 
     @property
@@ -427,16 +428,11 @@ class Session:
         """Closed, and what it had is being given back."""
         return self.closed and self.subscriptions.work.is_busy
 
-    def _leave_behind(self) -> None:
-        """What is parked drains on, if the broker has room for it."""
-        left_bytes = self.lanes.stash_bytes
-        if not left_bytes:
-            return
-        if self.hub.left_behind.take(left_bytes):
-            self._left_behind_bytes = left_bytes
-        else:
-            self.lost_count = self.lanes.give_up()
-            self.hub.left_behind.dropped_count += self.lost_count
+    def _leave_behind(self) -> Iterator[None]:
+        """What is parked goes on, if the broker has room for it: without this session, unless that has more to do."""
+        is_moving = self._committer.is_moving or bool(self.lanes.barriers_count)
+        is_busy = self._large is not None and self._large.is_committing
+        self._staying = yield from self.hub.left_behind.leave(self, is_moving=is_moving, is_busy=is_busy)
 
     @property
     def is_drained(self) -> bool:
@@ -687,11 +683,12 @@ class Session:
         return False
 
     def _end_drain(self) -> None:
-        """Nothing is left behind in memory. What is on the disk may wait much longer for its queues."""
-        if self._left_behind_bytes:
-            self.hub.left_behind.release(self._left_behind_bytes)
-            self._left_behind_bytes = 0
+        """Its stash is empty. What is on the disk may wait much longer for its queues."""
+        is_over = not self._committer.is_moving
+        if self._staying is not None:
+            self._staying.drained(ends=is_over)
         self._sender.closed = True
-        if not self._committer.is_moving:
+        if is_over:
+            self._staying = None
             self.lanes.close_lanes()
             self._context.close()

@@ -220,8 +220,9 @@ class BrokerConfig:
         64 * 1024 * 1024,
         "bytes",
         "What connections that ended without DISCONNECT may leave behind, all together: SENDs whose destinations had "
-        "no room yet. They go on as there is room. Each such connection counts with 20 KiB beside them, for its "
-        "session. Beyond this (or 10,000 connections) they are dropped, with a warning in the log; no RECEIPT was "
+        "no room yet. They go on as there is room. Each such connection counts with 640 bytes beside them, each run "
+        "of SENDs with 320 and each destination with 2 KiB; one with a large body or a committed transaction on its "
+        "way with 20 KiB, for its session. Beyond this they are dropped, with a warning in the log; no RECEIPT was "
         "given for them.",
         at_least(0),
     )

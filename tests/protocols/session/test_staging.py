@@ -93,7 +93,9 @@ class World:
         self.core = DispatcherCore(self.clock)
         self.scheduling = self.core
         self.manager = FlowManager(self.clock)
-        self.left_behind = LeftBehind(1 << 20, manager=self.manager, clock=self.clock)
+        self.left_behind = LeftBehind(
+            1 << 20, manager=self.manager, clock=self.clock, scheduling=self.core, unheard=lambda count: None
+        )
         self.store = None
         self.guard = OpenGuard()
         self.came = None
