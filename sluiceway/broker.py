@@ -326,6 +326,7 @@ class Broker:
             recovered=house.recovered,
             engine_name="memory" if house.directory is None else "leveldb",
             bodies=self.bodies,
+            pages=None if house.directory is None else house.directory.paged_path,
             contain=self.faults.contain,
         )
         self.store.reserve_numbers(self._next_number)

@@ -18,9 +18,10 @@ import trio
 from protocols.log import get_logger
 from protocols.stomp.stored import HeadBlocks
 from sluiceway.config import Config
-from store.directory import Directory, DirectoryError, open_directory
+from store.directory import Directory, DirectoryError, open_directory, told_of
 from store.engine import Change, Engine
 from store.memory import MemoryEngine
+from store.pages import clear as clear_pages
 from store.recovery import Recovered, closing_records, opening_records, recover
 from store.storequeue import NUMBERS_AHEAD
 from store.worker import Worker
@@ -99,6 +100,8 @@ async def open_house(
 def _open_folder(config: Config, on_progress: OnProgress | None) -> House:
     directory = open_directory(config.broker.data_dir)
     try:
+        with told_of(directory.paged_path):
+            clear_pages(directory.paged_path)
         engine, repaired = directory.open_engine()
         if repaired is not None:
             log.warning("the store was damaged and has been repaired", report=str(repaired))

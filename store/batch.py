@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from queues.storage import Saved
 from queues.witness import Witness
+from store.chunks import Part
 from store.engine import Change
+from store.pages import Page
 
 if TYPE_CHECKING:
     from store.shelf import Shelf
@@ -24,6 +26,10 @@ filling a queue with messages of 1 KiB (2 cores, shared with other work) took th
 with 1 MiB and to 167 with this, and was no slower. With messages of 100 bytes it was a tenth slower than with 4 MiB.
 """
 
+PAGES_BYTES: Final = 4 << 20
+"""The same for what goes into files: parts that are in memory anyway, and are put together by the writer, one block
+after the other. Each batch costs a turn of both threads."""
+
 
 class Batch:
     """One write under way."""
@@ -33,6 +39,8 @@ class Batch:
         "consumed",
         "noting",
         "paged_count",
+        "pages",
+        "pages_bytes",
         "put_outs",
         "saved",
         "saved_count",
@@ -65,6 +73,9 @@ class Batch:
         """Leases that are valid when it is written."""
         self.stored: list[tuple[Witness, SequenceOf[int]]] = []
         """Elements that are written with it, for those who follow them."""
+        self.pages: list[tuple[Page, list[Part]]] = []
+        """Blocks that go into files; see pages.py."""
+        self.pages_bytes = 0
         self.saved_count = 0
         self.paged_count = 0
         self.told_count = 0
@@ -73,7 +84,7 @@ class Batch:
     @property
     def is_full(self) -> bool:
         """No more should be put in."""
-        return self.size_bytes >= BATCH_BYTES
+        return self.size_bytes >= BATCH_BYTES or self.pages_bytes >= PAGES_BYTES
 
     def save(self, witness: Witness | None, sequences: SequenceOf[int]) -> None:
         """These elements are written with it."""

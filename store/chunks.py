@@ -65,7 +65,7 @@ _U64_END: Final = 2**64
 _SEQUENCE_END: Final = 2**64 - 1
 """The end of a chunk must fit into its summary, so the last number of eight bytes is no sequence."""
 
-_Part: TypeAlias = "bytes | array[int]"  # quoted: array has no type argument at run time before 3.12
+Part: TypeAlias = "bytes | array[int]"  # quoted: array has no type argument at run time before 3.12
 
 
 class ChunkError(StoreFormatError):
@@ -138,7 +138,17 @@ def encode_chunk(first: int, sequences: SequenceOf[int], messages: SequenceOf[Me
     Raises ChunkError for messages that do not fit: none at all, an empty wire, one of 4 GiB or more, a number that is
     no u64. Leaves its arguments as they are. O(n + bytes).
     """
-    return _encode(first, sequences, _Columns(messages), heads)
+    return _joined(_encode(first, sequences, _Columns(messages), heads))
+
+
+def encode_parts(
+    first: int, sequences: SequenceOf[int], messages: SequenceOf[Message], heads: HeadCodec
+) -> tuple[list[Part], int]:
+    """The same in parts, which nobody has copied yet, without the checksum; and the size of it all, with that."""
+    columns = _Columns(messages)
+    parts = _encode(first, sequences, columns, heads)
+    size_bytes = sum([memoryview(part).nbytes for part in parts[: -len(messages)]]) + sum(columns.lengths)
+    return parts, size_bytes + _U32.size
 
 
 def summary_of(sequences: SequenceOf[int], messages: SequenceOf[Message]) -> Summary:
@@ -151,7 +161,7 @@ def encode_chunk_and_summary(
 ) -> tuple[bytes, bytes]:
     """`encode_chunk` and `encode_summary` in one pass over the messages. Raises as they do."""
     columns = _Columns(messages)
-    return _encode(first, sequences, columns, heads), encode_summary(_summary(sequences, columns))
+    return _joined(_encode(first, sequences, columns, heads)), encode_summary(_summary(sequences, columns))
 
 
 def encode_summary(summary: Summary) -> bytes:
@@ -282,12 +292,17 @@ def decode_chunk(
     return sequences, messages
 
 
-def _encode(first: int, sequences: SequenceOf[int], columns: _Columns, heads: HeadCodec) -> bytes:
+def _joined(parts: list[Part]) -> bytes:
+    body = b"".join(parts)
+    return body + _U32.pack(crc32(body))
+
+
+def _encode(first: int, sequences: SequenceOf[int], columns: _Columns, heads: HeadCodec) -> list[Part]:
     count = len(columns.wires)
     if count == 0 or len(sequences) != count:
         raise ChunkError(f"chunk from {first}: {len(sequences)} sequences and {count} messages are no chunk")
     flags = 0
-    parts: list[_Part] = [b""]  # the start, as soon as the flags are known
+    parts: list[Part] = [b""]  # the start, as soon as the flags are known
 
     if not _is_run(sequences, first, count):
         offsets = [sequence - first for sequence in sequences]
@@ -329,11 +344,11 @@ def _encode(first: int, sequences: SequenceOf[int], columns: _Columns, heads: He
         parts.append(_column(first, "large", "Q", file_ids + body_lengths))
 
     parts[0] = _START.pack(LAYOUT, flags, count)
-    body = b"".join([*parts, *columns.wires])
-    return body + _U32.pack(crc32(body))
+    parts += columns.wires
+    return parts
 
 
-def _head_table(first: int, columns: _Columns, heads: HeadCodec) -> list[_Part]:
+def _head_table(first: int, columns: _Columns, heads: HeadCodec) -> list[Part]:
     """Number of heads, dialects, block lengths, and which message has which head, where that is not clear anyway."""
     of_each, lengths = columns.heads, columns.lengths
     count = len(of_each)
@@ -457,7 +472,7 @@ class _Reader:
             raise self.error(f"the header block {wire[:block_length][:80]!r} can't be read: {error}") from error
 
 
-def _column(first: int, name: str, typecode: str, values: SequenceOf[int]) -> _Part:
+def _column(first: int, name: str, typecode: str, values: SequenceOf[int]) -> Part:
     try:
         column = array(typecode, values)
     except OverflowError as error:

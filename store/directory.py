@@ -4,6 +4,7 @@
     format    "sluiceway-store 1": the layout of this folder and the records in it (FORMAT.md)
     db/       LevelDB's
     large/    bodies that are kept as files of their own
+    paged/    blocks that were only paged out, by the run that uses the folder; emptied at each start
     attic/    damaged things moved aside, bounded
 
 The lock is flock's: it goes with the process that holds it, however that ends, and it holds within one process too.
@@ -106,6 +107,11 @@ class Directory:
     def logs_path(self) -> Path:
         """Where logs lie, each in a folder of its own."""
         return self.path / "logs"
+
+    @property
+    def paged_path(self) -> Path:
+        """The folder of what is only paged out."""
+        return self.path / "paged"
 
     @property
     def large_path(self) -> Path:

@@ -42,16 +42,18 @@ class DiskGuard:
         worker: Worker,
         *,
         scheduling: Scheduling,
+        beside_bytes: Callable[[], int] = lambda: 0,
         changed: Callable[[bool, int], None],
         sized: Callable[[int], None],
         trouble: Tell,
     ) -> None:
         """`changed`: told when the disk has become low or has room again, with the free bytes; `sized`: told the size
-        of the engine's files.
+        of the engine's files and of those beside it, of which `beside_bytes` knows.
         """
         self._config = config
         self._housing = housing
         self._worker = worker
+        self._beside_bytes = beside_bytes
         self._changed = changed
         self._sized = sized
         self._trouble = trouble
@@ -84,5 +86,5 @@ class DiskGuard:
 
     def _seen(self, result: int | EngineError) -> None:
         if not isinstance(result, EngineError):
-            self._size_bytes = result
-            self._sized(result)
+            self._size_bytes = result + self._beside_bytes()
+            self._sized(self._size_bytes)

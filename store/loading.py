@@ -18,6 +18,7 @@ from queues.message import Message
 from store import keys
 from store.chunks import ChunkError, decode_chunk
 from store.engine import CorruptionError, Engine, EngineError
+from store.paged import PagedBlocks, Record
 
 if TYPE_CHECKING:
     from store.storequeue import StoreQueue
@@ -30,43 +31,48 @@ def load_block(
     store: StoreQueue,
     index: int,
     queue_name: str,
-    known: SequenceOf[bytes],
+    known: SequenceOf[Record],
     is_forgotten: Callable[[], bool],
     arrived: Callable[[int, dict[int, Message]], None],
 ) -> None:
-    """Read this block, whose records have the keys `known`; `arrived` gets its number and the elements, by sequence,
+    """Read this block, whose records are `known`; `arrived` gets its number and the elements, by sequence,
     that the store has. None of them if the queue was deleted meanwhile.
     """
 
+    paged = store.paged
+    paged.hold(known)
+
     def loaded(result: Records | EngineError) -> None:
         if is_forgotten():
+            paged.forget(known)
             arrived(index, {})  # a browser may wait for it
         elif isinstance(result, EngineError):
             store.read_failed(result, lambda: store.worker.read(read, loaded))
         else:
+            paged.forget(known)
             records, damaged = result
             for key, error in damaged:
                 store.corrupt(queue_name, key, b"", error)
             arrived(index, _decoded(store, queue_name, records))
 
     def read(engine: Engine) -> Records:
-        return _read(engine, known)
+        return _read(engine, paged, known)
 
     store.worker.read(read, loaded)
 
 
-def _read(engine: Engine, by_key: SequenceOf[bytes]) -> Records:
+def _read(engine: Engine, paged: PagedBlocks, known: SequenceOf[Record]) -> Records:
     """What can be read of these, and what the engine finds damaged. Trying again would not help."""
     records: list[tuple[bytes, bytes]] = []
     damaged: list[tuple[bytes, Exception]] = []
-    for key in by_key:
+    for record in known:
         try:
-            value = engine.get(key)
+            value = paged.read(record, engine)
         except CorruptionError as error:
-            damaged.append((key, error))
+            damaged.append((record.key, error))
             continue
         if value is not None:
-            records.append((key, value))
+            records.append((record.key, value))
     return records, damaged
 
 

@@ -36,7 +36,7 @@ from queues.storage import Saved, Stored
 from store import keys
 from store.attached import NOTHING_BEGUN, Attachments
 from store.batch import Batch
-from store.chunks import encode_chunk, encode_chunk_and_summary
+from store.chunks import encode_chunk_and_summary
 from store.engine import Change, delete, put
 from store.loading import load_block
 from store.states import KIND_QUEUE, KIND_TOPIC, encode_cursor_runs, encode_head, encode_queue, encode_state
@@ -201,7 +201,7 @@ class Shelf:
         if hit:
             block.live ^= hit
             self._touch_block(index)
-        elif block.paged_first is not None:
+        elif block.paged is not None:
             self._touch_block(index)
 
     def _touch_block(self, index: int) -> None:
@@ -303,6 +303,8 @@ class Shelf:
         if self._let_go:
             self._waiting_settled.append(self._files_let_go())
         self._store.forget(self)
+        self._store.paged.forget([block.paged for block in self._blocks.values()])
+        self._blocks.clear()
         self._store.when_flushed(self._waiting_settled)
         self._waiting_settled = []
 
@@ -490,6 +492,7 @@ class Shelf:
         base = index << BLOCK_BITS
         span = bit_range(first - base, last + 1 - base)
         stored.span |= span
+        stored.is_kept = True
         stored.firsts.append(first)
         if len(messages) == last + 1 - first:
             stored.live |= span
@@ -520,7 +523,7 @@ class Shelf:
                 stored = self._blocks.get(index)
                 if stored is not None and len(stored.firsts) > SEAL_COUNT:
                     self._seal(batch, index, stored)
-                if stored is None or stored.paged_first is None:
+                if stored is None or stored.paged is None:
                     self._page(batch, index)
             batch.put_outs.append((index, done))
         self._put_outs = waiting
@@ -540,13 +543,10 @@ class Shelf:
         sequences = [sequence for sequence, _message in volatile]
         messages = [message for _sequence, message in volatile]
         self._keep_files(sequences, messages)
-        value = encode_chunk(sequences[0], sequences, messages, self._store.heads)
-        batch.add(put(keys.paged_key(self.queue_id, sequences[0]), value), len(value))
-        batch.paged_count += len(volatile)
         self._has_paged = True
         if stored is None:
             stored = self._blocks[index] = StoredBlock()
-        stored.paged_first = sequences[0]
+        stored.paged = self._store.paged.put(batch, self.queue_id, sequences, messages)
 
     def _seal(self, batch: Batch, index: int, stored: StoredBlock) -> None:
         """Write all persistent elements of a block as one chunk in place of many: read at once, found at once."""
@@ -574,7 +574,7 @@ class Shelf:
                 continue
             if not stored.live:
                 block = self._queue.elements.block(index)
-                if stored.paged_first is not None and block is not None:
+                if stored.paged is not None and block is not None:
                     # Elements that are not persistent are left in it.
                     if stored.span:
                         value = encode_state(stored.span, {})
@@ -582,9 +582,10 @@ class Shelf:
                     continue
                 del self._blocks[index]
                 self._delete_chunks(batch, stored)
-                batch.add(delete(keys.state_key(self.queue_id, index)), 0)
-                if stored.paged_first is not None:
-                    batch.add(delete(keys.paged_key(self.queue_id, stored.paged_first)), 0)
+                if stored.is_kept:
+                    batch.add(delete(keys.state_key(self.queue_id, index)), 0)
+                if stored.paged is not None:
+                    self._store.paged.drop(batch, stored.paged)
                 continue
             value = encode_state(stored.span & ~stored.live, stored.attempts or {})
             batch.add(put(keys.state_key(self.queue_id, index), value), len(value))
@@ -664,11 +665,7 @@ class Shelf:
 
     def load(self, index: int, arrived: Callable[[int, dict[int, Message]], None]) -> None:
         stored = self._blocks.get(index)
-        known: list[bytes] = []
-        if stored is not None:
-            known = [keys.chunk_key(self.queue_id, first) for first in stored.firsts]
-            if stored.paged_first is not None:
-                known.append(keys.paged_key(self.queue_id, stored.paged_first))
+        known = [] if stored is None else stored.records(self.queue_id)
         load_block(self._store, index, self._queue.name, known, lambda: self._forgotten, arrived)
 
     def lost(self, index: int, count: int) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from store import keys
+from store.paged import Record
+
 
 class StoredBlock:
     """What the disk has of a block. Bit k is sequence `(index << 10) + k`."""
 
-    __slots__ = ("attempts", "firsts", "live", "paged_first", "span")
+    __slots__ = ("attempts", "firsts", "is_kept", "live", "paged", "span")
 
     def __init__(self, span: int = 0, live: int = 0, firsts: list[int] | None = None) -> None:
         self.span = span
@@ -15,7 +18,16 @@ class StoredBlock:
         """In a chunk, and not settled."""
         self.firsts = firsts if firsts is not None else []
         """First sequence of each chunk: its key. (To look for the keys would read the values, too.)"""
+        self.is_kept = bool(firsts)
+        """It has, or had, chunks, and so perhaps a state on disk."""
         self.attempts: dict[int, int] | None = None
         """By place: how often those that came back were handed over."""
-        self.paged_first: int | None = None
-        """Its elements that are not persistent are there, too, for this run: the key of their chunk."""
+        self.paged: Record | None = None
+        """Its elements that are not persistent are there, too, for this run."""
+
+    def records(self, queue_id: int) -> list[Record]:
+        """All that has elements of it."""
+        found = [Record(keys.chunk_key(queue_id, first)) for first in self.firsts]
+        if self.paged is not None:
+            found.append(self.paged)
+        return found

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import attrs
@@ -40,6 +41,7 @@ from store.directory import DirectoryError
 from store.diskguard import DiskGuard, FreeSpace
 from store.engine import Change, EngineError, delete, delete_range, put
 from store.large import BodyFiles
+from store.paged import PagedBlocks
 from store.places import Place
 from store.recovery import Recovered
 from store.shelf import Shelf
@@ -103,17 +105,20 @@ class StoreQueue(FlowResource):
         recovered: Recovered | None = None,
         engine_name: str = "memory",
         bodies: BodyFiles | None = None,
+        pages: Path | None = None,
         contain: Callable[[Exception], None] = raise_it,
     ) -> None:
         """`contain` is given what answers raise, a mistake of one destination or connection. `worker` does what blocks;
         `heads` reads and writes header blocks; `recovered`: what an earlier run left;
-        `bodies` has the files of large ones.
+        `bodies` has the files of large ones; `pages`: an empty folder for what is only paged out (None: it goes to the
+        engine).
         """
         super().__init__("store", "store", manager)
         self.worker = worker
         self.heads = heads
         self.clock = clock
         self.bodies = bodies
+        self.paged = PagedBlocks(heads, pages, worker, log.error)
         self._contain = contain
         self.make_large: Callable[..., Message] | None = None if bodies is None else bodies.make_message
         self.loaded_count = 0
@@ -183,6 +188,7 @@ class StoreQueue(FlowResource):
                 housing,
                 worker,
                 scheduling=scheduling,
+                beside_bytes=lambda: self.paged.size_bytes,
                 changed=self._disk_changed,
                 sized=self._sized,
                 trouble=log.error,
@@ -499,7 +505,10 @@ class StoreQueue(FlowResource):
     def _write(self) -> None:
         batch = self._batch
         assert batch is not None, "a batch is under way"
-        self.worker.write(batch.changes, sync=batch.sync, done=self._written)
+        if batch.pages:
+            self.worker.run(partial(self.paged.write, batch), self._written)
+        else:
+            self.worker.write(batch.changes, sync=batch.sync, done=self._written)
 
     def _written(self, error: EngineError | None) -> None:
         batch = self._batch
@@ -511,6 +520,7 @@ class StoreQueue(FlowResource):
         now_seconds = self.clock()
         self._batch = None
         self._operations.release(len(batch.changes), batch.size_bytes)
+        self.paged.written(batch)
         self.counters.count(batch, now_seconds)
         if self._failing is not None:
             self._log.info("store writes again", after=self._failing)

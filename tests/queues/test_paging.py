@@ -6,6 +6,7 @@ The whole against a plain list: test_paging_model.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -29,9 +30,10 @@ def small_blocks() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def world() -> StoreWorld:
-    return StoreWorld(MemoryEngine())
+@pytest.fixture(params=["engine", "files"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> StoreWorld:
+    """What is not persistent goes to the engine, or to files."""
+    return StoreWorld(MemoryEngine(), pages=tmp_path if request.param == "files" else None)
 
 
 def room_for(count: int) -> int:

@@ -12,6 +12,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import attrs
@@ -164,6 +165,7 @@ class StoreWorld(World):
         later: bool = False,
         budget_count: int = 1024,
         housing: Housing | None = None,
+        pages: Path | None = None,
     ) -> None:
         """Opens what an earlier world left in `engine`."""
         super().__init__(later=later, budget_count=budget_count)
@@ -183,6 +185,7 @@ class StoreWorld(World):
             manager=self.manager,
             log=self.log,
             housing=housing,
+            pages=pages,
             recovered=self.recovered,
         )
         self.environment = attrs.evolve(self.environment, store=self.store)
@@ -275,7 +278,9 @@ class StoreWorld(World):
     def leftovers(self) -> dict[str, int]:
         """How many records tell of messages, by family; none if there are no messages."""
         families = {"chunk": keys.CHUNK, "paged": keys.PAGED, "summary": keys.SUMMARY, "state": keys.STATE}
-        return {name: count for name, family in families.items() if (count := len(self.records(family)))}
+        found = {name: count for name, family in families.items() if (count := len(self.records(family)))}
+        files = self.store.paged.files
+        return found if files is None or not files.segments_count else {**found, "segments": files.segments_count}
 
 
 def shelf_of(queue: MessageQueue) -> Shelf:

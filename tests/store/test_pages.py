@@ -1,0 +1,179 @@
+"""Files of what is only paged out: places, who needs them, and what the disk does to them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from store import keys
+from store.engine import CorruptionError, DiskFullError, EngineFailedError
+from store.memory import MemoryEngine
+from store.pages import PageFiles, clear
+from tests.store.rig import StoreWorld, tight
+
+
+@pytest.fixture
+def removals() -> list[Callable[[], None]]:
+    return []
+
+
+@pytest.fixture
+def files(tmp_path: Path, removals: list[Callable[[], None]], monkeypatch: pytest.MonkeyPatch) -> PageFiles:
+    monkeypatch.setattr("store.pages.SEGMENT_BYTES", 100)
+    return PageFiles(tmp_path, remove_soon=removals.append)
+
+
+def test_what_was_written_is_read_also_if_it_was_written_twice(files: PageFiles) -> None:
+    first, second = files.reserve(1, 9), files.reserve(1, 8)
+    files.write([(first, [b"ab", b"cde"]), (second, [b"wxyz"])])
+    files.write([(first, [b"ab", b"cde"]), (second, [b"wxyz"])])
+    assert (files.read(first)[:-4], files.read(second)[:-4]) == (b"abcde", b"wxyz")
+
+
+def test_a_segment_goes_when_nobody_needs_anything_of_it(
+    files: PageFiles, removals: list[Callable[[], None]], tmp_path: Path
+) -> None:
+    pages = [files.reserve(1, 60), files.reserve(1, 60), files.reserve(1, 60)]
+    assert [page.segment for page in pages] == [0, 0, 1], "one that is full is closed"
+    files.write([(page, [bytes(56)]) for page in pages])
+    for page in pages:
+        files.let_go(page)  # written
+    files.hold(pages[0])  # a read is under way
+    files.let_go(pages[0])
+    files.let_go(pages[1])
+    assert not removals
+    files.let_go(pages[0])
+    assert files.size_bytes == 60 and len(removals) == 1
+    removals[0]()
+    assert [path.name for path in tmp_path.iterdir()] == ["1.pages"]
+    assert files.reserve(1, 10).offset == 60, "the next one goes on where the last one ended"
+
+
+def test_queues_do_not_share_segments(files: PageFiles) -> None:
+    """One that stands still keeps no other's space."""
+    assert files.reserve(1, 10).segment != files.reserve(2, 10).segment
+
+
+def test_a_page_that_is_cut_off_or_gone_is_damage(files: PageFiles, tmp_path: Path) -> None:
+    page = files.reserve(1, 50)
+    with pytest.raises(CorruptionError, match="gone"):
+        files.read(page)
+    files.write([(page, [bytes(46)])])
+    os.truncate(tmp_path / "0.pages", 20)
+    with pytest.raises(CorruptionError, match="ends within"):
+        files.read(page)
+
+
+def test_a_disk_that_is_full_or_fails_is_told_apart(files: PageFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = files.reserve(1, 50)
+    for number, kind in ((errno.ENOSPC, DiskFullError), (errno.EIO, EngineFailedError)):
+
+        def fail(*_arguments: object, number: int = number) -> int:
+            raise OSError(number, os.strerror(number))
+
+        with monkeypatch.context() as patch, pytest.raises(kind):
+            patch.setattr("store.pages.os.pwrite", fail)
+            files.write([(page, [bytes(46)])])
+    files.write([(page, [bytes(46)])])
+    assert files.read(page)[:-4] == bytes(46)
+
+
+def test_what_an_earlier_run_left_is_cleared_away(tmp_path: Path) -> None:
+    folder = tmp_path / "paged"
+    clear(folder)
+    (folder / "7.pages").write_bytes(b"of no use")
+    clear(folder)
+    assert list(folder.iterdir()) == [] and folder.stat().st_mode & 0o777 == 0o700
+
+
+# ---------------------------------------------------------------------- with a queue
+
+
+@pytest.fixture
+def small_blocks() -> Iterator[None]:
+    with tight(block_bits=4, lease_count=1 << 16, seal_count=8, blocks_min=8):
+        yield
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_backlog_goes_through_files_and_never_through_the_engine(tmp_path: Path) -> None:
+    world = StoreWorld(MemoryEngine(), pages=tmp_path)
+    queue = world.queue(memory_bytes=64 * 1024)
+    for _ in range(200):
+        world.put(queue, 10, wire_bytes=500, persistent=False)
+        world.settle_down()
+    assert queue.elements.outside_count > 50
+    assert world.store.paged.size_bytes > 800_000
+    assert all(
+        change[1][:1] not in (keys.CHUNK, keys.PAGED) for changes, _sync in world.worker.batches for change in changes
+    )
+    consumer = world.consumer(auto=True)
+    queue.subscribe(consumer)
+    world.flush()
+    assert [delivery.number for delivery in consumer.deliveries] == list(range(2000))
+    assert not world.leftovers() and not list(tmp_path.iterdir())
+    assert world.store.paged.size_bytes == 0
+    assert world.records(keys.STATE) == world.records(keys.CHUNK) == []
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_queue_that_is_deleted_gives_its_files_back(tmp_path: Path) -> None:
+    world = StoreWorld(MemoryEngine(), pages=tmp_path)
+    queue = world.queue(memory_bytes=64 * 1024)
+    for _ in range(100):
+        world.put(queue, 10, wire_bytes=500, persistent=False)
+        world.settle_down()
+    world.put(queue, 100, wire_bytes=500, persistent=False)
+    consumer = world.consumer(3)
+    queue.subscribe(consumer)
+    world.run()
+    assert world.worker.has_work, "some are being written and read"
+    queue.close_queue("the test says so")
+    world.flush()
+    assert not list(tmp_path.iterdir()) and world.store.paged.size_bytes == 0
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_write_that_fails_is_done_again_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = StoreWorld(MemoryEngine(), pages=tmp_path)
+    queue = world.queue(memory_bytes=64 * 1024)
+
+    def full(*_arguments: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("store.pages.os.pwrite", full)
+        world.put(queue, 100, wire_bytes=500, persistent=False)
+        world.settle_down()
+        assert not world.store.accepting and queue.elements.outside_count == 0
+    world.flush()
+    assert world.store.accepting and queue.elements.outside_count
+    consumer = world.consumer(auto=True)
+    queue.subscribe(consumer)
+    world.flush()
+    assert [delivery.number for delivery in consumer.deliveries] == list(range(100))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_page_that_is_damaged_costs_its_messages_and_says_so(tmp_path: Path) -> None:
+    world = StoreWorld(MemoryEngine(), pages=tmp_path)
+    queue = world.queue(memory_bytes=64 * 1024)
+    for _ in range(30):
+        world.put(queue, 10, wire_bytes=500, persistent=False)
+        world.settle_down()
+    for path in tmp_path.iterdir():
+        with path.open("r+b") as file:
+            file.seek(100)
+            file.write(b"damage")
+    consumer = world.consumer(auto=True)
+    queue.subscribe(consumer)
+    world.flush()
+    assert queue.pager is not None and 0 < queue.pager.lost_count <= 16, "a block"
+    assert len(consumer.deliveries) == 300 - queue.pager.lost_count
+    assert world.log.names("error") == ["corrupt record can't be kept", "messages lost"]
+    world.flush()
+    assert not list(tmp_path.iterdir())
