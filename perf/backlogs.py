@@ -1,5 +1,5 @@
-"""A backlog: millions of persistent messages in a queue that nobody reads, a restart on top of them, and then one
-consumer that takes them all.
+"""A backlog: millions of messages in a queue that nobody reads, a restart on top of them if they are persistent, and
+then one consumer that takes them all.
 
 The steps, each with figures of its own: *fill* (all producers, no consumer, until the broker has confirmed
 everything), *restart* on the same data, *first message* to a consumer that comes then, *drain*. Every message must come
@@ -65,8 +65,8 @@ def fill_and_drain(
     """Do all the steps with so many messages; return figures and faults.
 
     `board_path`: a file to make. `silence_seconds`: when nothing has moved for so long, a step has failed; the next one
-    is done with what there is. `cores`: processors for the load. A broker that forgets (`Peer.durable` is false) is not
-    restarted.
+    is done with what there is. `cores`: processors for the load. A broker that would forget (it is not durable, or
+    the messages are not persistent) is not restarted.
 
     Raises:
         BrokerFaultError, OSError: the broker could not be used.
@@ -98,7 +98,7 @@ def fill_and_drain(
                 faults += report.faults
         figures["filled_rss_bytes"] = watch.sample()
         figures["disk_bytes_per_message"] = broker.disk_bytes() / max(1, sent)
-        if broker.peer.durable:
+        if broker.peer.durable and scenario.persistent:
             figures["stop_seconds"], figures["ready_seconds"] = broker.restart()
             figures["ready_rss_bytes"] = watch.sample()
         destination = load.consumers.subscribers[0].destination

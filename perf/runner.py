@@ -51,8 +51,9 @@ class Effort:
     tests and says nothing about speed. `settle_seconds`: how long the neighbour of a disturbance floods before the
     second window. `flood_seconds`: length of that window where the flood is a sustained one. `silence_seconds`: when
     nothing has come for so long, what is missing counts as lost. `backlog_silence_seconds`: the same while a backlog is
-    filled or drained: some brokers stop to think then. `backlog_count`: messages of a backlog instead of what its
-    scenario says. `generator_cores`: which processors the load may use.
+    filled or drained: some brokers stop to think then. `backlog_bytes_max`: bodies of a backlog, for tests.
+    `backlog_count`: messages of a backlog instead of what its scenario says. `generator_cores`: which processors
+    the load may use.
     """
 
     seconds: float = 5.0
@@ -60,6 +61,7 @@ class Effort:
     settle_seconds: float = 4.0
     flood_seconds: float = 60.0
     backlog_count: int | None = None
+    backlog_bytes_max: int | None = None
     silence_seconds: float = 15.0
     backlog_silence_seconds: float = 90.0
     check_count: int = 200
@@ -76,6 +78,7 @@ class Effort:
             settle_seconds=0.2,
             flood_seconds=0.5,
             backlog_count=2000,
+            backlog_bytes_max=32 << 20,
             silence_seconds=10.0,
             backlog_silence_seconds=10.0,
             check_count=10,
@@ -146,9 +149,12 @@ class Run:
     def _on_backlog(self, backlog: Backlog, board_path: Path) -> None:
         empty_rate = self._rate_of(evolve(self._scenario, backlog=None))
         usual = backlog.reference_count if self._broker.peer.name in REFERENCES else backlog.message_count
+        count = self._effort.backlog_count or usual
+        if self._effort.backlog_bytes_max is not None:
+            count = min(count, self._effort.backlog_bytes_max // self._scenario.body_bytes)
         figures, faults = fill_and_drain(
             self._scenario,
-            self._effort.backlog_count or usual,
+            count,
             self._broker,
             self._watch,
             board_path,

@@ -114,6 +114,8 @@ class Scenario:
     high_priority_every: int = 0
     """Every so manieth message carries priority 9 and the rest priority 4; 0: no priority header."""
     window_count: int = 10_000
+    unbounded: bool = False
+    """Nothing bounds what is under way but the broker: one without back pressure is measured by what it hoards, too."""
     prefetch_count: int = 1000
     """Asked for by `prefetch-count` and `activemq.prefetchSize` alike; brokers that know neither use their default."""
     disturbance: Disturbance | None = None
@@ -143,7 +145,9 @@ class Scenario:
     @property
     def needs_disk(self) -> bool:
         """Whether a broker without one would be measured at something else than what the name says."""
-        return self.persistent or (self.disturbance is not None and self.disturbance.sustained)
+        return (
+            self.persistent or self.backlog is not None or (self.disturbance is not None and self.disturbance.sustained)
+        )
 
 
 def _rate(at_least: float) -> tuple[Target, ...]:
@@ -162,20 +166,49 @@ _STALLED_TARGETS = (
 _PAGED_QUEUE = Disturbance("queue", flood_count=100_000_000, rate_per_second=5000.0, sustained=True)
 
 
-def _backlog(name: str, summary: str, body_bytes: int, backlog: Backlog) -> Scenario:
+def _backlog(name: str, summary: str, body_bytes: int, backlog: Backlog, *, persistent: bool = True) -> Scenario:
+    restart = " a restart," if persistent else ""
+    # Of large ones so few at a time that a broker without back pressure does not fill the machine before it begins.
+    window_count = min(10_000, max(64, 64 * MIB // body_bytes))
     return Scenario(
         name,
-        f"{summary} without a consumer, a restart, then one consumer for all of them",
+        f"{summary} without a consumer,{restart} then one consumer for all of them",
         body_bytes=body_bytes,
-        persistent=True,
-        receipt_window_count=10_000,
-        receipt_every=100,
+        persistent=persistent,
+        window_count=window_count,
+        receipt_window_count=window_count,
+        receipt_every=min(100, window_count // 8),
         ack="client",
         backlog=backlog,
         fresh_broker=True,
         settings=_PAGED,
         # However long the backlog: its memory is that of what is near a consumer, and of ranges for the rest.
         targets=(Target("rss_peak_bytes", 200_000_000, "itself"),),
+    )
+
+
+def _sustained(size: str, body_bytes: int, prefetch_count: int = 1000) -> tuple[Scenario, Scenario]:
+    """One pair whose producer nothing but the broker holds back; in memory, and persistent."""
+    scenario = Scenario(
+        f"sustained-{size}",
+        f"one pair, {size} bodies, nothing but the broker holds the producer back",
+        body_bytes=body_bytes,
+        unbounded=True,
+        prefetch_count=prefetch_count,
+        fresh_broker=True,
+        targets=_rate(2.0),
+    )
+    return scenario, evolve(
+        scenario, name=f"{scenario.name}-persistent", summary=f"{scenario.summary}; persistent", persistent=True
+    )
+
+
+def _drains(size: str, body_bytes: int, message_count: int, reference_count: int) -> tuple[Scenario, Scenario]:
+    """A backlog that is written to the disk and read back, persistent or not."""
+    backlog = Backlog(message_count, reference_count)
+    return (
+        _backlog(f"drain-{size}", f"{message_count:,} messages of {size}", body_bytes, backlog, persistent=False),
+        _backlog(f"drain-{size}-persistent", f"{message_count:,} persistent messages of {size}", body_bytes, backlog),
     )
 
 
@@ -328,6 +361,16 @@ CATALOGUE: tuple[Scenario, ...] = (
     ),
     _backlog("backlog-100b", "ten million persistent messages", 100, Backlog(10_000_000, 500_000)),
     _backlog("backlog-1k", "two million persistent 1-KiB messages", KIB, Backlog(2_000_000, 200_000)),
+    *_sustained("100b", 100),
+    *_sustained("1k", KIB),
+    *_sustained("64k", 64 * KIB),
+    *_sustained("1m", MIB, prefetch_count=50),
+    # Of 1 KiB in three sizes: whether the rate of draining depends on how much there is.
+    *_drains("1k-10k", KIB, 10_000, 10_000),
+    *_drains("1k-100k", KIB, 100_000, 100_000),
+    *_drains("1k-1m", KIB, 1_000_000, 200_000),
+    *_drains("64k", 64 * KIB, 20_000, 20_000),
+    *_drains("1m", MIB, 1_000, 1_000),
     Scenario(
         "idle-10000",
         "10,000 connections held without traffic: what each costs",

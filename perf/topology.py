@@ -79,7 +79,7 @@ def measured_load(scenario: Scenario, endpoint: Endpoint, layout: Layout) -> Loa
         layout,
         name="load",
         quota_slot=QUOTA,
-        window_count=None if scenario.consumers_late else scenario.window_count,
+        window_count=None if scenario.consumers_late or scenario.unbounded else scenario.window_count,
         stalled=False,
         think_seconds=None,
     )
