@@ -55,7 +55,7 @@ from queues.witness import Fate
 
 FAN_OUT_COUNT: Final = 512
 """Messages per hand-over. Constant, so that cursors stay at common positions and share slices."""
-VISIT_COST: Final = 4  # of the budget, beside the messages: ten thousand readers of one message are not one dispatch
+VISIT_COST: Final = 5  # of the budget, beside the messages: ten thousand readers of one message are not one dispatch
 
 LAG_FACTOR: Final = 16
 """With a store, and without a `bytes_max`, a topic holds so many times its memory before laggards lose the oldest:

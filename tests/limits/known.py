@@ -17,5 +17,4 @@ KNOWN: Final[dict[str, int]] = {
     "COMMIT of ACKs": 1_144_000,
     "COMMIT of SENDs": 166_000,
     "SEND to a log": 59_000,
-    "SEND to a topic": 83_000,
 }

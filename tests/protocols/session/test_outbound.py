@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flow import Flow, FlowManager, FlowResource, SourceController
 from protocols.framing import PLAIN, Framing
-from protocols.outbound import ALONE_BYTES, Outbound, Piece
+from protocols.outbound import ALONE_BYTES, MARKS_MAX, Outbound, Piece
 from protocols.wsframes import TEXT, WebSocketFraming
 from tests.protocols.session.framings import AsGiven, messages_of
 
@@ -237,3 +237,31 @@ def test_a_batch_of_receipts_is_a_message_for_each_over_a_websocket() -> None:
     wire.outbound.flush()
     assert messages_of(wire.written) == [(TEXT, b"RECEIPT\nreceipt-id:%d\n\n\0\n" % number) for number in (1, 2)]
     assert wire.writes_count == 1
+
+
+def test_marks_run_in_portions_and_the_rest_stays_charged() -> None:
+    """A thousand subscriptions of one connection are settled in turns, and hold those who deliver meanwhile."""
+    count = 2 * MARKS_MAX + 1
+    wire = Wire(capacity_bytes=count, room_bytes=10 * count)
+    for number in range(count):
+        wire.send(b"x", str(number))
+    assert wire.flushes_requested_count == 1
+    for flushes_count, marks_count in enumerate((MARKS_MAX, 2 * MARKS_MAX), 2):
+        assert wire.outbound.flush()
+        assert [name for name, taken in wire.marks if taken] == [str(n) for n in range(marks_count)]
+        assert wire.outbound.controller.limiter.used_bytes == count
+        assert wire.flushes_requested_count == flushes_count
+    assert wire.outbound.flush()
+    assert len(wire.marks) == count
+    assert wire.outbound.controller.limiter.used_bytes == 0
+    assert wire.flushes_requested_count == 3
+
+
+def test_what_the_kernel_took_is_told_so_when_the_connection_ends_before_the_marks_have_run() -> None:
+    count = 2 * MARKS_MAX
+    wire = Wire(capacity_bytes=count, room_bytes=count - 1)
+    for number in range(count):
+        wire.send(b"x", str(number))
+    wire.outbound.flush()
+    wire.outbound.close()
+    assert wire.marks == [*((str(n), True) for n in range(count - 1)), (str(count - 1), False)]
