@@ -7,6 +7,7 @@ seconds.
     resource    flows, and what they run through
     controller  who must wait, who may go on, what happens to an element that does not fit
     shares      the memory of all together, and who gives way when it is short
+    upkeep      what is kept beside messages
     waiting     the line of those who wait, by priority
     manager     the registry, and the map of all that at one moment
     snapshot    that map as data
@@ -46,9 +47,11 @@ from flow.snapshot import (
     LimiterSnapshot,
     ResourceSnapshot,
 )
+from flow.upkeep import Account, Upkeep
 from flow.words import age_in_words, count_in_words, facts_in_words, size_in_words
 
 __all__ = [
+    "Account",
     "BlockCycle",
     "BlockEdge",
     "BlockedByChain",
@@ -79,6 +82,7 @@ __all__ = [
     "SizeLimiter",
     "SourceController",
     "ThresholdError",
+    "Upkeep",
     "WaitEdge",
     "WindowLimiter",
     "age_in_words",

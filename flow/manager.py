@@ -17,18 +17,21 @@ from flow.resource import FlowResource, ResourceId
 from flow.shares import MemoryBudget
 from flow.snapshot import FlowSnapshot
 from flow.survey import MemorySum, Survey
+from flow.upkeep import Account, Upkeep
 
 
 class FlowManager:
     """Knows every open resource. One per broker."""
 
-    __slots__ = ("_resources", "budget", "clock", "gone_held_up_seconds")
+    __slots__ = ("_resources", "budget", "clock", "gone_held_up_seconds", "upkeep")
 
     def __init__(self, clock: Clock) -> None:
         """`clock` must be the one that limiters and controllers use: ages are differences of its readings."""
         self.clock = clock
         self.budget: MemoryBudget | None = None
         """The memory of the broker as a whole; None: each limiter is for itself."""
+        self.upkeep: Upkeep | None = None
+        """What is kept beside messages; None: nobody counts it."""
         self._resources: dict[ResourceId, FlowResource] = {}
         self.gone_held_up_seconds: dict[str, float] = {}
         """How long resources that are closed held up sources, by kind."""
@@ -47,6 +50,16 @@ class FlowManager:
             self.gone_held_up_seconds[resource.kind] = (
                 self.gone_held_up_seconds.get(resource.kind, 0.0) + resource.held_up_seconds
             )
+
+    @property
+    def heads_account(self) -> Account | None:
+        """Counts header blocks; None: nobody does."""
+        return None if self.upkeep is None else self.upkeep.heads
+
+    def keep(self, size_bytes: int) -> None:
+        """So much more is kept beside messages by no resource in particular, or less."""
+        if self.upkeep is not None:
+            self.upkeep.things.changed(size_bytes)
 
     @property
     def resources(self) -> tuple[FlowResource, ...]:

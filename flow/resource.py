@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import count
-from typing import TYPE_CHECKING, ClassVar, NewType
+from typing import TYPE_CHECKING, ClassVar, Final, NewType
 
 import attrs
 
@@ -31,6 +31,9 @@ ResourceId = NewType("ResourceId", int)
 
 _flow_ids = count(1)
 _resource_ids = count(1)
+
+NAME_COPIES: Final = 3
+"""How often a name is in memory: of the resource, its flows, its dispatch context, what finds it."""
 
 
 class Flow:
@@ -74,7 +77,7 @@ class FlowResource:
         held_up_seconds: how long it held up sources, those of all of them added up; without waits that go on.
     """
 
-    __slots__ = ("_controllers", "_is_open", "held_up_seconds", "kind", "manager", "name", "resource_id")
+    __slots__ = ("_controllers", "_is_open", "held_up_seconds", "kept_bytes", "kind", "manager", "name", "resource_id")
 
     passes_through: ClassVar[bool] = True
     """Who waits on one flow of this resource waits for whatever blocks any flow of it: true of a queue, which sends on
@@ -82,8 +85,12 @@ class FlowResource:
     connection that produces and consumes: otherwise the map shows cycles that are none. Then only the same `Flow`
     object connects a sink with a source, or `waits_on` does."""
 
+    upkeep_bytes: ClassVar[int] = 0
+    """What one of these takes while it is open, beside its name and what its limiters count (`flow.upkeep`)."""
+
     def __init__(self, name: str, kind: str, manager: FlowManager) -> None:
         self.name = name
+        self.kept_bytes = 0
         self.kind = kind
         self.manager = manager
         self.resource_id = ResourceId(next(_resource_ids))
@@ -96,6 +103,15 @@ class FlowResource:
         """Put the resource on the manager's map. Raises RegistrationError if it is there already."""
         self.manager.register(self)
         self._is_open = True
+        self.keep(self.upkeep_bytes + NAME_COPIES * len(self.name))
+
+    def keep(self, size_bytes: int) -> None:
+        """So much more is kept for this resource beside what its limiters count, or less; until it is closed. Nothing
+        is noted of one that is not open.
+        """
+        if self._is_open:
+            self.kept_bytes += size_bytes
+            self.manager.keep(size_bytes)
 
     def close(self) -> None:
         """Close the controllers that are still open and take the resource off the map.
@@ -116,6 +132,8 @@ class FlowResource:
             controller.close()
         self.manager.unregister(self)
         self._is_open = False
+        self.manager.keep(-self.kept_bytes)
+        self.kept_bytes = 0
 
     @property
     def is_open(self) -> bool:

@@ -121,6 +121,7 @@ class Connection:
     async def _read_loop(self) -> None:
         session, stream = self.session, self._stream
         while session.ending is None:
+            data: bytes | None = None  # what was read last is not kept while nothing more is
             session.go_on()
             if session.takes_turns:
                 await trio.lowlevel.checkpoint()
@@ -148,7 +149,9 @@ class Connection:
                 session.receive(data)
             if self._filled(len(data)):
                 await trio.lowlevel.checkpoint()
-            elif not session.holds_back:  # what it holds back goes on when the disk says so, not the peer
+                continue
+            data = None
+            if not session.holds_back:  # what it holds back goes on when the disk says so, not the peer
                 await self._wait_readable()
 
     async def _wait_readable(self) -> None:

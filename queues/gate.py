@@ -56,6 +56,8 @@ class Gate(FlowResource):
     """The way in. Base of MessageQueue; not for direct use."""
 
     kind_label = "queue"
+    upkeep_bytes = 6656
+    """Empty, with its destination; a topic takes as much."""
 
     full_default = "block"
     keeps_persistent = True

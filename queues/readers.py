@@ -33,6 +33,10 @@ EXPIRE_LOOKS: Final = 16_384
 """Of a reader at an element past its date, in one go: some two milliseconds."""
 
 
+READER_BYTES: Final = 1536
+"""What a durable subscription takes here, and in the table of all, while nobody reads with it."""
+
+
 class ReaderQueue(MessageQueue):
     """Tracking cursors over one sequence. Not for direct use."""
 
@@ -79,6 +83,7 @@ class ReaderQueue(MessageQueue):
         """A durable subscription begins here, behind all that is there."""
         reader = DurableReader(durable_id, TrackingCursor(self.elements, self.elements.next_sequence))
         self.readers[durable_id] = reader
+        self.keep(READER_BYTES)
         if self._may_keep:
             self.keeps = True
             self._open_shelf().reader_moved(durable_id)
@@ -89,6 +94,7 @@ class ReaderQueue(MessageQueue):
         reader = self.readers.pop(durable_id, None)
         if reader is None:
             return
+        self.keep(-READER_BYTES)
         self.keeps = self._may_keep and bool(self.readers)
         if self._shelf is not None:
             self._shelf.reader_gone(durable_id)
@@ -149,6 +155,7 @@ class ReaderQueue(MessageQueue):
             reader.cursor.restore_reader(record.settled, seen_to, record.attempts)
             reader.lease = reader.lease_under_way = record.handed_to
             self.readers[durable_id] = reader
+            self.keep(READER_BYTES)
         self.keeps = self._may_keep and bool(self.readers)
 
     def open_stored(self) -> None:

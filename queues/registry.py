@@ -8,8 +8,8 @@ The sweep looks at all destinations every SWEEP_SECONDS, in slices of SWEEP_COUN
 hundred thousand idle ones stop nobody.
 
 Bound: `destinations_max`; idle empty ones are swept away by their policy's `auto_delete_seconds`. A destination
-costs about 6 KiB beside its messages that no limiter counts (and as much again for each further priority in use): 600
-MiB for the default `destinations_max`.
+costs about 6 KiB beside its messages (and as much again for each further priority in use): 600 MiB for the default
+`destinations_max`, counted as memory of the broker (flow/upkeep.py).
 """
 
 from __future__ import annotations
@@ -377,8 +377,8 @@ class DestinationRegistry:
         """By durable subscription: what it selects by while its consumer is away."""
         self.steps = Steps(environment.scheduling)
         """Where long work of subscriptions is done."""
-        self._wildcards: PatternTrie[WildcardConsumer] = PatternTrie()
-        self._names: NameTrie[Destination] = NameTrie()
+        self._wildcards: PatternTrie[WildcardConsumer] = PatternTrie(environment.manager.keep)
+        self._names: NameTrie[Destination] = NameTrie(environment.manager.keep)
         self._sweeps = Periodic(environment.scheduling.call_later, SWEEP_SECONDS, self._sweep_and_go_on)
         self._to_sweep: list[Destination] = []
         self.destinations: dict[str, Destination] = {}

@@ -13,12 +13,12 @@ Walks. Both ways may find very much, so they are generators that can be left and
 has changed in between: what was there at the beginning and is still there is found once; what came in between may be
 found or not.
 
-Bound: a node for each level of what is in it that others do not share, 150 to 400 bytes.
+Bound: a node for each level of what is in it that others do not share, of NODE_BYTES. Who makes a trie may count them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
 from queues.names import edges_of, prefix_of
@@ -27,6 +27,12 @@ T = TypeVar("T", bound=Hashable)
 
 Path = Sequence[str]
 """Edges, from the first level on."""
+
+NODE_BYTES: Final = 720
+"""What a level takes beside its text: the node, its tables, the edge (tracemalloc, CPython 3.11)."""
+
+Keep = Callable[[int], None]
+"""Told of so many bytes more, or less."""
 
 _BELOW: Final = -1
 """In place of a place in the pattern: everything from here on matches."""
@@ -48,10 +54,11 @@ class _PatternNode(Generic[T]):
 class PatternTrie(Generic[T]):
     """Things by patterns; asked for a name."""
 
-    __slots__ = ("_count", "_root")
+    __slots__ = ("_count", "_keep", "_root")
 
-    def __init__(self) -> None:
+    def __init__(self, keep: Keep | None = None) -> None:
         self._root: _PatternNode[T] = _PatternNode()
+        self._keep = keep
         self._count = 0
 
     def __len__(self) -> int:
@@ -60,11 +67,15 @@ class PatternTrie(Generic[T]):
     def add(self, path: Path, thing: T) -> None:
         """Each thing once under a pattern. O(levels)."""
         node = self._root
+        new_bytes = 0
         for edge in path:
             child = node.children.get(edge)
             if child is None:
                 child = node.children[edge] = _PatternNode()
+                new_bytes += NODE_BYTES + len(edge)
             node = child
+        if new_bytes and self._keep is not None:
+            self._keep(new_bytes)
         if thing not in node.things:
             node.things[thing] = None
             self._count += 1
@@ -80,9 +91,14 @@ class PatternTrie(Generic[T]):
         if thing in nodes[-1].things:
             del nodes[-1].things[thing]
             self._count -= 1
+        gone_bytes = 0
         while len(nodes) > 1 and not nodes[-1].things and not nodes[-1].children:
             nodes.pop()
-            del nodes[-1].children[path[len(nodes) - 1]]
+            edge = path[len(nodes) - 1]
+            del nodes[-1].children[edge]
+            gone_bytes += NODE_BYTES + len(edge)
+        if gone_bytes and self._keep is not None:
+            self._keep(-gone_bytes)
 
     def matching(self, path: Path) -> Iterator[T | None]:
         """Those whose pattern matches this name. None: a look that found nothing, for who counts steps."""
@@ -122,22 +138,27 @@ class _NameNode(Generic[T]):
 class NameTrie(Generic[T]):
     """One thing for each name; asked for a pattern."""
 
-    __slots__ = ("_root",)
+    __slots__ = ("_keep", "_root")
 
-    def __init__(self) -> None:
+    def __init__(self, keep: Keep | None = None) -> None:
         self._root: _NameNode[T] = _NameNode()
+        self._keep = keep
 
     def put(self, path: Path, thing: T) -> None:
         """O(levels)."""
         node = self._root
+        new_bytes = 0
         for edge in path:
             child = node.child(edge)
             if child is None:
                 if node.children is None:
                     node.children = {}
                 child = node.children.setdefault(edge[:1], {})[edge] = _NameNode()
+                new_bytes += NODE_BYTES + len(edge)
             node = child
         node.thing = thing
+        if new_bytes and self._keep is not None:
+            self._keep(new_bytes)
 
     def remove(self, path: Path) -> None:
         """Nothing happens if it is not there. O(levels)."""
@@ -153,6 +174,8 @@ class NameTrie(Generic[T]):
             if node.thing is not None or node.children is not None:
                 return
             assert parent.children is not None, "this is how it was found"
+            if self._keep is not None:
+                self._keep(-NODE_BYTES - len(edge))
             same = parent.children[edge[:1]]
             del same[edge]
             if not same:

@@ -263,7 +263,10 @@ class Broker:
         self.registry.selectors.prepare = self.selector_preparation.wait
         self._started_seconds = self.clock()
         self.pulse = Pulse(
-            clock=self.clock, call_later=self.dispatcher.call_later, next_number=lambda: self._next_number
+            clock=self.clock,
+            call_later=self.dispatcher.call_later,
+            next_number=lambda: self._next_number,
+            settle=self.memory.upkeep.settle,
         )
         self.metrics = Metrics(self)
         self.answers = Answers(Pace(lambda: self.dispatcher.statistics().turns_count), self._spawn, self.faults.contain)
@@ -316,7 +319,7 @@ class Broker:
         self.store = StoreQueue(
             self.config.store,
             worker=worker,
-            heads=HeadBlocks(),
+            heads=HeadBlocks(self.memory.upkeep.heads),
             scheduling=self.dispatcher,
             at_turn_end=self.dispatcher.at_turn_end,
             clock=self.clock,

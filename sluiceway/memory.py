@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dispatcher import Periodic
-from flow import FlowManager, MemoryBudget, size_in_words
+from flow import FlowManager, MemoryBudget, Upkeep, size_in_words
 from flow.shares import SOFT, STEP_SECONDS_MAX
 from protocols.log import get_logger
 
@@ -121,6 +121,7 @@ class BrokerMemory:
         )
         self.budget.on_short = self._begin
         self.budget.open()
+        self.upkeep = manager.upkeep = Upkeep(manager)
         self._warn(config)
 
     def reconfigure(self, config: Config) -> None:
@@ -130,6 +131,8 @@ class BrokerMemory:
 
     def close(self) -> None:
         """The broker has stopped."""
+        if self.upkeep.is_open:
+            self.upkeep.close()
         if self.budget.is_open:
             self.budget.close()
 
@@ -149,6 +152,7 @@ class BrokerMemory:
 
     def _step(self) -> None:
         if self.budget.is_open:
+            self.upkeep.settle()
             self._steps.start()
             delay_seconds = self.budget.step()
             if delay_seconds is None:

@@ -48,8 +48,12 @@ class Pulse:
         clock: Callable[[], float],
         call_later: Callable[[float, Callable[[], None]], Any],
         next_number: Callable[[], int],
+        settle: Callable[[], None] | None = None,
     ) -> None:
-        """`clock` in seconds, that `call_later` goes by; `next_number`: which the next message gets."""
+        """`clock` in seconds, that `call_later` goes by; `next_number`: which the next message gets; `settle` is called
+        with each beat.
+        """
+        self._settle = settle
         self._clock = clock
         self._next_number = next_number
         self._beats = Periodic(call_later, INTERVAL_SECONDS, self._beat)
@@ -74,5 +78,7 @@ class Pulse:
         due_seconds, self._due_seconds = self._due_seconds, now_seconds + INTERVAL_SECONDS
         self.lag.observe(max(0.0, now_seconds - due_seconds))
         self.ages.mark(now_seconds, self._next_number())
+        if self._settle is not None:
+            self._settle()
         if self.on_beat is not None:
             self.on_beat()

@@ -55,6 +55,9 @@ def browsable(name: str, addresses: list[Address]) -> Address:
 class BrowsingSubscription(StompSubscription):
     """A viewer of one queue, under one subscription id of one connection."""
 
+    upkeep_bytes = 5 * 1024
+    """With what it looks with."""
+
     def __init__(
         self,
         hub: Hub,

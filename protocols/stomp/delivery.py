@@ -67,6 +67,9 @@ class SessionTotals:
 class StompSubscription(FlowResource):
     """A consumer of one or more destinations, under one subscription id of one connection."""
 
+    upkeep_bytes = 1024
+    """Attached to nothing: `AttachmentAccount` counts what that takes."""
+
     def __init__(
         self,
         hub: Hub,
@@ -135,6 +138,7 @@ class StompSubscription(FlowResource):
                 counts_memory=False,
             )
         self.open()
+        self.keep(3 * len(self._prefix))
 
     @property
     def label(self) -> str:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.escaping import Version, escape_name, escape_value, unescape
@@ -204,6 +204,23 @@ def whole_number(headers: Mapping[str, str], name: str, ceiling: int, *, absent:
     return int(digits)
 
 
+HEAD_BYTES: Final = 320
+"""What a head takes beside the bytes of its block and its texts: the object (192), the heads of bytes and strings."""
+TEXT_BYTES: Final = 56
+BLOCKS_BYTES: Final = 300
+"""What it takes that there is a block for another version."""
+
+
+class Account(Protocol):
+    """What counts the memory of heads. `flow.Account` fits."""
+
+    def add(self, size_bytes: int) -> None:
+        """So much more is kept."""
+
+    def gone(self, size_bytes: int) -> None:
+        """So much less: from any thread, and in the midst of anything."""
+
+
 class SendHead:
     """The head of a SEND: immutable, shared by all messages with the same header block.
 
@@ -211,7 +228,9 @@ class SendHead:
     """
 
     __slots__ = (
+        "_account",
         "_blocks",
+        "_counted_bytes",
         "block",
         "body_offset",
         "content_length",
@@ -236,6 +255,8 @@ class SendHead:
 
         Raises `ProtocolError` without a destination and for a number that is none.
         """
+        self._account: Account | None = None
+        self._counted_bytes = 0
         get = headers.get
         destination = get("destination")
         if not destination:
@@ -346,6 +367,9 @@ class SendHead:
         block = blocks.get(version)
         if block is None:
             block = blocks[version] = _write_block(self.headers, version)
+            if self._account is not None:
+                self._counted_bytes += len(block) + BLOCKS_BYTES
+                self._account.add(len(block) + BLOCKS_BYTES)
         return block
 
     def lines_without(self, names: Container[str]) -> bytes:
@@ -358,6 +382,8 @@ class SendHead:
         Costs a fraction of parsing. Only for a head whose headers hold a content-length.
         """
         head = SendHead.__new__(SendHead)
+        head._account = None
+        head._counted_bytes = 0
         head.version = self.version
         head.block = block
         head.body_offset = len(block) + 2
@@ -376,6 +402,7 @@ class SendHead:
         head.delay_ms = self.delay_ms
         head.neutral = self.neutral
         head._blocks = None
+        head.count(self._account)
         return head
 
     def with_headers(self, changes: Mapping[str, str | None]) -> SendHead:
@@ -389,7 +416,24 @@ class SendHead:
                 headers.pop(name, None)
             else:
                 headers[name] = value
-        return SendHead(headers, _write_block(headers, self.version), self.version)
+        head = SendHead(headers, _write_block(headers, self.version), self.version)
+        head.count(self._account)
+        return head
+
+    def count(self, account: Account | None) -> None:
+        """Count in this account for as long as it lives what it takes; once. None: nobody wants to know."""
+        if account is not None:
+            size_bytes = HEAD_BYTES + len(self.block) + len(self.destination)
+            for text in (self.group, self.reply_to, self.transaction, self.content_type):
+                if text is not None:
+                    size_bytes += TEXT_BYTES + len(text)
+            self._account = account
+            self._counted_bytes = size_bytes
+            account.add(size_bytes)
+
+    def __del__(self) -> None:
+        if self._account is not None:
+            self._account.gone(self._counted_bytes)
 
     def __repr__(self) -> str:
         return f"<SendHead {self.destination!r} {len(self.block)} bytes, {self.version}>"

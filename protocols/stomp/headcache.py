@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocols.stomp.head import SendHead
+from protocols.stomp.head import Account, SendHead
 
 #: Distinct heads kept per connection, and the longest that is kept: at most 128 KiB of bytes, and about as much again
 #: parsed.
 HEAD_CACHE_COUNT_MAX: Final = 128
 HEAD_CACHE_BYTES_MAX: Final = 1024
+KEY_BYTES: Final = 256
+"""What an entry takes beside the bytes of its key."""
 
 #: A head, and whether its frames are forwarded as they are (without the command line), so that a wire is one slice of
 #: the buffer.
@@ -30,9 +32,12 @@ _LENGTH_LINE: Final = b"\ncontent-length:"
 class HeadCache:
     """The heads of one connection. A key is a SEND from command line to blank line, without its `receipt` line."""
 
-    __slots__ = ("_entries", "_siblings")
+    __slots__ = ("_entries", "_kept_bytes", "_siblings", "account")
 
     def __init__(self) -> None:
+        self.account: Account | None = None
+        """Counts the keys; the heads count themselves."""
+        self._kept_bytes = 0
         self._entries: dict[bytes, Entry] = {}
         self._siblings: dict[bytes, SendHead] = {}
 
@@ -55,26 +60,42 @@ class HeadCache:
         verbatim = key == b"SEND\n%s\n\n" % head.block
         # Neutral means no blanks that 1.0 trims, so that no other line of the block can be the content-length.
         if lengthless and verbatim and head.neutral:
-            _make_room(self._siblings)
+            self._make_room(self._siblings)
             self._siblings[lengthless] = head
+            self._keep_bytes(KEY_BYTES + len(lengthless))
         return self._keep(key, (head, verbatim))
 
     def clear(self) -> None:
         """Forget all heads."""
         self._entries.clear()
         self._siblings.clear()
+        self._forget_bytes()
+
+    def __del__(self) -> None:
+        self._forget_bytes()
 
     def _keep(self, key: bytes, entry: Entry) -> Entry:
         if len(key) <= HEAD_CACHE_BYTES_MAX:
-            _make_room(self._entries)
+            self._make_room(self._entries)
             self._entries[key] = entry
+            self._keep_bytes(KEY_BYTES + len(key))
         return entry
 
+    def _make_room(self, table: dict[bytes, Entry] | dict[bytes, SendHead]) -> None:
+        # All at once: who fills it with unique headers gains nothing from it, and the others come back after one miss
+        # each.
+        if len(table) >= HEAD_CACHE_COUNT_MAX:
+            self.clear()
 
-def _make_room(table: dict[bytes, Entry] | dict[bytes, SendHead]) -> None:
-    # All at once: who fills it with unique headers gains nothing from it, and the others come back after one miss each.
-    if len(table) >= HEAD_CACHE_COUNT_MAX:
-        table.clear()
+    def _keep_bytes(self, size_bytes: int) -> None:
+        if self.account is not None:
+            self._kept_bytes += size_bytes
+            self.account.add(size_bytes)
+
+    def _forget_bytes(self) -> None:
+        if self.account is not None:
+            size_bytes, self._kept_bytes = self._kept_bytes, 0
+            self.account.gone(size_bytes)
 
 
 def cut_length(key: bytes) -> tuple[bytes, int]:

@@ -26,6 +26,7 @@ from protocols.stomp.encoder import encode_frame, error_frame
 from protocols.stomp.errors import LocalProtocolError, ProtocolError
 from protocols.stomp.escaping import SUPPORTED_VERSIONS, Version, escape_value
 from protocols.stomp.frames import Connect, Event, Fault, Frame
+from protocols.stomp.head import Account
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.parser import Parser
 from protocols.stomp.transitions import (
@@ -150,10 +151,13 @@ class ServerMachine(_Machine):
         server_name: str = "sluiceway/0.1",
         versions: Iterable[Version] = SUPPORTED_VERSIONS,
         stages: bool = False,
+        heads: Account | None = None,
     ) -> None:
         """`server_name` is ``name/version`` (b18), `versions` what this listener speaks; `stages`: the owner takes
-        large bodies in pieces (`LargeSendStart`)."""
+        large bodies in pieces (`LargeSendStart`); `heads` counts what the heads of SENDs take."""
         super().__init__(limits, "server", State.GREETING, stages=stages)
+        if heads is not None:
+            self._parser.count_heads(heads)
         self._server_name = server_name
         offered = frozenset(versions)
         self._versions = tuple(version for version in SUPPORTED_VERSIONS if version in offered)

@@ -32,6 +32,7 @@ def name_of(peer: str, who: str) -> str:
 
 def introduce(session: Session, identity: Identity, client_id: str) -> None:
     """This identity is let in as this session, and gave this client-id (or none)."""
+    session.lanes.keep(2 * len(client_id))
     subscriptions = session.subscriptions
     subscriptions.client_id = owned_client_id(identity, client_id)
     session.name = name_of(session.peer, client_id or identity.user or "")

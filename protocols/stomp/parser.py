@@ -40,7 +40,7 @@ from protocols.stomp.acks import add_plain_ack, runs_keep_to, take_ack_run
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.escaping import Version
 from protocols.stomp.frames import Event, Fault, Frame, LargeSendStart, SendRun
-from protocols.stomp.head import SendHead, parse_headers, whole_number
+from protocols.stomp.head import Account, SendHead, parse_headers, whole_number
 from protocols.stomp.headcache import Entry, HeadCache, cut_length
 from protocols.stomp.largebody import LargeBody
 from protocols.stomp.limits import StompLimits
@@ -151,6 +151,10 @@ class Parser:
         if self._stages:
             self._send_bytes_max = limits.large_body_bytes_max
             self._inline_bytes_max = min(limits.large_body_bytes, self._frame_bytes_max, self._send_bytes_max)
+
+    def count_heads(self, account: Account) -> None:
+        """Count in this account what the heads of SENDs take from now on."""
+        self._heads.account = account
 
     def park(self) -> None:
         """Read nothing any more; drop what is held."""
@@ -421,6 +425,7 @@ class Parser:
         try:
             self._check_raw_head(raw)
             head, receipt = SendHead.parse(split_head(raw, version)[1], version, self._limits, stamp=self.stamp)
+            head.count(self._heads.account)
             if head.content_length > (self._frame_bytes_max if head.to_log else self._send_bytes_max):
                 raise self._send_too_large(collected=head.to_log)
         except ProtocolError as error:

@@ -108,13 +108,13 @@ class Session:
         """It ends with an ERROR that is worth somebody's attention: not at the shutdown of the broker."""
         self._broke = True
         """What its consumers have in hand when it ends has failed: so it is but for DISCONNECT and that shutdown."""
-        self.closed = False
-        self.connected = False
+        self.closed = self.connected = False
         self.lost_count = 0
         """Messages that were parked when the connection ended, and that there was no room for any more."""
-        self._changed = changed
-        self._wake_writer = wake_writer
-        self._machine = ServerMachine(limits, server_name=hub.server_name, stages=hub.bodies is not None)
+        self._changed, self._wake_writer = changed, wake_writer
+        self._machine = ServerMachine(
+            limits, server_name=hub.server_name, stages=hub.bodies is not None, heads=hub.manager.heads_account
+        )
         self._large: LargeSends | None = None
         """Its large SENDs, if it has ever sent one."""
         self._held_back: Iterator[Event] | None = None

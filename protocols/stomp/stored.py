@@ -11,7 +11,7 @@ from typing import Final, cast
 
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.escaping import Version
-from protocols.stomp.head import STAMPED_HEADERS, SendHead, parse_headers
+from protocols.stomp.head import STAMPED_HEADERS, Account, SendHead, parse_headers
 from protocols.stomp.limits import StompLimits
 from queues import Envelope
 
@@ -24,9 +24,11 @@ _UNLIMITED: Final = StompLimits(header_count_max=2**31, header_line_bytes_max=2*
 class HeadBlocks:
     """Writes and reads header blocks."""
 
-    __slots__ = ("_heads",)
+    __slots__ = ("_account", "_heads")
 
-    def __init__(self) -> None:
+    def __init__(self, account: Account | None = None) -> None:
+        """`account` counts what the heads take; None: nobody wants to know."""
+        self._account = account
         self._heads: OrderedDict[tuple[int, bytes], SendHead] = OrderedDict()
 
     def describe(self, head: Envelope) -> tuple[int, int]:
@@ -43,6 +45,7 @@ class HeadBlocks:
                 head = SendHead.restore(block, DIALECTS[dialect], _UNLIMITED)
             except (ProtocolError, IndexError) as error:
                 raise ValueError(f"a header block of dialect {dialect} can't be read: {error}") from error
+            head.count(self._account)
             self._heads[key] = head
             if len(self._heads) > HEADS_MAX:
                 self._heads.popitem(last=False)

@@ -33,6 +33,10 @@ from queues.storage import Confirms
 RUN_OVERHEAD_BYTES: Final = 256
 """What the interpreter needs for SENDs that share a head, beside their wires: the run, its lists, the head."""
 
+TRANSACTION_BYTES: Final = 1200
+PORTION_BYTES: Final = 300
+"""What it takes that deliveries are acknowledged in a transaction, for each stretch of them."""
+
 
 class Transaction:
     """One open transaction."""
@@ -50,6 +54,11 @@ class Transaction:
         self.acks: list[tuple[StompSubscription, Portion, bool]] = []
         self.size_bytes = 0
         """Of what is in memory."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """What it takes beside its SENDs."""
+        return TRANSACTION_BYTES + len(self.name) + PORTION_BYTES * len(self.acks)
 
     def shelves(self, queues_of_sends: Iterable[MessageQueue] = ()) -> list[Confirms]:
         """Where it is to be stored what it settles, in queues and for groups of logs, and what it sends to these
@@ -172,7 +181,8 @@ class Transactions:
                 f"more than {self._limits.transactions_max} open transactions",
                 "COMMIT or ABORT some; transactions_max of the listener is the limit.",
             )
-        self._open[name] = Transaction(name)
+        transaction = self._open[name] = Transaction(name)
+        self._account().resource.keep(transaction.kept_bytes)
 
     def get(self, name: str) -> Transaction:
         """The open transaction of this name. Raises ProtocolError."""
@@ -217,6 +227,7 @@ class Transactions:
         """Keep these until COMMIT; their deliveries are held in the ledger already."""
         transaction = self.get(name)
         transaction.acks.extend((subscription, portion, nack) for portion in portions)
+        self._account().resource.keep(PORTION_BYTES * len(portions))
         for portion in portions:
             subscription.refill(len(portion.sequences), portion.wire_bytes)
 
@@ -235,6 +246,7 @@ class Transactions:
         """Its SENDs are published or dropped. `size_bytes` still says how much that was."""
         if transaction.size_bytes:
             self._account().release(0, transaction.size_bytes)
+        self._account().resource.keep(-transaction.kept_bytes)
 
     def end_all(self) -> list[Transaction]:
         """Take all out (the connection ends)."""

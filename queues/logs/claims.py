@@ -135,6 +135,8 @@ class _Taken:
 class ClaimGroup(FlowResource):
     """One group of one queue. A consumer of the queue while it makes a claim, and only then."""
 
+    upkeep_bytes = 2 * 1024
+
     def __init__(
         self,
         log: Log,

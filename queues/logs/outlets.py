@@ -127,10 +127,10 @@ class _Elements:
 class Outlet(FlowResource):
     """One reader: a group or a single consumer."""
 
+    upkeep_bytes = 4608  # with a subscription and its place in the log
     shelf: GroupPlace | None = None
     """Says when what was settled is on disk; None: nothing of it is kept."""
-    witness = None
-    """Records have no trail: they stay where they are."""
+    witness = None  # records have no trail: they stay where they are
 
     def __init__(
         self, log: Log, label: str, position: int, *, stop: int | None = None, kind: str = "log reader"

@@ -18,3 +18,8 @@ KNOWN: Final[dict[str, int]] = {
     "COMMIT of SENDs": 166_000,
     "SEND to a log": 59_000,
 }
+
+UNCOUNTED_WORSE_SHARE: Final = 0.15
+
+UNCOUNTED: Final[dict[str, int]] = {}
+"""Cases of tests/limits/test_memory.py with memory that no limiter counts, bytes of each act."""

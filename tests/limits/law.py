@@ -6,15 +6,11 @@ configuration; no client makes the broker hold memory that no limiter counts.
 
 from __future__ import annotations
 
-import gc
 import os
-import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
-
-import attrs
 
 from protocols.streams import memory_pair
 from tests.limits.counting import STEP_UNITS_MAX, Counting
@@ -95,36 +91,3 @@ class LawStage(Stage):
             assert largest.units <= known * (1 + WORSE_SHARE), (
                 f"{case} has become worse than the {known:,} units that are known.\n{largest}"
             )
-
-
-@attrs.frozen
-class Held:
-    """What a client made the broker hold."""
-
-    grown_bytes: int
-    """By the allocator."""
-    charged_bytes: int
-    """By the limiters of the flow map."""
-
-
-class Scales:
-    """Weighs what comes to be held from the moment it was made."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._charged_before = stage.broker.manager.used_bytes
-        gc.collect()
-        tracemalloc.start()
-        self._before = tracemalloc.get_traced_memory()[0]
-
-    def held(self) -> Held:
-        """Since then."""
-        gc.collect()
-        return Held(
-            tracemalloc.get_traced_memory()[0] - self._before,
-            self._stage.broker.manager.used_bytes - self._charged_before,
-        )
-
-    def stop(self) -> None:
-        """Weigh no more."""
-        tracemalloc.stop()

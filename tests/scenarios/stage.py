@@ -135,6 +135,19 @@ class Stage:
         """Until the broker has nothing left to do now (virtual time does not pass)."""
         await trio.testing.wait_all_tasks_blocked()
 
+    @property
+    def used_bytes(self) -> int:
+        """What messages take: memory in use without what is kept beside them."""
+        upkeep_bytes = self.upkeep_bytes  # settles
+        return self.broker.manager.used_bytes - upkeep_bytes
+
+    @property
+    def upkeep_bytes(self) -> int:
+        """What is kept beside messages."""
+        upkeep = self.broker.memory.upkeep
+        upkeep.settle()
+        return upkeep.things.used_bytes + upkeep.heads.used_bytes
+
     # ------------------------------------------------------------------ the check
 
     def staying(self) -> set[int]:
@@ -162,12 +175,18 @@ class Stage:
         self.forget_records()
         broker = self.broker
         assert not broker.connections, [connection.session.peer for connection in broker.connections]
-        assert broker.manager.used_bytes == 0, self._charged()
+        assert self.used_bytes == 0, self._charged()
         queues = {id(queue) for d in broker.registry.destinations.values() for queue in d.queues}
         assert broker.left_behind.connections_count == 0
         assert broker.registry.attachments.used_count == 0
         registry = broker.registry
-        accounts = {id(broker.left_behind), id(registry.attachments), id(registry.selectors), id(broker.memory.budget)}
+        accounts = {
+            id(broker.left_behind),
+            id(registry.attachments),
+            id(registry.selectors),
+            id(broker.memory.budget),
+            id(broker.memory.upkeep),
+        }
         ours = queues | accounts | {id(broker.bodies), id(broker.store)} | self.staying()
         if self._large_folder is not None:
             assert not list(self._large_folder.iterdir()), "large bodies that nobody refers to"

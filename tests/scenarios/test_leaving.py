@@ -139,7 +139,7 @@ async def test_what_lost_connections_leave_behind_is_bounded() -> None:
             await stage.settled_down()
         left = stage.broker.left_behind
         assert 0 < left.dropped_count < 28
-        assert stage.broker.manager.used_bytes < 40_000 + 2 * 6_000
+        assert stage.used_bytes < 40_000 + 2 * 6_000
         await consumer.subscribe(Q)
         assert len(await consumer.next_texts(30 - left.dropped_count)) == 30 - left.dropped_count
         await consumer.silence()

@@ -166,12 +166,12 @@ async def test_too_many_attachments_of_the_broker_are_refused() -> None:
 async def test_attachments_are_memory_in_use_and_on_the_flow_map(stage: Stage) -> None:
     make_topics(stage, 10)
     client = await stage.connect()
-    before_bytes = stage.broker.manager.used_bytes
+    before_bytes = stage.used_bytes
     await client.subscribe("/topic/>")
     await client.sync()
     attachments = stage.broker.registry.attachments
     assert attachments.used_count == 10
-    assert stage.broker.manager.used_bytes - before_bytes == attachments.used_bytes > 0
+    assert stage.used_bytes - before_bytes == attachments.used_bytes > 0
     names = [resource.name for resource in stage.broker.manager.snapshot().resources]
     assert "attachments" in names
 

@@ -123,7 +123,7 @@ async def test_while_the_disk_takes_nothing_the_connection_is_not_read(monkeypat
             (connection,) = stage.broker.connections
             assert not connection.session.may_read
             assert connection.session.lanes.waiting_for == "the disk, for its transactions"
-            assert stage.broker.manager.used_bytes < 200_000
+            assert stage.used_bytes < 200_000
             engine.fail_at_rate(Failure.WRITE, 0.0)
             await trio.sleep(20)
         await producer.request("ABORT", {"transaction": "t"})
@@ -161,7 +161,7 @@ async def test_while_the_disk_is_full_a_transaction_does_not_grow_in_memory_with
             await send_transaction(client, 1000, OUT)
             error = await client.expect_error("transactions wait for the disk")
             assert error.headers["transaction"] == "t"
-            assert stage.broker.manager.used_bytes < 500_000
+            assert stage.used_bytes < 500_000
             store.disk_is_low = False
             store._set_gate()
         await other.request("COMMIT", {"transaction": "t"})

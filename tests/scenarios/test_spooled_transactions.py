@@ -59,7 +59,7 @@ async def test_memory_stays_within_its_limit_while_a_transaction_grows() -> None
         for number in range(200):
             await producer.send(OUT, body(number), transaction="t", persistent="true")
             await stage.settled_down()
-            assert stage.broker.manager.used_bytes <= 10_000 + 2 * BODY_BYTES
+            assert stage.used_bytes <= 10_000 + 2 * BODY_BYTES
         await producer.request("ABORT", {"transaction": "t"})
 
 

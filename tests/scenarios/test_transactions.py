@@ -577,11 +577,11 @@ async def test_what_transactions_hold_is_on_the_flow_map() -> None:
     async with Stage() as stage:
         client = await stage.connect()
         await begin(client)
-        before_bytes = stage.broker.manager.used_bytes
+        before_bytes = stage.used_bytes
         for n in range(100):
             await client.send(Q, "x" * 100, transaction="t", correlation_id=str(n))
         await client.sync()
-        held_bytes = stage.broker.manager.used_bytes - before_bytes
+        held_bytes = stage.used_bytes - before_bytes
         assert held_bytes > 100 * (100 + MESSAGE_OVERHEAD_BYTES)
         await abort(client)
-        assert stage.broker.manager.used_bytes == before_bytes
+        assert stage.used_bytes == before_bytes
