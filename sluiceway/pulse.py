@@ -55,7 +55,7 @@ class Pulse:
         """
         self._settle = settle
         self._clock = clock
-        self._next_number = next_number
+        self.next_number = next_number
         self._beats = Periodic(call_later, INTERVAL_SECONDS, self._beat)
         self._due_seconds = 0.0
         self.ages = Ages(clock(), next_number())
@@ -77,7 +77,7 @@ class Pulse:
         now_seconds = self._clock()
         due_seconds, self._due_seconds = self._due_seconds, now_seconds + INTERVAL_SECONDS
         self.lag.observe(max(0.0, now_seconds - due_seconds))
-        self.ages.mark(now_seconds, self._next_number())
+        self.ages.mark(now_seconds, self.next_number())
         if self._settle is not None:
             self._settle()
         if self.on_beat is not None:

@@ -13,7 +13,7 @@ from sluiceway.config import Config
 from sluiceway.housing import OnProgress
 from sluiceway.reloading import ReloadError
 from sluiceway.supervision import Supervisor
-from sluiceway.tuning import tune_allocator, tune_garbage_collector
+from sluiceway.tuning import FreedMemory, trim_in_thread, tune_allocator, tune_garbage_collector
 
 log = get_logger("sluiceway.broker")
 
@@ -43,7 +43,13 @@ async def serve(
             if apply_logs is not None:
                 broker.reloading.takes("logs", apply_logs)
             supervisor = Supervisor.of()
-            broker.pulse.on_beat = supervisor.alive
+            freed = FreedMemory(trim_in_thread)
+
+            def beat() -> None:
+                supervisor.alive()
+                freed.look(broker.memory.budget.used_bytes, broker.pulse.next_number())
+
+            broker.pulse.on_beat = beat
             on_ready(broker.urls)
             supervisor.ready(", ".join(broker.urls))
             broker.selector_preparation.begin()
