@@ -37,6 +37,9 @@ more steps than that, as many as those: it never costs more than the passing its
 PINNED_SHARE: Final = 8
 """Or this part of the topic's memory, when half of that is in use."""
 
+VISIT_COST: Final = 5
+"""Of the budget, beside the messages: ten thousand readers of one message are not one dispatch."""
+
 PASS_COUNT: Final = 128
 """Messages that a reader without credit passes at once."""
 
@@ -64,6 +67,8 @@ class SkippingQueue(ReaderQueue):
         """After so many of these the next look is due."""
         self._away: OrderedDict[DurableReader, None] = OrderedDict()
         """Readers with a selector whose consumer is away, and that may pass something."""
+        self._selecting_away: dict[DurableReader, None] = {}
+        """All readers with a selector whose consumer is away."""
 
     def _select(
         self, cursor: TrackingCursor, selection: Selection, part: Slice, room: tuple[int, int]
@@ -181,7 +186,7 @@ class SkippingQueue(ReaderQueue):
             reader = next(iter(self._away))
             assert reader.selection is not None, "only those are there"
             passed, _at_end, one_cost = self._pass_ahead(reader.cursor, reader.selection, count_max)
-            cost += one_cost
+            cost += VISIT_COST + one_cost
             if passed is not None:
                 self._away.move_to_end(reader)
                 self._reader_moved(reader)
@@ -195,13 +200,14 @@ class SkippingQueue(ReaderQueue):
         reader = self.readers.get(durable_id)
         if reader is not None:
             self._away.pop(reader, None)
+            self._selecting_away.pop(reader, None)
         super().remove_reader(durable_id)
 
-    def _watch_those_away(self) -> None:
-        """Something came in."""
-        for reader in self.readers.values():
-            if not reader.subscriptions and reader.selection is not None:
-                self._away[reader] = None
+    def _may_select_away(self, durable_id: int) -> None:
+        """A consumer of this durable subscription has gone."""
+        reader = self.readers.get(durable_id)
+        if reader is not None and not reader.subscriptions and reader.selection is not None:
+            self._selecting_away[reader] = None
 
 
 def _part_of(part: Slice, places: range | list[int]) -> Slice:

@@ -47,7 +47,7 @@ from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
 from queues.paging import HIGH
 from queues.policy import MIB, QueuePolicy
 from queues.selectors.selector import Selection
-from queues.skipping import LOOK_COUNT_MIN, LOOKS_PER_COST, PASS_COUNT, SkippingQueue
+from queues.skipping import LOOK_COUNT_MIN, LOOKS_PER_COST, PASS_COUNT, VISIT_COST, SkippingQueue
 from queues.slices import Slice
 from queues.storage import Restored
 from queues.subscription import Subscription
@@ -55,7 +55,6 @@ from queues.witness import Fate
 
 FAN_OUT_COUNT: Final = 512
 """Messages per hand-over. Constant, so that cursors stay at common positions and share slices."""
-VISIT_COST: Final = 5  # of the budget, beside the messages: ten thousand readers of one message are not one dispatch
 
 LAG_FACTOR: Final = 16
 """With a store, and without a `bytes_max`, a topic holds so many times its memory before laggards lose the oldest:
@@ -97,8 +96,6 @@ class Topic(SkippingQueue):
         self._caught_up: dict[Subscription, None] = {}
         self._selecting: dict[Subscription, None] = {}
         """Subscriptions with a selector: they pass what they don't take also without credit."""
-        self._selects_away = False
-        """Some durable subscription has a selector."""
         per_second = policy.lag_bytes_per_second
         self._lag_budget: LagBudget | None = None
         if self._residency is not None and self._pages_out and self._full == "drop_oldest" and per_second is not None:
@@ -279,8 +276,8 @@ class Topic(SkippingQueue):
             self._caught_up.clear()
         if self._selecting:
             self._ring.update(self._selecting)
-        if self._selects_away:
-            self._watch_those_away()
+        if self._selecting_away:
+            self._away.update(self._selecting_away)
 
     # ------------------------------------------------------------------ subscribers
 
@@ -297,7 +294,7 @@ class Topic(SkippingQueue):
             reader.subscriptions[subscription] = None
             reader.selection = subscription.selection
             self._away.pop(reader, None)
-            self._selects_away = self._selects_away or reader.selection is not None
+            self._selecting_away.pop(reader, None)
             subscription.cursor = reader.cursor
         if subscription.cursor.position >= self._lead_position:
             self._leading = True
@@ -316,6 +313,8 @@ class Topic(SkippingQueue):
         assert subscription.cursor is not None
         was_foremost = subscription.cursor.position >= self._lead_position
         self._leave_cursor(subscription)
+        if subscription.durable_id is not None:
+            self._may_select_away(subscription.durable_id)
         if not self.subscriptions:
             self._find_lead()
         elif was_foremost:  # others may be as far: who looks, looks at all, so once for all that leave together
@@ -352,7 +351,7 @@ class Topic(SkippingQueue):
                     if budget <= 0:
                         return True
                     del ring[subscription]
-                    budget -= self._move_on(subscription, subscription.selection)
+                    budget -= VISIT_COST + self._move_on(subscription, subscription.selection)
                 else:
                     del ring[subscription]
                 continue
@@ -557,10 +556,11 @@ class Topic(SkippingQueue):
                     gone_count += left_count
                     gone_bytes += left_bytes
                     self._reader_moved(reader)
-        for subscription in self.subscriptions.values():
+        lagging = [s for s in self.subscriptions.values() if s.cursor is not None and s.cursor.front < floor]
+        for subscription in lagging:
             cursor = subscription.cursor
             assert cursor is not None
-            if cursor.front < floor and (subscription.durable_id is None or self._drops_durables):
+            if subscription.durable_id is None or self._drops_durables:
                 if self.witness is not None:
                     self.witness.missed(subscription.who, cursor.front, floor)
                 missed_count, (left_count, left_bytes) = self._skip(cursor, floor)

@@ -371,16 +371,12 @@ class Ledger:
             is_left = chunk is not None and chunk.states[self.worked_on - chunk.first] == _UNSETTLED
             if is_left or self.worked_on == _CHARGED:
                 return
-        self.worked_on = next(
-            (
-                chunk.first + place
-                for chunk in self._chunks
-                if chunk.left_count and (place := chunk.states.find(_UNSETTLED)) >= 0
-            ),
-            None,
-        )
-        if self.worked_on is not None and self.worked_on >= self.flushed_ordinal:
-            self.worked_on = None
+        self.worked_on = None
+        for chunk in self._chunks:
+            if chunk.left_count and (place := chunk.states.find(_UNSETTLED)) >= 0:
+                if chunk.first + place < self.flushed_ordinal:
+                    self.worked_on = chunk.first + place
+                return
 
     def take_worked_on(self, is_meant: Callable[[Subscription], bool]) -> Portion | None:
         """What was being worked on when the connection broke, if it came over one of these: it is done."""

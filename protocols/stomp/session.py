@@ -419,7 +419,7 @@ class Session:
             self.subscriptions.note_worked_on()  # of those that were given up before, after what closing let go
         self._committer.close()
         yield from self.subscriptions.returning_unsettled()
-        self._temporary.close(f"its connection {self.peer} ended")
+        yield from self._temporary.closing(f"its connection {self.peer} ended")
         yield from self._leave_behind()
         self._context.request_dispatch()
 
@@ -617,7 +617,7 @@ class Session:
         self._leaving_receipt = frame.headers.get("receipt")
         if self._is_sending and not self.unsettled_count:
             self._leaving = True
-            self._temporary.close(f"its connection {self.peer} ended")  # nobody reads from them any more
+            self.subscriptions.work.do(self._temporary.closing(f"its connection {self.peer} ended"))  # nobody reads on
             if self._heart_beat is not None:
                 self._heart_beat.stop()
             self._context.request_dispatch()

@@ -9,6 +9,7 @@ Bound: as many names as a connection may have subscriptions.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from protocols.stomp.head import SendHead
@@ -16,6 +17,9 @@ from protocols.stomp.hub import Hub
 from queues import Address, Destination, DestinationNameError, parse_composite
 
 LOCAL_TEMPORARY: Final = {"/temp-queue/": "/remote-temp-queue/", "/temp-topic/": "/remote-temp-topic/"}
+
+DELETE_STEPS: Final = 4
+"""To delete a destination takes as long as so many steps."""
 
 LOCAL_PREFIXES: Final = tuple(LOCAL_TEMPORARY)
 
@@ -62,11 +66,13 @@ class TemporaryDestinations:
             return head
         return head.with_headers({"reply-to": self.to_global(parse_composite(reply_to)[0]).canonical})
 
-    def close(self, reason: str) -> None:
-        """Delete them: the connection is gone."""
-        for destination in list(self._temporary.values()):
+    def closing(self, reason: str) -> Iterator[None]:
+        """Delete them, in steps: the connection is gone, or reads no more."""
+        while self._temporary:
+            _name, destination = self._temporary.popitem()
             self._hub.registry.delete(destination, reason)
-        self._temporary.clear()
+            for _ in range(DELETE_STEPS):
+                yield
 
 
 def names_temporary(head: SendHead) -> bool:

@@ -150,6 +150,36 @@ async def test_one_message_for_a_thousand_connections(stage: LawStage) -> None:
         await trio.sleep(1)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("wanted", ["k = 1", "k = 2"])
+async def test_one_message_for_ten_thousand_selectors(stage: LawStage, wanted: str) -> None:
+    for _ in range(CROWD_COUNT // 1000):
+        reader = await stage.client()
+        await reader.send_raw(
+            b"".join(frame("SUBSCRIBE", id=n, destination="/topic/t", selector=wanted) for n in range(1000))
+        )
+        await reader.sync()
+    sender = await stage.client()
+    with stage.law("SEND to selectors", limit="one message", crowd="10,000 subscriptions of the topic"):
+        await sender.sent("/topic/t", b"x", k="1")
+        await trio.sleep(1)
+
+
+@pytest.mark.slow
+async def test_messages_for_ten_thousand_durable_selectors_that_are_away(stage: LawStage) -> None:
+    for part in range(CROWD_COUNT // 1000):
+        reader = await stage.client(client_id=f"c{part}")
+        headers = {"destination": "/topic/t", "durable": "true", "selector": "k = 1"}
+        await reader.send_raw(b"".join(frame("SUBSCRIBE", id=n, **headers) for n in range(1000)))
+        await reader.sync()
+        reader.vanish()
+    await trio.sleep(1)
+    sender = await stage.client()
+    with stage.law("SEND to durable selectors", limit="one message", crowd="10,000 durable subscriptions, all away"):
+        await sender.sent("/topic/t", b"x")
+        await trio.sleep(1)
+
+
 async def test_batches_to_a_log(tmp_path: Path) -> None:
     async with LogStage(folder=tmp_path) as stage:
         sender = await stage.connect()

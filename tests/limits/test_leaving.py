@@ -69,6 +69,21 @@ async def test_with_a_transaction(stage: LawStage, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["abrupt", "DISCONNECT"])
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+async def test_with_the_most_temporary_destinations(stage: LawStage, how: str, kind: str) -> None:
+    client = await stage.client()
+    names = [f"/temp-{kind}/t{number}" for number in range(1000)]
+    await client.send_raw(
+        b"".join(frame("SUBSCRIBE", id=n, destination=name, ack="client") for n, name in enumerate(names))
+        + b"".join(frame("SEND", b"x", destination=name, persistent="true") for name in names)
+    )
+    await client.sync()
+    with stage.law(f"{how} with temporary {kind}s", limit="subscriptions_max of them, a message in each"):
+        await leave(client, how)
+    assert not any("temp" in name for name in stage.broker.registry.destinations)
+
+
+@pytest.mark.parametrize("how", ["abrupt", "DISCONNECT"])
 async def test_with_a_full_stash(how: str) -> None:
     async with LawStage({"/queue/full.*": {"memory_bytes": 1_000}}) as stage:
         client = await stage.client()
