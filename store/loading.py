@@ -81,7 +81,9 @@ def _decoded(store: StoreQueue, queue_name: str, records: list[tuple[bytes, byte
     for key, value in records:
         _queue_id, first = keys.parse_placed_key(key)
         try:
-            sequences, messages = decode_chunk(first, value, store.heads, store.make_large)
+            # Pages were checked by the thread that read them.
+            is_checked = store.paged.files is not None and key.startswith(keys.PAGED)
+            sequences, messages = decode_chunk(first, value, store.heads, store.make_large, is_checked=is_checked)
         except ChunkError as error:
             store.corrupt(queue_name, key, value, error)
             continue

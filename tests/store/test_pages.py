@@ -34,6 +34,19 @@ def test_what_was_written_is_read_also_if_it_was_written_twice(files: PageFiles)
     assert (files.read(first)[:-4], files.read(second)[:-4]) == (b"abcde", b"wxyz")
 
 
+def test_a_write_that_takes_only_a_part_goes_on(files: PageFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = files.reserve(1, 54)
+    monkeypatch.setattr("store.pages.os.pwritev", lambda _descriptor, _parts, _offset: 3)
+    files.write([(page, [b"ab" * 10, b"c" * 30])])
+    assert files.read(page)[:-4] == b"ab" * 10 + b"c" * 30
+
+
+def test_many_small_parts_and_few_large_ones_read_alike(files: PageFiles) -> None:
+    few, many = files.reserve(1, 304), files.reserve(1, 304)
+    files.write([(few, [b"a" * 100, b"b" * 200]), (many, [b"a"] * 100 + [b"b"] * 200)])
+    assert files.read(few) == files.read(many)
+
+
 def test_a_segment_goes_when_nobody_needs_anything_of_it(
     files: PageFiles, removals: list[Callable[[], None]], tmp_path: Path
 ) -> None:
@@ -76,7 +89,7 @@ def test_a_disk_that_is_full_or_fails_is_told_apart(files: PageFiles, monkeypatc
             raise OSError(number, os.strerror(number))
 
         with monkeypatch.context() as patch, pytest.raises(kind):
-            patch.setattr("store.pages.os.pwrite", fail)
+            patch.setattr("store.pages.os.pwritev", fail)
             files.write([(page, [bytes(46)])])
     files.write([(page, [bytes(46)])])
     assert files.read(page)[:-4] == bytes(46)
@@ -146,7 +159,7 @@ def test_a_write_that_fails_is_done_again_and_nothing_is_lost(tmp_path: Path, mo
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("store.pages.os.pwrite", full)
+        patch.setattr("store.pages.os.pwritev", full)
         world.put(queue, 100, wire_bytes=500, persistent=False)
         world.settle_down()
         assert not world.store.accepting and queue.elements.outside_count == 0
