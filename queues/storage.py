@@ -197,6 +197,34 @@ class Shelf(Confirms, Protocol):
         """The queue is deleted: so is all that is stored of it."""
 
 
+class Joint(Protocol):
+    """A transaction that takes effect in steps: nothing of what it changes is written before its end, then all of it
+    in one batch.
+    """
+
+    @property
+    def waits(self) -> bool:
+        """Its turn has not come: nothing may be changed yet."""
+
+    def begin(self, go_on: Callable[[], None]) -> None:
+        """Call this when its turn comes."""
+
+    @property
+    def is_broken(self) -> bool:
+        """The broker made a mistake with a queue of it: nothing of it will be written, and nothing more is to be
+        done."""
+
+    @property
+    def shelves(self) -> Iterable[Confirms]:
+        """What it has changed so far, and is still there."""
+
+    def add(self, shelf: Confirms) -> None:
+        """It changes something of this one: to be called in the very step that does."""
+
+    def end(self) -> None:
+        """All of it has taken effect, or nothing more will. A second time: does nothing."""
+
+
 class Store(Protocol):
     """The store of one broker."""
 
@@ -223,3 +251,6 @@ class Store(Protocol):
         """What was added to and settled in these (queues, groups of logs) since the last turn is one transaction: all
         or nothing.
         """
+
+    def join(self) -> Joint:
+        """What is to be changed in steps from now on is one transaction. It may have to wait for others of its kind."""

@@ -46,7 +46,8 @@ from queues.refusals import Refusals
 from store.metadata.operations import OperationLine
 from store.places import Place
 from store.shelf import Shelf
-from store.storequeue import Kept, StoreQueue
+from store.storequeue import StoreQueue
+from store.together import Kept
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker

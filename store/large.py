@@ -28,7 +28,7 @@ import errno
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -290,6 +290,11 @@ class BodyFiles(FlowResource):
             return
         del self._kept[file_id]
         self._remove_if_unused(file_id)
+
+    def forget_all(self, file_ids: Iterable[int]) -> None:
+        """All of these, each of which has a record less."""
+        for file_id in file_ids:
+            self.forget(file_id)
 
     def reference_died(self, file_id: int) -> None:
         # Only a note, taken to the loop by way of the writer: this may be any thread, in the midst of anything.

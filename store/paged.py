@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as SequenceOf
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,13 @@ class PagedBlocks:
         """All of it is in its place."""
         for page, _parts in batch.pages:
             self._let_go(page)
+
+    def submit(self, batch: Batch, done: Callable[[EngineError | None], None]) -> None:
+        """Have this written by the worker, who calls `done`."""
+        if batch.pages:
+            self._worker.run(partial(self.write, batch), done)
+        else:
+            self._worker.write(batch.changes, sync=batch.sync, done=done)
 
     def write(self, batch: Batch, engine: Engine) -> None:
         """Write the pages of this batch, and then the rest. Blocks. Raises EngineError."""

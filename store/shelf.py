@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from queues.blocks import bit_range, bits_of, places_of
@@ -39,7 +40,7 @@ from store.batch import Batch
 from store.chunks import encode_chunk_and_summary
 from store.engine import Change, delete, put
 from store.loading import load_block
-from store.states import KIND_QUEUE, KIND_TOPIC, encode_cursor_runs, encode_head, encode_queue, encode_state
+from store.states import KIND_QUEUE, KIND_TOPIC, encode_cursor_runs, encode_head, encode_queue
 from store.stored_block import StoredBlock
 
 if TYPE_CHECKING:
@@ -288,6 +289,9 @@ class Shelf:
         self._store.receipt_waits(self, end - first)
 
     def when_settled(self, callback: Callable[[], None]) -> None:
+        if self._forgotten:
+            self._store.when_flushed([callback])
+            return
         self._waiting_settled.append(callback)
         self._store.receipt_waits(self, 1)
 
@@ -334,6 +338,11 @@ class Shelf:
     def elements_end(self) -> int:
         """The sequence that the next element gets."""
         return self._queue.elements.next_sequence
+
+    @property
+    def touched_count(self) -> int:
+        """Blocks whose state is to be written."""
+        return len(self._touched)
 
     @property
     def unsaved_count(self) -> int:
@@ -398,7 +407,7 @@ class Shelf:
         """Put into this batch what is due, and remember who is to be told when it is written."""
         self._save(batch)
         self._store_put_outs(batch)
-        self._write_states(batch)
+        self.write_states(batch, len(self._touched))
         if self.topic:
             self._write_readers(batch)
         else:
@@ -421,17 +430,23 @@ class Shelf:
         self._mark = end
         self._attached.put_into(batch, self.saved_to, self._let_through)
         while self.saved_to < target:
-            index = self.saved_to >> BLOCK_BITS
-            stop = min(target, (index + 1) << BLOCK_BITS)
+            stop = target
             if batch.is_full and self.saved_to >= self.bound_to:
-                begun_to = self._attached.begun_to(self.saved_to)
-                if begun_to == NOTHING_BEGUN:
+                stop = min(target, self._attached.begun_to(self.saved_to))
+                if stop == NOTHING_BEGUN:
                     self._mark = max(self._mark, target)
                     return
-                stop = min(stop, begun_to)
-            self._save_part(batch, index, self.saved_to, stop)
-            self.saved_to = stop
-            self._attached.put_into(batch, self.saved_to, self._let_through)
+            self.save_next(batch, stop)
+
+    def save_next(self, batch: Batch, stop: int) -> int:
+        """Write what is there of the next block, below `stop`, which is above `saved_to`. Returns of how many elements
+        that was.
+        """
+        first, index = self.saved_to, self.saved_to >> BLOCK_BITS
+        self.saved_to = stop = min(stop, (index + 1) << BLOCK_BITS)
+        self._save_part(batch, index, first, stop)
+        self._attached.put_into(batch, stop, self._let_through)
+        return stop - first
 
     def _save_part(self, batch: Batch, index: int, first: int, stop: int) -> None:
         block = self._queue.elements.block(index)
@@ -471,12 +486,7 @@ class Shelf:
         bodies, file_ids = self._store.bodies, self._let_go
         assert bodies is not None, "or there would be no such elements"
         self._let_go = []
-
-        def forget() -> None:
-            for file_id in file_ids:
-                bodies.forget(file_id)
-
-        return forget
+        return partial(bodies.forget_all, file_ids)
 
     def _put_chunk(self, batch: Batch, index: int, sequences: SequenceOf[int], messages: list[Message]) -> None:
         self._keep_files(sequences, messages)
@@ -558,7 +568,8 @@ class Shelf:
             for place, message in enumerate(block.elements)
             if message is not None and stored.live >> (place + offset) & 1
         ]
-        self._delete_chunks(batch, stored)
+        for change in stored.deletions(self.queue_id):
+            batch.add(change, 0)
         stored.span = stored.live = 0
         stored.firsts = []
         self._touched.add(index)
@@ -567,34 +578,21 @@ class Shelf:
             self._put_chunk(batch, index, sequences, [message for _sequence, message in alive])
             batch.saved_count -= len(alive)
 
-    def _write_states(self, batch: Batch) -> None:
-        for index in self._touched:
+    def write_states(self, batch: Batch, count_max: int) -> None:
+        """Write what of so many blocks is settled, where the disk does not know it."""
+        touched = self._touched
+        for _ in range(min(count_max, len(touched))):
+            index = touched.pop()
             stored = self._blocks.get(index)
             if stored is None:
                 continue
-            if not stored.live:
-                block = self._queue.elements.block(index)
-                if stored.paged is not None and block is not None:
-                    # Elements that are not persistent are left in it.
-                    if stored.span:
-                        value = encode_state(stored.span, {})
-                        batch.add(put(keys.state_key(self.queue_id, index), value), len(value))
-                    continue
+            is_paged = stored.paged is not None and self._queue.elements.block(index) is not None
+            if not stored.live and not is_paged:
                 del self._blocks[index]
-                self._delete_chunks(batch, stored)
-                if stored.is_kept:
-                    batch.add(delete(keys.state_key(self.queue_id, index)), 0)
                 if stored.paged is not None:
                     self._store.paged.drop(batch, stored.paged)
-                continue
-            value = encode_state(stored.span & ~stored.live, stored.attempts or {})
-            batch.add(put(keys.state_key(self.queue_id, index), value), len(value))
-        self._touched.clear()
-
-    def _delete_chunks(self, batch: Batch, stored: StoredBlock) -> None:
-        for first in stored.firsts:
-            batch.add(delete(keys.chunk_key(self.queue_id, first)), 0)
-            batch.add(delete(keys.summary_key(self.queue_id, first)), 0)
+            for change in stored.state_changes(self.queue_id, index, is_paged=is_paged):
+                batch.add(change, len(change[2]))
 
     def _note_lease(self, batch: Batch) -> None:
         """Renew the lease if readers have used half of it, or wait for it."""
@@ -688,7 +686,7 @@ class Shelf:
         self.urgent = True
         self.collect(batch)
         self.returned(self._queue.seen())  # now that all of them are in a block
-        self._write_states(batch)
+        self.write_states(batch, len(self._touched))
         if self.topic:
             self._write_readers(batch, exactly=True)
         elif self._blocks:

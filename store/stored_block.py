@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from store import keys
+from store.engine import Change, delete, put
 from store.paged import Record
+from store.states import encode_state
 
 
 class StoredBlock:
@@ -31,3 +33,19 @@ class StoredBlock:
         if self.paged is not None:
             found.append(self.paged)
         return found
+
+    def deletions(self, queue_id: int) -> list[Change]:
+        """What deletes its chunks."""
+        found = [delete(keys.chunk_key(queue_id, first)) for first in self.firsts]
+        return found + [delete(keys.summary_key(queue_id, first)) for first in self.firsts]
+
+    def state_changes(self, queue_id: int, index: int, *, is_paged: bool) -> list[Change]:
+        """What tells the disk which of its elements are settled; if none is left, what deletes it (not what was paged
+        out of it). `is_paged`: elements that are not persistent are left in it.
+        """
+        key = keys.state_key(queue_id, index)
+        if self.live:
+            return [put(key, encode_state(self.span & ~self.live, self.attempts or {}))]
+        if is_paged:
+            return [put(key, encode_state(self.span, {}))] if self.span else []
+        return [*self.deletions(queue_id), *([delete(key)] if self.is_kept else [])]

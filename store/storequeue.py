@@ -21,15 +21,16 @@ Source: seed 002 "Persistence Store"; anchors d10, d21, e20, c17, c25, c27; DESI
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import attrs
 
 from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController, WindowLimiter
-from queues.environment import Scheduling, TimerHandle
+from queues.environment import DispatchHandle, Scheduling, TimerHandle
 from queues.message import Message
 from queues.storage import Confirms, Stored
 from store import keys
@@ -38,14 +39,16 @@ from store.chunks import HeadCodec
 from store.config import StoreConfig
 from store.counters import StoreCounters
 from store.directory import DirectoryError
-from store.diskguard import DiskGuard, FreeSpace
+from store.diskguard import DiskGuard
 from store.engine import Change, EngineError, delete, delete_range, put
 from store.large import BodyFiles
 from store.paged import PagedBlocks
 from store.places import Place
+from store.ports import Housing, Log, raise_it
 from store.recovery import Recovered
 from store.shelf import Shelf
 from store.states import encode_numbers
+from store.together import Joint, Kept, Together
 from store.worker import Worker
 
 RETRY_MIN_SECONDS: Final = 0.1
@@ -54,6 +57,8 @@ GATHER_SHARE: Final = 0.5
 """Of the time that a batch takes: so long the next one waits at most for those who were just told. Tried: not waiting
 at all (ten producers that wait for each receipt split into groups which wait for each other's syncs).
 """
+GATHER_STEPS: Final = 32
+"""In one dispatch, of a batch that is gathered in steps."""
 GATHER_SECONDS_MAX: Final = 0.002
 HOPE_SECONDS_MAX: Final = 0.02
 """So long a receipt waits at most for consumers before it waits for the disk. Without (ten producers that wait for
@@ -63,28 +68,6 @@ NUMBERS_AHEAD: Final = 1 << 20
 """Message numbers that are reserved on disk at a time."""
 OPERATION_BYTES: Final = 10 << 20
 """Capacity of the operation queue on the flow map (the prototype's)."""
-
-Kept = Shelf | Place
-"""Whose records are written when the store has time: queues, and groups of logs."""
-
-
-class Log(Protocol):
-    """Where the store says what people should know."""
-
-    def info(self, event: str, **facts: Any) -> Any: ...
-    def warning(self, event: str, **facts: Any) -> Any: ...
-    def error(self, event: str, **facts: Any) -> Any: ...
-
-
-class Housing(FreeSpace, Protocol):
-    """The folder around the engine. Both raise DirectoryError."""
-
-    def attic_put(self, name: str, data: bytes) -> object: ...
-
-
-def raise_it(error: Exception) -> None:
-    """Where nobody contains it."""
-    raise error
 
 
 class StoreQueue(FlowResource):
@@ -109,9 +92,8 @@ class StoreQueue(FlowResource):
         contain: Callable[[Exception], None] = raise_it,
     ) -> None:
         """`contain` is given what answers raise, a mistake of one destination or connection. `worker` does what blocks;
-        `heads` reads and writes header blocks; `recovered`: what an earlier run left;
-        `bodies` has the files of large ones; `pages`: an empty folder for what is only paged out (None: it goes to the
-        engine).
+        `heads` reads and writes header blocks; `recovered`: what an earlier run left; `bodies` has the files of large
+        ones; `pages`: an empty folder for what is only paged out (None: the engine takes it).
         """
         super().__init__("store", "store", manager)
         self.worker = worker
@@ -132,9 +114,13 @@ class StoreQueue(FlowResource):
         self._housing = housing
         self._recovered = recovered if recovered is not None else Recovered()
         self._next_queue_id = self._recovered.next_queue_id
-        self._shelves: dict[int, Kept] = {}
+        self.shelves: dict[int, Kept] = {}
+        """Of queues and groups that are there, by their numbers."""
         self._dirty: dict[Kept, None] = {}
-        self._bound: list[set[Kept]] = []
+        self._together = Together(self)
+        self._gathering: Iterator[None] | None = None
+        """What is still to come into the batch under way, in steps."""
+        self._gatherer: DispatchHandle = scheduling.register(self._go_on_gathering, "a large batch of the store")
         self._places_count = 0
         """Made so far."""
         self._extra: list[Change] = []
@@ -218,39 +204,34 @@ class StoreQueue(FlowResource):
         else:
             shelf = Shelf(self, queue, self._next_queue_id, topic=topic)
             self._next_queue_id += 1
-        self._shelves[shelf.queue_id] = shelf
+        self.shelves[shelf.queue_id] = shelf
         return shelf
 
     def place(self, make: Callable[[int], Place]) -> Place:
         """The place of a group of a log; `make` is given its number."""
         self._places_count += 1
-        place = self._shelves[-self._places_count] = make(-self._places_count)
+        place = self.shelves[-self._places_count] = make(-self._places_count)
         return place
 
     def abandon(self, shelf: Kept) -> set[Kept]:
         """Write nothing of this any more, and keep what the disk has of it. Returns what transactions bind to it that
         are not on disk yet: they must not be written without it.
         """
+        bound = self._together.abandon(shelf)
         self._dirty.pop(shelf, None)
-        self._shelves.pop(shelf.queue_id, None)
-        bound = [each for each in self._bound if shelf in each]
-        self._bound = [each for each in self._bound if shelf not in each]
-        return set().union(*bound) - {shelf}
+        self.shelves.pop(shelf.queue_id, None)
+        return bound
 
     def forget_place(self, place: Place) -> None:
         """Its group is deleted."""
         self._dirty.pop(place, None)
-        self._shelves.pop(place.queue_id, None)
+        self.shelves.pop(place.queue_id, None)
 
     def bind(self, shelves: Iterable[Confirms]) -> None:
-        together: set[Kept] = {
-            shelf for shelf in shelves if isinstance(shelf, Shelf | Place) and shelf.queue_id in self._shelves
-        }
-        for shelf in together:
-            shelf.bound_to = shelf.elements_end
-            shelf.is_bound = True
-        if len(together) > 1:
-            self._bound.append(together)
+        self._together.bind(shelves)
+
+    def join(self) -> Joint:
+        return self._together.join()
 
     # ------------------------------------------------------------------ the port of shelves
 
@@ -266,7 +247,7 @@ class StoreQueue(FlowResource):
             if not shelf.urgent or self._batch is None:
                 shelf.urgent = True
                 self._dirty[shelf] = None
-                self._ask()
+                self.ask()
         elif shelf not in self._dirty:
             self._dirty[shelf] = None
             config = self._config
@@ -296,7 +277,7 @@ class StoreQueue(FlowResource):
         """Its queue is deleted."""
         self.counters.forgotten_cancelled_count += shelf.cancelled_count
         self._dirty.pop(shelf, None)
-        self._shelves.pop(shelf.queue_id, None)
+        self.shelves.pop(shelf.queue_id, None)
         queue_id = shelf.queue_id
         if not shelf.has_records:
             return
@@ -309,11 +290,11 @@ class StoreQueue(FlowResource):
         """Call these when all that has been told so far is synced."""
         if callbacks:
             self._waiting += callbacks
-            self._ask()
+            self.ask()
 
     def when_all_saved(self, callback: Callable[[], None]) -> None:
         """Call this when all that is in queues or was settled in them so far is on disk."""
-        waiting = [shelf for shelf in self._dirty if shelf.queue_id in self._shelves]
+        waiting = [shelf for shelf in self._dirty if shelf.queue_id in self.shelves]
         left_count = 2 * len(waiting) + 1
 
         def one_done(_how: str = "") -> None:
@@ -340,7 +321,7 @@ class StoreQueue(FlowResource):
             self._waiting_written.append(written)
         if done is not None:
             self._waiting.append(done)
-        self._ask()
+        self.ask()
 
     def read_failed(self, error: EngineError, again: Callable[[], None]) -> None:
         """A read failed: say so, and try again later."""
@@ -378,11 +359,12 @@ class StoreQueue(FlowResource):
         if number + NUMBERS_AHEAD // 2 > self._numbers_to:
             self._numbers_to = number + NUMBERS_AHEAD
             self._extra.append(put(keys.META_NUMBERS_KEY, encode_numbers(self._numbers_to)))
-            self._ask()
+            self.ask()
 
     # ------------------------------------------------------------------ flushing
 
-    def _ask(self) -> None:
+    def ask(self) -> None:
+        """Begin a batch at the end of this turn, if none is under way."""
         if not self._flush_asked and self._batch is None:
             self._flush_asked = True
             self._at_turn_end(self._flush)
@@ -392,7 +374,7 @@ class StoreQueue(FlowResource):
         many have come as were told. One sync serves them all, where each alone would wait for the syncs of the others.
         """
         if self._waiting_count >= self._expected_count or self.clock() >= self._gather_until_seconds:
-            self._ask()
+            self.ask()
         else:
             self._arm(self._gather_until_seconds)
 
@@ -433,6 +415,41 @@ class StoreQueue(FlowResource):
             return
         self._pressing = False
         batch = self._gather()
+        if self._together.heavy:
+            self._batch = batch
+            self._gathering = self._together.gathering(batch)
+            self._gatherer.request_dispatch()
+            return
+        self._together.next_joint()
+        self._begin(batch)
+
+    def _go_on_gathering(self, _budget: int) -> bool:
+        """Some steps more."""
+        if self._gathering is not None:
+            if sum(1 for _step in islice(self._gathering, GATHER_STEPS)) == GATHER_STEPS:
+                return True
+            self.finish_gathering()
+        return False
+
+    def finish_gathering(self) -> None:
+        """Put all that is left into the batch under way, now, and write it."""
+        batch = self._gather_rest()
+        if batch is not None:
+            self._batch = None
+            self._together.next_joint()
+            self._begin(batch)
+
+    def _gather_rest(self) -> Batch | None:
+        """The batch that is gathered in steps, with all that is left for it; None: there is none."""
+        gathering, self._gathering = self._gathering, None
+        if gathering is None:
+            return None
+        for _step in gathering:
+            pass
+        return self._batch
+
+    def _begin(self, batch: Batch) -> None:
+        """Write this, if there is anything in it."""
         batch.told_count, self._waiting_count = self._waiting_count, 0
         self._tell_all([_told(saved, "consumed") for saved in batch.consumed])
         due_sync = self._unsynced_seconds is not None and (
@@ -449,6 +466,7 @@ class StoreQueue(FlowResource):
     def _gather(self) -> Batch:
         now_seconds = self.clock()
         batch = Batch(now_seconds)
+        self._together.begin_gathering()
         if self._extra:
             for change in self._extra:
                 batch.add(change, len(change[2]))
@@ -472,43 +490,29 @@ class StoreQueue(FlowResource):
                     shelf.due_seconds = until_seconds
                     continue
             if shelf.urgent or shelf.due_seconds <= now_seconds:
-                self._collect(shelf, batch)
+                together = self._together.gathered_with(shelf)
+                for one in together:
+                    self.collect_one(one, batch, urgent=len(together) > 1)
         batch.size_bytes += extra_bytes
         return batch
 
-    def _collect(self, shelf: Kept, batch: Batch) -> None:
-        """This shelf, and all that a transaction binds it to."""
-        together: set[Kept] = {shelf}
-        if self._bound:
-            grown = True
-            while grown:
-                grown = False
-                for bound in list(self._bound):
-                    if not bound.isdisjoint(together):
-                        together |= bound
-                        self._bound.remove(bound)
-                        grown = True
-        for one in sorted(together, key=lambda shelf: shelf.queue_id):
-            if one.queue_id not in self._shelves:
-                self._dirty.pop(one, None)  # its queue was deleted
-                continue
-            if len(together) > 1:
-                one.urgent = True
-            one.collect(batch)
-            self._dirty.pop(one, None)
-            if not one.is_clean:
-                self._dirty[one] = None  # behind the others: one that fills each batch does not keep them waiting
-                config = self._config
-                delay_seconds = one.next_delay_seconds(config.flush_delay_min_seconds, config.flush_delay_max_seconds)
-                one.due_seconds = batch.started_seconds + delay_seconds
+    def collect_one(self, shelf: Kept, batch: Batch, *, urgent: bool) -> None:
+        """Put into this batch what is due of this one; with `urgent` all of it."""
+        self._dirty.pop(shelf, None)
+        if shelf.queue_id not in self.shelves:
+            return  # its queue was deleted
+        shelf.urgent = shelf.urgent or urgent
+        shelf.collect(batch)
+        if not shelf.is_clean:
+            self._dirty[shelf] = None  # behind the others: one that fills each batch does not keep them waiting
+            config = self._config
+            delay_seconds = shelf.next_delay_seconds(config.flush_delay_min_seconds, config.flush_delay_max_seconds)
+            shelf.due_seconds = batch.started_seconds + delay_seconds
 
     def _write(self) -> None:
         batch = self._batch
         assert batch is not None, "a batch is under way"
-        if batch.pages:
-            self.worker.run(partial(self.paged.write, batch), self._written)
-        else:
-            self.worker.write(batch.changes, sync=batch.sync, done=self._written)
+        self.paged.submit(batch, self._written)
 
     def _written(self, error: EngineError | None) -> None:
         batch = self._batch
@@ -545,7 +549,7 @@ class StoreQueue(FlowResource):
         self._expected_count = batch.told_count + self._waiting_count
         self._gather_until_seconds = now_seconds + min(self._write_seconds * GATHER_SHARE, GATHER_SECONDS_MAX)
         if self._pressing or self._extra or self._waiting:
-            self._ask()
+            self.ask()
         elif any(shelf.urgent and self._hopes_until(shelf) <= now_seconds for shelf in self._dirty):
             self._ask_or_gather()
         else:
@@ -560,8 +564,9 @@ class StoreQueue(FlowResource):
                 self._contain(error)
 
     def _arm_next(self) -> None:
-        if self._dirty:
-            self._arm(min(shelf.due_seconds for shelf in self._dirty))
+        due = [shelf.due_seconds for shelf in self._dirty if not self._together.is_kept_back(shelf)]
+        if due:
+            self._arm(min(due))
         if self._unsynced_seconds is not None:
             self._arm(self._unsynced_seconds + self._config.sync_interval_seconds)
 
@@ -569,8 +574,7 @@ class StoreQueue(FlowResource):
 
     def _write_failed(self, error: EngineError) -> None:
         self.counters.failures_count += 1
-        was_failing = self.is_failing
-        if not was_failing:
+        if not (was_failing := self.is_failing):
             self._log.error(
                 "store cannot write",
                 error=str(error),
@@ -578,7 +582,7 @@ class StoreQueue(FlowResource):
             )
         self._failing = str(error)
         if not was_failing:
-            self._tell_all([shelf.go_on_unnoted for shelf in self._shelves.values()])
+            self._tell_all([shelf.go_on_unnoted for shelf in self.shelves.values()])
         self._set_gate()
         self._scheduling.call_later(self._retry_seconds, self._write_again)
         self._retry_seconds = min(2 * self._retry_seconds, RETRY_MAX_SECONDS)
@@ -620,12 +624,13 @@ class StoreQueue(FlowResource):
             self._timer.cancel()
         if self._guard is not None:
             self._guard.stop()
+        self._gather_rest()
         under_way, self._batch = self._batch, None
         changes = list(under_way.changes) if under_way is not None else []
         batch = Batch(self.clock())
         for change in self._extra:
             batch.add(change, 0)
-        for shelf in self._shelves.values():
+        for shelf in self.shelves.values():
             while True:
                 size_bytes = batch.size_bytes
                 batch.size_bytes = 0  # no limit: there is no later
@@ -668,8 +673,8 @@ class StoreQueue(FlowResource):
             else "ok",
             "error": self._failing,
             "size_bytes": self.size_bytes,
-            "queues_count": sum(queue_id > 0 for queue_id in self._shelves),
-            "cancelled_count": forgotten + sum(shelf.cancelled_count for shelf in self._shelves.values()),
+            "queues_count": sum(queue_id > 0 for queue_id in self.shelves),
+            "cancelled_count": forgotten + sum(shelf.cancelled_count for shelf in self.shelves.values()),
             "loaded_count": self.loaded_count,
             "under_way_bytes": self._batch.size_bytes if self._batch is not None else 0,
             **counters,

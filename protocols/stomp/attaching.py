@@ -111,6 +111,11 @@ class Attaching:
         """Do this in steps, behind what is being done."""
         self._line.add(work)
 
+    def do_later(self, work: Iterator[object]) -> None:
+        """Do this in steps, though no frame asks for it now: what is read meanwhile waits for it."""
+        self._line.add(work)
+        self.hold_back()
+
     def finish(self) -> None:
         """Do now what is still to be done."""
         self._line.finish()

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
+from itertools import islice
 from typing import Final
 
 import attrs
@@ -35,6 +36,8 @@ ROUTES_MAX: Final = 1024
 LANES_MAX: Final = 1024
 LANES_KEPT: Final = 768
 """How many are left when there were too many: who sends to many destinations should not pay for it at each SEND."""
+TRIM_COUNT: Final = 256
+"""So many are let go at a time; fewer can be made between two times."""
 PARKED_OVERHEAD_BYTES: Final = 128
 LANE_BYTES: Final = 1600
 """What a lane takes (tracemalloc, CPython 3.11)."""
@@ -198,6 +201,8 @@ class Lanes(FlowResource):
         self.barriers_count = 0
         """Places of COMMITs."""
         self._is_handed_over = False
+        self.in_use_count = 0
+        """Transactions that are carried out in steps: no lane is let go meanwhile."""
         self.waiting_for = ""
         """Why the session does not read, for people."""
         self.open()
@@ -310,12 +315,13 @@ class Lanes(FlowResource):
         return bool(lane.parked)
 
     def trim(self) -> None:
-        """Let lanes go that are too many, the oldest that hold nothing first. Between reads only: while a batch or a
-        transaction is under way, lanes are in its hands.
+        """Let lanes go that are too many, the oldest that hold nothing first. Between reads only: while a batch is
+        under way lanes are in its hands, as they are in those of a transaction that is carried out in steps.
         """
-        if len(self._lanes) > LANES_MAX:
-            idle = [(key, lane) for key, lane in self._lanes.items() if not lane.must_wait]
-            for key, lane in idle[: len(self._lanes) - LANES_KEPT]:
+        surplus_count = len(self._lanes) - LANES_KEPT if len(self._lanes) > LANES_MAX else 0
+        if surplus_count and not self.in_use_count:
+            idle = ((key, lane) for key, lane in self._lanes.items() if not lane.must_wait)
+            for key, lane in list(islice(idle, min(surplus_count, TRIM_COUNT))):
                 self._drop(key, lane)
             self._forget_routes()
 
@@ -396,6 +402,12 @@ class Lanes(FlowResource):
             lane.source.end_turn()
         if barrier.charge_bytes:
             self.stash.release(0, barrier.charge_bytes)
+
+    def ease(self, barrier: Barrier, size_bytes: int) -> None:
+        """So much of that COMMIT is charged elsewhere by now."""
+        size_bytes = min(size_bytes, barrier.charge_bytes)
+        barrier.charge_bytes -= size_bytes
+        self.stash.release(0, size_bytes)
 
     def unpark(self, budget: int, send_on: Callable[[Lane, ParkedRun], bool]) -> bool:
         """Send on what may go now: in order within each lane, one run of each lane in turn, about `budget` messages.

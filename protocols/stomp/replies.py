@@ -132,7 +132,13 @@ class Replies:
         if not waiting:
             self.receipt(receipt_id)
             return
-        left_count = len(waiting)
+        one_done = self.later_than(receipt_id, len(waiting))
+        for shelf in waiting:
+            shelf.when_settled(one_done)
+
+    def later_than(self, receipt_id: str, count: int) -> Callable[[], None]:
+        """To be called so often (at least once): the last call answers the frame."""
+        left_count = count
         all_done = self.later(receipt_id)
 
         def one_done() -> None:
@@ -141,8 +147,7 @@ class Replies:
             if not left_count:
                 all_done()
 
-        for shelf in waiting:
-            shelf.when_settled(one_done)
+        return one_done
 
     def receipt_when_all_saved(self, receipt_id: str, store: Store) -> None:
         """Answer a frame when all that this connection did is on disk. One question to the store at a time: it costs

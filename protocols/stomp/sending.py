@@ -114,11 +114,13 @@ class Sender:
         self.identity = ANYBODY
         """Whose SENDs these are."""
 
-    def route(self, run: SendRun) -> Route | None:
-        """Where a run goes. None: it was dealt with here (a request to the broker, a temporary destination that is
-        gone). Raises ProtocolError.
+    def finding_route(self, run: SendRun) -> Steps[Route | None]:
+        """Where a run goes, found in steps. None: it was dealt with here (a request
+        to the broker, a temporary destination that is gone). Raises ProtocolError.
         """
-        return self.lanes.route(run.head) or at_once(self._making_route(run))
+        route = self.lanes.route(run.head) or (yield from self._making_route(run))
+        yield
+        return route
 
     def send(self, run: SendRun) -> None:
         """Publish these SENDs or park them. May put them off until `flush`, to give a queue many at once. Raises

@@ -412,12 +412,12 @@ class Session:
         self.subscriptions.detach_all()
         self.subscriptions.work.do(self._closing())
 
-    def _closing(self) -> Iterator[None]:
+    def _closing(self) -> Iterator[object]:
         """When nothing is delivered any more."""
         self.outbound.close()
         if self._broke:
             self.subscriptions.note_worked_on()  # of those that were given up before, after what closing let go
-        self._committer.close()
+        yield from self._committer.closing()
         yield from self.subscriptions.returning_unsettled()
         yield from self._temporary.closing(f"its connection {self.peer} ended")
         yield from self._leave_behind()

@@ -10,16 +10,30 @@ Bound: `transaction_spool_bytes_max` of the connection, on the disk; a barrier a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from itertools import repeat
 
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.hub import Hub
 from protocols.stomp.lanes import Barrier, Lane, Lanes
 from protocols.stomp.moving import Leg
 from protocols.stomp.replies import Replies
+from protocols.stomp.spooling import ROUTE_STEPS
 from protocols.stomp.spools import Spool, Target
-from protocols.stomp.transactions import Transaction, settle_acks
+from protocols.stomp.transactions import AT_ONCE_COUNT, Transaction, settling
 from queues import MESSAGE_OVERHEAD_BYTES, DestinationLimitError, DestinationRegistry, MessageQueue, parse
+from queues.steps import Waiting
+from queues.storage import Joint
+
+
+class _Flag:
+    """Whether the disk knows of a COMMIT."""
+
+    __slots__ = ("is_set",)
+
+    def __init__(self) -> None:
+        self.is_set = False
 
 
 class SpooledCommits:
@@ -45,56 +59,82 @@ class SpooledCommits:
         """Pieces that are not in their queues yet."""
         return sum(leg.left_count for leg in self._legs)
 
-    def carry_out(
-        self, transaction: Transaction, spool: Spool, receipt_id: str | None, *, instead_of: Barrier | None = None
-    ) -> None:
-        """COMMIT: from now on nothing holds it up. `instead_of`: its place in the lanes, if it has one already. Raises
-        ProtocolError, nothing done, if a queue refuses or there can't be one.
+    def carrying_out(
+        self,
+        transaction: Transaction,
+        spool: Spool,
+        receipt_id: str | None,
+        *,
+        instead_of: Barrier | None = None,
+    ) -> Iterator[object]:
+        """COMMIT: from now on nothing holds it up. In steps.
+        `instead_of`: its place in the lanes, if it has one already. Raises ProtocolError, nothing done, if a queue
+        refuses or there can't be one.
         """
-        lanes, gone = self._lanes_of(spool)
+        lanes, gone = yield from self._finding_lanes(spool)
         wanted = {
             lane.queue: (spooled.count, spooled.wire_bytes + MESSAGE_OVERHEAD_BYTES * spooled.count)
             for target, lane in lanes.items()
             if lane.queue.rejects and (spooled := spool.targets[target])
         }
-        transaction.check_room(wanted)
-        settle_acks(transaction)
-        if not spool.targets:
-            self._commit_acks(transaction, receipt_id)
-            return
-        is_durable = False
-        answer = self._replies.later(receipt_id)
+        yield from transaction.checking_room(wanted)
+        joint: Joint | None = None
+        if len(transaction.acks) + len(lanes) > AT_ONCE_COUNT and self._hub.store is not None:
+            joint = self._hub.store.join()
+        try:
+            if joint is not None and joint.waits:
+                yield Waiting(joint.begin)
+            is_durable = _Flag()
+            for _step in self._taking_effect(transaction, spool, lanes, instead_of, is_durable, joint):
+                if joint is not None:
+                    if joint.is_broken:
+                        return  # and the connection ends, with all that this was about
+                    yield None
+            shelves = transaction.shelves() if joint is None else list(joint.shelves)
+            if spool.targets:
+                spool.commit(shelves, partial(self._durable, spool, gone, is_durable, self._replies.later(receipt_id)))
+            else:  # none of its SENDs had anywhere to go
+                if self._hub.store is not None:
+                    self._hub.store.bind(shelves)
+                self._replies.committed(receipt_id, shelves)
+        finally:
+            if joint is not None:
+                joint.end()
 
-        def durable() -> None:
-            nonlocal is_durable
-            is_durable = True
-            for target in gone:
-                self._drop(spool, target)
-            self._wake()
-            answer()
-
+    def _taking_effect(
+        self,
+        transaction: Transaction,
+        spool: Spool,
+        lanes: dict[Target, Lane],
+        instead_of: Barrier | None,
+        is_durable: _Flag,
+        joint: Joint | None,
+    ) -> Iterator[None]:
+        yield from settling(transaction, joint)
         for target, lane in lanes.items():
-            self._add_leg(spool, target, lane, instead_of, lambda: is_durable)
-        spool.commit(transaction.shelves(), durable)
+            self._add_leg(spool, target, lane, instead_of, lambda: is_durable.is_set)
+            yield
 
-    def _commit_acks(self, transaction: Transaction, receipt_id: str | None) -> None:
-        """None of its SENDs had anywhere to go."""
-        shelves = transaction.shelves()
-        if self._hub.store is not None:
-            self._hub.store.bind(shelves)
-        self._replies.committed(receipt_id, shelves)
+    def _durable(self, spool: Spool, gone: list[Target], is_durable: _Flag, answer: Callable[[], None]) -> None:
+        """The disk knows that it is to be carried out."""
+        is_durable.is_set = True
+        for target in gone:
+            self._drop(spool, target)
+        self._wake()
+        answer()
 
     def move_on(self) -> None:
         """Something may have changed: see what may go. Ends the turns of lanes for which nothing can."""
         for leg in list(self._legs):
             leg.go()
 
-    def _lanes_of(self, spool: Spool) -> tuple[dict[Target, Lane], list[Target]]:
-        """Lanes to where it goes, and what of that is gone."""
+    def _finding_lanes(self, spool: Spool) -> Generator[None, None, tuple[dict[Target, Lane], list[Target]]]:
+        """Lanes to where it goes, and what of that is gone. In steps."""
         lanes: dict[Target, Lane] = {}
         gone: list[Target] = []
+        registry = self._hub.registry
         for target in spool.targets:
-            registry = self._hub.registry
+            steps_count = 1 if target[0] in registry.destinations else ROUTE_STEPS
             try:
                 queue = queue_of(target, registry)
             except DestinationLimitError as error:
@@ -103,6 +143,7 @@ class SpooledCommits:
                 gone.append(target)
             else:
                 lanes[target] = self._lanes.lane(registry.destinations[target[0]], queue)
+            yield from repeat(None, steps_count)
         return lanes, gone
 
     def _add_leg(

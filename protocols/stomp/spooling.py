@@ -14,7 +14,8 @@ Source: seed 002 "Transactions".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final
 
 import attrs
@@ -24,21 +25,26 @@ from protocols.reading import Hold
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.frames import SendRun
 from protocols.stomp.hub import Hub
-from protocols.stomp.lanes import Lane, Lanes
+from protocols.stomp.lanes import Lane, Lanes, Route
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.sending import ADMIN_PREFIX, Sender
 from protocols.stomp.spools import Spool, Target
-from protocols.stomp.transactions import Transaction, Transactions, charge_of
-from queues import Message, Topic
+from protocols.stomp.transactions import Transaction, Transactions, charge_of, parts_of, steps_for
+from queues import MESSAGE_OVERHEAD_BYTES, Message, Topic
 
 PIECE_BYTES: Final = 1 << 20
 """About how much leaves memory at a time, and comes back at a time: half a millisecond of encoding."""
+
+ROUTE_STEPS: Final = 4
+"""A destination that may have to be made counts as so many steps."""
+
+PLACES_PER_STEP: Final = 64
 
 
 class Spooler:
     """Takes the open transactions of one connection out of memory."""
 
-    __slots__ = ("_fail", "_hold", "_hub", "_lanes", "_limits", "_sender", "_source", "_transactions")
+    __slots__ = ("_hold", "_hub", "_lanes", "_limits", "_resume", "_sender", "_source", "_transactions")
 
     def __init__(
         self,
@@ -47,16 +53,16 @@ class Spooler:
         transactions: Transactions,
         sender: Sender,
         *,
-        fail: Callable[[ProtocolError], None],
+        resume: Callable[[], None],
         hold: Hold,
     ) -> None:
-        """`fail`: end the connection with this error; `hold`: the connection is not read."""
+        """`resume`: the disk takes more, let `relieving` go on; `hold`: the connection is not read."""
         self._hub = hub
         self._limits = limits
         self._transactions = transactions
         self._sender = sender
         self._lanes: Lanes = sender.lanes
-        self._fail = fail
+        self._resume = resume
         self._hold = hold
         self._source: SourceController | None = None
         """What the store blocks; made when it is needed."""
@@ -80,9 +86,9 @@ class Spooler:
 
     # ------------------------------------------------------------------ open transactions
 
-    def relieve(self) -> None:
-        """Take as much out of memory as is due. Raises ProtocolError, about the SEND that was put in last: there is no
-        room for it anywhere; or about one before, that can't be sent.
+    def relieving(self) -> Iterator[None]:
+        """Take as much out of memory as is due, in steps. Raises ProtocolError: there is no room for it anywhere; or
+        about one SEND, that can't be sent.
         """
         transactions = self._transactions
         while transactions.is_over:
@@ -91,10 +97,10 @@ class Spooler:
                 self._begin(largest)
             elif not largest.sends:
                 raise self._too_large(f"{self._limits.transaction_bytes_max} bytes of requests", "")
-            if not self._pump(largest, 0):
+            if not (yield from self._pumping(largest, 0)):
                 return
         for transaction in transactions.spooled():
-            self._pump(transaction, PIECE_BYTES)
+            yield from self._pumping(transaction, PIECE_BYTES)
 
     def _begin(self, transaction: Transaction) -> None:
         spools = self._hub.spools
@@ -108,7 +114,7 @@ class Spooler:
             self._source = self._hold.source(
                 self._lanes,
                 Flow(f"spooled transactions of {self._lanes.name}"),
-                on_resume=self._resumed,
+                on_resume=self._resume,
                 clock=self._hub.clock,
             )
         transaction.spool = spools.begin()
@@ -121,20 +127,13 @@ class Spooler:
             f"COMMIT more often, or raise transaction_bytes_max of the listener{remedy}.",
         )
 
-    def _resumed(self) -> None:
-        """The disk takes more."""
-        try:
-            self.relieve()
-        except ProtocolError as error:
-            self._fail(error)
-
-    def _pump(self, transaction: Transaction, keep_bytes: int) -> bool:
+    def _pumping(self, transaction: Transaction, keep_bytes: int) -> Generator[None, None, bool]:
         """Take this one out of memory, until less than this is left there. False: it has to wait for the disk."""
         source = self._source
         while transaction.sends and transaction.size_bytes > keep_bytes:
             if source is not None and not self._may_write(source):
                 return False
-            self._write_piece(transaction)
+            yield from self._writing_piece(transaction)
         return True
 
     def _may_write(self, source: SourceController) -> bool:
@@ -143,30 +142,30 @@ class Spooler:
             store.hold_back(source)
         return not source.blocked
 
-    def write_out(self, transaction: Transaction) -> None:
-        """COMMIT: all that is left of it in memory goes, now. Raises ProtocolError."""
+    def writing_out(self, transaction: Transaction) -> Iterator[None]:
+        """COMMIT: all that is left of it in memory goes, now, in steps. Raises ProtocolError."""
         while transaction.sends:
-            self._write_piece(transaction)
+            yield from self._writing_piece(transaction)
 
-    def _write_piece(self, transaction: Transaction) -> None:
-        runs: list[SendRun] = []
+    def _writing_piece(self, transaction: Transaction) -> Iterator[None]:
         size_bytes = 0
-        while transaction.sends and size_bytes < PIECE_BYTES:
-            run = transaction.sends.popleft()
-            if run.head.destination.startswith(ADMIN_PREFIX):
-                transaction.requests.append(run)  # still charged
-                continue
-            runs.append(run)
-            size_bytes += charge_of(run)
         by_target: dict[Target, list[Message]] = {}
         try:
-            for run in runs:
+            while transaction.sends and size_bytes < PIECE_BYTES:
+                run = transaction.sends.popleft()
+                if run.head.destination.startswith(ADMIN_PREFIX):
+                    transaction.requests.append(run)  # still charged
+                    continue
+                size_bytes += charge_of(run)
                 # Without its receipts: those went out when the SENDs came.
-                route = self._sender.route(attrs.evolve(run, receipts=None))
-                if route is not None:
-                    for forwarded, lane in route.targets:
-                        messages, _wire_bytes = self._sender.messages(run, forwarded)
+                route = self._lanes.route(run.head) or (
+                    yield from self._sender.finding_route(attrs.evolve(run, receipts=None))
+                )
+                for forwarded, lane in () if route is None else route.targets:
+                    for part in parts_of(run):
+                        messages, _wire_bytes = self._sender.messages(part, forwarded)
                         by_target.setdefault(target_of(lane), []).extend(messages)
+                        yield from steps_for(len(messages))
         except ProtocolError as error:
             error.command = None
             error.identify("SEND", {"destination": run.head.destination, "transaction": transaction.name})
@@ -176,6 +175,7 @@ class Spooler:
         assert transaction.spool is not None, "it is spooled"
         for target, messages in by_target.items():
             self._write(transaction.spool, target, messages, self._limits.transaction_spool_bytes_max, self._source)
+            yield from steps_for(len(messages))
 
     def _write(
         self, spool: Spool, target: Target, messages: list[Message], bytes_max: int, source: SourceController | None
@@ -192,37 +192,47 @@ class Spooler:
 
     # ------------------------------------------------------------------ COMMITs that must not wait
 
-    def spool_of(self, runs: Mapping[Lane, list[tuple[list[Message], int]]]) -> Spool:
-        """A spool with these messages, for a COMMIT that was in memory. Raises ProtocolError, with nothing left, if the
-        connection has too much on the disk already.
+    def spooling(self, routed: Iterable[tuple[SendRun, Route]]) -> Generator[None, None, Spool]:
+        """A spool with these messages, for a COMMIT that was in memory, made in steps. Raises ProtocolError, with
+        nothing left, if the connection has too much on the disk already.
         """
         spools = self._hub.spools
         assert spools is not None, "only with a store"
+        bytes_max = self._limits.transaction_spool_bytes_max
         spool = spools.begin()
-        # One transaction that memory can hold always may, where it could lock itself up otherwise.
-        bytes_max = max(self._limits.transaction_spool_bytes_max, 2 * self._limits.transaction_bytes_max)
+        pieces: dict[Lane, list[Message]] = {}
+        sizes: Counter[Lane] = Counter()
         try:
-            for lane, parts in runs.items():
-                piece: list[Message] = []
-                piece_bytes = 0
-                for messages, size_bytes in parts:
-                    piece += messages
-                    piece_bytes += size_bytes
-                    if piece_bytes >= PIECE_BYTES:
-                        self._write(spool, target_of(lane), piece, bytes_max, self._source)
-                        piece, piece_bytes = [], 0
-                if piece:
-                    self._write(spool, target_of(lane), piece, bytes_max, self._source)
+            for run, route in routed:
+                for forwarded, lane in route.targets:
+                    for part in parts_of(run):
+                        messages, size_bytes = self._sender.messages(part, forwarded)
+                        if lane.queue.closed:
+                            self._hub.registry.unheard_count += len(messages)
+                            continue
+                        pieces.setdefault(lane, []).extend(messages)
+                        sizes[lane] += size_bytes + MESSAGE_OVERHEAD_BYTES * len(messages)
+                        if sizes[lane] >= PIECE_BYTES:
+                            self._write(spool, target_of(lane), pieces.pop(lane), bytes_max, self._source)
+                            del sizes[lane]
+                        yield from steps_for(len(messages))
+            for lane, piece in pieces.items():
+                self._write(spool, target_of(lane), piece, bytes_max, self._source)
+                yield from steps_for(len(piece))
         except ProtocolError:
-            self.abort(spool)
+            yield from self.aborting(spool)
             raise
         return spool
 
-    def abort(self, spool: Spool) -> None:
+    def aborting(self, spool: Spool) -> Iterator[None]:
         """This one never was."""
         spool.abort()
-        places = [place for spooled in spool.targets.values() for place in spooled.places]
-        self._lanes.spooled.release(0, sum([spool.size_of(place) for place in places]))
+        for spooled in spool.targets.values():
+            places = spooled.places
+            for start in range(0, len(places), PLACES_PER_STEP):
+                some = places[start : start + PLACES_PER_STEP]
+                self._lanes.spooled.release(0, sum([spool.size_of(place) for place in some]))
+                yield
 
 
 def target_of(lane: Lane) -> Target:

@@ -1,10 +1,10 @@
 """Open transactions of one connection: SENDs that no queue has seen yet, and ACKs and NACKs that are held in their
 ledgers.
 
-Nothing takes effect before COMMIT, then everything does in one step, in the order it came. ABORT, DISCONNECT and a lost
-connection undo all of it (b46): the SENDs are dropped, the deliveries are unsettled again. A message acknowledged in a
-transaction opens the window at once, so that a transaction can be larger than the prefetch; an abort takes that credit
-back.
+Nothing takes effect before COMMIT, then everything does, in the order it came (committing.py). ABORT, DISCONNECT and a
+lost connection undo all of it (b46): the SENDs are dropped, the deliveries are unsettled again. A message acknowledged
+in a transaction opens the window at once, so that a transaction can be larger than the prefetch; an abort takes that
+credit back.
 
 Bounds: `transactions_max`; `transaction_bytes_max` of SENDs over all open ones, and what goes beyond is *spooled*
 (spooling.py), or refused without a store; `transaction_acks_max` deliveries held of each subscription, COMMITs that
@@ -14,21 +14,21 @@ wait included.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import repeat
 from typing import Final
 
 from flow import FlowController
-from protocols.stomp.delivery import StompSubscription
+from protocols.stomp.delivery import MESSAGES_PER_STEP, StompSubscription
 from protocols.stomp.errors import ProtocolError
 from protocols.stomp.frames import SendRun
-from protocols.stomp.head import SendHead
-from protocols.stomp.lanes import Barrier, Lane
+from protocols.stomp.lanes import Barrier, Lane, Route
 from protocols.stomp.ledger import Portion
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.spools import Spool
 from queues import MESSAGE_OVERHEAD_BYTES, MessageQueue, Topic
 from queues.logs.outlets import Outlet
-from queues.storage import Confirms
+from queues.storage import Confirms, Joint
 
 RUN_OVERHEAD_BYTES: Final = 256
 """What the interpreter needs for SENDs that share a head, beside their wires: the run, its lists, the head."""
@@ -36,6 +36,15 @@ RUN_OVERHEAD_BYTES: Final = 256
 TRANSACTION_BYTES: Final = 1200
 PORTION_BYTES: Final = 300
 """What it takes that deliveries are acknowledged in a transaction, for each stretch of them."""
+
+AT_ONCE_COUNT: Final = 100
+"""A COMMIT of so many steps or less takes effect in one: a settlement is one, a SEND for each of its destinations."""
+
+PART_COUNT: Final = 128
+"""Messages that a queue is given in one go."""
+
+CHEAP_PER_STEP: Final = 32
+"""Looks at one thing each, that are one step together."""
 
 
 class Transaction:
@@ -69,19 +78,21 @@ class Transaction:
         stored = [queue for queue in queues if isinstance(queue, MessageQueue | Outlet)]
         return [queue.shelf for queue in stored if queue.shelf is not None and not queue.closed]
 
-    def check_room(self, wanted: Mapping[MessageQueue, tuple[int, int]]) -> None:
+    def checking_room(self, wanted: Mapping[MessageQueue, tuple[int, int]]) -> Iterator[None]:
         """Raises ProtocolError if one of these queues, of policy reject, has no room for so many messages of so many
-        bytes, counting what the ACKs free there.
+        bytes, counting what the ACKs free there. In steps.
         """
         if not wanted:
             return
         freed: dict[MessageQueue, list[int]] = {}
-        for _subscription, portion, nack in self.acks:
+        for place, (_subscription, portion, nack) in enumerate(self.acks):
             # A topic keeps it for its other readers.
             if not nack and not isinstance(portion.subscription.queue, Topic):
                 count_and_bytes = freed.setdefault(portion.subscription.queue, [0, 0])
                 count_and_bytes[0] += len(portion.sequences)
                 count_and_bytes[1] += portion.wire_bytes + len(portion.sequences) * MESSAGE_OVERHEAD_BYTES
+            if place % CHEAP_PER_STEP == CHEAP_PER_STEP - 1:
+                yield
         for queue, (count, charge_bytes) in wanted.items():
             freed_count, freed_bytes = freed.get(queue, (0, 0))
             over_count, over_bytes = queue.overhang(count - freed_count, charge_bytes - freed_bytes)
@@ -97,60 +108,80 @@ class Transaction:
         return {portion.subscription.queue for _subscription, portion, _nack in self.acks}
 
 
-RoutedRun = tuple[SendRun, SendHead, Lane]
-"""SENDs of a transaction, the head with which they are forwarded, and the lane to one of their queues."""
+class Share:
+    """What of a COMMIT goes to one lane."""
+
+    __slots__ = ("charge_bytes", "count", "persistent")
+
+    def __init__(self) -> None:
+        self.count = 0
+        """Messages."""
+        self.charge_bytes = 0
+        self.persistent = False
 
 
 class Commit:
     """A COMMIT with all that it needs: it may have to wait for the destinations of its SENDs."""
 
-    __slots__ = ("barrier", "receipt_id", "runs", "transaction")
+    __slots__ = ("barrier", "is_kept", "lanes", "receipt_id", "routed", "steps_count", "transaction")
 
-    def __init__(self, transaction: Transaction, receipt_id: str | None, routed: list[RoutedRun]) -> None:
+    def __init__(self, transaction: Transaction, receipt_id: str | None) -> None:
         self.transaction = transaction
         self.receipt_id = receipt_id
-        self.runs: dict[Lane, list[tuple[SendRun, SendHead]]] = {}
-        """By lane, in order in each of them."""
-        for run, forwarded, lane in routed:
-            self.runs.setdefault(lane, []).append((run, forwarded))
+        self.lanes: dict[Lane, Share] = {}
+        self.routed: deque[tuple[SendRun, Route]] = deque()
+        """In order."""
+        self.is_kept = False
+        """Some of its SENDs outlive the broker: it must not come apart."""
+        self.steps_count = len(transaction.acks)
+        """About as long it takes."""
         self.barrier: Barrier | None = None
         """Its place in the lanes, while it waits."""
 
+    def add(self, run: SendRun, route: Route) -> None:
+        """These SENDs go there."""
+        count = len(run.wires)
+        self.routed.append((run, route))
+        self.steps_count += len(route.targets) * (1 + count // MESSAGES_PER_STEP)
+        for forwarded, lane in route.targets:
+            share = self.lanes.get(lane)
+            if share is None:
+                share = self.lanes[lane] = Share()
+            share.count += count
+            grown_bytes = len(forwarded.block) - len(run.head.block) + MESSAGE_OVERHEAD_BYTES
+            share.charge_bytes += run.size_bytes + grown_bytes * count
+            if run.head.persistent:
+                share.persistent = True
+                self.is_kept = self.is_kept or lane.queue.keeps
+
+    def must_wait(self, lane: Lane) -> bool:
+        """What goes there can't go now."""
+        if self.barrier is None:
+            return lane.must_wait
+        return lane.source.blocked or lane.parked[0] is not self.barrier
+
     def waits_for(self) -> set[MessageQueue]:
         """The queues that hold it up now."""
-        lanes = [lane for lane in self.runs if lane.must_wait] if self.barrier is None else self.barrier.waits_for
+        lanes = [lane for lane in self.lanes if lane.must_wait] if self.barrier is None else self.barrier.waits_for
         return {lane.queue for lane in lanes}
 
     def shelves(self) -> list[Confirms]:
         """Where what it does is to be stored: those of its persistent SENDs and of what it settles."""
-        return self.transaction.shelves(lane.queue for lane in self.runs)
-
-    @property
-    def is_kept(self) -> bool:
-        """Some of its SENDs outlive the broker: it must not come apart."""
-        return any(
-            run.head.persistent for lane, runs in self.runs.items() if lane.queue.keeps for run, _forwarded in runs
-        )
+        return self.transaction.shelves(lane.queue for lane in self.lanes)
 
     def headers(self) -> dict[str, str]:
         """What of its frame an ERROR about it names."""
         receipt = {} if self.receipt_id is None else {"receipt": self.receipt_id}
         return {"transaction": self.transaction.name, **receipt}
 
-    def check_room(self) -> None:
+    def checking_room(self) -> Iterator[None]:
         """Raises ProtocolError if a queue of policy reject has no room for all its SENDs, counting what its ACKs free
-        there.
+        there. In steps.
         """
-        wanted: dict[MessageQueue, tuple[int, int]] = {}
-        for lane, runs in self.runs.items():
-            if lane.queue.rejects:
-                count = charge_bytes = 0
-                for run, forwarded in runs:
-                    count += len(run.wires)
-                    grown_bytes = len(forwarded.block) - len(run.head.block) + MESSAGE_OVERHEAD_BYTES
-                    charge_bytes += run.size_bytes + grown_bytes * len(run.wires)
-                wanted[lane.queue] = (count, charge_bytes)
-        self.transaction.check_room(wanted)
+        wanted = {
+            lane.queue: (share.count, share.charge_bytes) for lane, share in self.lanes.items() if lane.queue.rejects
+        }
+        return self.transaction.checking_room(wanted)
 
 
 class Transactions:
@@ -260,13 +291,39 @@ def charge_of(run: SendRun) -> int:
     return run.size_bytes + RUN_OVERHEAD_BYTES + MESSAGE_OVERHEAD_BYTES * len(run.wires)
 
 
-def settle_acks(transaction: Transaction) -> None:
-    """COMMIT: what was acknowledged is settled, what was refused goes back."""
+def parts_of(run: SendRun) -> Iterator[SendRun]:
+    """A run as runs that a queue takes in one step."""
+    wires = run.wires
+    if len(wires) <= PART_COUNT:
+        yield run
+        return
+    for start in range(0, len(wires), PART_COUNT):
+        part = wires[start : start + PART_COUNT]
+        yield SendRun(run.head, part, sum(map(len, part)), None)
+
+
+def settling(transaction: Transaction, joint: Joint | None) -> Iterator[None]:
+    """COMMIT: what was acknowledged is settled, what was refused goes back. In steps."""
     for subscription, portion, nack in transaction.acks:
         subscription.settle_held(portion, nack=nack)
+        if joint is not None:
+            join(joint, portion.subscription.queue)
+        yield from steps_for(len(portion.sequences))
 
 
-def undo_acks(transaction: Transaction) -> None:
-    """ABORT: the deliveries are unsettled again, and count against the window."""
+def undoing(transaction: Transaction) -> Iterator[None]:
+    """ABORT: the deliveries are unsettled again, and count against the window. In steps."""
     for subscription, portion, _nack in transaction.acks:
         subscription.release_held(portion)
+        yield from steps_for(len(portion.sequences))
+
+
+def join(joint: Joint, queue: object) -> None:
+    """What was just done to this queue belongs to that."""
+    if isinstance(queue, MessageQueue | Outlet) and queue.shelf is not None and not queue.closed:
+        joint.add(queue.shelf)
+
+
+def steps_for(messages_count: int) -> Iterator[None]:
+    """As many as that is dear."""
+    return repeat(None, 1 + messages_count // MESSAGES_PER_STEP)

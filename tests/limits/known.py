@@ -12,10 +12,6 @@ WORSE_SHARE: Final = 0.15
 """So much above its row a case has become worse."""
 
 KNOWN: Final[dict[str, int]] = {
-    "ABORT of ACKs": 592_000,
-    "COMMIT for many queues": 2_461_000,
-    "COMMIT of ACKs": 1_144_000,
-    "COMMIT of SENDs": 166_000,
     "SEND to a log": 59_000,
 }
 

@@ -12,7 +12,7 @@ import pytest
 from flow import Flow, FlowController, FlowResource, SizeLimiter, SourceController
 from queues import Address, DestinationRegistry, Message, QueuePolicy, SharedQueue, Slice, parse
 from queues.browsing import BROWSE_PRIORITY, QueueBrowser
-from queues.storage import Saved, Shelf, Stored
+from queues.storage import Joint, Saved, Shelf, Stored
 from tests.queues.rig import Producer, World, assert_exact, make_policy, numbers
 
 QUEUE = parse("/queue/a")
@@ -127,6 +127,9 @@ class FakeStore:
         return self.shelves[-1]  # type: ignore[return-value]
 
     def bind(self, shelves: Iterable[Shelf]) -> None: ...
+
+    def join(self) -> Joint:
+        raise AssertionError("no transactions here")
 
     def answer(self, world: World) -> None:
         """All reads come back, also those that they lead to."""

@@ -265,7 +265,7 @@ async def test_a_broken_store_ends_the_broker(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(BaseException) as caught:
         async with lives.life() as stage:
             client = await stage.connect()
-            fail_once(StoreQueue, "_collect", monkeypatch)
+            fail_once(StoreQueue, "collect_one", monkeypatch)
             await client.send(GOOD, "a", receipt="a", persistent="true")
             await trio.sleep(5)
     assert caught.group_contains(Injected)

@@ -16,6 +16,7 @@ import trio
 from tests.faults.logs.lives import LogLives, LogStage
 from tests.faults.logs.whole import IN_LOG, IN_QUEUE, IN_TOPIC, OTHER_LOG, OUT, SOURCES, Books
 from tests.scenarios.client import Client, Delivery, UnexpectedError
+from tests.scenarios.tiny_steps import tiny_steps
 
 ROUNDS_COUNT = int(os.environ.get("FAULT_ROUNDS", "24"))
 INPUTS_COUNT = 12
@@ -125,6 +126,12 @@ class Round:
 @pytest.mark.parametrize("seed", range(ROUNDS_COUNT))
 async def test_each_transaction_is_whole_whatever_ends_the_broker(tmp_path: Path, seed: int) -> None:
     await Round(tmp_path, seed).run()
+
+
+@pytest.mark.parametrize("seed", range(1000, 1000 + ROUNDS_COUNT))
+async def test_each_transaction_is_whole_though_it_takes_effect_in_steps(tmp_path: Path, seed: int) -> None:
+    with tiny_steps():
+        await Round(tmp_path, seed).run()
 
 
 async def test_rounds_carry_transactions_out(tmp_path: Path) -> None:

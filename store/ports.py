@@ -1,0 +1,26 @@
+"""What the store queue needs of those around it: a log for people, and the folder of the engine."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from store.diskguard import FreeSpace
+
+
+class Log(Protocol):
+    """Where the store says what people should know."""
+
+    def info(self, event: str, **facts: Any) -> Any: ...
+    def warning(self, event: str, **facts: Any) -> Any: ...
+    def error(self, event: str, **facts: Any) -> Any: ...
+
+
+class Housing(FreeSpace, Protocol):
+    """The folder around the engine. Both raise DirectoryError."""
+
+    def attic_put(self, name: str, data: bytes) -> object: ...
+
+
+def raise_it(error: Exception) -> None:
+    """Where nobody contains it."""
+    raise error
