@@ -132,6 +132,9 @@ class Connection:
             if session.reads_slowly:
                 await trio.sleep(SLOW_READ_SECONDS)
                 data = stream.read(SLOW_READ_BYTES)
+            elif self._read_into_room():
+                await trio.lowlevel.checkpoint()
+                continue
             else:
                 data = stream.read(min(self._read_bytes, session.read_bytes_max))
             if data is None:
@@ -164,9 +167,11 @@ class Connection:
     def _take_arrived(self) -> bool:
         """Read once, and let that take effect. False: the task is to look, here nothing was done."""
         session = self.session
-        if session.ending is not None or session.holds_back or not session.may_read or session.reads_slowly:
+        if not self._reads:
             return False
         try:
+            if self._read_into_room():
+                return not session.holds_back
             data = self._stream.read(min(self._read_bytes, session.read_bytes_max))
             if data is None:
                 return True
@@ -174,10 +179,33 @@ class Connection:
                 return False  # it is read again, and found there
             if data != HEART_BEAT or not session.took_beat():
                 session.receive(data)
-                self._filled(len(data))
+                if self._filled(len(data)) and self._reads:
+                    self._read_into_room()
         except Exception as error:  # noqa: BLE001 - an outermost shell
             self._reading_failed(error)
         return not session.holds_back
+
+    @property
+    def _reads(self) -> bool:
+        """All is as usual."""
+        session = self.session
+        return session.ending is None and not session.holds_back and session.may_read and not session.reads_slowly
+
+    def _read_into_room(self) -> bool:
+        """Read the rest of a large frame to where it is going to be sent from. False: there is no such frame, or
+        nothing was there, or the end, which a read tells.
+        """
+        session = self.session
+        room = session.room
+        if room is None:
+            return False
+        with room, room[: session.read_bytes_max] as part:
+            size_bytes = self._stream.read_into(part)
+        if not size_bytes:
+            return False
+        self._read_bytes = READ_BYTES_MIN  # for the next head: what comes behind it may have room of its own
+        session.receive_filled(size_bytes)
+        return True
 
     def _filled(self, size_bytes: int) -> bool:
         """Learn from a read how much the next one should ask for. True: there is probably more."""

@@ -39,6 +39,9 @@ class ByteStream(Protocol):
     def read(self, size_max: int) -> bytes | None:
         """Bytes that are there; b"" at the end of the stream, None if there are none now. Raises OSError."""
 
+    def read_into(self, room: memoryview) -> int | None:
+        """As `read`, into `room`, which is not empty; returns how many bytes that were."""
+
     def write(self, pieces: Sequence[bytes | memoryview]) -> int:
         """Hand over these, in order, as far as they fit; returns how many bytes that was, 0 if none. Raises OSError.
 
@@ -87,6 +90,12 @@ class SocketStream:
     def read(self, size_max: int) -> bytes | None:
         try:
             return self._socket.recv(size_max)
+        except (BlockingIOError, InterruptedError):
+            return None
+
+    def read_into(self, room: memoryview) -> int | None:
+        try:
+            return self._socket.recv_into(room)
         except (BlockingIOError, InterruptedError):
             return None
 
@@ -176,6 +185,13 @@ class MemoryStream:
     def read(self, size_max: int) -> bytes | None:
         self._check()
         return self._in.get(size_max)
+
+    def read_into(self, room: memoryview) -> int | None:
+        data = self.read(len(room))
+        if data is None:
+            return None
+        room[: len(data)] = data
+        return len(data)
 
     def write(self, pieces: Sequence[bytes | memoryview]) -> int:
         self._check()

@@ -214,9 +214,13 @@ class TlsStream:
     # ------------------------------------------------------------------ reading and writing
 
     def read(self, size_max: int) -> bytes | None:
+        size_bytes = self.read_into(self._room[:size_max])
+        return None if size_bytes is None else bytes(self._room[:size_bytes])
+
+    def read_into(self, room: memoryview) -> int | None:
         if self._ended:
-            return b""
-        wanted = min(size_max, len(self._room))
+            return 0
+        wanted = len(room)
         got = 0
         # Records may bring nothing, for ever, and faster than they are opened: so there is an end to it in any case.
         left_bytes = 2 * max(wanted, SLICE_BYTES)
@@ -234,19 +238,17 @@ class TlsStream:
                 else:
                     self._incoming.write_eof()
                 self._holds = True
-            got = self._open(got, wanted)
+            got = self._open(room, got)
             if self._ended or got == wanted:
                 break
             if self._outgoing.pending > OWED_BYTES_MAX:
                 self._ended = True
                 raise TlsError("the peer asks for new keys again and again")
-        if got:
-            return bytes(self._room[:got])
-        return b"" if self._ended else None
+        return got if got or self._ended else None
 
-    def _open(self, got: int, wanted: int) -> int:
+    def _open(self, room: memoryview, got: int) -> int:
         """Decrypt into the room, behind `got`. Returns up to where it is filled; `_holds` and `_ended` are set."""
-        read, room = self._tls.read, self._room
+        read, wanted = self._tls.read, len(room)
         try:
             while got < wanted:
                 count = read(wanted - got, room[got:])

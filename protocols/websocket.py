@@ -285,6 +285,13 @@ class WebSocketStream:
             raise self._error
         return b"" if self._ended else None
 
+    def read_into(self, room: memoryview) -> int | None:
+        data = self.read(len(room))
+        if data is None:
+            return None
+        room[: len(data)] = data
+        return len(data)
+
     def _payload(self, data: bytes) -> list[bytes]:
         """What is in these bytes; control frames are answered."""
         reader = self._reader

@@ -195,6 +195,7 @@ class Lanes(FlowResource):
         self._transaction_bytes_max = transaction_bytes_max
         self._spool_bytes_max = spool_bytes_max
         self._unfinished_bytes_max = unfinished_bytes_max
+        self._unfinished_bytes = 0
         self._gate = full.source(self, Flow(f"socket of {name}"), clock=clock)
         self.parked_count = 0
         """Messages parked."""
@@ -223,6 +224,16 @@ class Lanes(FlowResource):
     def unfinished(self) -> FlowController[None]:
         """Frames that have not come whole."""
         return self._account(f"unfinished frames of {self.name}", self._unfinished_bytes_max)
+
+    def note_unfinished(self, size_bytes: int) -> None:
+        """Frames that have not come whole take so many bytes of memory now."""
+        more_bytes = size_bytes - self._unfinished_bytes
+        if more_bytes and self.is_open:
+            self._unfinished_bytes = size_bytes
+            if more_bytes > 0:
+                self.unfinished.charge(0, more_bytes, None)
+            else:
+                self.unfinished.release(0, -more_bytes)
 
     def _account(self, name: str, bytes_max: int, *, counts_memory: bool = True) -> FlowController[None]:
         """A place on the flow map for memory (or disk) whose limit others see to."""

@@ -181,6 +181,15 @@ class ServerMachine(_Machine):
         while parser.has_more:
             yield from self.receive_data(b"")
 
+    @property
+    def room(self) -> memoryview | None:
+        """Where to write what comes next, if that is the rest of a large frame. `receive_data` takes it in any case."""
+        return self._parser.pile.room
+
+    def fill(self, size_bytes: int) -> None:
+        """So many bytes were written into `room`, which is released. Then receive ``b""``."""
+        self._parser.pile.fill(size_bytes)
+
     def accept(
         self,
         session_id: str,

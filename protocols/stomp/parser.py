@@ -79,7 +79,6 @@ class Parser:
         "_open_head",
         "_open_receipt",
         "_parked",
-        "_pile",
         "_receipt_bytes_max",
         "_rest",
         "_rest_blank",
@@ -97,6 +96,7 @@ class Parser:
         "_wait",
         "events_max",
         "has_more",
+        "pile",
         "stamp",
         "step_bytes",
     )
@@ -117,7 +117,7 @@ class Parser:
         self._large: LargeBody | None = None
         self._receipt_bytes_max = min(_FAST_RECEIPT_BYTES_MAX, limits.header_line_bytes_max - len("receipt:"))
         self._role: Role = role
-        self._pile = Pile()
+        self.pile = Pile()  #: What of an unfinished frame is here. Its `room` may be filled in place of a `feed`.
         self._wait = Wait.NOTHING
         self._target_bytes = 0
         self._tail = b""
@@ -160,7 +160,7 @@ class Parser:
         """Read nothing any more; drop what is held."""
         self._parked = True
         self._drop_rest()
-        self._pile.clear()
+        self.pile.clear()
         self._heads.clear()
         self._open_head = None
         self._large = None
@@ -173,7 +173,7 @@ class Parser:
     @property
     def pending_bytes(self) -> int:
         """Bytes that are held in memory: of an unfinished frame, behind a CONNECT, or not walked yet."""
-        return self._pile.size_bytes + len(self._rest) - self._rest_pos
+        return self.pile.held_bytes + len(self._rest) - self._rest_pos
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that `data` completes, in order. A fault is the last of them, and parks the parser. Never raises
@@ -198,7 +198,7 @@ class Parser:
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     def _advance(self, data: bytes, events: list[Event]) -> None:
-        pile = self._pile
+        pile = self.pile
         if self._held:
             self._hold(data)
             return
@@ -218,6 +218,7 @@ class Parser:
             missing = self._target_bytes - pile.size_bytes
             if len(data) < missing:
                 pile.add(data)
+                pile.reserve(self._target_bytes)
                 return
         elif wait is Wait.LARGE:
             pos = self._pass_on(data, 0, events)
@@ -256,8 +257,8 @@ class Parser:
     def _hold(self, data: bytes) -> None:
         if not data:
             return
-        self._pile.add(data)
-        if self._pile.size_bytes > self._limits.stash_bytes_max:
+        self.pile.add(data)
+        if self.pile.size_bytes > self._limits.stash_bytes_max:
             raise faults.too_much_before_connected(self._limits.stash_bytes_max)
 
     def _head_needs_a_look(self, data: bytes) -> bool:
@@ -267,7 +268,7 @@ class Parser:
         seam = self._tail + data[:2]
         if b"\n\n" in seam or b"\n\r\n" in seam:
             return True
-        after = (before := self._pile.size_bytes) + len(data)
+        after = (before := self.pile.size_bytes) + len(data)
         return after > self._head_bytes_max or before <= COMMAND_LINE_BYTES_MAX < after
 
     def _wait_for_head(self, buf: bytes, pos: int) -> None:
@@ -276,11 +277,11 @@ class Parser:
         self._check_raw_head(raw[:-2] if raw.endswith(b"\n\r") else raw.removesuffix(b"\n"))
         self._wait = Wait.HEAD
         self._tail = buf[pos:][-2:]
-        self._pile.add(buf[pos:] if pos else buf)
+        self.pile.add(buf[pos:] if pos else buf)
 
     def _wait_for_body(self, buf: bytes, pos: int, body_start: int, length: int) -> None:
         """Keep an unfinished frame from `pos` on, until its body of `length` octets (-1: up to a NUL) is there."""
-        self._pile.add(buf[pos:] if pos else buf)
+        self.pile.add(buf[pos:] if pos else buf)
         if length < 0:
             self._wait = Wait.NUL
             self._target_bytes = body_start - pos + self._inline_bytes_max + 1
@@ -605,10 +606,12 @@ class Parser:
         self._open_receipt = receipt
         if verbatim:
             self._wait_for_body(buf, pos + 5, pos + head_bytes, head.content_length)
-            return -1
-        self._pile.add(head.block + b"\n\n")
-        self._wait_for_body(buf, pos + head_bytes, pos + head_bytes, head.content_length)
-        self._target_bytes += head.body_offset
+        else:
+            self.pile.add(head.block + b"\n\n")
+            self._wait_for_body(buf, pos + head_bytes, pos + head_bytes, head.content_length)
+            self._target_bytes += head.body_offset
+        if head.content_length >= 0:
+            self.pile.reserve(self._target_bytes)
         return -1
 
     # -- large bodies ------------------------------------------------------------------------------------------------
@@ -643,7 +646,7 @@ class Parser:
         assert head is not None
         if not self._stages:
             raise self._fault_in_send(self._send_too_large(), head, receipt)
-        whole = self._pile.take(data)
+        whole = self.pile.take(data)
         self._open_head = None
         pos = self._take_large(whole, head.body_offset, head, receipt, events)
         if 0 <= pos < len(whole):

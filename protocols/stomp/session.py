@@ -181,7 +181,6 @@ class Session:
         )
         self._heart_beat: HeartBeat | None = None
         self._was_readable = True
-        self._unfinished_bytes = 0
         self._leaving = False
         """DISCONNECT has come, and waits for what was parked before it."""
         self._leaving_receipt: str | None = None
@@ -243,15 +242,25 @@ class Session:
         """Deliveries that this connection has not acknowledged."""
         return self.subscriptions.unsettled_count
 
-    def receive(self, data: bytes) -> None:
+    @property
+    def room(self) -> memoryview | None:
+        """Where to read to, if the rest of a large frame comes next. Release it, then `receive_filled`."""
+        return self._machine.room
+
+    def receive_filled(self, size_bytes: int) -> None:
+        """As `receive`, for so many bytes that were written into `room`."""
+        self._machine.fill(size_bytes)
+        self.receive(b"", size_bytes)
+
+    def receive(self, data: bytes, filled_bytes: int = 0) -> None:
         """Bytes have arrived. Their frames take effect before this returns, or, if they are dear, in turns."""
-        self.totals.bytes_in += len(data)
+        self.totals.bytes_in += (size_bytes := filled_bytes or len(data))
         if self._heart_beat is not None:
             self._heart_beat.bytes_arrived()
         try:
             self._receive(data)
         finally:
-            self._account(len(data))
+            self._account(size_bytes)
 
     def took_beat(self) -> bool:
         """An EOL has arrived, alone. True: it is a heart-beat, and there is nothing more to it. False: `receive` it."""
@@ -332,14 +341,7 @@ class Session:
     def _account_unfinished(self) -> None:
         """Bytes of a frame that has not come whole are on the flow map, too."""
         collected_bytes = 0 if self._large is None else self._large.collected_bytes
-        unfinished_bytes = self._machine.pending_bytes + collected_bytes
-        more_bytes = unfinished_bytes - self._unfinished_bytes
-        if more_bytes and self.lanes.is_open:
-            self._unfinished_bytes = unfinished_bytes
-            if more_bytes > 0:
-                self.lanes.unfinished.charge(0, more_bytes, None)
-            else:
-                self.lanes.unfinished.release(0, -more_bytes)
+        self.lanes.note_unfinished(self._machine.pending_bytes + collected_bytes)
 
     def flush(self) -> None:
         """Write what waits. Raises OSError when the connection is broken."""

@@ -41,6 +41,9 @@ class CrumblingStream:
     def read(self, size_max: int) -> bytes | None:
         return self._under.read(min(size_max, self._random.choice((1, 3, 100, 5000, 100_000))))
 
+    def read_into(self, room: memoryview) -> int | None:
+        return self._under.read_into(room[: self._random.choice((1, 3, 100, 5000, 100_000))])
+
     def write(self, pieces: Sequence[bytes | memoryview]) -> int:
         most = self._random.choice((1, 10, 2000, 70_000, 1_000_000))
         return self._under.write([memoryview(pieces[0])[:most]])

@@ -1,0 +1,118 @@
+"""The rest of a large frame is written to where it is sent from: the same frames, no copy, and no memory for words."""
+
+from __future__ import annotations
+
+import tracemalloc
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocols.stomp.escaping import Version
+from protocols.stomp.frames import Event, SendRun
+from protocols.stomp.machine import ServerMachine
+from protocols.stomp.pile import Pile
+from tests.protocols.stomp.connections import TIGHT, VERSIONS, connected, events_of, flat
+from tests.protocols.stomp.test_chunking import chunked
+
+MIB = 1024 * 1024
+
+
+def send(size_bytes: int, *headers: str) -> bytes:
+    lines = "".join(f"{header}\n" for header in headers)
+    return f"SEND\ndestination:/queue/a\n{lines}content-length:{size_bytes}\n\n".encode() + b"x" * size_bytes + b"\0"
+
+
+def fill(machine: ServerMachine, data: bytes) -> int:
+    """Write what `room` there is for of these bytes, and return how many that were."""
+    room = machine.room
+    if room is None:
+        return 0
+    with room:
+        count = min(len(room), len(data))
+        room[:count] = data[:count]
+    machine.fill(count)
+    return count
+
+
+@pytest.mark.parametrize("stages", [False, True], ids=["in memory", "staged"])
+@pytest.mark.parametrize("version", VERSIONS)
+@given(parts=chunked(), fills=st.lists(st.booleans(), min_size=10, max_size=10))
+@settings(max_examples=150, deadline=None)
+def test_it_makes_no_difference_where_bytes_are_written(
+    version: Version, stages: bool, parts: tuple[bytes, list[bytes]], fills: list[bool]
+) -> None:
+    """In room or not, as a reader likes, at any place of the stream: the same frames and the same fault."""
+    data, chunks = parts
+    whole = flat(events_of([data], connected(version, TIGHT, stages=stages)))
+    machine = connected(version, TIGHT, stages=stages)
+    events: list[Event] = []
+    with patch.multiple(Pile, _MISSING_BYTES_MIN=1, _SHARE=1000):
+        for chunk, fills_room in zip(chunks, fills, strict=False):
+            filled_bytes = fill(machine, chunk) if fills_room else 0
+            if filled_bytes:
+                events += events_of([b""], machine)
+            events += events_of([chunk[filled_bytes:]], machine)
+    assert flat(events) == whole
+
+
+def test_room_is_made_for_what_was_sent_not_for_what_was_announced() -> None:
+    machine = connected()
+    frame = send(MIB)
+    machine.receive_data(frame[:200_000])
+    assert machine.room is None
+    assert machine.pending_bytes <= 200_000
+    machine.receive_data(frame[200_000:300_000])
+    assert machine.pending_bytes >= MIB, "all that is held is told"
+    assert fill(machine, frame[300_000:]) == len(frame) - 300_000
+    (run,) = machine.receive_data(b"")
+    assert isinstance(run, SendRun)
+    assert run.wires == [frame.removeprefix(b"SEND\n")] or run.wires[0].endswith(frame[-MIB:])
+    assert machine.pending_bytes == 0
+    machine.receive_data(frame[:100])
+    assert machine.pending_bytes >= MIB, "as much was sent before"
+    machine.park()
+    assert machine.pending_bytes == 0
+    assert machine.room is None
+
+
+@pytest.mark.parametrize("size_bytes", [1000, 65_536, 200_000, 2 * MIB])
+def test_little_and_very_much_is_collected(size_bytes: int) -> None:
+    """Little comes with what follows it, in one read; very much would take long to make room for."""
+    machine = connected()
+    for _ in range(2):
+        frame = send(size_bytes)
+        machine.receive_data(frame[: size_bytes // 2])
+        assert machine.room is None
+        (run,) = machine.receive_data(frame[size_bytes // 2 :])
+        assert isinstance(run, SendRun)
+
+
+@pytest.mark.parametrize("headers", [(), ("receipt:r",), ("persistent:true", "receipt:r\\c1")])
+def test_the_whole_is_not_copied(headers: tuple[str, ...]) -> None:
+    """Neither when the last byte is there nor before: one buffer from the kernel to the wire."""
+    machine = connected()
+    frame = send(MIB, *headers)
+    machine.receive_data(frame[:500_000])
+    machine.receive_data(frame[500_000:])
+    tracemalloc.start()
+    try:
+        machine.receive_data(frame[:10_000])
+        for place in range(10_000, len(frame), 100_000):
+            assert fill(machine, frame[place : place + 100_000])
+        (run,) = machine.receive_data(b"")
+        assert tracemalloc.get_traced_memory()[1] < MIB + 150_000
+    finally:
+        tracemalloc.stop()
+    assert isinstance(run, SendRun)
+    assert type(run.wires[0]) is bytes
+    assert run.wires[0].endswith(frame[-MIB - 1 :])
+
+
+def test_a_missing_nul_is_a_fault_there_too() -> None:
+    machine = connected()
+    frame = send(MIB)[:-1] + b"y"
+    machine.receive_data(frame[:400_000])
+    fill(machine, frame[400_000:])
+    assert flat(machine.receive_data(b"")) == flat(events_of([frame], connected()))
