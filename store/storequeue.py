@@ -112,7 +112,7 @@ class StoreQueue(FlowResource):
         self._at_turn_end = at_turn_end
         self._log = log
         self._housing = housing
-        self._recovered = recovered if recovered is not None else Recovered()
+        self._recovered = recovered or Recovered()
         self._next_queue_id = self._recovered.next_queue_id
         self.shelves: dict[int, Kept] = {}
         """Of queues and groups that are there, by their numbers."""
@@ -125,8 +125,7 @@ class StoreQueue(FlowResource):
         """Made so far."""
         self._extra: list[Change] = []
         """Changes that belong to no shelf: of queues that were deleted, subscriptions."""
-        self._waiting: list[Callable[[], None]] = []
-        self._waiting_written: list[Callable[[], None]] = []
+        self._waiting, self._waiting_written = list[Callable[[], None]](), list[Callable[[], None]]()
         self._batch: Batch | None = None
         self._flush_asked = False
         self._timer: TimerHandle | None = None
