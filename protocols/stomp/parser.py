@@ -664,12 +664,8 @@ class Parser:
             raise refusal(self._role, self._state, self._version, text_of(line))
         command, then = legal
         version = self._version
-        headers = parse_headers(
-            block,
-            self._limits,
-            unescape_as=None if command in NEVER_ESCAPED else version,
-            trim=version == "1.0",
-        )
+        unescape_as = None if command in NEVER_ESCAPED else version
+        headers = parse_headers(block, self._limits, unescape_as=unescape_as, trim=version == "1.0")
         length = whole_number(headers, "content-length", 2**63 - 1, absent=-1)
         # A body where none may be is refused by the machine; until then it must not be larger than headers may be.
         body_max = self._frame_bytes_max if command in WITH_BODY else min(self._frame_bytes_max, self._head_bytes_max)
