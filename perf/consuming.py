@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 
 from perf import frames
-from perf.board import LOAD, MODE, QUIT, WINDOW_FROM_NS, WINDOW_TO_NS, Board
+from perf.board import FLOOD_QUOTA, LOAD, MODE, QUIT, WINDOW_FROM_NS, WINDOW_TO_NS, Board
 from perf.cutting import FrameCounter, FrameCutter
 from perf.ledger import Ledger
 from perf.links import Link, patient_link
@@ -117,10 +117,14 @@ class Consumers:
         return self._report()
 
     def run_slowly(self, think_seconds: float) -> WorkerReport:
-        """Take one message at a time, think, acknowledge it; read on only when nothing that was read is left."""
+        """Take one message at a time, think, acknowledge it; read on only when nothing that was read is left. While no
+        flood is wanted they do nothing."""
         numbers = self._numbers
         busy: deque[tuple[float, _Subscriber]] = deque()
         while numbers[MODE] != QUIT and not self._must_end():
+            if not numbers[FLOOD_QUOTA]:
+                time.sleep(0.02)
+                continue
             now = time.monotonic()
             while busy and busy[0][0] <= now:
                 subscriber = busy.popleft()[1]

@@ -46,6 +46,8 @@ How it is measured, the same for every broker:
   consumers or backlogs: `throttle` for the stalled and sleepy ones, `page` for the others. Prefetch is 1,000 where it
   can be asked for. RabbitMQ and ActiveMQ use as many processors as there are; Sluiceway and CoilMQ are one Python
   process each.
+- Sleepy neighbours stand still again and again: *retained* is the median of five windows, each beside the ones just
+  before and after it.
 - A cell is the median of the runs, and ± half the distance between the largest and the smallest.
 """
 

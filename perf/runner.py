@@ -89,7 +89,7 @@ class Effort:
     def lifetime_seconds(self) -> float:
         """After this a worker ends whatever happens."""
         windows = 2 * (self.seconds + self.warm_up_seconds + 8 * self.silence_seconds)
-        beside = _TURNS * (2 * self.settle_seconds + self.seconds) + self.flood_seconds
+        beside = _TURNS * (2 * self.settle_seconds + self.seconds) + max(self.flood_seconds, _TURNS * self.seconds)
         return windows + beside + 60.0
 
 
@@ -327,10 +327,11 @@ class Run:
             self._watch.let_pass(self._effort.settle_seconds)
             return self._window(board, crew, load.delivered_slots, seconds, fixed_load=False)
 
-        if disturbance.sustained:
+        if disturbance.pauses:
+            seconds = self._effort.flood_seconds / _TURNS if disturbance.sustained else self._effort.seconds
             ratios: list[float] = []
             for _ in range(_TURNS):
-                beside = window(self._effort.flood_seconds / _TURNS, quota)
+                beside = window(seconds, quota)
                 slope = self._watch.slope_bytes_per_second()
                 figures_beside = dict(self._figures)
                 before, alone = alone, window(self._effort.seconds, 0)

@@ -65,6 +65,12 @@ class Disturbance:
     sustained: bool = False
     """The window beside it takes `Effort.flood_seconds`, and the growth of memory over it is measured."""
 
+    @property
+    def pauses(self) -> bool:
+        """Flood and thinking consumers stand still again and again, and each window beside them is compared with the
+        ones just before and after it: one that never reads can't be made to go away so."""
+        return self.sustained or self.think_seconds is not None
+
 
 @frozen(slots=True)
 class Backlog:
