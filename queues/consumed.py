@@ -340,16 +340,18 @@ class ConsumedQueue(LeavingQueue):
         policy, cursor = self.policy, self._cursor
         most = policy.redeliveries_max if self._gives_up else None
         spent: list[int] = []
-        waiting: list[int] = []
+        waiting: dict[int, list[int]] = {}
         alive = sequences if charged is sequences else set(sequences)  # others are past their date, and gone
         for sequence in filter(alive.__contains__, charged):
             count = cursor.count_attempt(sequence)
             if most is not None and count > most:
                 spent.append(sequence)
             elif policy.redelivery_delay_ms:
-                waiting.append(sequence)
-                self._put_later([sequence], self._environment.now_ms() + backoff_ms(policy, count))
-        if out := {*spent, *waiting}:
+                waiting.setdefault(count, []).append(sequence)
+        now_ms = self._environment.now_ms()
+        for count, failed in waiting.items():
+            self._put_later(failed, now_ms + backoff_ms(policy, count))
+        if out := set(spent).union(*waiting.values()):
             cursor.let_in(out)
             sequences = [sequence for sequence in sequences if sequence not in out]
         return sequences, spent

@@ -35,7 +35,7 @@ FAILED: Final = "redeliveries"
 EXPIRED: Final = "expired"
 CROWDED_OUT: Final = "full"
 
-MOVE_COUNT: Final = 64
+MOVE_COUNT: Final = 32
 """Messages moved in one go: each gets a header block of its own, which takes some 20 microseconds."""
 
 RETRY_SECONDS: Final = 1.0

@@ -330,12 +330,9 @@ class StompSubscription(FlowResource):
         """Under which ordinal this message is unsettled here, None if it is not (or ACKs do not name it so)."""
         return None if self.ledger is None else self.ledger.ordinal_of_number(number)
 
-    def find_number(self, number: int) -> int | None:
-        """As `ordinal_of_number`, also where ACKs name ordinals: the first time O(unsettled), for an index is made."""
-        if self.ledger is None:
-            return None
-        self.ledger.index_numbers(self._number_of)
-        return self.ledger.ordinal_of_number(number)
+    def indexing_numbers(self) -> Iterator[None]:
+        """From now on `ordinal_of_number` knows messages also where ACKs name ordinals; in steps the first time."""
+        return iter(()) if self.ledger is None else self.ledger.indexing_numbers(self._number_of)
 
     def _number_of(self, subscription: Subscription, sequence: int) -> int:
         message = subscription.queue.elements.get(sequence)

@@ -16,7 +16,7 @@ At UNSUBSCRIBE all that no transaction holds returns to its queue; for what one 
 came from a queue that takes nothing back (a topic that was left, a queue that was deleted) is forgotten: of
 that only the ordinals are known, so that late ACKs are no mistakes.
 
-Under 1.2 messages are known by their ordinals only, until an ACK names a number (`index_numbers`).
+Under 1.2 messages are known by their ordinals only, until an ACK names a number (`indexing_numbers`).
 
 Invariants: an ordinal is *unsettled*, *held* (by an open transaction) or *done*, and a portion names each of its
 ordinals once, in order, with the sequences and bytes of exactly those. So nothing reaches a queue that this ledger was
@@ -33,7 +33,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import Final
 
 from queues import Slice, Subscription
@@ -250,15 +250,16 @@ class Ledger:
         """The ordinal under which this message is unsettled or held, None if it is not. Needs `by_number`."""
         return None if self._by_number is None else self._by_number.get(number)
 
-    def index_numbers(self, number_of: Callable[[Subscription, int], int]) -> None:
-        """From now on ACKs may name message numbers. `number_of` tells that of a sequence, -1 if it can't. O(unsettled)
-        the first time.
+    def indexing_numbers(self, number_of: Callable[[Subscription, int], int]) -> Iterator[None]:
+        """From now on ACKs may name message numbers. `number_of` tells that of a sequence, -1 if it can't. In steps,
+        more for a longer chunk; O(unsettled) the first time.
         """
         if self._by_number is not None:
             return
         by_number = self._by_number = {}
-        for chunk in self._chunks:
+        for chunk in list(self._chunks):
             if chunk.left_count:
+                yield from repeat(None, 1 + len(chunk.sequences) // 16)
                 of = chunk.subscription
                 numbers = chunk.numbers = array("q", [number_of(of, sequence) for sequence in chunk.sequences])
                 by_number.update(
@@ -505,7 +506,7 @@ class Ledger:
             self.held_count += count
         if new == _DONE:
             by_number = self._by_number
-            if by_number is not None:
+            if by_number is not None and chunk.numbers:
                 first, numbers = chunk.first, chunk.numbers
                 for ordinal in changed:
                     by_number.pop(numbers[ordinal - first], None)

@@ -5,6 +5,7 @@ An id that was never given out is an ERROR; one that was settled before names no
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -13,6 +14,9 @@ from protocols.stomp.errors import ProtocolError, unknown_ack
 
 LOG_TOKEN: Final = b"log."
 """How the message-ids of records begin."""
+
+LOOKED_AT_ONCE: Final = 16
+"""Among so many subscriptions a message is looked for in no time."""
 
 _AUTO_END: Final = 10**18
 """With ack `auto` no ordinals are given out: an ACK all the same may name any."""
@@ -23,7 +27,7 @@ Named = tuple[StompSubscription, list[int]]
 class NamedDeliveries:
     """Of one connection."""
 
-    __slots__ = ("_live", "_token", "known", "next_key")
+    __slots__ = ("_by_number", "_live", "_token", "known", "next_key")
 
     def __init__(self, live: Mapping[str, StompSubscription], token: bytes) -> None:
         """`live`: the subscriptions that have not ended, by id; `token`: how the message-ids of the broker begin."""
@@ -33,12 +37,21 @@ class NamedDeliveries:
         """All that may have something unsettled, by key."""
         self.next_key = 1
         """Keys below it were given out."""
+        self._by_number = False
+        """1.2: an ACK has named a message-id, so all ledgers know their messages by number."""
+
+    def add(self, subscription: StompSubscription) -> None:
+        """A new one."""
+        self.known[subscription.key] = subscription
+        if self._by_number:
+            deque(subscription.indexing_numbers(), 0)  # it has nothing yet
 
     def of(
         self, tokens: list[bytes] | list[tuple[bytes | None, bytes]]
     ) -> Iterator[tuple[StompSubscription, list[int]]]:
         """Which deliveries these tokens name, in order, those of one subscription together where they follow each
-        other; each of them was given out. Raises ProtocolError at the first that names none.
+        other; each of them was given out. One without any stands for the work of looking. Raises ProtocolError at the
+        first that names none.
         """
         first = tokens[0]
         if isinstance(first, bytes):
@@ -51,7 +64,14 @@ class NamedDeliveries:
             key, dash, _ordinal = tokens[start].partition(b"-")
             known = bool(dash) and key.isdigit() and len(key) < 12 and 0 < int(key) < self.next_key
             if not known:
+                if not self._by_number:
+                    self._by_number = True
+                    for each in list(self.known.values()):
+                        for _ in each.indexing_numbers():
+                            yield each, []
                 found = self._find_anywhere(tokens[start])
+                if len(self.known) > LOOKED_AT_ONCE:
+                    yield next(iter(self.known.values())), []
                 if found is not None:
                     yield found[0], [found[1]]
                 start += 1
@@ -88,6 +108,8 @@ class NamedDeliveries:
                 break
             number = int(digits)
             found = self._find(subscription_id, token, number)
+            if len(self.known) > LOOKED_AT_ONCE and (found is None or subscription_id is None):
+                yield next(iter(self.known.values())), []
             if ordinals and found is not None and (found[0] is not current or found[1] <= ordinals[-1]):
                 assert current is not None
                 # What is collected takes effect first: it may settle the very delivery that was found.
@@ -114,7 +136,10 @@ class NamedDeliveries:
         found = [
             (subscription, ordinal)
             for subscription in self.known.values()
-            if subscription.token == token and (ordinal := subscription.find_number(number)) is not None
+            if subscription.ledger is not None
+            and subscription.ledger.unsettled_count
+            and subscription.token == token
+            and (ordinal := subscription.ledger.ordinal_of_number(number)) is not None
         ]
         if len(found) > 1:
             raise ProtocolError(
@@ -138,6 +163,8 @@ class NamedDeliveries:
             ordinal = None if live is None or live.token != token else live.ordinal_of_number(number)
             if live is not None and ordinal is not None:
                 return live, ordinal
+            if len(self.known) == len(self._live):
+                return None  # none has ended that would have had this id
         for subscription in self.known.values():
             if subscription.token == token and (name is None or subscription.subscription_id == name):
                 ordinal = subscription.ordinal_of_number(number)

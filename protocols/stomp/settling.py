@@ -22,21 +22,25 @@ from protocols.stomp.ledger import BITE_CHUNKS, Ledger, Portion, charge_named
 GROUPS_AT_ONCE: Final = 16
 """Runs of ACKs for one subscription after the other that are done in one go."""
 
+NACKS_AT_ONCE: Final = 128
+"""Refusals of one run that are done in one go: each of them counts as a failure."""
+
 _UNITS_PER_STEP: Final = 16
 """Messages of one step of those in which long work is counted (queues/steps.py)."""
-_PORTION_UNITS: Final = 8
-"""A portion costs as much as so many messages of it."""
+_FAILURE_UNITS: Final = 32
+_PORTION_UNITS: Final = 16
+"""A delivery that failed, and a portion, cost as much as so many messages of it."""
 
 
-def is_much(subscription: StompSubscription, ordinals: list[int]) -> bool:
-    """Whether it may be more than a bite to acknowledge these."""
+def is_much(subscription: StompSubscription, ordinals: list[int], *, nack: bool) -> bool:
+    """Whether it may be more than a bite to acknowledge or refuse these."""
     ledger = subscription.ledger
     if ledger is None:
         return False
     if subscription.ack == ACK_CLIENT:
         last = max(ordinals)
         return ledger.bite_end(last) < last
-    return ledger.are_scattered(ordinals)
+    return ledger.are_scattered(ordinals) or (nack and len(ordinals) > NACKS_AT_ONCE)
 
 
 def settle(subscription: StompSubscription, ordinals: list[int], *, nack: bool) -> list[Portion]:
@@ -98,7 +102,7 @@ def _bites(ledger: Ledger, subscription: StompSubscription, ordinals: list[int])
     if subscription.ack != ACK_CLIENT:
         ordered = sorted(set(ordinals))
         for start in range(0, len(ordered), BITE_CHUNKS):
-            yield ordered[start : start + BITE_CHUNKS]
+            yield ordered[start : start + BITE_CHUNKS]  # each may lie in a chunk of its own
         return
     last = max(ordinals)
     while (end := ledger.bite_end(last)) < last:
@@ -106,7 +110,10 @@ def _bites(ledger: Ledger, subscription: StompSubscription, ordinals: list[int])
     yield [last]
 
 
-def steps_of(portions: list[Portion]) -> Iterator[None]:
-    """As many steps as these have cost."""
+def steps_of(portions: list[Portion], *, nack: bool = False) -> Iterator[None]:
+    """As many steps as these have cost. What was refused may have gone to the dead letters."""
     count = sum([_PORTION_UNITS + len(portion.sequences) for portion in portions])
+    if nack:
+        failed_count = sum([len(p.sequences if p.charged is None else p.charged) for p in portions])
+        count += _FAILURE_UNITS * failed_count
     return repeat(None, 1 + count // _UNITS_PER_STEP)

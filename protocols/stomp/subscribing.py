@@ -13,7 +13,7 @@ Bounds: `subscriptions_max` known ones; `transaction_acks_max` deliveries of eac
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Generator, Iterable, Iterator
-from itertools import chain
+from itertools import chain, repeat
 from typing import cast
 
 from protocols.outbound import Outbound
@@ -221,7 +221,7 @@ class Subscriptions:
             raise ProtocolError("bad-destination", str(error)) from None
         subscription.selection = selection
         self.live[table_key] = subscription
-        self._by_key[subscription.key] = subscription
+        self._named.add(subscription)
         if isinstance(subscription, BrowsingSubscription):
             subscription.browse(addresses[0])
             self._replies.receipt(headers.get("receipt"))
@@ -274,7 +274,7 @@ class Subscriptions:
             subscription.close()
             raise ProtocolError(error.code, str(error)) from None
         self.live[table_key] = subscription
-        self._by_key[subscription.key] = subscription
+        self._named.add(subscription)
 
     def _check_allowed(self, action: Action, addresses: list[Address]) -> None:
         """Raises ProtocolError."""
@@ -480,7 +480,7 @@ class Subscriptions:
     def ack_run(self, run: AckRun) -> None:
         deliveries = self._named.of(run.tokens)
         for count, (subscription, ordinals) in enumerate(deliveries):
-            if count == GROUPS_AT_ONCE or is_much(subscription, ordinals):
+            if count == GROUPS_AT_ONCE or not ordinals or is_much(subscription, ordinals, nack=run.nack):
                 rest = chain([(subscription, ordinals)], deliveries)
                 self.work.do(self._settling_each(rest, nack=run.nack))
                 return
@@ -493,6 +493,7 @@ class Subscriptions:
     ) -> Iterator[None]:
         try:
             for subscription, ordinals in deliveries:
+                yield from repeat(None, 0 if ordinals else self._looking_steps)
                 if (yield from self._settling(subscription, ordinals, nack=nack)):
                     self._replies.unconfirmed = True
         except ProtocolError as error:
@@ -500,16 +501,18 @@ class Subscriptions:
 
     def _settling(
         self, subscription: StompSubscription, ordinals: list[int], *, nack: bool
-    ) -> Generator[None, None, set[Confirms]]:
-        """In steps. Returns where it is to be stored what changed."""
+    ) -> Generator[None, None, set[Confirms] | None]:
+        """In steps. Returns where it is to be stored what changed; None: nothing has."""
         shelves: set[Confirms] = set()
-        if subscription.ledger is not None:
+        changed = False
+        if ordinals and subscription.ledger is not None:
             for portions in settling(subscription, ordinals, nack=nack):
                 shelves.update(_shelves_of(portions))
-                yield from steps_of(portions)
+                changed |= bool(portions)
+                yield from steps_of(portions, nack=nack)
         if subscription.unsubscribed:
             self.forget_if_settled(subscription)
-        return shelves
+        return shelves if changed else None
 
     def ack_frame(self, frame: Frame) -> None:
         headers = frame.headers
@@ -524,9 +527,11 @@ class Subscriptions:
             self._transactions.get(transaction)
         touched: list[Portion] = []
         held: list[Portion] = []
-        for subscription, ordinals in self._named.of(tokens):
-            if is_much(subscription, ordinals):
-                self.work.do(self._ack_in_steps(frame, subscription, ordinals))
+        deliveries = self._named.of(tokens)
+        for subscription, ordinals in deliveries:
+            if not ordinals or is_much(subscription, ordinals, nack=frame.command == "NACK"):
+                rest = chain([(subscription, ordinals)], deliveries)
+                self.work.do(self._ack_in_steps(frame, tokens[0], rest))
                 return
             if transaction is None:
                 touched += self._settle(subscription, ordinals, nack=frame.command == "NACK")
@@ -538,21 +543,41 @@ class Subscriptions:
             self._check_not_left(tokens[0])
         self._acked(receipt_id, _shelves_of(touched), changed=bool(touched) or transaction is not None)
 
-    def _ack_in_steps(self, frame: Frame, subscription: StompSubscription, ordinals: list[int]) -> Iterator[None]:
+    def _ack_in_steps(
+        self,
+        frame: Frame,
+        token: bytes | tuple[bytes | None, bytes],
+        deliveries: Iterable[tuple[StompSubscription, list[int]]],
+    ) -> Iterator[None]:
         nack, transaction = frame.command == "NACK", frame.headers.get("transaction")
+        receipt_id = frame.headers.get("receipt")
         shelves: set[Confirms] = set()
+        changed = False
         try:
-            if transaction is None:
-                shelves = yield from self._settling(subscription, ordinals, nack=nack)
-            else:
-                for portions in holding(subscription, ordinals, nack=nack):
-                    self._keep(transaction, subscription, portions, nack=nack)
-                    yield from steps_of(portions)
+            for subscription, ordinals in deliveries:
+                if not ordinals or subscription.ledger is None:
+                    yield from repeat(None, self._looking_steps)
+                    continue
+                if transaction is None:
+                    where = yield from self._settling(subscription, ordinals, nack=nack)
+                    shelves, changed = shelves | (where or set()), changed or where is not None
+                else:
+                    for portions in holding(subscription, ordinals, nack=nack):
+                        self._keep(transaction, subscription, portions, nack=nack)
+                        changed |= bool(portions)
+                        yield from steps_of(portions)
+            if not changed and not (receipt_id is transaction is None):
+                self._check_not_left(token)
         except ProtocolError as error:
             error.identify(frame.command, frame.headers)
             self.fail(error)
             return
-        self._acked(frame.headers.get("receipt"), shelves, changed=True)
+        self._acked(receipt_id, shelves, changed=changed or transaction is not None)
+
+    @property
+    def _looking_steps(self) -> int:
+        """What it costs to look for a message in all that are known."""
+        return 1 + len(self._by_key) // 32
 
     def _acked(self, receipt_id: str | None, shelves: set[Confirms], *, changed: bool) -> None:
         """Answer an ACK or NACK that is done."""

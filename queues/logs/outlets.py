@@ -29,14 +29,12 @@ from collections.abc import Sequence as SequenceOf
 from itertools import islice
 from typing import Any, Final, Protocol
 
-import attrs
-
 from flow import FlowResource
 from queues.logs.codecs import Codec
 from queues.logs.log import AGAIN_SECONDS, Log
 from queues.logs.ports import PLACE_RANGES_MAX, DiskError, GroupKeeper, GroupPlace, GroupState
 from queues.logs.reading import Unreadable
-from queues.logs.refused import Refused, joined, overlaid
+from queues.logs.refused import Again, Refused, is_among, joined, overlaid, start_of
 from queues.logs.runs import Run, cut_run
 from queues.message import PRIORITY_DEFAULT, Message
 from queues.ranges import RangeSet, stretches
@@ -96,16 +94,6 @@ class LogConsumer(Consumer, Protocol):
 UNSEEN: Final = -1
 
 
-@attrs.define
-class _Again:
-    """What was given back."""
-
-    start: int
-    end: int
-    failures: int
-    """How often it was refused or broken over; UNSEEN: no consumer has had it."""
-
-
 class _Elements:
     """For whoever looks a message up by its sequence."""
 
@@ -146,7 +134,7 @@ class Outlet(FlowResource):
         self.subscriptions: deque[Subscription] = deque()
         self.delivered_count = 0
         self.gap_count = 0
-        self._again: list[_Again] = []
+        self._again: list[Again] = []
         """Sorted."""
         self._attempts: dict[int, int] = {}
         """How often what is out and was out before has failed: by its index, or that of its run."""
@@ -265,7 +253,7 @@ class Outlet(FlowResource):
 
     def _refuse(self, start: int, end: int, failures: int) -> bool:
         """These have failed so often: whether they wait, or are given up. False: they come again at once."""
-        is_spent = self._is_spent(failures)
+        is_spent = self.is_spent(failures)
         if not is_spent and not self.log.policy.redelivery_delay_ms:
             return False
         self.refused = self.refused or Refused(self)
@@ -275,7 +263,8 @@ class Outlet(FlowResource):
         self.refused.puts_off(start, end, failures)
         return True
 
-    def _is_spent(self, failures: int) -> bool:
+    def is_spent(self, failures: int) -> bool:
+        """Whether what failed so often is to be given up."""
         most = self.log.policy.redeliveries_max
         return most is not None and failures > most
 
@@ -287,8 +276,8 @@ class Outlet(FlowResource):
             if last is not None and last.end == start and last.failures == failures:
                 last.end = end
             else:
-                again.append(_Again(start, end, failures))
-        again.sort(key=_start_of)
+                again.append(Again(start, end, failures))
+        again.sort(key=start_of)
         self._changed()
         self.context.request_dispatch()
 
@@ -597,9 +586,9 @@ class Group(Outlet):
             (start, stop, 0 if stop <= state.handed_to else UNSEEN)
             for start, stop in self._settled.holes(state.front, end)
         ]
-        self._again = [_Again(*each) for each in overlaid(holes, state.failures)]
+        self._again = [Again(*each) for each in overlaid(holes, state.failures)]
         self.position = max(state.front, end)
-        if any(self._is_spent(again.failures) for again in self._again):
+        if any(self.is_spent(again.failures) for again in self._again):
             # Not from in here: who hears of it is not ready yet.
             log.environment.scheduling.call_later(0.0, self._take_up)
 
@@ -610,7 +599,7 @@ class Group(Outlet):
         self._again = [
             again
             for again in self._again
-            if not self._is_spent(again.failures) or not self._refuse(again.start, again.end, again.failures)
+            if not self.is_spent(again.failures) or not self._refuse(again.start, again.end, again.failures)
         ]
         if self.refused is not None:
             self.refused.move()
@@ -641,6 +630,9 @@ class Group(Outlet):
         start, end = max(start, self._front), min(end, self.position)
         if start >= end or not (self._again or len(self._settled) or self.refused):
             return ((start, end),) if start < end else ()
+        if end == start + 1:
+            spoken_for = start in self._settled or is_among(self._again, start)
+            return () if spoken_for or (self.refused is not None and start in self.refused) else ((start, end),)
         there = RangeSet(self._settled)
         for again in self._again:
             there.add(again.start, again.end)
@@ -693,7 +685,3 @@ class Group(Outlet):
 
     def facts(self) -> Mapping[str, object]:
         return dict(super().facts()) | {"consumers": len(self.subscriptions)}
-
-
-def _start_of(again: _Again) -> int:
-    return again.start

@@ -5,7 +5,8 @@ ones pass it; tried more often than `redeliveries_max` it goes to the dead lette
 its records). A group has settled it then: on disk in the very batch that stores the dead letter. A single reader passes
 it over.
 
-A batch that was refused waits as a whole, under its first index.
+A batch that was refused waits as a whole, under its first index; one that is given up goes as its records, some of them
+at a time.
 
 Bound: REFUSED_MAX deliveries that wait for their time, or records that wait for the dead-letter queue; beyond it
 nothing new is handed out until some have gone, and only what consumers had by then is added.
@@ -14,9 +15,12 @@ Source: issue 13 item 19; the parts are those of queues and topics (later.py, de
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING, Final
+
+import attrs
 
 from queues.dead_letters import FAILED, Condemned
 from queues.later import Later, backoff_ms
@@ -32,10 +36,35 @@ if TYPE_CHECKING:
 
 REFUSED_MAX: Final = PLACE_RANGES_MAX
 """So many holes are kept on disk of a group."""
+GIVEN_UP_COUNT: Final = 1024
+"""Records of one batch that wait for the dead-letter queue at once; the rest waits as a batch, and looks every so often
+whether they have gone."""
+REST_SECONDS: Final = 0.05
 DUE_COUNT: Final = 512
 """Records whose time has come that are let go in one go."""
 OWN_LINES: Final = frozenset({"key", "key-base64"})
 """Of the lines that the broker writes before a record's headers: what its sender said."""
+
+
+@attrs.define
+class Again:
+    """What was given back, and is to be handed out again."""
+
+    start: int
+    end: int
+    failures: int
+    """How often it was refused or broken over; UNSEEN: no consumer has had it."""
+
+
+def start_of(again: Again) -> int:
+    """What lists of these are sorted by."""
+    return again.start
+
+
+def is_among(again: list[Again], index: int) -> bool:
+    """Whether this one is in one of these, which ascend. O(log n)."""
+    place = bisect_right(again, index, key=start_of) - 1
+    return place >= 0 and index < again[place].end
 
 
 class Refused:
@@ -78,7 +107,7 @@ class Refused:
         if self._later.put((start,), due_ms):
             self._arm()
 
-    def give_up(self, sequences: SequenceOf[int], count: int) -> None:
+    def give_up(self, sequences: range, count: int) -> None:
         """These, which failed so often and nobody holds, go to the dead letters; without any they are dropped."""
         log = self._outlet.log
         to, router = log.policy.dead_letter, log.environment.dead_letters
@@ -86,6 +115,11 @@ class Refused:
             self.dropped_count += len(sequences)
             self._settle(sequences)
             return
+        if rest := sequences[GIVEN_UP_COUNT:]:
+            sequences = sequences[:GIVEN_UP_COUNT]
+            self.failures[rest.start] = count
+            self._ends[rest.start] = rest.stop
+            self._wait_as_rest(rest.start)
         self.failures.update(dict.fromkeys(sequences, count))
         if self._condemned is None:
             self._condemned = Condemned(
@@ -98,6 +132,10 @@ class Refused:
                 letter_of=self._letter_of,
             )
         self._condemned.add(sequences, FAILED)
+
+    def _wait_as_rest(self, start: int) -> None:
+        if self._later.put((start,), self._outlet.log.environment.now_ms() + round(REST_SECONDS * 1000)):
+            self._arm()
 
     def move(self) -> None:
         """Send what is given up on its way."""
@@ -123,6 +161,10 @@ class Refused:
         """What waits or is given up, with how often it failed."""
         ends = self._ends
         return ((index, ends.get(index, index + 1), count) for index, count in self.failures.items())
+
+    def __contains__(self, index: int) -> bool:
+        """Whether this one waits or is given up. O(1), and O(batches that wait)."""
+        return index in self.failures or any(start <= index < end for start, end in self._ends.items())
 
     def mark(self, there: RangeSet) -> None:
         """Add what waits or is given up."""
@@ -177,7 +219,8 @@ class Refused:
         return record
 
     def _settle(self, sequences: SequenceOf[int]) -> None:
-        for sequence in sequences:
+        known = [index for index in self.failures if index in sequences] if type(sequences) is range else sequences
+        for sequence in known:
             self.failures.pop(sequence, None)
         for start, end in stretches(sequences):
             self._outlet.passed(start, end)
@@ -224,7 +267,17 @@ class Refused:
     def _let_due_go(self) -> None:
         self._timer = None
         due = sorted(self._later.take_due(self._outlet.log.environment.now_ms(), DUE_COUNT))
-        self._outlet.comes_again([(index, self._ends.pop(index, index + 1), self.failures.pop(index)) for index in due])
+        again: list[tuple[int, int, int]] = []
+        for index in due:
+            if self._outlet.is_spent(self.failures[index]):  # the rest of a batch
+                if self.condemned_count:
+                    self._wait_as_rest(index)
+                else:
+                    self.give_up(range(index, self._ends.pop(index, index + 1)), self.failures.pop(index))
+            else:
+                again.append((index, self._ends.pop(index, index + 1), self.failures.pop(index)))
+        self._outlet.comes_again(again)
+        self.move()
         self._arm()
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 
+from queues.logs import refused
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.log_stage import LOG, LogLives, LogStage, fill, numbered, send_batch
 
@@ -108,6 +109,23 @@ async def test_a_batch_that_is_refused_too_often_goes_as_its_records() -> None:
             await client.nack(delivery)
         await client.silence()
         assert sorted(letter.text for letter in await letters(stage)) == [str(number) for number in range(7)]
+
+
+async def test_a_long_batch_goes_in_parts_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refused, "GIVEN_UP_COUNT", 10)
+    async with LogStage({"/log/>": {"redeliveries_max": 0}}) as stage:
+        client = await stage.connect()
+        await send_batch(client, numbered(range(53)))
+        await join(client, batch="1024", from_="earliest")
+        await client.nack(await client.next_message())
+        counts = set()
+        while (waiting := stage.group().refused) is not None and waiting.failures:
+            counts.add(waiting.condemned_count)
+            await trio.sleep(0.01)
+        assert max(counts) <= 10
+        await client.silence()
+        assert [letter.text for letter in await letters(stage)] == [str(number) for number in range(53)]
+        assert stage.group().front == 53
 
 
 async def test_what_was_only_prefetched_beside_a_failure_is_not_charged() -> None:
