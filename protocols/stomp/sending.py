@@ -194,7 +194,8 @@ class Sender:
 
     def _send_apart(self, run: SendRun) -> None:
         steps = self._sending(run)
-        if (run.head.destination.count(",") + 1) * (1 + len(run.wires) // LEG_COUNT) > AT_ONCE_LEGS:
+        commas_count = run.head.destination.count(",")
+        if commas_count and (commas_count + 1) * (1 + len(run.wires) // LEG_COUNT) > AT_ONCE_LEGS:
             self._do(self._sending_on(run, steps))
         else:
             at_once(steps)

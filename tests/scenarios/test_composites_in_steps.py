@@ -135,3 +135,15 @@ async def test_what_can_not_go_to_all_goes_to_none(stage: Stage) -> None:
     await sender.send(f"{ALL[: ALL.rindex(',')]},/queue/*", b"x")
     await sender.expect_error("wildcard")
     assert sum(stage.depth_count(name) for name in NAMES if name in stage.broker.registry.destinations) == 0
+
+
+async def test_a_long_run_to_one_destination_goes_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However its SENDs are dated or grouped: nothing is multiplied there."""
+    sender = await stage.connect()
+    [connection] = stage.broker.connections
+    before_count = connection.session.subscriptions.work._line.spent_count
+    await sender.send_raw(sender.encode("SEND", {"destination": NAMES[0], "expires": "99999999999999"}, b"x") * 1000)
+    await sender.sync()
+    assert stage.depth_count(NAMES[0]) == 1000
+    assert connection.session.subscriptions.work._line.spent_count == before_count
+    await stage.drain_queues()
