@@ -43,16 +43,17 @@ from queues.logs.refused import Refused
 from queues.pace import Pace
 from queues.paging import Pager
 from queues.refusals import Refusals
+from store.gradual import Gradual
 from store.metadata.operations import OperationLine
 from store.places import Place
 from store.shelf import Shelf
 from store.storequeue import StoreQueue
-from store.together import Kept
+from store.together import Kept, Together
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
 
-SHARED: Final = (StoreQueue, OperationLine)
+SHARED: Final = (StoreQueue, Together, Gradual, OperationLine)
 """Parts whose frame in a traceback means that the broker itself is broken."""
 MISTAKE: Final = "the broker made a mistake with it"
 _SESSION_PARTS: Final = (

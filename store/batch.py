@@ -5,8 +5,9 @@ Source: seed 002 "Persistence Store" (several operations in one sync); anchors d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as SequenceOf
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from queues.storage import Saved
@@ -92,10 +93,30 @@ class Batch:
         if witness is not None:
             self.stored.append((witness, sequences))
 
-    def tell_witnesses(self) -> None:
-        """It is written."""
+    @property
+    def answers_count(self) -> int:
+        """How many are to be told that it is written."""
+        return (
+            len(self.stored)
+            + len(self.noting)
+            + len(self.put_outs)
+            + len(self.saved)
+            + len(self.written)
+            + len(self.waiters)
+        )
+
+    def answers(self) -> Iterator[Callable[[], None]]:
+        """It is written: what tells them, in order."""
         for witness, sequences in self.stored:
-            witness.stored(sequences, synced=self.sync)
+            yield partial(witness.stored, sequences, synced=self.sync)
+        for shelf, lease in self.noting:
+            yield partial(shelf.noted, lease)
+        for index, done in self.put_outs:
+            yield partial(done, index)
+        for saved in self.saved:
+            yield partial(saved, "disk")
+        yield from self.written
+        yield from self.waiters
 
     def add(self, change: Change, size_bytes: int) -> None:
         """Put in one more change, with a value of this size."""

@@ -44,7 +44,7 @@ WRITING_BYTES: Final = 8 << 20
 READS_MAX: Final = 8
 """Enough to keep a disk busy; a few MiB."""
 
-DELETE_COUNT: Final = 4096
+DELETE_COUNT: Final = 2048
 """Pieces of an aborted transaction that go in one batch."""
 
 

@@ -23,14 +23,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
 from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController, WindowLimiter
-from queues.environment import DispatchHandle, Scheduling, TimerHandle
+from queues.environment import Scheduling, TimerHandle
 from queues.message import Message
 from queues.storage import Confirms, Stored
 from store import keys
@@ -41,6 +40,7 @@ from store.counters import StoreCounters
 from store.directory import DirectoryError
 from store.diskguard import DiskGuard
 from store.engine import Change, EngineError, delete, delete_range, put
+from store.gradual import Gradual
 from store.large import BodyFiles
 from store.paged import PagedBlocks
 from store.places import Place
@@ -57,8 +57,8 @@ GATHER_SHARE: Final = 0.5
 """Of the time that a batch takes: so long the next one waits at most for those who were just told. Tried: not waiting
 at all (ten producers that wait for each receipt split into groups which wait for each other's syncs).
 """
-GATHER_STEPS: Final = 32
-"""In one dispatch, of a batch that is gathered in steps."""
+ANSWERS_AT_ONCE: Final = 1024
+ANSWERS_PER_STEP: Final = 16
 GATHER_SECONDS_MAX: Final = 0.002
 HOPE_SECONDS_MAX: Final = 0.02
 """So long a receipt waits at most for consumers before it waits for the disk. Without (ten producers that wait for
@@ -118,9 +118,8 @@ class StoreQueue(FlowResource):
         """Of queues and groups that are there, by their numbers."""
         self._dirty: dict[Kept, None] = {}
         self._together = Together(self)
-        self._gathering: Iterator[None] | None = None
-        """What is still to come into the batch under way, in steps."""
-        self._gatherer: DispatchHandle = scheduling.register(self._go_on_gathering, "a large batch of the store")
+        self._gradual = Gradual(scheduling, "a large batch of the store")
+        """Gathers a batch, or answers for one, which counts as under way meanwhile."""
         self._places_count = 0
         """Made so far."""
         self._extra: list[Change] = []
@@ -416,41 +415,25 @@ class StoreQueue(FlowResource):
         batch = self._gather()
         if self._together.heavy:
             self._batch = batch
-            self._gathering = self._together.gathering(batch)
-            self._gatherer.request_dispatch()
-            return
-        self._together.next_joint()
-        self._begin(batch)
-
-    def _go_on_gathering(self, _budget: int) -> bool:
-        """Some steps more."""
-        if self._gathering is not None:
-            if sum(1 for _step in islice(self._gathering, GATHER_STEPS)) == GATHER_STEPS:
-                return True
-            self.finish_gathering()
-        return False
+            self._gradual.begin(self._together.gathering(batch), partial(self._gathered, batch))
+        else:
+            self._gathered(batch)
 
     def finish_gathering(self) -> None:
         """Put all that is left into the batch under way, now, and write it."""
-        batch = self._gather_rest()
-        if batch is not None:
-            self._batch = None
+        self._gradual.finish()
+
+    def _gathered(self, batch: Batch) -> None:
+        """All that goes into it is there."""
+        self._batch = batch if self._closed else None
+        if not self._closed:
             self._together.next_joint()
             self._begin(batch)
-
-    def _gather_rest(self) -> Batch | None:
-        """The batch that is gathered in steps, with all that is left for it; None: there is none."""
-        gathering, self._gathering = self._gathering, None
-        if gathering is None:
-            return None
-        for _step in gathering:
-            pass
-        return self._batch
 
     def _begin(self, batch: Batch) -> None:
         """Write this, if there is anything in it."""
         batch.told_count, self._waiting_count = self._waiting_count, 0
-        self._tell_all([_told(saved, "consumed") for saved in batch.consumed])
+        self._tell_all([partial(saved, "consumed") for saved in batch.consumed])
         due_sync = self._unsynced_seconds is not None and (
             self.clock() >= self._unsynced_seconds + self._config.sync_interval_seconds  # the same sum as in _arm_next
         )
@@ -479,7 +462,7 @@ class StoreQueue(FlowResource):
             batch.sync = True
         extra_bytes, batch.size_bytes = batch.size_bytes, 0  # pieces of transactions take no room from queues
         for shelf in list(self._dirty):
-            if shelf not in self._dirty:
+            if shelf not in self._dirty or self._together.passes_over(shelf):
                 continue  # written with another one that it is bound to
             if batch.is_full:
                 break
@@ -521,7 +504,6 @@ class StoreQueue(FlowResource):
             self._write_failed(error)
             return
         now_seconds = self.clock()
-        self._batch = None
         self._operations.release(len(batch.changes), batch.size_bytes)
         self.paged.written(batch)
         self.counters.count(batch, now_seconds)
@@ -534,12 +516,24 @@ class StoreQueue(FlowResource):
             self._unsynced_seconds = None
         elif batch.changes and self._unsynced_seconds is None:
             self._unsynced_seconds = batch.started_seconds
-        batch.tell_witnesses()
-        self._tell_all([partial(shelf.noted, lease) for shelf, lease in batch.noting])
-        self._tell_all([partial(done, index) for index, done in batch.put_outs])
-        self._tell_all([_told(saved, "disk") for saved in batch.saved])
-        self._tell_all(batch.written)
-        self._tell_all(batch.waiters)
+        if batch.answers_count > ANSWERS_AT_ONCE:
+            self._gradual.begin(self._answering(batch), partial(self._answered, batch, now_seconds))
+            return
+        self._batch = None
+        for _step in self._answering(batch):
+            pass
+        self._answered(batch, now_seconds)
+
+    def _answering(self, batch: Batch) -> Iterator[None]:
+        """Tell those who wait for it."""
+        for place, answer in enumerate(batch.answers()):
+            self._tell_all((answer,))
+            if place % ANSWERS_PER_STEP == 0:
+                yield
+
+    def _answered(self, batch: Batch, now_seconds: float) -> None:
+        """All know, and the next one may begin."""
+        self._batch = None
         took_seconds = now_seconds - batch.started_seconds
         self._write_seconds += (took_seconds - self._write_seconds) / 8
         if batch.sync:
@@ -623,7 +617,7 @@ class StoreQueue(FlowResource):
             self._timer.cancel()
         if self._guard is not None:
             self._guard.stop()
-        self._gather_rest()
+        self._gradual.finish()
         under_way, self._batch = self._batch, None
         changes = list(under_way.changes) if under_way is not None else []
         batch = Batch(self.clock())
@@ -640,8 +634,8 @@ class StoreQueue(FlowResource):
         self.counters.count(batch, self.clock())
         self.counters.syncs_count += 1
         last = [batch] if under_way is None else [under_way, batch]
-        self._last_waiters = [_told(saved, "disk") for one in last for saved in one.saved]
-        self._last_waiters += [_told(saved, "consumed") for one in last for saved in one.consumed]
+        self._last_waiters = [partial(saved, "disk") for one in last for saved in one.saved]
+        self._last_waiters += [partial(saved, "consumed") for one in last for saved in one.consumed]
         self._last_waiters += [waiter for one in last for waiter in [*one.written, *one.waiters]]
         self._last_waiters += [*self._waiting_written, *self._waiting]
         return changes + batch.changes
@@ -686,10 +680,6 @@ class StoreQueue(FlowResource):
         if self.disk_is_low:
             facts["disk"] = "nearly full: free some space, or let consumers drain their queues"
         return facts
-
-
-def _told(saved: Callable[[str], None], how: str) -> Callable[[], None]:
-    return lambda: saved(how)
 
 
 def _never(_element: None) -> None:

@@ -210,16 +210,18 @@ class Together:
         """A joint has it, or something that is bound to it: it is no use to look at it before that has ended."""
         return shelf in self._skipped
 
-    def gathered_with(self, shelf: Kept) -> list[Kept]:
-        """What goes into the batch with this shelf, that included, in order; nothing, if it is kept back, or gathered
-        in steps.
-        """
-        if shelf in self.heavy or shelf in self._later or shelf in self._skipped:
-            return []
+    def passes_over(self, shelf: Kept) -> bool:
+        """It does not go into this batch by itself: it is kept back, or gathered in steps."""
         if shelf in self._held:
             self._skipped.add(shelf)
             self._wanted = True
-            return []
+            return True
+        return shelf in self.heavy or shelf in self._later or shelf in self._skipped
+
+    def gathered_with(self, shelf: Kept) -> list[Kept]:
+        """What goes into the batch with this shelf, that included, in order; nothing, if it is kept back with another,
+        or gathered in steps.
+        """
         together = {shelf}
         found = self._bound_to(together)
         is_heavy = (bool(found) or shelf.bound_to > shelf.saved_to) and _is_heavy(together)

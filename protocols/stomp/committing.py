@@ -246,9 +246,8 @@ class Committer:
             raise
         if commit.is_kept and self._hub.store is not None:
             yield from self._getting_in_line(commit)
-        yield None
+        yield from commit.looking()
         waits_for = commit.waits_for()
-        yield None
         if not waits_for:
             yield from self._carrying_out(commit)
             return
@@ -314,13 +313,13 @@ class Committer:
         same they are parked, or spooled. Raises ProtocolError, nothing done, if a queue refuses or too much would be
         parked.
         """
+        yield from commit.looking()
         waits_for = commit.waits_for()
         if waits_for and self._hub.spools is not None:
             yield from self._spooling_out(commit)
             return
         joint: Joint | None = None
         try:
-            yield None
             yield from commit.checking_room()
             if waits_for and commit.barrier is None:
                 overfull = self._sender.overfull(commit.transaction.size_bytes)

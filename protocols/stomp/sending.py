@@ -47,6 +47,8 @@ AT_ONCE_LEGS: Final = 16
 LEG_COUNT: Final = 8
 DESTINATION_STEPS: Final = 3
 """A destination that has to be made takes as long as so many legs."""
+REWRITING_STEPS: Final = 4
+"""So does a head that is rewritten for one destination of a composite."""
 UNANSWERED_MAX: Final = 100
 """Requests of one connection that may wait for their answers."""
 _LOG_PREFIX: Final = "/log/"
@@ -455,7 +457,11 @@ class Sender:
             destination = self._destination_for_send(address, head, run)
             if destination is None:
                 continue
-            own = forwarded.with_headers({"destination": address.canonical}) if len(addresses) > 1 else forwarded
+            own = forwarded
+            if len(addresses) > 1:
+                own = forwarded.with_headers({"destination": address.canonical})
+                for _ in range(REWRITING_STEPS):
+                    yield
             targets.append((own, self.lanes.lane(destination, destination.queue_for(own))))
         if not targets:
             self._replies.receipts(run.receipts)

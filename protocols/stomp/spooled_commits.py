@@ -79,7 +79,7 @@ class SpooledCommits:
         }
         yield from transaction.checking_room(wanted)
         joint: Joint | None = None
-        if len(transaction.acks) + len(lanes) > AT_ONCE_COUNT and self._hub.store is not None:
+        if transaction.acks_steps_count + len(lanes) > AT_ONCE_COUNT and self._hub.store is not None:
             joint = self._hub.store.join()
         try:
             if joint is not None and joint.waits:

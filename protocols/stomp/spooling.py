@@ -35,6 +35,9 @@ from queues import MESSAGE_OVERHEAD_BYTES, Message, Topic
 PIECE_BYTES: Final = 1 << 20
 """About how much leaves memory at a time, and comes back at a time: half a millisecond of encoding."""
 
+PIECE_COUNT: Final = 256
+"""About so many messages, if they are small."""
+
 ROUTE_STEPS: Final = 4
 """A destination that may have to be made counts as so many steps."""
 
@@ -148,15 +151,16 @@ class Spooler:
             yield from self._writing_piece(transaction)
 
     def _writing_piece(self, transaction: Transaction) -> Iterator[None]:
-        size_bytes = 0
+        size_bytes = count = 0
         by_target: dict[Target, list[Message]] = {}
         try:
-            while transaction.sends and size_bytes < PIECE_BYTES:
+            while transaction.sends and size_bytes < PIECE_BYTES and count < PIECE_COUNT:
                 run = transaction.sends.popleft()
                 if run.head.destination.startswith(ADMIN_PREFIX):
                     transaction.requests.append(run)  # still charged
                     continue
                 size_bytes += charge_of(run)
+                count += len(run.wires)
                 # Without its receipts: those went out when the SENDs came.
                 route = self._lanes.route(run.head) or (
                     yield from self._sender.finding_route(attrs.evolve(run, receipts=None))
@@ -173,9 +177,12 @@ class Spooler:
         finally:
             self._transactions.release(transaction, size_bytes)
         assert transaction.spool is not None, "it is spooled"
+        bytes_max = self._limits.transaction_spool_bytes_max
         for target, messages in by_target.items():
-            self._write(transaction.spool, target, messages, self._limits.transaction_spool_bytes_max, self._source)
-            yield from steps_for(len(messages))
+            for start in range(0, len(messages), PIECE_COUNT):
+                piece = messages[start : start + PIECE_COUNT]
+                self._write(transaction.spool, target, piece, bytes_max, self._source)
+                yield from steps_for(len(piece))
 
     def _write(
         self, spool: Spool, target: Target, messages: list[Message], bytes_max: int, source: SourceController | None
@@ -212,7 +219,7 @@ class Spooler:
                             continue
                         pieces.setdefault(lane, []).extend(messages)
                         sizes[lane] += size_bytes + MESSAGE_OVERHEAD_BYTES * len(messages)
-                        if sizes[lane] >= PIECE_BYTES:
+                        if sizes[lane] >= PIECE_BYTES or len(pieces[lane]) >= PIECE_COUNT:
                             self._write(spool, target_of(lane), pieces.pop(lane), bytes_max, self._source)
                             del sizes[lane]
                         yield from steps_for(len(messages))

@@ -50,7 +50,7 @@ CHEAP_PER_STEP: Final = 32
 class Transaction:
     """One open transaction."""
 
-    __slots__ = ("acks", "name", "requests", "sends", "size_bytes", "spool")
+    __slots__ = ("acks", "acks_steps_count", "name", "requests", "sends", "size_bytes", "spool")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -61,6 +61,8 @@ class Transaction:
         self.spool: Spool | None = None
         """What of it has left memory; None: nothing had to."""
         self.acks: list[tuple[StompSubscription, Portion, bool]] = []
+        self.acks_steps_count = 0
+        """About as long their settlement takes."""
         self.size_bytes = 0
         """Of what is in memory."""
 
@@ -123,17 +125,19 @@ class Share:
 class Commit:
     """A COMMIT with all that it needs: it may have to wait for the destinations of its SENDs."""
 
-    __slots__ = ("barrier", "is_kept", "lanes", "receipt_id", "routed", "steps_count", "transaction")
+    __slots__ = ("barrier", "is_kept", "lanes", "receipt_id", "rejecting", "routed", "steps_count", "transaction")
 
     def __init__(self, transaction: Transaction, receipt_id: str | None) -> None:
         self.transaction = transaction
         self.receipt_id = receipt_id
         self.lanes: dict[Lane, Share] = {}
+        self.rejecting: list[Lane] = []
+        """Those to queues of policy reject."""
         self.routed: deque[tuple[SendRun, Route]] = deque()
         """In order."""
         self.is_kept = False
         """Some of its SENDs outlive the broker: it must not come apart."""
-        self.steps_count = len(transaction.acks)
+        self.steps_count = transaction.acks_steps_count
         """About as long it takes."""
         self.barrier: Barrier | None = None
         """Its place in the lanes, while it waits."""
@@ -147,6 +151,8 @@ class Commit:
             share = self.lanes.get(lane)
             if share is None:
                 share = self.lanes[lane] = Share()
+                if lane.queue.rejects:
+                    self.rejecting.append(lane)
             share.count += count
             grown_bytes = len(forwarded.block) - len(run.head.block) + MESSAGE_OVERHEAD_BYTES
             share.charge_bytes += run.size_bytes + grown_bytes * count
@@ -165,6 +171,10 @@ class Commit:
         lanes = [lane for lane in self.lanes if lane.must_wait] if self.barrier is None else self.barrier.waits_for
         return {lane.queue for lane in lanes}
 
+    def looking(self) -> Iterator[None]:
+        """As many steps as a look at all of its lanes is dear."""
+        return repeat(None, 1 + len(self.lanes) // CHEAP_PER_STEP)
+
     def shelves(self) -> list[Confirms]:
         """Where what it does is to be stored: those of its persistent SENDs and of what it settles."""
         return self.transaction.shelves(lane.queue for lane in self.lanes)
@@ -178,9 +188,8 @@ class Commit:
         """Raises ProtocolError if a queue of policy reject has no room for all its SENDs, counting what its ACKs free
         there. In steps.
         """
-        wanted = {
-            lane.queue: (share.count, share.charge_bytes) for lane, share in self.lanes.items() if lane.queue.rejects
-        }
+        shares = [(lane.queue, self.lanes[lane]) for lane in self.rejecting]
+        wanted = {queue: (share.count, share.charge_bytes) for queue, share in shares}
         return self.transaction.checking_room(wanted)
 
 
@@ -260,7 +269,9 @@ class Transactions:
         transaction.acks.extend((subscription, portion, nack) for portion in portions)
         self._account().resource.keep(PORTION_BYTES * len(portions))
         for portion in portions:
-            subscription.refill(len(portion.sequences), portion.wire_bytes)
+            count = len(portion.sequences)
+            transaction.acks_steps_count += 1 + count // MESSAGES_PER_STEP
+            subscription.refill(count, portion.wire_bytes)
 
     def end(self, name: str) -> Transaction:
         """Take it out, to be carried out or undone. Raises ProtocolError if it is not open."""

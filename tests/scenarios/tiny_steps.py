@@ -11,6 +11,7 @@ import protocols.stomp.committing
 import protocols.stomp.spooled_commits
 import protocols.stomp.transactions
 import queues.steps
+import store.gradual
 import store.storequeue
 import store.together
 
@@ -26,7 +27,9 @@ def tiny_steps() -> Iterator[None]:
             (protocols.stomp.spooled_commits, "AT_ONCE_COUNT", 0),
             (protocols.stomp.transactions, "PART_COUNT", 1),
             (store.together, "HEAVY_COUNT", 0),
-            (store.storequeue, "GATHER_STEPS", 1),
+            (store.gradual, "STEP_COUNT", 1),
+            (store.storequeue, "ANSWERS_AT_ONCE", 0),
+            (store.storequeue, "ANSWERS_PER_STEP", 1),
         ):
             patch.setattr(module, name, value)
         yield

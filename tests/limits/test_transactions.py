@@ -1,0 +1,165 @@
+"""The ends of large transactions with a store: what each changes is one batch, and nobody waits for all of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+import trio
+
+from store.engine import Change
+from store.memory import MemoryEngine
+from tests.limits.law import LawStage, frame
+from tests.limits.test_frames import MANY, Q
+from tests.scenarios.client import Client
+from tests.scenarios.log_stage import LogStage
+
+SENDS = 20_000
+SPREAD = 2_000
+"""Destinations of one transaction."""
+
+
+class Disk(MemoryEngine):
+    """Writes in a thread of its own, as far as the clock goes."""
+
+    def write(self, changes: Sequence[Change], *, sync: bool) -> None:
+        tracer = sys.gettrace()
+        sys.settrace(None)
+        try:
+            super().write(changes, sync=sync)
+        finally:
+            sys.settrace(tracer)
+
+
+@pytest.fixture
+async def stored() -> AsyncIterator[LawStage]:
+    """A broker with a store."""
+    async with LawStage(engine=Disk()) as stage:
+        yield stage
+
+
+@pytest.fixture
+async def spooling() -> AsyncIterator[LawStage]:
+    """A broker with a store, that spools what the default would spool beyond 64 MiB."""
+    async with LawStage(engine=Disk(), transaction_bytes_max=1 << 20) as stage:
+        yield stage
+
+
+def sends(count: int, *, spread: int = 1) -> bytes:
+    """SENDs of a transaction, to so many queues."""
+    return b"".join(
+        frame("SEND", b"x", destination=f"/queue/q{n % spread}", transaction="t", persistent="true")
+        for n in range(count)
+    )
+
+
+async def begun(stage: LawStage, data: bytes) -> Client:
+    """A client with an open transaction."""
+    client = await stage.client()
+    await client.frame("BEGIN", {"transaction": "t"})
+    await client.send_raw(data)
+    await client.sync()
+    return client
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spread", [1, SPREAD])
+async def test_commit_of_persistent_sends(stored: LawStage, spread: int) -> None:
+    client = await begun(stored, sends(SENDS if spread == 1 else spread, spread=spread))
+    limit = "20,000 SENDs or 2,000 queues"
+    with stored.law(f"COMMIT of persistent SENDs to {spread}", limit=limit):
+        await client.request("COMMIT", {"transaction": "t"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["COMMIT", "ABORT", "abrupt"])
+async def test_the_end_of_acks_and_nacks_of_stored_messages(stored: LawStage, end: str) -> None:
+    client = await stored.client()
+    await client.subscribe(Q, ack="client-individual", credit=f"{MANY},67108864")
+    sender = await stored.client()
+    await sender.send_raw(frame("SEND", b"x", destination=Q, persistent="true") * MANY)
+    await sender.sync()
+    await client._until(lambda: len(client.messages) == MANY, "all messages")
+    await client.frame("BEGIN", {"transaction": "t"})
+    held = list(client.messages)[::2]
+    data = (
+        frame("ACK" if n % 4 < 2 else "NACK", id=each.headers["ack"], transaction="t") for n, each in enumerate(held)
+    )
+    await client.send_raw(b"".join(data))
+    await client.sync()
+    await trio.sleep(3)
+    with stored.law(f"{end} of ACKs and NACKs of stored messages", limit="5,000 that lie apart"):
+        if end == "abrupt":
+            client.vanish()
+            await trio.sleep(3)
+        else:
+            await client.request(end, {"transaction": "t"})
+            await trio.sleep(3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
+async def test_the_end_of_one_cumulative_ack(stored: LawStage, end: str) -> None:
+    client = await stored.holding(MANY, ack="client")
+    await client.frame("BEGIN", {"transaction": "t"})
+    await client.frame("ACK", {"id": client.messages[-1].headers["ack"], "transaction": "t"})
+    await client.sync()
+    with stored.law(f"{end} of a cumulative ACK", limit="10,000 deliveries"):
+        await client.request(end, {"transaction": "t"})
+        await trio.sleep(3)
+
+
+@pytest.mark.slow
+async def test_commit_of_composites_and_topics_with_many_subscribers(stored: LawStage) -> None:
+    for _ in range(10):
+        reader = await stored.client()
+        await reader.send_raw(b"".join(frame("SUBSCRIBE", id=n, destination="/topic/t") for n in range(100)))
+        await reader.sync()
+    names = ",".join(["/topic/t", *(f"/queue/{n}" for n in range(40))])
+    data = b"".join(frame("SEND", b"x", destination=names, transaction="t", persistent="true", k=n) for n in range(20))
+    client = await begun(stored, data)
+    with stored.law("COMMIT of composites", limit="41 destinations", crowd="1,000 subscribers of a topic"):
+        await client.request("COMMIT", {"transaction": "t"})
+        await trio.sleep(3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
+async def test_the_end_of_acks_of_a_group_of_a_log(tmp_path: Path, end: str) -> None:
+    async with LogStage(folder=tmp_path) as stage:
+        stage.__class__ = type("LogLawStage", (LawStage, LogStage), {})
+        assert isinstance(stage, LawStage)
+        sender = await stage.client()
+        for start in range(0, 4_000, 500):
+            await sender.send_raw(
+                b"".join(frame("SEND", b"%d" % n, destination="/log/l") for n in range(start, start + 500))
+            )
+        await sender.sync()
+        client = await stage.client()
+        await client.subscribe(
+            "/log/l", ack="client-individual", group="g", credit="4000,67108864", **{"from": "earliest"}
+        )
+        await client._until(lambda: len(client.messages) == 4_000, "all records")
+        await client.frame("BEGIN", {"transaction": "t"})
+        held = list(client.messages)[::2]
+        await client.send_raw(b"".join(frame("ACK", id=each.headers["ack"], transaction="t") for each in held))
+        await client.sync()
+        with stage.law(f"{end} of ACKs of a group", limit="2,000 that lie apart"):
+            await client.request(end, {"transaction": "t"})
+            await trio.sleep(3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spread", [1, 500])
+@pytest.mark.parametrize("end", ["COMMIT", "ABORT", "abrupt"])
+async def test_transactions_that_are_spooled(spooling: LawStage, spread: int, end: str) -> None:
+    with spooling.law("SENDs of a transaction that is spooled", limit="bytes of one read"):
+        client = await begun(spooling, sends(SENDS // 2, spread=spread))
+    with spooling.law(f"{end} of a spooled transaction to {spread}", limit="10,000 SENDs, 500 queues"):
+        if end == "abrupt":
+            client.vanish()
+        else:
+            await client.request(end, {"transaction": "t"})
+        await trio.sleep(3)
