@@ -239,7 +239,13 @@ def gaps(peer_name: str, count: int) -> None:
     """Print how long one client's dear frames and requests keep everybody else waiting.
 
     A broker process as it comes, one client that does one dear thing after the other, and a pair that ticks each
-    millisecond. `tests/limits` holds the same to a budget that is counted, not measured.
+    millisecond. A row says how late the pair's message came at worst while the client did that (gap), how late at worst
+    when nobody did anything (idle: the noise of the machine), and how many times that is. Compare `times`, and each
+    gap with that of `nothing`; a gap that grows with --count is work in one step. docs/gaps.md tells more.
+
+    Before and after a change: python -m perf gaps --peer sluiceway@../before; python -m perf gaps
+
+    `tests/limits` holds the same to a budget that is counted, not measured.
     """
     (peer,) = _peers((peer_name,))
     _ending_kills()

@@ -12,7 +12,7 @@ import statistics
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Final
@@ -168,8 +168,12 @@ class Scene:
 
 def acts(scene: Scene, count: int) -> Iterator[tuple[str, Act]]:
     """Name and act; what stands before a `yield` is made ready unmeasured. `count`: of things that are many."""
-    endpoint = scene.endpoint
-    client = Client(endpoint)
+    with ExitStack() as stack:
+        yield from _acts(scene, count, lambda: stack.enter_context(closing(Client(scene.endpoint))))
+
+
+def _acts(scene: Scene, count: int, connect: Callable[[], Client]) -> Iterator[tuple[str, Act]]:
+    client = connect()
     yield "nothing", lambda: time.sleep(1)
     yield "SENDs of one head", lambda: client.sync(frame("SEND", b"x", destination=Q) * count * 10)
     different = b"".join(frame("SEND", b"x", destination=Q, k=n) for n in range(count))
@@ -184,7 +188,7 @@ def acts(scene: Scene, count: int) -> Iterator[tuple[str, Act]]:
     subscribes = b"".join(frame("SUBSCRIBE", id=n, destination=f"/topic/perf.gaps.{n}") for n in range(1000))
     yield "1,000 SUBSCRIBEs", lambda: client.sync(subscribes)
     yield "the end of that connection", client.close
-    client = Client(endpoint)
+    client = connect()
     client.sync(frame("SUBSCRIBE", id="r", destination="/temp-queue/r"))
 
     def stat() -> None:
@@ -202,11 +206,11 @@ def acts(scene: Scene, count: int) -> Iterator[tuple[str, Act]]:
         apart = b"".join(frame("ACK", id=each.decode()) for each in ids[::-2])
         yield "ACKs that lie apart", lambda: held.sync(apart)
         yield "the end of a connection with the other half", held.close
-    client = Client(endpoint)
+    client = connect()
     for end in ("ABORT", "COMMIT"):
         client.sync(frame("BEGIN", transaction="t") + frame("SEND", b"x", destination=Q, transaction="t") * count)
         yield f"{end} of a transaction", lambda end=end: client.sync(frame(end, transaction="t"))
-    readers = [Client(endpoint) for _ in range(10)]
+    readers = [connect() for _ in range(10)]
     for reader in readers:
         reader.sync(b"".join(frame("SUBSCRIBE", id=n, destination="/topic/perf.gaps") for n in range(1000)))
     yield (
@@ -216,20 +220,22 @@ def acts(scene: Scene, count: int) -> Iterator[tuple[str, Act]]:
     yield "the end of a tenth of them", readers[0].close
 
 
-def measure(scene: Scene, count: int, tell: Callable[[str], None]) -> list[Gap]:
+def measure(
+    scene: Scene, count: int, tell: Callable[[str], None], *, settled_seconds: float = SETTLED_SECONDS
+) -> list[Gap]:
     """Plays all acts. Raises OSError if the broker does not serve them."""
     pair = Pair(scene.endpoint)
     found: list[Gap] = []
     idle: list[float] = []
     try:
         for name, act in acts(scene, count):
-            time.sleep(SETTLED_SECONDS)
+            time.sleep(settled_seconds)
             pair.largest_seconds()
-            time.sleep(SETTLED_SECONDS)
+            time.sleep(settled_seconds)
             idle.append(pair.largest_seconds())
             tell(name)
             act()
-            time.sleep(SETTLED_SECONDS)
+            time.sleep(settled_seconds)
             found.append(Gap(name, pair.largest_seconds(), statistics.median(idle)))
     finally:
         pair.close()
