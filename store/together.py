@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Kept = Shelf | Place
 """Whose records are written when the store has time: queues, and groups of logs."""
 
-HEAVY_COUNT: Final = 64
+HEAVY_COUNT: Final = 24
 """Steps: more than this of them are done in turns with others. A shelf is one, and so are STEP_ELEMENTS elements."""
 
 STEP_ELEMENTS: Final = 64
