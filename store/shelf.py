@@ -683,6 +683,7 @@ class Shelf:
 
     def close_in_order(self, batch: Batch) -> None:
         """The broker stops: note exactly what was handed over and came back, in place of the lease."""
+        self._put_outs.clear()  # nothing needs room any more, and pages would fill the batch
         self.urgent = True
         self.collect(batch)
         self.returned(self._queue.seen())  # now that all of them are in a block

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from queues import QueuePolicy, SharedQueue
 from store import keys
 from store.engine import CorruptionError, DiskFullError, EngineFailedError
 from store.memory import MemoryEngine
 from store.pages import PageFiles, clear
-from tests.store.rig import StoreWorld, tight
+from store.shelf import Shelf
+from tests.store.rig import StoreWorld, shelf_of, tight
 
 
 @pytest.fixture
@@ -190,3 +192,27 @@ def test_a_page_that_is_damaged_costs_its_messages_and_says_so(tmp_path: Path) -
     assert world.log.names("error") == ["corrupt record can't be kept", "messages lost"]
     world.flush()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_broker_that_stops_pages_nothing_out_and_saves_all_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages that wait for their turn would only fill the last batch, which has to have all that is persistent."""
+    monkeypatch.setattr("store.batch.PAGES_BYTES", 1000)
+    world = StoreWorld(MemoryEngine(), pages=tmp_path)
+    queue, other = world.queue(memory_bytes=64 * 1024), SharedQueue("/queue/b", QueuePolicy(), world.environment)
+    world.put(queue)
+    shelf_of(queue).when_saved(0, 1, lambda _how: None)
+    world.run()
+    assert world.worker.has_work, "a batch is under way"
+    world.put(queue, 70, wire_bytes=500, persistent=False)
+    world.put(other, 10)
+    world.run()
+    assert queue.pager is not None and queue.pager._leaving_bytes and not queue.elements.outside_count
+    turns = iter(range(100))
+    close_in_order = Shelf.close_in_order
+    monkeypatch.setattr(Shelf, "close_in_order", lambda shelf, batch: (next(turns), close_in_order(shelf, batch)))
+    later = StoreWorld(world.close_in_order())
+    assert later.recovered.live_count == 11
+    assert world.store.paged.size_bytes == 0
