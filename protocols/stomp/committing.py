@@ -43,6 +43,7 @@ from protocols.stomp.transactions import (
     Transaction,
     Transactions,
     charge_of,
+    dropping,
     join,
     parts_of,
     settling,
@@ -243,6 +244,8 @@ class Committer:
             self._transactions.forget_bytes(transaction)
             error.command = None
             error.identify(frame.command, frame.headers)
+            yield from dropping(commit.routed)
+            yield from dropping(transaction.sends)
             raise
         if commit.is_kept and self._hub.store is not None:
             yield from self._getting_in_line(commit)
@@ -344,6 +347,9 @@ class Committer:
                 if self._hub.store is not None:
                     self._hub.store.bind(shelves)
                 self._replies.committed(commit.receipt_id, shelves)
+        except ProtocolError:
+            yield from dropping(commit.routed)
+            raise
         finally:
             if joint is not None:
                 joint.end()
@@ -399,8 +405,8 @@ class Committer:
         barrier, commit.barrier = commit.barrier, None
         if barrier is not None:
             self._sender.lanes.let_go(barrier)
-        elif commit.transaction.size_bytes:
-            self._transactions.release(commit.transaction, commit.transaction.size_bytes)
+        else:
+            self._transactions.forget_bytes(commit.transaction)
         if barrier is not None or commit.steps_count > AT_ONCE_COUNT:
             self._wake()
 
@@ -446,6 +452,7 @@ class Committer:
                 yield from self._spooler.aborting(spool)
                 raise
         finally:
+            yield from dropping(commit.routed)
             self._is_over(commit)
         self._subscriptions.forget_settled()
 

@@ -102,3 +102,21 @@ async def test_a_thousand_at_once(stage: LawStage) -> None:
         for client in clients:
             client.vanish()
         await trio.sleep(3)
+
+
+@pytest.mark.parametrize("refused", ["room", "route"])
+async def test_of_a_commit_that_is_refused(refused: str) -> None:
+    """Thousands of heads are let go of."""
+    async with LawStage({"/queue/small": {"full": "reject", "memory_bytes": 1_000}}) as stage:
+        client = await stage.client()
+        await client.frame("BEGIN", {"transaction": "t"})
+        last = "/queue/small" if refused == "room" else "/queue/"
+        sends = [frame("SEND", b"x", destination=f"/queue/q{n % 100}", transaction="t", k=n) for n in range(MANY)]
+        sends += [frame("SEND", b"x" * 1000, destination=last, transaction="t")] * 10
+        await client.send_raw(b"".join(sends))
+        await client.sync()
+        with stage.law(f"COMMIT without {refused}", limit="transaction_bytes_max"):
+            await client.send_raw(frame("COMMIT", transaction="t", receipt="c"))
+            await trio.sleep(3)
+        client.receive_now()
+        assert client.error is not None

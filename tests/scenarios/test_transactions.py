@@ -8,7 +8,8 @@ import pytest
 import trio
 
 from protocols.stomp.escaping import Version
-from protocols.stomp.lanes import LANES_MAX
+from protocols.stomp.lanes import LANES_MAX, Lanes
+from protocols.stomp.transactions import AT_ONCE_COUNT
 from queues import MESSAGE_OVERHEAD_BYTES
 from tests.scenarios.client import Client
 from tests.scenarios.stage import Stage
@@ -585,3 +586,33 @@ async def test_what_transactions_hold_is_on_the_flow_map() -> None:
         assert held_bytes > 100 * (100 + MESSAGE_OVERHEAD_BYTES)
         await abort(client)
         assert stage.used_bytes == before_bytes
+
+
+@pytest.mark.parametrize("count", [1, AT_ONCE_COUNT + 1])
+@pytest.mark.parametrize("end", ["COMMIT", "COMMIT that waits", "COMMIT that makes room", "ABORT"])
+async def test_nothing_is_kept_of_a_transaction_that_has_ended(end: str, count: int) -> None:
+    """A connection that carries out thousands does not fill the memory of the broker, as it is counted."""
+    async with Stage({Q: {"count_max": count}}) as stage:
+        client, consumer = await stage.connect(), await stage.connect()
+        lanes = next(each for each in stage.broker.manager.resources if isinstance(each, Lanes))
+        kept_bytes = []
+        for _ in range(3):
+            await client.subscribe(Q, id="own", ack="client")
+            if end != "COMMIT":
+                await client.send(Q, "full", persistent="true")
+                await client.sync()
+            await begin(client)
+            if end == "COMMIT that makes room":
+                await client.ack(await client.next_message(), transaction="t")
+            for _ in range(count):
+                await client.send(Q, "x", transaction="t")
+            await client.frame("ABORT" if end == "ABORT" else "COMMIT", {"transaction": "t", "receipt": "ended"})
+            await client.unsubscribe(id="own")
+            await consumer.subscribe(Q)
+            await client.expect_receipt("ended")
+            await trio.sleep(1)
+            await consumer.unsubscribe()
+            client.receive_now()
+            client.messages.clear()
+            kept_bytes.append(lanes.kept_bytes)
+        assert kept_bytes[1] == kept_bytes[2]
