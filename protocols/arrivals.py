@@ -45,7 +45,7 @@ class Arrivals:
         """What the kernel has named and nobody has looked at yet."""
 
     async def run(self) -> None:
-        """Serve until cancelled. Raises what a callback raises."""
+        """Serve until cancelled."""
         try:
             while True:
                 if self._named:
@@ -57,7 +57,9 @@ class Arrivals:
             self._epoll.close()
 
     def watch(self, descriptor: int, take: Callable[[], bool]) -> Watched:
-        """A socket to be waited for. `take` reads it; False: the task that waits is to go on."""
+        """A socket to be waited for. `take` reads it; False: the task that waits is to go on. What it raises, that task
+        raises.
+        """
         return Watched(self, descriptor, take)
 
     def _take_some(self) -> None:
@@ -86,23 +88,30 @@ class Arrivals:
 class Watched:
     """One socket, and who waits for it."""
 
-    __slots__ = ("_arrivals", "_is_registered", "_take", "_task", "descriptor")
+    __slots__ = ("_arrivals", "_error", "_is_registered", "_take", "_task", "descriptor")
 
     def __init__(self, arrivals: Arrivals, descriptor: int, take: Callable[[], bool]) -> None:
         """`Arrivals.watch` makes it."""
         self._arrivals = arrivals
         self._take = take
         self._task: trio.lowlevel.Task | None = None
+        self._error: Exception | None = None
+        """What the callback has raised: a matter of this connection alone."""
         self._is_registered = False
         self.descriptor = descriptor
 
     async def wait(self) -> None:
-        """Let the callback take what comes, until it returns False. Cancelled: nothing is taken any more."""
+        """Let the callback take what comes, until it returns False. Cancelled: nothing is taken any more. Raises what
+        the callback raises.
+        """
         if not self._is_registered:
             self._is_registered = True
             self._arrivals._register(self)
         self._task = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(self._gave_up)
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
 
     def _gave_up(self, _raise_cancel: object) -> trio.lowlevel.Abort:
         self._task = None
@@ -113,7 +122,15 @@ class Watched:
         task = self._task
         if task is None:
             self.close()
-        elif not self._take() and self._task is task:  # else the callback has led to its being cancelled
+            return
+        try:
+            goes_on = self._take()
+        except Exception as error:
+            if self._task is not task:
+                raise  # nobody is left to be told
+            self._error = error
+            goes_on = False
+        if not goes_on and self._task is task:  # else the callback has led to its being cancelled
             self._task = None
             trio.lowlevel.reschedule(task)
 

@@ -167,9 +167,9 @@ class Connection:
     def _take_arrived(self) -> bool:
         """Read once, and let that take effect. False: the task is to look, here nothing was done."""
         session = self.session
-        if not self._reads:
-            return False
         try:
+            if not self._reads:
+                return False
             if self._read_into_room():
                 return not session.holds_back
             data = self._stream.read(min(self._read_bytes, session.read_bytes_max))
@@ -183,6 +183,7 @@ class Connection:
                     self._read_into_room()
         except Exception as error:  # noqa: BLE001 - an outermost shell
             self._reading_failed(error)
+            return False
         return not session.holds_back
 
     @property

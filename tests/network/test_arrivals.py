@@ -12,6 +12,7 @@ import trio
 import trio.testing
 
 from protocols.arrivals import IS_AVAILABLE
+from protocols.stomp.errors import ProtocolError
 from protocols.stomp.limits import StompLimits
 from protocols.stomp.session import Session
 from sluiceway.broker import Broker
@@ -79,6 +80,46 @@ async def test_our_own_mistake_costs_one_connection(monkeypatch: pytest.MonkeyPa
         await one.send("SEND", {"destination": "/queue/broken"})
         error = await one.expect("ERROR")
         assert error.headers["code"] == "internal-error"
+        assert await other.round_trip(b"body") == b"body"
+
+
+async def test_so_does_one_in_the_question_whether_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Broker(config()) as broker, talker(broker) as one, talker(broker) as other:
+        asked = next(iter(broker.connections)).session
+
+        def broken(self: Session) -> bool:
+            if self is asked:
+                raise RuntimeError("injected")
+            return False
+
+        monkeypatch.setattr(Session, "reads_slowly", property(broken))
+        await one.send("SEND", {"destination": "/queue/a"})
+        error = await one.expect("ERROR")
+        assert error.headers["code"] == "internal-error"
+        assert await other.round_trip(b"body") == b"body"
+
+
+async def test_so_does_one_in_giving_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Broker(config()) as broker, talker(broker) as one, talker(broker) as other:
+        failing, receive, fail = next(iter(broker.connections)).session, Session.receive, Session.fail
+        left = ["when it is abandoned", "when it is ended"]
+
+        def broken(self: Session, data: bytes) -> None:
+            if self is failing:
+                raise RuntimeError("injected")
+            receive(self, data)
+
+        def broken_fail(self: Session, error: ProtocolError, *, peers_fault: bool = True) -> None:
+            if self is failing and left:
+                raise RuntimeError(f"injected {left.pop(0)}")
+            fail(self, error, peers_fault=peers_fault)
+
+        monkeypatch.setattr(Session, "receive", broken)
+        monkeypatch.setattr(Session, "fail", broken_fail)
+        await one.send("SEND", {"destination": "/queue/a"})
+        error = await one.expect("ERROR")
+        assert error.headers["code"] == "internal-error"
+        assert not left
         assert await other.round_trip(b"body") == b"body"
 
 

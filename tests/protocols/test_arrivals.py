@@ -159,6 +159,21 @@ async def test_a_callback_may_cancel_its_own_task(stage: Stage) -> None:
     assert scope.cancelled_caught
 
 
+async def test_what_a_callback_raises_is_raised_by_the_task_that_waits(stage: Stage, nursery: trio.Nursery) -> None:
+    peer, other = stage.peer("one"), stage.peer("other")
+
+    def take() -> bool:
+        raise RuntimeError("injected")
+
+    peer.watched = stage.arrivals.watch(peer.near.fileno(), take)
+    nursery.start_soon(other.watched.wait)
+    peer.far.send(b"a")
+    with trio.fail_after(PATIENCE_SECONDS), pytest.raises(RuntimeError, match="injected"):
+        await peer.watched.wait()
+    other.far.send(b"x")
+    await stage.until(lambda: bool(other.taken))
+
+
 async def test_a_socket_closed_by_another_callback_is_not_taken(stage: Stage, nursery: trio.Nursery) -> None:
     first, second = stage.peer("first"), stage.peer("second")
     for peer, other in ((first, second), (second, first)):
