@@ -576,6 +576,7 @@ class StoreQueue(FlowResource):
         self._failing = str(error)
         if not was_failing:
             self._tell_all([shelf.go_on_unnoted for shelf in self.shelves.values()])
+            self._together.next_joint()
         self._set_gate()
         self._scheduling.call_later(self._retry_seconds, self._write_again)
         self._retry_seconds = min(2 * self._retry_seconds, RETRY_MAX_SECONDS)

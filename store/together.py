@@ -205,6 +205,8 @@ class Together:
         self._later.clear()
         if not self._active:
             self._wanted = False
+        # Of those whose queues were all deleted nothing is ever gathered.
+        self._bound = [each for each in self._bound if any(map(self.is_known, each))]
 
     def is_kept_back(self, shelf: Kept) -> bool:
         """A joint has it, or something that is bound to it: it is no use to look at it before that has ended."""
