@@ -43,6 +43,7 @@ LANE_BYTES: Final = 1600
 """What a lane takes (tracemalloc, CPython 3.11)."""
 ROUTE_BYTES: Final = 400
 TARGET_BYTES: Final = 160
+PLAIN_BYTES: Final = ROUTE_BYTES + TARGET_BYTES
 
 
 @attrs.frozen
@@ -288,13 +289,14 @@ class Lanes(FlowResource):
         """Remember it for SENDs with the same head; a plain one also for all to its destination at its priority."""
         if len(self._routes) + len(self._plain) >= ROUTES_MAX:
             self._forget_routes()
-        size_bytes = ROUTE_BYTES + TARGET_BYTES * len(route.targets)
-        self._routes_bytes += size_bytes
-        self.keep(size_bytes)
         if route.plain:
-            self._plain[head.destination, head.priority] = route.targets[0][1]
+            key = head.destination, head.priority
+            new_bytes = PLAIN_BYTES if key not in self._plain else 0
+            self._plain[key] = route.targets[0][1]
         else:
+            new_bytes = _bytes_of(route) - (_bytes_of(self._routes[head]) if head in self._routes else 0)
             self._routes[head] = route
+        self._keep_routes(self._routes_bytes + new_bytes)
 
     def forget_routes(self) -> None:
         """Routes are found anew: where SENDs may go has changed."""
@@ -303,8 +305,12 @@ class Lanes(FlowResource):
     def _forget_routes(self) -> None:
         self._routes.clear()
         self._plain.clear()
-        self.keep(-self._routes_bytes)
-        self._routes_bytes = 0
+        self._keep_routes(0)
+
+    def _keep_routes(self, size_bytes: int) -> None:
+        """All of them take so much."""
+        self.keep(size_bytes - self._routes_bytes)
+        self._routes_bytes = size_bytes
 
     def lane(self, target: Target, inlet: Inlet) -> Lane:
         """The lane to this queue or log, made if need be."""
@@ -339,6 +345,7 @@ class Lanes(FlowResource):
     def _forget_stale(self) -> None:
         self._routes = {head: route for head, route in self._routes.items() if not route.is_stale}
         self._plain = {name: lane for name, lane in self._plain.items() if not lane.inlet.closed}
+        self._keep_routes(sum(map(_bytes_of, self._routes.values())) + PLAIN_BYTES * len(self._plain))
         for key, lane in list(self._lanes.items()):
             if lane.inlet.closed and not lane.parked:  # what is parked is still owed its receipts: `unpark` comes by
                 self._drop(key, lane)
@@ -492,6 +499,10 @@ class Lanes(FlowResource):
         if self.waiting_for:
             facts["waiting for"] = self.waiting_for
         return facts
+
+
+def _bytes_of(route: Route) -> int:
+    return ROUTE_BYTES + TARGET_BYTES * len(route.targets)
 
 
 def _never(_element: None) -> None:
