@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from pathlib import Path
@@ -31,6 +30,9 @@ from store.folders import make_private_folder
 
 SEGMENT_BYTES: Final = 16 << 20
 """A segment that has so much is closed. Smaller ones are given back sooner, larger ones are fewer files."""
+
+SUFFIX: Final = ".pages"
+"""Of the names of segments. Nothing else in their folder is touched."""
 
 PARTS_MAX: Final = 64
 """So many parts of a block are written as they lie in memory. The system takes 1,024 at most."""
@@ -152,7 +154,7 @@ class PageFiles:
             raise self._mapped(error, "removed") from error
 
     def _path(self, segment: int) -> Path:
-        return self._folder / f"{segment}.pages"
+        return self._folder / f"{segment}{SUFFIX}"
 
     def _mapped(self, error: OSError, done: str) -> EngineError:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -162,11 +164,17 @@ class PageFiles:
         )
 
 
-def clear(folder: Path) -> None:
-    """What an earlier run left is of no use to anybody; and make the folder. Blocks. Raises OSError."""
-    if folder.is_dir():
-        shutil.rmtree(folder)
+def clear(folder: Path) -> int:
+    """Remove what an earlier run left, which is of no use to anybody, and make the folder if it is missing. One that is
+    there stays as it is: it may be a link, or where another disk is mounted. Returns how many bytes that gave back.
+    Blocks. Raises OSError.
+    """
     make_private_folder(folder)
+    size_bytes = 0
+    for path in folder.glob("*" + SUFFIX):
+        size_bytes += path.lstat().st_size
+        path.unlink()
+    return size_bytes
 
 
 def _write_all(descriptor: int, data: memoryview, offset: int) -> None:

@@ -484,13 +484,17 @@ def compact(folder: Path) -> None:
       sluiceway store compact
     """
     from sluiceway.cli.progress import shown
+    from store.directory import told_of
     from store.maintenance.compacting import compact as give_back
     from store.maintenance.opening import open_store
+    from store.pages import clear
 
     with open_store(folder) as opened, shown("compacting", "families") as tell:
         _say_repaired(opened.repaired)
+        with told_of(folder):
+            paged_bytes = clear(opened.directory.paged_path)
         before_bytes, after_bytes = give_back(opened.engine, tell)
-    click.echo(f"{folder}: {size_in_words(before_bytes)} before, {size_in_words(after_bytes)} now")
+    click.echo(f"{folder}: {size_in_words(before_bytes + paged_bytes)} before, {size_in_words(after_bytes)} now")
 
 
 # -- saying things -----------------------------------------------------------------------------------------------------

@@ -240,6 +240,15 @@ def test_a_table_that_was_cut_off_is_damage_that_a_repair_mends(folder: Path) ->
     assert run("check", "--data", str(folder)).exit_code == 0
 
 
+def test_compact_removes_what_a_broker_that_died_had_paged_out(folder: Path) -> None:
+    paged = folder / "paged"
+    paged.mkdir(exist_ok=True)
+    (paged / "0.pages").write_bytes(bytes(3 << 20))
+    result = run("compact", "--data", str(folder))
+    assert result.exit_code == 0
+    assert "3" in result.stdout.split(" before")[0].rsplit(":", 1)[1] and list(paged.iterdir()) == []
+
+
 def test_repair_mends_a_database_that_does_not_open(folder: Path) -> None:
     run("compact", "--data", str(folder))
     (folder / "db" / "CURRENT").unlink()

@@ -105,6 +105,16 @@ def test_what_an_earlier_run_left_is_cleared_away(tmp_path: Path) -> None:
     assert list(folder.iterdir()) == [] and folder.stat().st_mode & 0o777 == 0o700
 
 
+def test_a_folder_on_another_disk_stays_where_it_is(tmp_path: Path) -> None:
+    """A link, or with what that disk's file system has in each of its own."""
+    elsewhere, folder = tmp_path / "fast", tmp_path / "paged"
+    (elsewhere / "lost+found").mkdir(parents=True)
+    (elsewhere / "7.pages").write_bytes(b"of no use")
+    folder.symlink_to(elsewhere)
+    assert clear(folder) == 9
+    assert folder.is_symlink() and [path.name for path in elsewhere.iterdir()] == ["lost+found"]
+
+
 # ---------------------------------------------------------------------- with a queue
 
 
