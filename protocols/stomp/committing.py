@@ -306,9 +306,10 @@ class Committer:
         have waited behind it.
         """
         carried_out = False
-        while self._waiting and not self._under_way_count and not self._waiting[0].waits_for():
+        work = self._subscriptions.work  # when it has done what it was given before, its connection looks here again
+        while self._waiting and not work.is_busy and not self._waiting[0].waits_for():
             carried_out = True
-            self._subscriptions.work.do_later(self._told("COMMIT", {}, self._carrying_out_first()))
+            work.do_later(self._told("COMMIT", {}, self._carrying_out_first()))
         return carried_out
 
     def _carrying_out(self, commit: Commit) -> Iterator[object]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import trio
 
+import queues.steps
 from protocols.stomp.escaping import Version
 from protocols.stomp.lanes import LANES_MAX, Lanes
 from protocols.stomp.transactions import AT_ONCE_COUNT
@@ -616,3 +617,26 @@ async def test_nothing_is_kept_of_a_transaction_that_has_ended(end: str, count: 
             client.messages.clear()
             kept_bytes.append(lanes.kept_bytes)
         assert kept_bytes[1] == kept_bytes[2]
+
+
+@pytest.mark.parametrize("at_once", [0, 1, 5])
+async def test_commits_of_many_go_on_in_one_moment(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    """Only the first of them may do their work at once."""
+    async with Stage({Q: {"count_max": 1}}) as stage:
+        clients = [await stage.connect() for _ in range(4)]
+        for client in clients:
+            for _ in range(2):
+                await client.send(Q, "waits")
+            for name in ("one", "two"):
+                await begin(client, name)
+                await client.send(Q, "x", transaction=name)
+                await client.frame("COMMIT", {"transaction": name, "receipt": name})
+        await trio.sleep(1)
+        monkeypatch.setattr(queues.steps, "AT_ONCE_SUM", at_once)
+        stage.broker.registry.steps._at_once_left = at_once
+        consumer = await stage.connect()
+        await consumer.subscribe(Q)
+        for client in clients:
+            await client.expect_receipt("one")
+            await client.expect_receipt("two")
+        await consumer.next_messages(16)
