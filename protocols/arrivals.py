@@ -10,7 +10,8 @@ A socket stays registered while its connection is open. Where it has input that 
 read now), it is taken out until somebody does: an epoll that says so again and again would keep the loop busy.
 
 Fairness: sockets are taken in the order in which the kernel names them, for TURN_SECONDS, and before any is taken again
-all that were named have had their turn.
+all that were named have had their turn. Connections that are served by their own tasks have one turn each in a pass of
+the loop; so where more was named than one turn is enough for, those sockets get more turns in the next pass.
 
 Only for plain sockets, on systems that have epoll: a stream over another one may hold bytes of which the kernel knows
 nothing. Others wait by themselves.
@@ -30,6 +31,8 @@ from protocols.reading import TURN_SECONDS
 IS_AVAILABLE: Final = hasattr(select, "epoll")
 _NAMED_MAX: Final = 256
 """How many sockets the kernel is asked for at once."""
+_TURNS_MAX: Final = 16
+"""Turns of all sockets together in one pass of the loop."""
 
 
 class Arrivals:
@@ -43,18 +46,33 @@ class Arrivals:
         self._watched: dict[int, Watched] = {}
         self._named: deque[tuple[int, int]] = deque()
         """What the kernel has named and nobody has looked at yet."""
+        self._taken_count = 1
+        """How many of them the last turn was enough for."""
 
     async def run(self) -> None:
         """Serve until cancelled."""
         try:
-            while True:
-                if self._named:
-                    await trio.lowlevel.checkpoint()
-                else:
-                    await trio.lowlevel.wait_readable(self._epoll.fileno())
-                self._turn_with(self._take_some)
+            async with trio.open_nursery() as others:
+                while True:
+                    if self._named:
+                        await trio.lowlevel.checkpoint()
+                    else:
+                        await trio.lowlevel.wait_readable(self._epoll.fileno())
+                    self._turn_with(self._take_some)
+                    for _ in range(self._turns_wanted):
+                        others.start_soon(self._take_turn)
         finally:
             self._epoll.close()
+
+    @property
+    def _turns_wanted(self) -> int:
+        """How many more turns what is still named will take, as the last one went."""
+        return min(-(-len(self._named) // self._taken_count) - 1, _TURNS_MAX - 1)
+
+    async def _take_turn(self) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self._named:
+            self._turn_with(self._take_some)
 
     def watch(self, descriptor: int, take: Callable[[], bool]) -> Watched:
         """A socket to be waited for. `take` reads it; False: the task that waits is to go on. What it raises, that task
@@ -68,12 +86,14 @@ class Arrivals:
             named.extend(self._epoll.poll(0, _NAMED_MAX))
         clock = self._clock
         until_seconds = clock() + TURN_SECONDS
+        count = len(named)
         while named:
             watched = self._watched.get(named.popleft()[0])
             if watched is not None:  # else it was closed since
                 watched.arrived()
                 if clock() >= until_seconds:
-                    return
+                    break
+        self._taken_count = max(1, count - len(named))
 
     def _register(self, watched: Watched) -> None:
         if not self._epoll.closed:

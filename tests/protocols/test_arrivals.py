@@ -131,6 +131,29 @@ async def test_who_always_has_more_keeps_nobody_from_a_turn(stage: Stage, nurser
     assert [sorted(stage.order[start : start + 3]) for start in range(0, 12, 3)] == [["a", "b", "c"]] * 4
 
 
+async def test_many_get_their_turns_in_few_passes_of_the_loop(stage: Stage, nursery: trio.Nursery) -> None:
+    """Tasks that are always busy have one turn in each pass."""
+    stage.cost_seconds = math.inf
+    passes_count = 0
+
+    async def busy() -> None:
+        nonlocal passes_count
+        while True:
+            await trio.lowlevel.checkpoint()
+            passes_count += 1
+
+    for number in range(12):
+        peer = stage.peer(str(number))
+        peer.far.send(b"x")
+        nursery.start_soon(peer.watched.wait)
+    nursery.start_soon(busy)
+    await stage.until(lambda: bool(stage.order))
+    began_count = passes_count
+    await stage.until(lambda: len(stage.order) == 12)
+    assert passes_count - began_count <= 3
+    assert stage.turns_count == 12
+
+
 async def test_a_cancelled_wait_takes_nothing_any_more(stage: Stage, nursery: trio.Nursery) -> None:
     peer, other = stage.peer("one"), stage.peer("other")
     with trio.CancelScope() as scope:
