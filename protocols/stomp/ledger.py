@@ -233,7 +233,8 @@ class Ledger:
         first = self.next_ordinal
         by_number = self._by_number
         chunks = self._chunks
-        if chunks and chunks[-1].takes(subscription, part):
+        # The last of all may be done, and forgotten: this one would get ordinals that were given out.
+        if chunks and chunks[-1].end == first and chunks[-1].takes(subscription, part):
             chunk = chunks[-1]
             chunk.extend(part)
         else:
