@@ -485,12 +485,15 @@ class Lanes(FlowResource):
             lane.source.end_turn()  # `unpark` may not come by any more
         return given_up_count
 
-    def close_lanes(self) -> None:
-        """Nothing is parked any more and nothing will be sent: let all lanes go."""
+    def close_lanes(self) -> bool:
+        """Nothing is parked any more and nothing will be sent: let lanes go. False: there are more, call it again."""
         self._forget_routes()
-        for key, lane in list(self._lanes.items()):
+        for key, lane in list(islice(self._lanes.items(), TRIM_COUNT)):
             self._drop(key, lane)
+        if self._lanes:
+            return False
         self.close()
+        return True
 
     def facts(self) -> Mapping[str, object]:
         facts: dict[str, object] = {"destinations": len(self._lanes)}

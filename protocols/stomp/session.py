@@ -677,20 +677,22 @@ class Session:
             return True
         if not self._is_sending:
             if self.closed and self.lanes.is_open and not self.is_closing:
-                self._end_drain()
+                more = self._end_drain()
             elif self._leaving:
                 self._leave()
         self.lanes.trim()
         self._changed()
-        return False
+        return more
 
-    def _end_drain(self) -> None:
-        """Its stash is empty. What is on the disk may wait much longer for its queues."""
+    def _end_drain(self) -> bool:
+        """Its stash is empty. What is on the disk may wait much longer for its queues. True: there is more to do."""
         is_over = not self._committer.is_moving
         if self._staying is not None:
             self._staying.drained(ends=is_over)
         self._sender.closed = True
         if is_over:
             self._staying = None
-            self.lanes.close_lanes()
+            if not self.lanes.close_lanes():
+                return True
             self._context.close()
+        return False

@@ -111,7 +111,7 @@ async def test_of_a_commit_that_is_refused(refused: str) -> None:
         client = await stage.client()
         await client.frame("BEGIN", {"transaction": "t"})
         last = "/queue/small" if refused == "room" else "/queue/"
-        sends = [frame("SEND", b"x", destination=f"/queue/q{n % 100}", transaction="t", k=n) for n in range(MANY)]
+        sends = [frame("SEND", b"x", destination=f"/queue/q{n % 1000}", transaction="t", k=n) for n in range(MANY)]
         sends += [frame("SEND", b"x" * 1000, destination=last, transaction="t")] * 10
         await client.send_raw(b"".join(sends))
         await client.sync()
