@@ -56,6 +56,8 @@ class Arrivals:
                 while True:
                     if self._named:
                         await trio.lowlevel.checkpoint()
+                        if not self._named:
+                            continue
                     else:
                         await trio.lowlevel.wait_readable(self._epoll.fileno())
                     self._turn_with(self._take_some)
