@@ -145,5 +145,6 @@ async def test_a_long_run_to_one_destination_goes_at_once(stage: Stage, monkeypa
     await sender.send_raw(sender.encode("SEND", {"destination": NAMES[0], "expires": "99999999999999"}, b"x") * 1000)
     await sender.sync()
     assert stage.depth_count(NAMES[0]) == 1000
-    assert connection.session.subscriptions.work._line.spent_count == before_count
+    spent_count = connection.session.subscriptions.work._line.spent_count - before_count
+    assert spent_count <= 1, "a step for the frame that asks, and none for the SENDs"
     await stage.drain_queues()

@@ -115,7 +115,8 @@ def test_sessions_that_have_ended_are_not_held() -> None:
             self.session_id = str(number)
             self.is_drained = False
 
-    table = SessionTable()
+    left_behind = {"99"}
+    table = SessionTable(left_behind.__contains__)
     sessions = [Leaving(number) for number in range(1000)]
     for session in sessions:
         table.began(cast(Session, session))
@@ -128,6 +129,8 @@ def test_sessions_that_have_ended_are_not_held() -> None:
     del sessions[10:], session
     assert len(table._leaving) == 10
     assert table.may_act("9")
+    assert table.may_act("99"), "what it left behind is on its way"
+    assert not table.may_act("98")
 
 
 @pytest.mark.parametrize("asked", [None, "a", [1], ["a"] * 1001])
