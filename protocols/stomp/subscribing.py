@@ -445,10 +445,10 @@ class Subscriptions:
         subscription = self.live.pop(table_key, None)
         durable_name = durable_name_of(headers, name if subscription is None else subscription.destination)
         if durable_name is not None:
-            if subscription is not None:
-                self.work.do(self._ending(subscription, None))
-            said = name if subscription is None else subscription.destination
-            self._remove_durable(durable_name, said, headers.get("receipt"))
+            if subscription is None:
+                self._remove_durable(durable_name, name, headers.get("receipt"))
+            else:
+                self.work.do(self._ending_for_good(subscription, durable_name, headers.get("receipt")))
             return
         if subscription is None:
             raise ProtocolError(
@@ -463,6 +463,15 @@ class Subscriptions:
         yield from subscription.leaving()
         self.forget_if_settled(subscription)
         self._replies.receipt(receipt_id)
+
+    def _ending_for_good(
+        self, subscription: StompSubscription, durable_name: str, receipt_id: str | None
+    ) -> Iterator[None]:
+        yield from self._ending(subscription, None)
+        try:
+            self._remove_durable(durable_name, subscription.destination, receipt_id)
+        except ProtocolError as error:
+            self.fail(error)
 
     def forget_if_settled(self, subscription: StompSubscription) -> None:
         """A subscription that ended and has nothing unsettled is gone for good."""
