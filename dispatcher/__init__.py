@@ -8,15 +8,15 @@ core (one turn), shell (trio). `Periodic` is work that comes again and again.
 
 from __future__ import annotations
 
-from dispatcher.config import DispatcherConfig
-from dispatcher.context import DONE, MORE, PRIORITY_COUNT, PRIORITY_DEFAULT, PRIORITY_HIGHEST, DispatchContext
-from dispatcher.core import DispatcherCore, ErrorHook
-from dispatcher.errors import DispatcherClosedError, DispatcherError, DispatcherStateError
-from dispatcher.executor import CallableExecutor
-from dispatcher.periodic import Periodic
-from dispatcher.shell import Dispatcher
-from dispatcher.statistics import DispatcherStatistics
-from dispatcher.timers import Timer
+from .config import DispatcherConfig
+from .context import DONE, MORE, PRIORITY_COUNT, PRIORITY_DEFAULT, PRIORITY_HIGHEST, DispatchContext
+from .core import DispatcherCore, ErrorHook
+from .errors import DispatcherClosedError, DispatcherError, DispatcherStateError
+from .executor import CallableExecutor
+from .periodic import Periodic
+from .shell import Dispatcher
+from .statistics import DispatcherStatistics
+from .timers import Timer
 
 __all__ = [
     "DONE",

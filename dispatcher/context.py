@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from dispatcher.ready import ReadyLists
+    from .ready import ReadyLists
 
 MORE: Final = True
 """Returned by a dispatch that used up its budget and has more to do: it goes to the tail of its priority's list."""

@@ -31,14 +31,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from dispatcher.config import DispatcherConfig
-from dispatcher.context import DONE, MORE, PRIORITY_DEFAULT, PRIORITY_HIGHEST, DispatchContext
-from dispatcher.errors import DispatcherClosedError, DispatcherStateError
-from dispatcher.executor import CallableExecutor
-from dispatcher.inbox import Inbox
-from dispatcher.ready import ReadyLists
-from dispatcher.statistics import DispatcherStatistics
-from dispatcher.timers import Timer, TimerHeap
+from .config import DispatcherConfig
+from .context import DONE, MORE, PRIORITY_DEFAULT, PRIORITY_HIGHEST, DispatchContext
+from .errors import DispatcherClosedError, DispatcherStateError
+from .executor import CallableExecutor
+from .inbox import Inbox
+from .ready import ReadyLists
+from .statistics import DispatcherStatistics
+from .timers import Timer, TimerHeap
 
 ErrorHook = Callable[[DispatchContext, Exception], None]
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from dispatcher.context import DONE, MORE, DispatchContext
-from dispatcher.ready import ReadyLists
+from .context import DONE, MORE, DispatchContext
+from .ready import ReadyLists
 
 
 class CallableExecutor:

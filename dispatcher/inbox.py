@@ -17,8 +17,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from dispatcher.context import DONE, MORE
-from dispatcher.errors import DispatcherClosedError
+from .context import DONE, MORE
+from .errors import DispatcherClosedError
 
 
 class Inbox:

@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from dispatcher.context import PRIORITY_COUNT, DispatchContext
+from .context import PRIORITY_COUNT, DispatchContext
 
 _BITS: Final = tuple(1 << priority for priority in range(PRIORITY_COUNT))
 

@@ -23,9 +23,9 @@ from typing import Final
 
 import trio
 
-from dispatcher.config import DispatcherConfig
-from dispatcher.core import DispatcherCore, ErrorHook, raise_error
-from dispatcher.errors import DispatcherStateError
+from .config import DispatcherConfig
+from .core import DispatcherCore, ErrorHook, raise_error
+from .errors import DispatcherStateError
 
 BURST_SECONDS: Final = 0.0002
 """What arrives so soon after a turn in a reader's task is not lonely: others are likely to have something, too."""
@@ -114,13 +114,19 @@ class Dispatcher(DispatcherCore):
         What the turn leaves undone wakes the loop as ever. Raises what `work` raises; an error of the turn is raised
         by `run`, where all others are.
         """
+        if self._ready.asleep and self._clock() - self._inline_seconds < BURST_SECONDS:
+            work()  # the loop wakes behind all that arrived in this pass of trio: one turn for them together
+        else:
+            self.turn_for_all(work)
+
+    def turn_for_all(self, work: Callable[[], None]) -> None:
+        """As `turn_with`, for what a task has received that serves all connections there are: behind each such `work` a
+        turn is due, however soon it comes after another one. To wake the loop for it would cost a pass of trio more: 70
+        of 790 calls of functions for a single message, of the processor time a tenth.
+        """
         ready = self._ready
         if not ready.asleep or self._in_turn:
             work()
-            return
-        now_seconds = self._clock()
-        if now_seconds - self._inline_seconds < BURST_SECONDS:
-            work()  # the loop wakes behind all that arrived in this pass of trio: one turn for them together
             return
         ready.asleep = False  # what is asked for from here on wakes nobody
         try:

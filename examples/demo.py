@@ -32,7 +32,7 @@ from examples.stage.play import Act, Stage
 from examples.stage.screen import PlainScreen, Screen, marks
 from examples.stage.server import Server, ServerError
 from examples.stage.spark_act import SPARK_ACT, missing
-from flow.words import size_in_words
+from sluiceway.flow.words import size_in_words
 
 DATA_DIR: Final = Path("sluiceway-data/demo")
 ASK_EVERY_SECONDS: Final = 0.2

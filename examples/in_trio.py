@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import trio
 
-from protocols.stomp.frames import Fault, Frame
-from protocols.stomp.machine import ClientMachine
-from protocols.streams import MemoryStream
 from sluiceway import Broker, Config
 from sluiceway.config import Listener
+from sluiceway.protocols.stomp.frames import Fault, Frame
+from sluiceway.protocols.stomp.machine import ClientMachine
+from sluiceway.protocols.streams import MemoryStream
 
 
 async def next_frame(stream: MemoryStream, machine: ClientMachine, waiting: list[Frame]) -> Frame:

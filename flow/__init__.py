@@ -15,8 +15,8 @@ seconds.
     words       sizes, ages and facts as people say them
 """
 
-from flow.controller import FlowController, SourceController
-from flow.errors import (
+from .controller import FlowController, SourceController
+from .errors import (
     FlowClosedError,
     FlowError,
     NegativeAmountError,
@@ -25,7 +25,7 @@ from flow.errors import (
     RegistrationError,
     ThresholdError,
 )
-from flow.limiters import (
+from .limiters import (
     Clock,
     CompositeLimiter,
     FlowLimiter,
@@ -33,11 +33,11 @@ from flow.limiters import (
     SizeLimiter,
     WindowLimiter,
 )
-from flow.manager import FlowManager
-from flow.residency import ResidencyLimiter
-from flow.resource import Flow, FlowResource, FlowSink, FlowSource, WaitEdge
-from flow.shares import MemoryBudget, Share
-from flow.snapshot import (
+from .manager import FlowManager
+from .residency import ResidencyLimiter
+from .resource import Flow, FlowResource, FlowSink, FlowSource, WaitEdge
+from .shares import MemoryBudget, Share
+from .snapshot import (
     BlockCycle,
     BlockedByChain,
     BlockEdge,
@@ -47,8 +47,8 @@ from flow.snapshot import (
     LimiterSnapshot,
     ResourceSnapshot,
 )
-from flow.upkeep import Account, Upkeep
-from flow.words import age_in_words, count_in_words, facts_in_words, size_in_words
+from .upkeep import Account, Upkeep
+from .words import age_in_words, count_in_words, facts_in_words, size_in_words
 
 __all__ = [
     "Account",

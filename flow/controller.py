@@ -51,11 +51,11 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
-from flow.errors import FlowClosedError, FlowError, NegativeAmountError, OverReleaseError, PairingError
-from flow.limiters import Clock, FlowLimiter
-from flow.resource import Flow, FlowResource
-from flow.snapshot import ControllerSnapshot
-from flow.waiting import WaitingLine
+from .errors import FlowClosedError, FlowError, NegativeAmountError, OverReleaseError, PairingError
+from .limiters import Clock, FlowLimiter
+from .resource import Flow, FlowResource
+from .snapshot import ControllerSnapshot
+from .waiting import WaitingLine
 
 E = TypeVar("E")
 
@@ -361,7 +361,7 @@ class FlowController(SourceController, Generic[E]):
         Its size does not matter: a batch is charged whole, so the last one may go beyond the capacity. Changes nothing
         and blocks nobody: a source that is to get its place in the line calls `offer`. O(1).
         """
-        return self.accepting or self._is_turn_of(source)
+        return (not self._gated and not self.limiter.throttled) or self._is_turn_of(source)
 
     def may_exceed(self, source: SourceController) -> bool:
         """Whether this source may use the limiter's headroom: it is of raised priority, or a higher one was passed over
@@ -477,30 +477,37 @@ class FlowController(SourceController, Generic[E]):
 
     # ------------------------------------------------------------------ end, and what people see
 
-    def close(self) -> list[E]:
-        """Let the blocked sources go, withdraw from the sinks that block this controller, and leave the resource.
+    def shut(self) -> list[E]:
+        """Let the blocked sources go, and withdraw from the sinks that block this controller. What is held stays
+        charged, and in the manager's sum, until it is released or `close` is called.
 
-        Returns the elements that waited in overflow, in order; they were never charged here. What is reserved is
-        freed. What is still held may be released afterwards, but is no longer in the manager's sum. A second call
-        does nothing and returns an empty list. Stop routing to this controller before: a source that adds in its
-        `on_resume` gets a FlowClosedError. If an `on_resume` raises, the error passes and the call can be repeated
-        for the rest: no source stays blocked and no element is lost.
+        Returns the elements that waited in overflow, in order; they were never charged here. What is reserved is freed.
+        A second call returns an empty list. Stop routing to this controller before: a source that adds in its
+        `on_resume` gets a FlowClosedError. If an `on_resume` raises, the error passes and the call can be repeated for
+        the rest: no source stays blocked and no element is lost.
         """
-        if not self._closed:
-            self._closed = True
-            self._gated = True
-            self._withdraw()
-            self._free_reserved()
-            self.resource.detach_controller(self)
-            self.end_turn()
-            if self.limiter.share is not None:
-                self.limiter.share.budget.leave(self.limiter.share)
+        self._take_nothing()
         while self._waiting:
             self._waiting.take().resume(self)
         elements = [entry[0] for entry in self._overflow]
         self._overflow = _NO_OVERFLOW
         self.overflow_count = self.overflow_bytes = self.unaccounted_bytes = 0
         return elements
+
+    def close(self) -> list[E]:
+        """As `shut`, and leave the resource: what is still held may be released, but is not in the manager's sum."""
+        self._take_nothing()
+        self.resource.detach_controller(self)
+        if self.limiter.share is not None:
+            self.limiter.share.budget.leave(self.limiter.share)
+        return self.shut()
+
+    def _take_nothing(self) -> None:
+        if not self._closed:
+            self._closed = self._gated = True
+            self._withdraw()
+            self._free_reserved()
+            self.end_turn()
 
     def describe(self) -> ControllerSnapshot:
         """Return a picture of this flow as it is now."""

@@ -24,8 +24,8 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from flow.resource import ResourceId
-from flow.snapshot import BlockCycle, BlockedByChain, BlockEdge, Bottleneck
+from .resource import ResourceId
+from .snapshot import BlockCycle, BlockedByChain, BlockEdge, Bottleneck
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ Node = tuple[int, int | None]
 _COMMON = 0
 
 
-def at_once(steps: Steps[T]) -> T:
+def at_once(steps: Generator[object, None, T]) -> T:
     """Run all steps now; returns what they come to."""
     while True:
         try:

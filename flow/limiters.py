@@ -29,11 +29,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn
 
-from flow.errors import NegativeAmountError, OverReleaseError, ThresholdError
-from flow.snapshot import LimiterSnapshot
+from .errors import NegativeAmountError, OverReleaseError, ThresholdError
+from .snapshot import LimiterSnapshot
 
 if TYPE_CHECKING:
-    from flow.shares import Share
+    from .shares import Share
 
 Clock = Callable[[], float]
 """Returns monotonic seconds. Every time in this package is one of its readings, or a difference of two."""

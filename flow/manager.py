@@ -10,14 +10,14 @@ sinks of messages and to find bottlenecks").
 
 from __future__ import annotations
 
-from flow.errors import RegistrationError
-from flow.graph import at_once
-from flow.limiters import Clock
-from flow.resource import FlowResource, ResourceId
-from flow.shares import MemoryBudget
-from flow.snapshot import FlowSnapshot
-from flow.survey import MemorySum, Survey
-from flow.upkeep import Account, Upkeep
+from .errors import RegistrationError
+from .graph import at_once
+from .limiters import Clock
+from .resource import FlowResource, ResourceId
+from .shares import MemoryBudget
+from .snapshot import FlowSnapshot
+from .survey import MemorySum, Survey
+from .upkeep import Account, Upkeep
 
 
 class FlowManager:
@@ -61,10 +61,18 @@ class FlowManager:
         if self.upkeep is not None:
             self.upkeep.things.changed(size_bytes)
 
+    def why_not(self, what: str) -> str:
+        """Why a new thing can't be made for a client: see `Upkeep.why_not`. Empty: it may be."""
+        return "" if self.upkeep is None else self.upkeep.why_not(what)
+
     @property
     def resources(self) -> tuple[FlowResource, ...]:
         """The open resources, in order of opening."""
         return tuple(self._resources.values())
+
+    def resource(self, resource_id: ResourceId) -> FlowResource | None:
+        """The open resource of this id; None: it is closed."""
+        return self._resources.get(resource_id)
 
     @property
     def used_bytes(self) -> int:

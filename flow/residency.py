@@ -12,9 +12,9 @@ Source: seed 002 "CursoredQueue"; DESIGN section 6 (quota in bytes and count).
 
 import attrs
 
-from flow.errors import ThresholdError
-from flow.limiters import UNLIMITED, Clock, FlowLimiter
-from flow.snapshot import LimiterSnapshot
+from .errors import ThresholdError
+from .limiters import UNLIMITED, Clock, FlowLimiter
+from .snapshot import LimiterSnapshot
 
 
 class ResidencyLimiter(FlowLimiter):

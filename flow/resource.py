@@ -2,8 +2,8 @@
 
 A `Flow` is a stream of elements that can be blocked as one. A `FlowResource` is whatever elements stay in or pass: a
 queue, a connection's outbound buffer, a subscription's window, the store's operation queue. It owns controllers, one
-for each flow that it takes in or sends on (`flow.controller`); an opened resource is on the map that `FlowManager`
-draws.
+for each flow that it takes in or sends on (`sluiceway.flow.controller`); an opened resource is on the map that
+`FlowManager` draws.
 
 Granular flows: a connection has one flow for each destination that it sends to, so that a full queue blocks only the
 sends to that queue.
@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, ClassVar, Final, NewType
 
 import attrs
 
-from flow.errors import RegistrationError
+from .errors import RegistrationError
 
 if TYPE_CHECKING:
-    from flow.controller import SourceController
-    from flow.manager import FlowManager
+    from .controller import SourceController
+    from .manager import FlowManager
 
 FlowId = NewType("FlowId", int)
 ResourceId = NewType("ResourceId", int)
@@ -86,7 +86,9 @@ class FlowResource:
     object connects a sink with a source, or `waits_on` does."""
 
     upkeep_bytes: ClassVar[int] = 0
-    """What one of these takes while it is open, beside its name and what its limiters count (`flow.upkeep`)."""
+    """What one of these takes while it is open, beside its name and what its limiters count
+    (`sluiceway.flow.upkeep`).
+    """
 
     def __init__(self, name: str, kind: str, manager: FlowManager) -> None:
         self.name = name
@@ -156,7 +158,7 @@ class FlowResource:
     def facts(self) -> Mapping[str, object]:
         """Return live details for people, such as ``{"unacked": 500, "idle_seconds": 41.0}``. Override; must be cheap.
 
-        Keys end in their unit (`flow.words.facts_in_words`); values are strings, numbers, booleans or None.
+        Keys end in their unit (`sluiceway.flow.words.facts_in_words`); values are strings, numbers, booleans or None.
         """
         return {}
 

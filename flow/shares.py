@@ -43,15 +43,15 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from flow.errors import ThresholdError
-from flow.limiters import UNLIMITED, FlowLimiter
-from flow.resource import FlowResource
-from flow.waiting import WaitingLine
-from flow.words import size_in_words
+from .errors import ThresholdError
+from .limiters import UNLIMITED, FlowLimiter
+from .resource import FlowResource
+from .waiting import WaitingLine
+from .words import size_in_words
 
 if TYPE_CHECKING:
-    from flow.controller import FlowController
-    from flow.manager import FlowManager
+    from .controller import FlowController
+    from .manager import FlowManager
 
 SOFT: Final = 0.75
 """Share of the budget from which on it is short. The rest is room for those who hold little while the largest give way.

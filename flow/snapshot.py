@@ -11,7 +11,7 @@ from typing import Literal
 
 import attrs
 
-from flow.words import age_in_words, count_in_words, facts_in_words, size_in_words
+from .words import age_in_words, count_in_words, facts_in_words, size_in_words
 
 
 @attrs.frozen(slots=True)

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from flow.controller import FlowController
-from flow.graph import Steps, WaitGraph, at_once
-from flow.limiters import FlowLimiter
-from flow.resource import FlowResource, ResourceId, WaitEdge
-from flow.snapshot import BlockEdge, FlowSnapshot, LimiterSnapshot, ResourceSnapshot
+from .controller import FlowController
+from .graph import Steps, WaitGraph, at_once
+from .limiters import FlowLimiter
+from .resource import FlowResource, ResourceId, WaitEdge
+from .snapshot import BlockEdge, FlowSnapshot, LimiterSnapshot, ResourceSnapshot
 
 
 class Survey:

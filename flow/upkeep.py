@@ -4,7 +4,9 @@ What a client makes with a frame of 50 bytes, and leaves there, counts as memory
 says what it takes by itself (`FlowResource.upkeep_bytes`), and is charged with it here from `open` to `close`; what it
 comes to have later it tells by `keep`. Header blocks live as long as the last message that has them, and count
 themselves. Nobody waits for these accounts: how many there may be of each kind is limited where they are made
-(`connections_max`, `destinations_max`, `subscriptions_max`, ...). What they take, others do not get.
+(`connections_max`, `destinations_max`, `subscriptions_max`, ...), and all together by `limit`: whoever makes a new
+thing for a client asks `why_not` first, and refuses it with these words. What is there stays, and may be used.
+What they take, others do not get.
 
 Sizes are estimates that a test holds against the allocator (tests/limits/test_memory.py).
 
@@ -17,15 +19,21 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from flow.controller import FlowController
-from flow.limiters import SizeLimiter
-from flow.resource import Flow, FlowResource
+from .controller import FlowController
+from .limiters import SizeLimiter
+from .resource import Flow, FlowResource
+from .words import size_in_words
 
 if TYPE_CHECKING:
-    from flow.manager import FlowManager
+    from .manager import FlowManager
 
 CAPACITY_BYTES: Final = 1 << 60
-"""The limits are elsewhere."""
+"""Of the accounts: what is new is refused by `Upkeep.why_not`, and what is there has to be charged."""
+UPKEEP_FULL: Final = "upkeep-full"
+"""The code of ERRORs that say so."""
+UPKEEP_REMEDY: Final = (
+    "Close connections, subscriptions and destinations that are not needed, or raise upkeep_bytes_max of [broker]."
+)
 PIECE_BYTES: Final = 16 * 1024
 """Small sizes are gathered up to this before they are charged."""
 GONE_COUNT: Final = 256
@@ -51,6 +59,11 @@ class Account:
     def used_bytes(self) -> int:
         """All of it, exactly."""
         self.settle()
+        return self._controller.limiter.used_bytes
+
+    @property
+    def charged_bytes(self) -> int:
+        """All of it, but for what is pending."""
         return self._controller.limiter.used_bytes
 
     def changed(self, size_bytes: int) -> None:
@@ -90,7 +103,29 @@ class Upkeep(FlowResource):
         """Distinct header blocks of SENDs that are kept: of messages, routes and caches."""
         self.things = Account(self, "connections, subscriptions and destinations")
         """What resources take beside what is in them (`FlowResource.keep`), and the index of their names."""
+        self.bytes_max = CAPACITY_BYTES
+        self.refused_count = 0
         self.open()
+
+    def limit(self, bytes_max: int) -> None:
+        """Things may take so much from now on; those that are there stay."""
+        self.bytes_max = bytes_max
+
+    @property
+    def full(self) -> bool:
+        """No new thing is to be made."""
+        return self.things.charged_bytes >= self.bytes_max
+
+    def why_not(self, what: str) -> str:
+        """Why `what` can't be made, in words; empty: it may be. A refusal is counted."""
+        if not self.full:
+            return ""
+        self.refused_count += 1
+        return (
+            f"{what} can't be made: connections, subscriptions and destinations take "
+            f"{size_in_words(self.things.charged_bytes)} by themselves already, and upkeep_bytes_max of [broker] is "
+            f"{size_in_words(self.bytes_max)}"
+        )
 
     def settle(self) -> None:
         """Charge what is pending; wanted about once a second."""
@@ -98,7 +133,14 @@ class Upkeep(FlowResource):
 
     def facts(self) -> Mapping[str, object]:
         """What each kind takes."""
-        return {"header_blocks_bytes": self.heads.used_bytes, "things_bytes": self.things.used_bytes}
+        facts: dict[str, object] = {
+            "header_blocks_bytes": self.heads.used_bytes,
+            "things_bytes": self.things.used_bytes,
+            "things_bytes_max": self.bytes_max,
+        }
+        if self.refused_count:
+            facts["refused_count"] = self.refused_count
+        return facts
 
 
 def _never(_element: None) -> None:

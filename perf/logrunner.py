@@ -85,8 +85,8 @@ class LogRun:
             kinds[scenario.kind]()
         except (BrokerFaultError, PeerError, OSError) as error:
             self._faults.append(f"{type(error).__name__}: {error}")
-        if not self._broker.tree.alive():
-            self._faults.append("the broker's process has ended")
+        if self._faults or not self._broker.tree.alive():
+            self._faults += self._broker.last_words()
         self._watch.sample()
         self._figures |= {
             "rss_start_bytes": rss_start_bytes,

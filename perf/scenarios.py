@@ -212,9 +212,10 @@ def _sustained(size: str, body_bytes: int, prefetch_count: int = 1000) -> tuple[
 def _drains(size: str, body_bytes: int, message_count: int, reference_count: int) -> tuple[Scenario, Scenario]:
     """A backlog that is written to the disk and read back, persistent or not."""
     backlog = Backlog(message_count, reference_count)
+    body = f"{body_bytes // KIB} KiB" if body_bytes < MIB else f"{body_bytes // MIB} MiB"
     return (
-        _backlog(f"drain-{size}", f"{message_count:,} messages of {size}", body_bytes, backlog, persistent=False),
-        _backlog(f"drain-{size}-persistent", f"{message_count:,} persistent messages of {size}", body_bytes, backlog),
+        _backlog(f"drain-{size}", f"{message_count:,} messages of {body}", body_bytes, backlog, persistent=False),
+        _backlog(f"drain-{size}-persistent", f"{message_count:,} persistent messages of {body}", body_bytes, backlog),
     )
 
 

@@ -327,7 +327,7 @@ def _broker(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
 def fill(address: str, log: str, rows_count: int, value_bytes: int, *, head: bytes = b"") -> int:
     """Append about so many records, at least one; how many they are."""
     from pyspark_stomp.wire import Address, Connection
-    from queues.logs.batches import encode
+    from sluiceway.queues.logs.batches import encode
 
     each = max(1, min(rows_count, BATCH_BYTES // value_bytes))
     body = encode([os.urandom(value_bytes) for _ in range(each)], head=head)

@@ -59,7 +59,7 @@ class _Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from pyspark_stomp.schema import Rows
-        from queues.logs.batches import Batch, encode, stamped
+        from sluiceway.queues.logs.batches import Batch, encode, stamped
 
         count = min(rows_of_batch(self._value_bytes), partition.value)
         sent = encode([bytes(self._value_bytes)] * count)

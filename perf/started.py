@@ -44,6 +44,11 @@ class Started:
         self.peer.store_counts()
         return stopped - began, time.monotonic() - stopped
 
+    def last_words(self) -> list[str]:
+        """What the broker says itself where clients found fault with it: its end, and that of its log."""
+        ended = [] if self.tree.alive() else ["the broker's process has ended"]
+        return [*ended, *filter(None, [self.peer.last_words()])]
+
     def disk_bytes(self) -> int:
         """What its folder takes on the disk, logs and all."""
         total = 0

@@ -26,7 +26,7 @@ from typing import Final
 
 import trio
 
-from protocols.reading import TURN_SECONDS
+from .reading import TURN_SECONDS
 
 IS_AVAILABLE: Final = hasattr(select, "epoll")
 _NAMED_MAX: Final = 256
@@ -43,6 +43,7 @@ class Arrivals:
         self._turn_with = turn_with
         self._clock = clock
         self._epoll = select.epoll()
+        self._descriptor = self._epoll.fileno()
         self._watched: dict[int, Watched] = {}
         self._named: deque[tuple[int, int]] = deque()
         """What the kernel has named and nobody has looked at yet."""
@@ -59,10 +60,11 @@ class Arrivals:
                         if not self._named:
                             continue
                     else:
-                        await trio.lowlevel.wait_readable(self._epoll.fileno())
+                        await trio.lowlevel.wait_readable(self._descriptor)
                     self._turn_with(self._take_some)
-                    for _ in range(self._turns_wanted):
-                        others.start_soon(self._take_turn)
+                    if self._named:
+                        for _ in range(self._turns_wanted):
+                            others.start_soon(self._take_turn)
         finally:
             self._epoll.close()
 
@@ -85,7 +87,13 @@ class Arrivals:
     def _take_some(self) -> None:
         named = self._named
         if not named:
-            named.extend(self._epoll.poll(0, _NAMED_MAX))
+            found = self._epoll.poll(0, _NAMED_MAX)
+            if len(found) == 1:  # nobody waits behind it
+                watched = self._watched.get(found[0][0])
+                if watched is not None:
+                    watched.arrived()
+                return
+            named.extend(found)
         clock = self._clock
         until_seconds = clock() + TURN_SECONDS
         count = len(named)

@@ -16,14 +16,14 @@ from typing import Final
 
 import trio
 
-from protocols.arrivals import Watched
-from protocols.log import get_logger
-from protocols.stomp.encoder import HEART_BEAT
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.hub import Hub
-from protocols.stomp.limits import StompLimits
-from protocols.stomp.session import Session
-from protocols.streams import ByteStream, SocketStream
+from .arrivals import Watched
+from .log import get_logger
+from .stomp.encoder import HEART_BEAT
+from .stomp.errors import ProtocolError
+from .stomp.hub import Hub
+from .stomp.limits import StompLimits
+from .stomp.session import Session
+from .streams import ByteStream, SocketStream
 
 READ_BYTES_MIN: Final = 16 * 1024
 READ_BYTES_MAX: Final = 512 * 1024
@@ -170,7 +170,7 @@ class Connection:
         try:
             if not self._reads:
                 return False
-            if self._read_into_room():
+            if session.pile.buffer is not None and self._read_into_room():
                 return not session.holds_back
             data = self._stream.read(min(self._read_bytes, session.read_bytes_max))
             if data is None:
@@ -190,14 +190,16 @@ class Connection:
     def _reads(self) -> bool:
         """All is as usual."""
         session = self.session
-        return session.ending is None and not session.holds_back and session.may_read and not session.reads_slowly
+        return session.is_read_as_usual or (
+            session.ending is None and not session.holds_back and session.may_read and not session.reads_slowly
+        )
 
     def _read_into_room(self) -> bool:
         """Read the rest of a large frame to where it is going to be sent from. False: there is no such frame, or
         nothing was there, or the end, which a read tells.
         """
         session = self.session
-        room = session.room
+        room = session.pile.room
         if room is None:
             return False
         with room, room[: session.read_bytes_max] as part:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from protocols.stomp.encoder import BEHIND_NUL, HEART_BEAT, error_frame
+from .stomp.encoder import BEHIND_NUL, HEART_BEAT, error_frame
 
 Piece = bytes | memoryview
 

@@ -14,9 +14,11 @@ from typing import Any, Final
 
 import trio
 
-from protocols.framing import refusal
-from protocols.log import get_logger
-from protocols.streams import SocketStream
+from ..flow.upkeep import UPKEEP_FULL, UPKEEP_REMEDY
+from .bursts import Bursts
+from .framing import refusal
+from .log import get_logger
+from .streams import SocketStream
 
 ACCEPTS_PER_WAKE_UP: Final = 64
 BACKLOG: Final = 1024
@@ -150,10 +152,12 @@ class Listener:
         accepted: Callable[[Listener, SocketStream], None],
         speaks_plainly: bool = True,
         contain: Callable[[Exception], None] | None = None,
+        why_not: Callable[[str], str] | None = None,
     ) -> None:
         """`accepted` takes each new connection and starts to serve it; count them with `connection_ended`.
         `speaks_plainly`: no TLS, no WebSocket; else who is refused is told nothing. `contain` is given what one
-        connection or one look raised (None: that ends `run`).
+        connection or one look raised (None: that ends `run`). `why_not` says why the broker has no room for one more,
+        in words, empty if it has (None: it always has).
         """
         self._socket = listening
         self.connections_max = connections_max
@@ -161,14 +165,17 @@ class Listener:
         self.speaks_plainly = speaks_plainly
         self._accepted = accepted
         self._contain = contain
+        self._why_not = why_not
         self.connections_count = 0
         self.accepted_count = 0
         self.refused_count = 0
         self._closed = False
+        self._bursts = Bursts(trio.current_time)
+        """At a limit each other connection may be refused."""
         self._exhausted = False
-        """Accepting pauses for want of file descriptors or memory."""
+        """The log says last that accepting pauses for want of file descriptors or memory."""
         self._full = False
-        """The last one that came was refused."""
+        """The log says last that a connection was refused."""
         self.address = name_of(listening.getsockname())
 
     def connection_ended(self) -> None:
@@ -211,7 +218,16 @@ class Listener:
                 return False
             stream = SocketStream(connected, name_of(where))
             if self.connections_count >= self.connections_max:
-                self._refuse(stream)
+                self._refuse(
+                    stream,
+                    "too-many-connections",
+                    f"this listener has its {self.connections_max} connections already",
+                    "raise connections_max of the listener, or find out who keeps them open",
+                    "Close some, or raise connections_max of the listener.",
+                )
+                continue
+            if self._why_not is not None and (why_not := self._why_not("a connection")):
+                self._refuse(stream, UPKEEP_FULL, why_not, UPKEEP_REMEDY, UPKEEP_REMEDY)
                 continue
             if self._exhausted or self._full:
                 self._exhausted = self._full = False
@@ -228,33 +244,36 @@ class Listener:
 
     def _say_exhausted(self, error: OSError) -> None:
         """Once per shortage: it may last, and we look again four times a second."""
-        if not self._exhausted:
+        if self._exhausted:
+            return
+        more_count = self._bursts.say("exhausted")
+        if more_count is not None:
             self._exhausted = True
             log.error(
                 "cannot accept",
+                more_since_last=more_count,
                 address=self.address,
                 connections=self.connections_count,
                 reason=error.strerror,
                 remedy="raise the limit of open files (ulimit -n), or lower connections_max",
             )
 
-    def _refuse(self, stream: SocketStream) -> None:
+    def _refuse(self, stream: SocketStream, code: str, reason: str, remedy: str, body: str) -> None:
         self.refused_count += 1
-        if not self._full:
+        more_count = None if self._full else self._bursts.say("full")
+        if more_count is not None:
             self._full = True
             log.warning(
                 "connection refused",
+                more_since_last=more_count,
                 peer=stream.peer,
                 address=self.address,
+                reason=reason,
                 connections_max=self.connections_max,
-                remedy="raise connections_max of the listener, or find out who keeps them open",
+                remedy=remedy,
             )
         try:
-            answer = refusal(
-                f"this listener has its {self.connections_max} connections already",
-                code="too-many-connections",
-                body="Close some, or raise connections_max of the listener.",
-            )
+            answer = refusal(reason, code=code, body=body)
             if self.speaks_plainly:
                 stream.write([answer])
         except OSError as error:

@@ -12,14 +12,14 @@ from typing import Final
 
 import trio
 
-from protocols.bursts import Bursts
-from protocols.framing import refusal
-from protocols.log import get_logger
-from protocols.settings import WebSocketConfig
-from protocols.stomp.limits import StompLimits
-from protocols.streams import ByteStream
-from protocols.tls import HANDSHAKE, NotTlsError, TlsError, TlsServer
-from protocols.websocket import (
+from .bursts import Bursts
+from .framing import refusal
+from .log import get_logger
+from .settings import WebSocketConfig
+from .stomp.limits import StompLimits
+from .streams import ByteStream
+from .tls import HANDSHAKE, NotTlsError, TlsError, TlsServer
+from .websocket import (
     NotHttpError,
     UpgradeRefusedError,
     WebSocketError,

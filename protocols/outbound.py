@@ -22,10 +22,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
-from protocols.framing import PLAIN, Framing, Piece
-from protocols.reading import CountedHold, ReadGate
-from protocols.streamed import PIECE_BYTES, Pull, StreamedFrame
+from ..flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
+from .framing import PLAIN, Framing, Piece
+from .reading import CountedHold, ReadGate
+from .streamed import PIECE_BYTES, Pull, StreamedFrame
 
 WRITE_BYTES_MAX: Final = 1 << 20
 """About how much one write is offered. The kernel rarely takes more at once."""
@@ -259,6 +259,9 @@ class Outbound(FlowResource):
                 self._rest = pieces  # a write that raises must not lose them: whoever tries again is to find out, too
                 taken = self._write(pieces)
                 self.taken_bytes += taken
+                if self.taken_bytes == self.appended_bytes:
+                    self._rest = []
+                    return True
                 self._rest = _behind(pieces, taken)
                 if self._rest:
                     return False
@@ -282,6 +285,10 @@ class Outbound(FlowResource):
                 pieces.append(b"".join(small))
                 small.clear()
             pieces.append(part)
+        # The end of a large frame, and the head of the next one: no write of their own, which wakes the peer for an LF.
+        little_bytes = sum(map(len, small))
+        while parts and (little_bytes := little_bytes + len(parts[0])) < ALONE_BYTES:
+            small.append(parts.popleft())
         if small:
             pieces.append(small[0] if len(small) == 1 else b"".join(small))
         if not pieces and self._behind:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from flow import Flow, FlowResource, SourceController
+from ..flow import Flow, FlowResource, SourceController
 
 TURN_SECONDS: Final = 0.001
 """How long the frames of one read are worked on before others have their turn. A frame is not cut in two."""
@@ -139,5 +139,5 @@ class CountedHold(Hold):
         """So many less."""
         self.used_bytes -= size_bytes
         assert self.used_bytes >= 0, f"{self.why}: more was removed than added"
-        if self.used_bytes <= self.bytes_max:
+        if self.is_on and self.used_bytes <= self.bytes_max:
             self.let_go()

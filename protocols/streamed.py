@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from protocols.framing import Framing, Piece
+from .framing import Framing, Piece
 
 PIECE_BYTES: Final = 256 * 1024
 """Large enough that the way to the disk and back costs little per byte."""

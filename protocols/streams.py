@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from protocols.framing import PLAIN, Framing
+from .framing import PLAIN, Framing
 
 if TYPE_CHECKING:
-    from protocols.tls import PeerCertificate
+    from .tls import PeerCertificate
 
 
 class ByteStream(Protocol):

@@ -31,9 +31,9 @@ from typing import Any, Final
 import attrs
 import trio
 
-from protocols.framing import PLAIN
-from protocols.settings import TlsConfig
-from protocols.streams import ByteStream
+from .framing import PLAIN
+from .settings import TlsConfig
+from .streams import ByteStream
 
 SEAL_BYTES: Final = 128 * 1024
 """Plain bytes encrypted for one system call, and at most ahead of the kernel."""

@@ -24,12 +24,12 @@ import wsproto.events
 from wsproto.handshake import H11Handshake
 from wsproto.utilities import RemoteProtocolError
 
-from protocols import wsframes
-from protocols.framing import Framing
-from protocols.settings import WebSocketConfig
-from protocols.streams import ByteStream
-from protocols.tls import PeerCertificate
-from protocols.wsframes import FrameError, FrameReader, WebSocketFraming
+from . import wsframes
+from .framing import Framing
+from .settings import WebSocketConfig
+from .streams import ByteStream
+from .tls import PeerCertificate
+from .wsframes import FrameError, FrameReader, WebSocketFraming
 
 SUBPROTOCOLS: Final = ("v12.stomp", "v11.stomp", "v10.stomp")
 """Best first."""

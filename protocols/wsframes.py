@@ -22,8 +22,8 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from protocols.framing import Piece
-from protocols.stomp.encoder import BEHIND_NUL, HEART_BEAT
+from .framing import Piece
+from .stomp.encoder import BEHIND_NUL, HEART_BEAT
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 FIN: Final = 0x80
@@ -245,8 +245,8 @@ def head(opcode: int, size: int, *, ends: bool = True) -> bytes:
 
 
 class WebSocketFraming:
-    """A message for each STOMP frame, see `protocols.framing`. All that is made here are whole WebSocket frames, one or
-    more in a piece, so that between pieces a control frame may be put.
+    """A message for each STOMP frame, see `sluiceway.protocols.framing`. All that is made here are whole WebSocket
+    frames, one or more in a piece, so that between pieces a control frame may be put.
     """
 
     __slots__ = ()

@@ -36,7 +36,6 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from protocols.stomp.encoder import encode_frame
 from pyspark_stomp.logs import Brokers, DataLossError
 from pyspark_stomp.options import Offsets, ReadOptions
 from pyspark_stomp.schema import BYTES_MAX, INTERNAL_HEADERS, ROWS_MAX, Rows, arrow_schema
@@ -49,6 +48,7 @@ from sluiceway.client.errors import (
     RequestError,
 )
 from sluiceway.client.records import key_of
+from sluiceway.protocols.stomp.encoder import encode_frame
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from protocols.stomp.escaping import escape_name, escape_value
 from pyspark_stomp.schema import SchemaError
-from queues.logs.batches import CONTENT_TYPE, encode_column
-from queues.logs.codecs import Codec
+from sluiceway.protocols.stomp.escaping import escape_name, escape_value
+from sluiceway.queues.logs.batches import CONTENT_TYPE, encode_column
+from sluiceway.queues.logs.codecs import Codec
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -26,9 +26,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from queues.logs.batches import Batch
 from sluiceway.client.errors import DamagedError
 from sluiceway.client.records import headers_of, key_of
+from sluiceway.queues.logs.batches import Batch
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -32,9 +32,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark_stomp.options import LOG, OptionError, WriteOptions
 from pyspark_stomp.outgoing import Router, RowError, batches, check_schema, frames
 from pyspark_stomp.wire import Connection, Sender
-from queues.logs.batches import CONTENT_TYPE
-from queues.logs.codecs import Codec
 from sluiceway.client.errors import ClientError, RequestError
+from sluiceway.queues.logs.batches import CONTENT_TYPE
+from sluiceway.queues.logs.codecs import Codec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -153,7 +153,7 @@ class _Task:
 
 
 def _appending(log: str, data: bytes) -> Any:
-    from protocols.stomp.encoder import encode_frame
+    from sluiceway.protocols.stomp.encoder import encode_frame
 
     def frame(receipt: str) -> bytes:
         return encode_frame(

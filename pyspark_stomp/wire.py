@@ -30,11 +30,6 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from protocols.stomp.encoder import encode_frame
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.head import parse_headers
-from protocols.stomp.limits import StompLimits
-from queues.logs.batches import CONTENT_TYPE, Batch, BatchError, Damage, sound, split
 from sluiceway.client.address import Address
 from sluiceway.client.backoff import Backoff
 from sluiceway.client.errors import (
@@ -46,6 +41,11 @@ from sluiceway.client.errors import (
     RefusedError,
     RequestError,
 )
+from sluiceway.protocols.stomp.encoder import encode_frame
+from sluiceway.protocols.stomp.errors import ProtocolError
+from sluiceway.protocols.stomp.head import parse_headers
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.queues.logs.batches import CONTENT_TYPE, Batch, BatchError, Damage, sound, split
 
 CONNECT_SECONDS: Final = 10.0
 HEART_BEAT_MS: Final = 10_000

@@ -10,40 +10,40 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from queues.blocks import QueueInvariantError
-    from queues.consumed import ConsumedQueue
-    from queues.cursored import CursoredQueue
-    from queues.cursors import Cursor
-    from queues.durables import (
+    from .blocks import QueueInvariantError
+    from .consumed import ConsumedQueue
+    from .cursored import CursoredQueue
+    from .cursors import Cursor
+    from .destination import Destination
+    from .durables import (
         Durable,
         DurableInUseError,
         DurableLimitError,
         DurableNameError,
         DurableSelectorError,
     )
-    from queues.environment import QueueEnvironment
-    from queues.exclusive import ExclusiveQueue
-    from queues.exclusivity import Exclusivity
-    from queues.gate import QueueFullError, Run
-    from queues.groups import GroupTable
-    from queues.message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Envelope, Message, size_of
-    from queues.names import Address, DestinationNameError, Kind, parse, parse_composite
-    from queues.partitioned import Attachment, PartitionedQueue, PartitionLimitError, by_key, by_priority
-    from queues.policy import QueuePolicy
-    from queues.queue import MessageQueue
-    from queues.registry import (
-        Destination,
+    from .environment import QueueEnvironment
+    from .exclusive import ExclusiveQueue
+    from .exclusivity import Exclusivity
+    from .gate import QueueFullError, Run
+    from .groups import GroupTable
+    from .message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Envelope, Message, size_of
+    from .names import Address, DestinationNameError, Kind, parse, parse_composite
+    from .partitioned import Attachment, PartitionedQueue, PartitionLimitError, by_key, by_priority
+    from .policy import QueuePolicy
+    from .queue import MessageQueue
+    from .registry import (
         DestinationLimitError,
         DestinationRegistry,
         DurableAttachment,
         WildcardConsumer,
     )
-    from queues.relay import Relay
-    from queues.shared import SharedQueue
-    from queues.slices import Slice
-    from queues.statistics import QueueStatistics
-    from queues.subscription import Consumer, Subscription
-    from queues.topic import Topic
+    from .relay import Relay
+    from .shared import SharedQueue
+    from .slices import Slice
+    from .statistics import QueueStatistics
+    from .subscription import Consumer, Subscription
+    from .topic import Topic
 
 __all__ = [
     "MESSAGE_OVERHEAD_BYTES",
@@ -93,50 +93,50 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Address": "queues.names",
-    "Attachment": "queues.partitioned",
-    "ConsumedQueue": "queues.consumed",
-    "Consumer": "queues.subscription",
-    "Cursor": "queues.cursors",
-    "CursoredQueue": "queues.cursored",
-    "Destination": "queues.registry",
-    "DestinationLimitError": "queues.registry",
-    "DestinationNameError": "queues.names",
-    "DestinationRegistry": "queues.registry",
-    "Durable": "queues.durables",
-    "DurableAttachment": "queues.registry",
-    "DurableInUseError": "queues.durables",
-    "DurableLimitError": "queues.durables",
-    "DurableNameError": "queues.durables",
-    "DurableSelectorError": "queues.durables",
-    "Envelope": "queues.message",
-    "ExclusiveQueue": "queues.exclusive",
-    "Exclusivity": "queues.exclusivity",
-    "GroupTable": "queues.groups",
-    "Kind": "queues.names",
-    "MESSAGE_OVERHEAD_BYTES": "queues.message",
-    "Message": "queues.message",
-    "MessageQueue": "queues.queue",
-    "PRIORITY_DEFAULT": "queues.message",
-    "PartitionLimitError": "queues.partitioned",
-    "PartitionedQueue": "queues.partitioned",
-    "QueueEnvironment": "queues.environment",
-    "QueueFullError": "queues.gate",
-    "QueueInvariantError": "queues.blocks",
-    "QueuePolicy": "queues.policy",
-    "QueueStatistics": "queues.statistics",
-    "Relay": "queues.relay",
-    "Run": "queues.gate",
-    "SharedQueue": "queues.shared",
-    "Slice": "queues.slices",
-    "Subscription": "queues.subscription",
-    "Topic": "queues.topic",
-    "WildcardConsumer": "queues.registry",
-    "by_key": "queues.partitioned",
-    "by_priority": "queues.partitioned",
-    "parse": "queues.names",
-    "parse_composite": "queues.names",
-    "size_of": "queues.message",
+    "Address": "sluiceway.queues.names",
+    "Attachment": "sluiceway.queues.partitioned",
+    "ConsumedQueue": "sluiceway.queues.consumed",
+    "Consumer": "sluiceway.queues.subscription",
+    "Cursor": "sluiceway.queues.cursors",
+    "CursoredQueue": "sluiceway.queues.cursored",
+    "Destination": "sluiceway.queues.destination",
+    "DestinationLimitError": "sluiceway.queues.registry",
+    "DestinationNameError": "sluiceway.queues.names",
+    "DestinationRegistry": "sluiceway.queues.registry",
+    "Durable": "sluiceway.queues.durables",
+    "DurableAttachment": "sluiceway.queues.registry",
+    "DurableInUseError": "sluiceway.queues.durables",
+    "DurableLimitError": "sluiceway.queues.durables",
+    "DurableNameError": "sluiceway.queues.durables",
+    "DurableSelectorError": "sluiceway.queues.durables",
+    "Envelope": "sluiceway.queues.message",
+    "ExclusiveQueue": "sluiceway.queues.exclusive",
+    "Exclusivity": "sluiceway.queues.exclusivity",
+    "GroupTable": "sluiceway.queues.groups",
+    "Kind": "sluiceway.queues.names",
+    "MESSAGE_OVERHEAD_BYTES": "sluiceway.queues.message",
+    "Message": "sluiceway.queues.message",
+    "MessageQueue": "sluiceway.queues.queue",
+    "PRIORITY_DEFAULT": "sluiceway.queues.message",
+    "PartitionLimitError": "sluiceway.queues.partitioned",
+    "PartitionedQueue": "sluiceway.queues.partitioned",
+    "QueueEnvironment": "sluiceway.queues.environment",
+    "QueueFullError": "sluiceway.queues.gate",
+    "QueueInvariantError": "sluiceway.queues.blocks",
+    "QueuePolicy": "sluiceway.queues.policy",
+    "QueueStatistics": "sluiceway.queues.statistics",
+    "Relay": "sluiceway.queues.relay",
+    "Run": "sluiceway.queues.gate",
+    "SharedQueue": "sluiceway.queues.shared",
+    "Slice": "sluiceway.queues.slices",
+    "Subscription": "sluiceway.queues.subscription",
+    "Topic": "sluiceway.queues.topic",
+    "WildcardConsumer": "sluiceway.queues.registry",
+    "by_key": "sluiceway.queues.partitioned",
+    "by_priority": "sluiceway.queues.partitioned",
+    "parse": "sluiceway.queues.names",
+    "parse_composite": "sluiceway.queues.names",
+    "size_of": "sluiceway.queues.message",
 }
 """Looked up on first use: Spark starts processes for each micro-batch, which need the framing of records only."""
 
@@ -144,7 +144,7 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
-        raise AttributeError(f"module 'queues' has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
     value: object = getattr(import_module(home), name)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from flow import Flow, FlowController, FlowManager, FlowResource, WindowLimiter
+from ..flow import Flow, FlowController, FlowManager, FlowResource, WindowLimiter
 
 ATTACHMENT_BYTES: Final = 3072
 """What one takes: of a topic 2,900 bytes, of a queue 1,900 (tracemalloc, CPython 3.11), rounded up for its share of

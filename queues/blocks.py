@@ -24,7 +24,7 @@ from typing import Final
 
 import attrs
 
-from queues.message import Message
+from .message import Message
 
 Gone = tuple[int, int]
 """What left: how many elements, and their wire bytes."""

@@ -23,15 +23,15 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Final, Protocol
 
-from flow import Flow, FlowController, FlowResource, SizeLimiter, SourceController
-from queues.blocks import QueueInvariantError
-from queues.cursored import BLOCK_BITS
-from queues.environment import QueueEnvironment
-from queues.message import Message, size_of
-from queues.paging import BLOCK_BYTES_MAX
-from queues.queue import MessageQueue
-from queues.selectors.selector import Selection
-from queues.slices import Slice, fit
+from ..flow import Flow, FlowController, FlowResource, SizeLimiter, SourceController
+from .blocks import QueueInvariantError
+from .cursored import BLOCK_BITS
+from .environment import QueueEnvironment
+from .message import Message, size_of
+from .paging import BLOCK_BYTES_MAX
+from .queue import MessageQueue
+from .selectors.selector import Selection
+from .slices import Slice, fit
 
 BROWSE_PRIORITY: Final = 3
 """Of the dispatch context: looking comes after consuming."""

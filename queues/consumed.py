@@ -21,19 +21,19 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Final
 
-from queues.cursored import BLOCK_BITS
-from queues.cursors import CROWDED, NOTING
-from queues.dead_letters import FAILED
-from queues.environment import QueueEnvironment, TimerHandle
-from queues.gate import Run
-from queues.later import Later, backoff_ms
-from queues.leaving import LeavingQueue
-from queues.message import MESSAGE_OVERHEAD_BYTES, Message
-from queues.policy import QueuePolicy
-from queues.slices import Slice
-from queues.storage import Restored
-from queues.subscription import Subscription
-from queues.witness import Fate
+from .cursored import BLOCK_BITS
+from .cursors import CROWDED, NOTING
+from .dead_letters import FAILED
+from .environment import QueueEnvironment, TimerHandle
+from .gate import Run
+from .later import Later, backoff_ms
+from .leaving import LeavingQueue
+from .message import MESSAGE_OVERHEAD_BYTES, Message
+from .policy import QueuePolicy
+from .slices import Slice
+from .storage import Restored
+from .subscription import Subscription
+from .witness import Fate
 
 DUE_COUNT: Final = 512
 """Elements whose time has come that are let go in one go: about a millisecond of work."""
@@ -375,7 +375,7 @@ class ConsumedQueue(LeavingQueue):
         return Run([message.delayed(due_ms) for message in messages], run.charge_bytes)
 
     def _append(self, messages: list[Message], run: Run) -> int:
-        first = super()._append(messages, run)
+        first = self.elements.extend(messages, run.charge_bytes)
         if messages[0].due_at_ms:
             later = self._make_later()
             if len(later) + len(messages) <= later.count_max:  # else the cursor stops there, when it comes there

@@ -30,12 +30,15 @@ from collections.abc import Sequence as SequenceOf
 from itertools import accumulate
 from typing import Final, cast
 
-from queues.blocks import NOTHING_GONE, Block, Gone, Outside, QueueInvariantError, bit_range, places_of
-from queues.message import MESSAGE_OVERHEAD_BYTES, Message
-from queues.slices import Slice, fit
+from .blocks import NOTHING_GONE, Block, Gone, Outside, QueueInvariantError, bit_range, places_of
+from .message import MESSAGE_OVERHEAD_BYTES, Message
+from .slices import Slice, fit
 
 BLOCK_BITS: Final = 10
 BLOCK_SIZE: Final = 1 << BLOCK_BITS
+
+TRIM_BLOCKS: Final = 4
+"""Blocks that are let go of at once: half a millisecond if they are full."""
 
 FRONTS_MIN: Final = 64
 """Dead entries that may always lie among the fronts."""
@@ -58,6 +61,7 @@ class CursoredQueue:
         "outside_count",
         "outside_gone_bytes",
         "outside_gone_count",
+        "trims_to",
     )
 
     def __init__(self) -> None:
@@ -77,6 +81,8 @@ class CursoredQueue:
         self.outside_gone_count = 0
         """Elements that left while they were outside, since somebody looked (`take_outside_gone`)."""
         self.outside_gone_bytes = 0
+        self.trims_to: int | None = None
+        """Everything below this is to go; the last `trim` did not come to all of it. None: it did."""
         self.on_trim: Callable[[int], None] | None = None
         """Called with the floor when everything below it left because all cursors have passed."""
 
@@ -499,13 +505,23 @@ class CursoredQueue:
         self._lowest_front = in_order[0] if fronts else self.next_sequence
         return self.trim(self._lowest_front)
 
-    def trim(self, floor: int) -> Gone:
-        """Everything below `floor` goes, read or not. O(elements that went)."""
+    def trim(self, floor: int, blocks_max: int | None = None) -> Gone:
+        """Everything below `floor` goes, read or not, and below `trims_to`; of so many blocks (None: TRIM_BLOCKS).
+        Whoever calls it looks at `trims_to` then, and goes on. O(elements that went).
+        """
+        left_count = TRIM_BLOCKS if blocks_max is None else blocks_max
         gone_count = gone_bytes = 0
+        if self.trims_to is not None:
+            floor = max(floor, self.trims_to)
+        self.trims_to, wanted = None, floor
         while self._blocks:
             index, block = next(iter(self._blocks.items()))
             if block.base >= floor:
                 break
+            if not left_count:
+                self.trims_to, floor = wanted, block.base
+                break
+            left_count -= 1
             if block.outside is not None:
                 bits = block.outside.bits & bit_range(0, min(floor - block.base, block.outside.length))
                 gone = block.take_bits(bits)

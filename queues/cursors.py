@@ -22,11 +22,11 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Final
 
-from queues.blocks import NOTHING_GONE, Gone, QueueInvariantError
-from queues.cursored import CursoredQueue
-from queues.message import Message
-from queues.ranges import RangeSet
-from queues.slices import Slice
+from .blocks import NOTHING_GONE, Gone, QueueInvariantError
+from .cursored import CursoredQueue
+from .message import Message
+from .ranges import RangeSet
+from .slices import Slice
 
 NOTING: Final = -1
 """In place of a block: the cursor waits until the store has noted that what comes next may be handed out."""
@@ -465,7 +465,11 @@ class TrackingCursor(Cursor):
         and what left the queue because of it. What is in somebody's hands may still be settled or given back; both find
         it gone.
         """
-        missed_count = sum(1 for sequence in self._returned_set if sequence < floor)
+        missed_count = 0
+        if self._returned_set:
+            missed_count = sum(1 for sequence in self._returned_set if sequence < floor)
+            self._returned_set = {sequence for sequence in self._returned_set if sequence >= floor}
+        self._returned = sorted(self._returned_set)
         if self.withdrawn:
             left = {sequence for sequence in self.withdrawn if sequence >= floor}
             missed_count += len(self.withdrawn) - len(left)
@@ -474,9 +478,8 @@ class TrackingCursor(Cursor):
             missed_count += self._queue.count_live(self.position, floor)
             self.position = floor
             self.waiting_for = None
-        self._returned_set = {sequence for sequence in self._returned_set if sequence >= floor}
-        self._returned = sorted(self._returned_set)
-        self._attempts = {sequence: n for sequence, n in self._attempts.items() if sequence >= floor}
+        if self._attempts:
+            self._attempts = {sequence: n for sequence, n in self._attempts.items() if sequence >= floor}
         self._settled.drop_below(floor)
         return missed_count, self._move_front(self._needed_from(max(self.front, floor)))
 

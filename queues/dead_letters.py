@@ -22,13 +22,13 @@ from collections.abc import Sequence as SequenceOf
 from itertools import islice
 from typing import Final, Protocol
 
-from flow import Flow, FlowClosedError, FlowController, SourceController, WindowLimiter
-from queues.cursored import BLOCK_BITS
-from queues.environment import QueueEnvironment
-from queues.gate import QueueFullError
-from queues.message import Envelope, Message
-from queues.names import parse
-from queues.queue import MessageQueue
+from ..flow import Flow, FlowClosedError, FlowController, SourceController, WindowLimiter
+from .cursored import BLOCK_BITS
+from .environment import QueueEnvironment
+from .gate import QueueFullError
+from .message import Envelope, Message
+from .names import parse
+from .queue import MessageQueue
 
 FAILED: Final = "redeliveries"
 """It was tried as often as the policy allows."""

@@ -14,18 +14,18 @@ Source: DESIGN section 9 (`delay`); issue 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import Final
 
-from flow import Flow, FlowController, WindowLimiter
-from queues.environment import QueueEnvironment
-from queues.exclusive import ExclusiveQueue
-from queues.message import Message
-from queues.policy import QueuePolicy
-from queues.queue import MessageQueue
-from queues.slices import Slice
-from queues.subscription import Subscription
+from ..flow import Flow, FlowController, WindowLimiter
+from .environment import QueueEnvironment
+from .exclusive import ExclusiveQueue
+from .message import Message
+from .policy import QueuePolicy
+from .queue import MessageQueue
+from .slices import Slice
+from .subscription import Subscription
 
 PUBLISH_COUNT: Final = 512
 """Messages given to the topic in one go."""
@@ -132,8 +132,9 @@ class Publisher:
         if not self._refused.closed:
             self._refused.release(1, 0)
 
-    def cancelled(self, subscription: Subscription, reason: str) -> None:
+    def cancelled(self, subscription: Subscription, reason: str) -> Iterable[None]:
         """It holds nothing from one turn to the next."""
+        return ()
 
 
 def _never(_element: None) -> None:

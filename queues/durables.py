@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
-from queues.cursors import TrackingCursor
+from .cursors import TrackingCursor
 
 if TYPE_CHECKING:
-    from queues.selectors.selector import Selection
-    from queues.subscription import Subscription
+    from .selectors.selector import Selection
+    from .subscription import Subscription
 
 LEASE_COUNT: Final = 65_536
 """How far the note "may have been seen" runs ahead of a reader on disk."""

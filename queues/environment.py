@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
-from flow import FlowManager
-from queues.storage import Store
-from queues.witness import WitnessOf
+from ..flow import FlowManager
+from .storage import Store
+from .witness import WitnessOf
 
 if TYPE_CHECKING:
-    from queues.dead_letters import DeadLetterRouter
+    from .dead_letters import DeadLetterRouter
 
 
 class TimerHandle(Protocol):
@@ -29,7 +29,7 @@ class DispatchHandle(Protocol):
 
 
 class Scheduling(Protocol):
-    """What queues need of a dispatcher. `dispatcher.Dispatcher` fits; tests bring a hand-cranked one."""
+    """What queues need of a dispatcher. `sluiceway.dispatcher.Dispatcher` fits; tests bring a hand-cranked one."""
 
     def register(self, dispatch: Callable[[int], bool], label: str, priority: int = 4) -> DispatchHandle: ...
     def call_later(self, delay_seconds: float, callback: Callable[[], None]) -> TimerHandle: ...
@@ -54,13 +54,34 @@ class QueueEnvironment:
     """Takes what queues give up; None: they give up nothing."""
     contain: Callable[[Exception], None] | None = None
     """Is given what the answer to one of many raised, so that the others are answered; None: it is raised."""
+    in_steps: Callable[[Hashable, Iterator[object]], None] | None = None
+    """Where long work is done, a few steps at a time, that of one owner in order (`Steps.do`); None: at once."""
     witness_of: WitnessOf | None = None
     """Who follows what becomes of a queue's messages; None: nobody."""
+
+    def do_in_steps(self, owner: Hashable, work: Iterator[object]) -> None:
+        """Do this now as far as that goes, and the rest with others in between, behind what the same owner gave before:
+        the name of a destination, or whatever has such work by itself.
+        """
+        if self.in_steps is not None:
+            self.in_steps(owner, work)
+            return
+        for _step in work:
+            pass
 
     def carefully(self, work: Callable[[], None]) -> None:
         """Do this for one of many; what it raises is no matter of the others, and contained."""
         try:
             work()
+        except Exception as error:
+            if self.contain is None:
+                raise
+            self.contain(error)
+
+    def carefully_in_steps(self, work: Callable[[], Iterable[None]]) -> Iterator[None]:
+        """The same where this gives steps."""
+        try:
+            yield from work()
         except Exception as error:
             if self.contain is None:
                 raise

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from queues.consumed import ConsumedQueue
-from queues.selectors.selector import Selection
-from queues.subscription import Consumer, Subscription
+from .consumed import ConsumedQueue
+from .selectors.selector import Selection
+from .subscription import Consumer, Subscription
 
 
 class ExclusiveQueue(ConsumedQueue):
@@ -20,6 +20,7 @@ class ExclusiveQueue(ConsumedQueue):
         durable_id: int | None = None,
         shares: bool = False,
         selection: Selection | None = None,
+        from_beginning: bool = False,
     ) -> Subscription:
         """As in MessageQueue. Raises ValueError if there is a subscription already, or for a selection: what it did not
         take nobody could.

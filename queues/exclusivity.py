@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import attrs
 
-from queues.subscription import Consumer, Subscription
+from .subscription import Consumer, Subscription
 
 
 @attrs.define(eq=False)

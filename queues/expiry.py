@@ -21,8 +21,8 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Final
 
-from queues.blocks import Block
-from queues.cursored import BLOCK_BITS, CursoredQueue
+from .blocks import Block
+from .cursored import BLOCK_BITS, CursoredQueue
 
 EXPIRIES_MIN: Final = 256
 """Dates that may always be kept; only beyond that is it worth looking for dead ones."""

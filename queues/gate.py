@@ -20,7 +20,7 @@ from collections.abc import Sequence as SequenceOf
 
 import attrs
 
-from flow import (
+from ..flow import (
     Flow,
     FlowController,
     FlowLimiter,
@@ -31,13 +31,13 @@ from flow import (
     WindowLimiter,
     size_in_words,
 )
-from queues.cursored import CursoredQueue
-from queues.environment import QueueEnvironment
-from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
-from queues.pace import Pace
-from queues.policy import QueuePolicy
-from queues.storage import Shelf
-from queues.witness import Fate, Witness
+from .cursored import CursoredQueue
+from .environment import QueueEnvironment
+from .message import MESSAGE_OVERHEAD_BYTES, Message, size_of
+from .pace import Pace
+from .policy import QueuePolicy
+from .storage import Shelf
+from .witness import Fate, Witness
 
 
 class QueueFullError(Exception):
@@ -56,7 +56,7 @@ class Gate(FlowResource):
     """The way in. Base of MessageQueue; not for direct use."""
 
     kind_label = "queue"
-    upkeep_bytes = 6656
+    upkeep_bytes = 6784
     """Empty, with its destination; a topic takes as much."""
 
     full_default = "block"
@@ -92,6 +92,8 @@ class Gate(FlowResource):
         self._full = self._full_action()
         self.rejects = self._full == "reject"
         """It may raise QueueFullError."""
+        self.promised_count = self.promised_bytes = 0
+        """Room that is promised to transactions (together.py)."""
         self._store = environment.store
         self._shelf: Shelf | None = None
         self._residency = self._make_residency()
@@ -266,7 +268,9 @@ class Gate(FlowResource):
             if self.witness is not None:
                 self.witness.origin = source
             if self._full in ("block", "reject"):
-                self.controller.charge(len(run.messages), run.charge_bytes, source)
+                # What rejects does not hold its senders back.
+                sender = source if self._full == "block" else None
+                self.controller.charge(len(run.messages), run.charge_bytes, sender)
                 self._accept_run(run)
             else:
                 self._add_without_blocking(run.messages, run.charge_bytes)
@@ -333,12 +337,19 @@ class Gate(FlowResource):
         self.controller.charge(len(messages), charge_bytes, None)
         self._accept_run(Run(messages, charge_bytes))
 
+    @property
+    def entrances(self) -> tuple[FlowController[Run], ...]:
+        """Where its senders wait."""
+        return (self.controller,)
+
     def _incoming_dropped(self, count: int) -> None:
         """Hook of the kinds: so many messages were dropped before they got in."""
 
     def overhang(self, count: int, charge_bytes: int) -> tuple[int, int]:
         """By how much this many more would go over the limits that the full policy is about; negative: they fit."""
         residency = self._residency
+        count += self.promised_count
+        charge_bytes += self.promised_bytes
         if residency is not None:
             count_max, bytes_max = self.policy.count_max, self.policy.bytes_max
             return (

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import attrs
 
-from queues.subscription import Consumer
+from .subscription import Consumer
 
 
 @attrs.define

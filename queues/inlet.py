@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from flow import SourceController
-from queues.message import Message
-from queues.witness import Witness
+from ..flow import SourceController
+from .message import Message
+from .witness import Witness
 
 
 class Inlet(Protocol):

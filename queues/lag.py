@@ -1,13 +1,33 @@
-"""How much of what only lagging subscribers still need may go to the disk.
+"""Those who lag behind others: what of theirs may go to the disk, and how they lose the oldest.
 
 A subscriber that stands still must not cost the others their speed. Of a topic that takes in little, all that it lacks
 goes to the disk; of one that takes in more than the disk is meant to take for it, it keeps what memory holds, and loses
 the oldest.
+
+*Room is made* in this order: what was passed over behind something that is held, and that nobody needs, goes
+(skipping.py); it is looked whether anybody lags by so much that it would help; and all who lag are moved on. Each of
+these asks every subscriber. Up to DROP_COUNT of them are asked at once; of more some, at each dispatch and by as much
+as comes in meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from .blocks import NOTHING_GONE, Gone
+from .message import MESSAGE_OVERHEAD_BYTES
+from .slices import FAN_OUT_COUNT
+
+if TYPE_CHECKING:
+    from .topic import Topic
+
+DROP_SHARE: Final = 16
+"""A lagging subscriber loses at least this part of the limit at once, so that making room is not done for each run."""
+
+DROP_COUNT: Final = 64
+"""Subscribers that are moved on at once when room is made: less than a millisecond."""
 
 
 class LagBudget:
@@ -45,3 +65,204 @@ class LagBudget:
         gained_bytes = (now_seconds - self._seen_seconds) * self._per_second
         self._left_bytes = min(float(self._burst_bytes), self._left_bytes + gained_bytes)
         self._seen_seconds = now_seconds
+
+
+class _Making:
+    """Room is made, some steps at a time: at each dispatch, and by as much as comes in meanwhile. It is through before
+    half as much has come as it makes room for.
+    """
+
+    __slots__ = ("_before", "_count", "_done_count", "_runs", "_share", "_steps", "is_done")
+
+    def __init__(self, steps: Iterator[Gone], count: int, before: tuple[int, int], share: tuple[int, int]) -> None:
+        """`steps`: some `count` of them, with what left because of each; `before`: by how much elements and bytes are
+        over their limits; `share`: how much room is made at least.
+        """
+        self._steps = steps
+        self._count = count
+        self._before = before
+        self._share = share
+        self._done_count = 0
+        self._runs = False
+        self.is_done = False
+
+    def due_count(self, over_count: int, over_bytes: int) -> int:
+        """How many steps it is behind, now that so much is over the limits."""
+        more_count = (over_count - self._before[0]) / self._share[0] if self._share[0] else over_count > self._before[0]
+        more_bytes = (over_bytes - self._before[1]) / max(1, self._share[1])
+        return int(2 * self._count * max(more_count, more_bytes)) - self._done_count
+
+    def go_on(self, count: int) -> Gone:
+        """Do so many steps; none in the midst of one. Returns what left."""
+        if self._runs:
+            return NOTHING_GONE  # what went made a sender go on
+        self._runs = True
+        done = list(islice(self._steps, count))
+        self._runs = False
+        self._done_count += count
+        self.is_done = len(done) < count
+        return sum([gone[0] for gone in done]), sum([gone[1] for gone in done])
+
+
+class Laggards:
+    """The subscribers of one topic, as far as they lag."""
+
+    __slots__ = ("_is_asked", "_making", "_topic")
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+        self._making: _Making | None = None
+        self._is_asked = False
+        """What the room is for is not in the topic yet."""
+
+    @property
+    def busy(self) -> bool:
+        """Room is being made."""
+        return self._making is not None
+
+    def close(self) -> None:
+        """No room is needed any more."""
+        self._making = None
+
+    def make_room(self, over_count: int, over_bytes: int) -> None:
+        """Move every cursor that lags past the oldest elements, by a little more than asked (DROP_SHARE). Where many
+        lag that goes on in later dispatches, and as more comes in.
+        """
+        if self._making is not None:
+            self.go_on(self._making.due_count(over_count, over_bytes))
+            return
+        topic = self._topic
+        share_bytes = min(topic.policy.limit_bytes, topic.memory_limit_bytes) // DROP_SHARE
+        share_count = (topic.policy.count_max or 0) // DROP_SHARE
+        over, share = (over_count, over_bytes), (share_count, share_bytes)
+        passes_count = 1 + topic.pins + self._may_be_vain
+        looks_count = passes_count * (len(topic.subscriptions) + len(topic.readers))
+        self._making = _Making(self._steps(over, share), looks_count, over, share)
+        self._is_asked = True
+        self.go_on(passes_count * DROP_COUNT)
+        self._is_asked = False
+
+    def go_on(self, count: int) -> None:
+        """Do so many steps."""
+        making = self._making
+        if count <= 0 or making is None:
+            return
+        gone = making.go_on(count)
+        if making.is_done:
+            self._making = None
+        elif self._making is making:  # not closed meanwhile
+            self._topic.context.request_dispatch()
+        self._topic._gone(gone)
+
+    @property
+    def _may_be_vain(self) -> bool:
+        """Durable subscriptions that lose nothing may hold all the room."""
+        topic = self._topic
+        return topic._residency is not None and bool(topic.readers) and not topic.drops_durables
+
+    def _steps(self, over: tuple[int, int], share: tuple[int, int]) -> Iterator[Gone]:
+        """Make so much room, at least this share. Yields what left with each who was asked."""
+        topic = self._topic
+        over_count, over_bytes = over
+        before_count, before_bytes = topic.overhang(0, 0)
+        if topic.pins:
+            yield from topic.looking_for_pinned()
+        may_be_vain, front = self._may_be_vain, topic.lead_position
+        if may_be_vain:
+            if (beginning := topic.beginning) is not None:
+                front = min(front, beginning.front)
+            for subscription in list(topic.subscriptions.values()):
+                cursor = subscription.cursor
+                if cursor is not None and cursor.front < front and subscription.durable_id is None:
+                    front = cursor.front
+                yield NOTHING_GONE
+        now_count, now_bytes = topic.overhang(0, 0)
+        if self._is_asked:  # some has gone
+            over_count += now_count - before_count
+            over_bytes += now_bytes - before_bytes
+        else:  # what asked is in it, and more may have come
+            over_count, over_bytes = now_count, now_bytes
+        if over_count <= 0 and over_bytes <= 0:
+            return
+        if may_be_vain and self._is_vain(front, over_count, over_bytes):
+            return  # durable subscriptions hold it, which nothing can be done about
+        over_count = max(over_count, share[0]) if over_count > 0 else over_count
+        over_bytes = max(over_bytes, share[1]) if over_bytes > 0 else over_bytes
+        yield from self._drop_below(self._floor(over_count, over_bytes))
+
+    def _is_vain(self, front: int, over_count: int, over_bytes: int) -> bool:
+        """Nobody who may lose anything, of whom the last is there, is so far behind that it would help. O(blocks that
+        this one lags).
+        """
+        topic = self._topic
+        residency = topic._residency
+        assert residency is not None, "or nothing would be held beyond memory"
+        left_count, left_bytes = residency.total_count - over_count, residency.total_bytes - over_bytes
+        for block in topic.elements.latest_blocks():
+            if block.base + block.length <= front:
+                break
+            left_count -= block.live_count
+            # Of those in memory what was ever put in, which need not be added up.
+            left_bytes -= block.filled_bytes or block.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES
+            if left_count < 0 or left_bytes < 0:
+                return False
+        return True
+
+    def _floor(self, over_count: int, over_bytes: int) -> int:
+        """Up to where the oldest elements take so much. Not beyond the foremost reader."""
+        topic = self._topic
+        elements = topic.elements
+        position = floor = elements.first_sequence
+        if topic.spares_disk and over_count <= 0:
+            floor = self._floor_by_blocks(over_bytes)
+            over_bytes = 0
+        while (over_count > 0 or over_bytes > 0) and position < topic.lead_position:
+            count_max = FAN_OUT_COUNT if over_bytes > 0 else min(FAN_OUT_COUNT, over_count)
+            part, position = elements.read(position, count_max, over_bytes if over_bytes > 0 else 1 << 62)
+            if part is None:
+                block = None if elements.missing is None else elements.block(elements.missing)
+                if block is None:
+                    break
+                floor = position = block.base + block.length
+                over_count -= block.live_count
+                over_bytes -= block.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES
+                continue
+            floor = part.end
+            over_count -= len(part.messages)
+            over_bytes -= part.charge_bytes
+        return min(floor, topic.lead_position)
+
+    def _floor_by_blocks(self, over_bytes: int) -> int:
+        """Up to where whole blocks take so much memory, by their sums alone. What is outside takes none."""
+        topic = self._topic
+        floor = topic.elements.first_sequence
+        for _index, block in topic.elements.blocks():
+            if over_bytes <= 0 or block.base + block.length > topic.lead_position:
+                break
+            if block.outside is None:
+                over_bytes -= block.filled_bytes or block.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES
+            floor = block.base + block.length
+        return floor
+
+    def _drop_below(self, floor: int) -> Iterator[Gone]:
+        """Move every cursor that lags past everything below this, one after the other. Yields what left because of each
+        that was looked at. Whoever comes meanwhile begins behind that.
+        """
+        topic = self._topic
+        yield topic.beginning_skips(floor)
+        for reader in list(topic.readers.values()) if topic.drops_durables else ():
+            gone = NOTHING_GONE
+            if not reader.subscriptions and reader.cursor.front < floor and reader.durable_id in topic.readers:
+                gone = topic.reader_skips(reader, floor)
+            yield gone
+        for subscription in list(topic.subscriptions.values()):
+            cursor, gone = subscription.cursor, NOTHING_GONE
+            if (
+                cursor is not None
+                and cursor.front < floor
+                and not subscription.closed
+                and (subscription.durable_id is None or topic.drops_durables)
+            ):
+                gone = topic.subscription_skips(subscription, cursor, floor)
+            yield gone
+        topic.all_skipped(floor)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from queues.message import Envelope, Message
+from .message import Envelope, Message
 
 
 class BodyError(Exception):

@@ -15,7 +15,7 @@ import heapq
 from collections.abc import Iterable
 from typing import Final
 
-from queues.policy import QueuePolicy
+from .policy import QueuePolicy
 
 PIECE_BITS: Final = 10
 """Elements whose bits are kept in one integer. At least as many as a block of a queue has."""

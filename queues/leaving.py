@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence as SequenceOf
 from typing import Final
 
-from flow import SourceController
-from queues.blocks import Block, Gone
-from queues.cursored import BLOCK_BITS
-from queues.cursors import CROWDED, Cursor
-from queues.dead_letters import CROWDED_OUT, EXPIRED, Condemned
-from queues.environment import QueueEnvironment
-from queues.later import Later
-from queues.message import MESSAGE_OVERHEAD_BYTES, size_of
-from queues.policy import QueuePolicy
-from queues.queue import MessageQueue
-from queues.witness import Fate
+from ..flow import SourceController
+from .blocks import Block, Gone
+from .cursored import BLOCK_BITS
+from .cursors import CROWDED, Cursor
+from .dead_letters import CROWDED_OUT, EXPIRED, Condemned
+from .environment import QueueEnvironment
+from .later import Later
+from .message import MESSAGE_OVERHEAD_BYTES, size_of
+from .policy import QueuePolicy
+from .queue import MessageQueue
+from .witness import Fate
 
 DROP_COUNT: Final = 64
 """Elements looked at together when room must be made."""

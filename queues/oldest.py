@@ -10,7 +10,7 @@ from typing import Final
 
 import attrs
 
-from queues.cursored import BLOCK_BITS, CursoredQueue
+from .cursored import BLOCK_BITS, CursoredQueue
 
 LOOK_COUNT: Final = 256
 """Elements to look at before it counts as unknown: all of these are not due yet."""

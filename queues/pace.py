@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from flow import Flow, FlowController, FlowResource, RateLimiter, SourceController
+from ..flow import Flow, FlowController, FlowResource, RateLimiter, SourceController
 
 SLICE_SECONDS: Final = 0.1
 """Over which the drain rate is measured, and how much may come at once."""

@@ -6,7 +6,8 @@ that are farthest from any cursor that may read them soon. Of a queue that fills
 topic with a stalled subscriber, what only that one has yet to read. The block that is being filled stays, and so do
 those in which elements are held by group (their keys are needed), and the two that a reader is at. A block leaves
 memory only when the store has all of it. It is looked for whenever something comes in; while senders wait, after each
-dispatch; and when a disk that was full or failed takes something again.
+dispatch; and when a disk that was full or failed takes something again. Pages may lie on a disk of their own: while
+that refuses them, what needs none (the store has all of it) leaves all the same.
 
 *While senders wait*, and what is left in memory would keep them waiting (a few messages can take more than half of it),
 the near blocks go, too: the one that is being filled, which is closed by that, the next ones, and if nobody consumes
@@ -31,14 +32,14 @@ from collections.abc import Sequence as SequenceOf
 from functools import partial
 from typing import Any, Final, Protocol
 
-from flow import Flow, FlowController, ResidencyLimiter, SourceController
-from queues.blocks import Block
-from queues.cursored import BLOCK_BITS, CursoredQueue
-from queues.environment import Scheduling
-from queues.message import MESSAGE_OVERHEAD_BYTES, Message
-from queues.storage import Shelf, Store
-from queues.taking import Taking
-from queues.witness import Witness
+from ..flow import Flow, FlowController, ResidencyLimiter, SourceController
+from .blocks import Block
+from .cursored import BLOCK_BITS, CursoredQueue
+from .environment import Scheduling, TimerHandle
+from .message import MESSAGE_OVERHEAD_BYTES, Message
+from .storage import Room, Shelf, Store
+from .taking import Taking
+from .witness import Witness
 
 HIGH: Final = 0.5
 """Share of its memory from which on a queue pages out. The other half takes what comes in until the disk has it."""
@@ -95,10 +96,13 @@ class Pager:
 
     __slots__ = (
         "_clock",
+        "_closed",
         "_controller",
         "_disk_source",
         "_leaving_bytes",
         "_limiter",
+        "_looked_at",
+        "_page_source",
         "_pages_out",
         "_placeholders",
         "_queue",
@@ -106,7 +110,8 @@ class Pager:
         "_shelf_of",
         "_store",
         "_taking",
-        "_will_look",
+        "_timer",
+        "_unpaged",
         "lost_count",
         "paged_in_count",
         "paged_out_count",
@@ -138,10 +143,17 @@ class Pager:
         self._scheduling = scheduling
         self._clock = clock
         self._taking = Taking()
-        self._will_look = False
-        """A timer is set."""
+        self._closed = False
+        self._timer: TimerHandle | None = None
+        """Looks again when consumers have been waited for."""
         self._disk_source: SourceController | None = None
-        """Waits until there is room on the disk."""
+        """Waits until the store takes something again: nothing leaves meanwhile."""
+        self._page_source: SourceController | None = None
+        """Waits until there is room for pages: only what needs none leaves meanwhile."""
+        self._unpaged: set[int] = set()
+        """Blocks that need a page, and were refused one since that waits."""
+        self._looked_at = -1
+        """The tail's block when nothing was found that needs no page."""
         self._leaving_bytes = 0
         """What is on its way out, and still counted as memory in use."""
         self.paged_out_count = 0
@@ -160,6 +172,16 @@ class Pager:
             and limiter.used_bytes - self._leaving_bytes - limiter.excused_bytes > limiter.allowed_bytes * HIGH
         )
 
+    def close(self) -> None:
+        """The queue is deleted, or left as it is: nothing goes out or comes in any more. A second call does nothing."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for source in (self._disk_source, self._page_source):
+            if source is not None:
+                source.close()
+
     # ------------------------------------------------------------------ out
 
     def relieve(self) -> None:
@@ -167,6 +189,8 @@ class Pager:
         Else O(blocks in memory · log cursors).
         """
         limiter = self._limiter
+        if self._closed:
+            return
         if limiter.excused_bytes:
             self._excuse(min(limiter.excused_bytes, self._staying_bytes()))
         # While the broker's memory is short, what has come from the disk goes back there rather than fill it.
@@ -178,10 +202,19 @@ class Pager:
         )
         if excess_bytes <= 0:
             return
-        if not self._store.accepting:
-            self._wait_for_disk()
+        if _is_blocked(self._disk_source):
             return
+        if not self._store.accepting:
+            self._disk_source = self._wait_for(self._store, self._disk_source, "disk", self.relieve)
+            return
+        tail_index = self._queue.elements.next_sequence >> BLOCK_BITS
+        if not _is_blocked(self._page_source):
+            self._unpaged.clear()
+        elif not limiter.throttled and self._looked_at == tail_index:
+            return  # nothing has come since that could go
+        leaving_bytes = self._leaving_bytes
         self._send_out(excess_bytes, near=False)
+        self._looked_at = tail_index if self._leaving_bytes == leaving_bytes else -1
         excess_bytes = limiter.over_resume_bytes - self._leaving_bytes
         if limiter.throttled and excess_bytes > 0 and self._send_out(excess_bytes, near=True) > 0:
             self._excuse(self._staying_bytes())
@@ -199,14 +232,14 @@ class Pager:
             taken_count=queue.settled_count,
             held_count=queue.elements.live_count,
         )
-        if not is_slow and not self._will_look:
-            self._will_look = True
-            self._scheduling.call_later(self._taking.looks_again_at() - now_seconds, self._look_again)
+        if not is_slow and self._timer is None:
+            delay_seconds = self._taking.looks_again_at() - now_seconds
+            self._timer = self._scheduling.call_later(delay_seconds, self._look_again)
         return is_slow
 
     def _look_again(self) -> None:
         """Nobody may have come by since: senders wait, and consumers take nothing."""
-        self._will_look = False
+        self._timer = None
         if self.is_over:
             self.relieve()
 
@@ -218,7 +251,9 @@ class Pager:
             size_bytes = _charge_of(block)
             self._leaving_bytes += size_bytes
             excess_bytes -= size_bytes
-            self._shelf_of().put_out(index, partial(self._stored, size_bytes, block))
+            self._shelf_of().put_out(
+                index, partial(self._stored, size_bytes, block), partial(self._refused, size_bytes, block, index)
+            )
             if excess_bytes <= 0:
                 break
         return excess_bytes
@@ -244,16 +279,22 @@ class Pager:
             ]
         )
 
-    def _wait_for_disk(self) -> None:
-        """Nobody sends to a queue whose memory is used up: so nobody else would look again."""
-        source = self._disk_source
+    def _wait_for(
+        self, disk: Store | Room, source: SourceController | None, name: str, go_on: Callable[[], None]
+    ) -> SourceController:
+        """Nobody sends to a queue whose memory is used up: so nobody else would look again. Returns who waits."""
         if source is None:
             resource = self._controller.resource
-            source = self._disk_source = SourceController(
-                resource, Flow(f"{resource.name} to disk"), on_resume=lambda _sink: self.relieve(), clock=self._clock
-            )
+            flow = Flow(f"{resource.name} to {name}")
+            source = SourceController(resource, flow, on_resume=lambda _sink: go_on(), clock=self._clock)
         if not source.blocked and not source.closed:
-            self._store.hold_back(source)
+            disk.hold_back(source)
+        return source
+
+    def _look_for_pages(self) -> None:
+        """There may be room for pages again."""
+        self._looked_at = -1
+        self.relieve()
 
     def _farthest(self, *, near: bool) -> list[tuple[int, Block]]:
         """Blocks that may go, the farthest from a reader first. `near`: all but those that somebody is at."""
@@ -265,7 +306,7 @@ class Pager:
         nearest = (1 if queue.is_consumed else 0) if near else 2
         candidates: list[tuple[int, int, Block]] = []
         for index, block in elements.blocks():
-            if block.outside is not None or block.leaving or block.base < pinned_below:
+            if block.outside is not None or block.leaving or block.base < pinned_below or index in self._unpaged:
                 continue
             if index >= tail_index and not near:
                 continue
@@ -281,6 +322,8 @@ class Pager:
         """The store has this block."""
         self._leaving_bytes -= size_bytes
         elements = self._queue.elements
+        if self._closed:
+            return
         if elements.block(index) is block and block.leaving:
             if block.base < self._queue.pinned_below():
                 block.leaving = False  # a cursor has come here meanwhile
@@ -294,6 +337,19 @@ class Pager:
                 self._controller.poll()
         if self.is_over:
             self.relieve()  # some of it was settled meanwhile, or pinned: it made less room than expected
+
+    def _refused(self, size_bytes: int, block: Block, index: int) -> None:
+        """There is no room on the disk for what of it is not persistent: it stays, and may be asked for again."""
+        self._leaving_bytes -= size_bytes
+        block.leaving = False
+        if self._closed:
+            return
+        if self._queue.elements.block(index) is block:
+            self._unpaged.add(index)
+            room = self._store.paged
+            self._page_source = self._wait_for(room, self._page_source, "pages", self._look_for_pages)
+        if self.is_over:
+            self.relieve()
 
     # ------------------------------------------------------------------ in
 
@@ -326,6 +382,8 @@ class Pager:
 
     def _ask(self, index: int) -> None:
         block = self._queue.elements.block(index)
+        if self._closed:
+            return
         if block is None or block.outside is None:
             self._queue.came_in(index)
         elif not block.outside.wanted:
@@ -335,6 +393,8 @@ class Pager:
     def _arrived(self, index: int, by_sequence: dict[int, Message]) -> None:
         elements = self._queue.elements
         block = elements.block(index)
+        if self._closed:
+            return
         if block is not None and block.outside is not None:
             missing = [
                 s for s in elements.live_sequences(block.base, block.base + block.length) if s not in by_sequence
@@ -370,6 +430,10 @@ class Pager:
         if count:
             self._limiter.remove_outside(count, wire_bytes + count * MESSAGE_OVERHEAD_BYTES)
             self._controller.poll()
+
+
+def _is_blocked(source: SourceController | None) -> bool:
+    return source is not None and source.blocked
 
 
 def _charge_of(block: Block) -> int:

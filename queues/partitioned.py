@@ -9,16 +9,23 @@ Bound: `partitions_max`; the eleventh priority does not exist, and partitioning 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import cast
+from collections.abc import Callable, Hashable, Iterator
+from functools import partial
+from typing import Final, cast
 from zlib import crc32
 
-from flow import FlowClosedError, SourceController
-from queues.attachments import AttachmentAccount
-from queues.message import PRIORITY_DEFAULT, Message
-from queues.queue import MessageQueue
-from queues.selectors.selector import Selection
-from queues.subscription import Consumer, Subscription
+from ..flow import FlowClosedError, SourceController
+from .attachments import AttachmentAccount
+from .environment import QueueEnvironment
+from .message import PRIORITY_DEFAULT, Message
+from .queue import MessageQueue
+from .selectors.selector import Selection
+from .subscription import Consumer, Subscription
+
+ATTACH_AT_ONCE: Final = 32
+"""Consumers that are attached to a new partition, or wildcards that are looked at for a new destination, in one go.
+Beyond that it is done in steps, and a topic keeps what comes in for those that are not attached yet.
+"""
 
 
 class PartitionLimitError(ValueError):
@@ -43,6 +50,11 @@ class Attachment:
     def awaits_disk(self) -> bool:
         """Some partition has more, which is on its way from the disk."""
         return any(partition.awaits_disk for partition in self._queue.partitions.values())
+
+    @property
+    def queues_count(self) -> int:
+        """From how many partitions it takes now: attaching and detaching take as many steps."""
+        return len(self._queue.partitions)
 
     def close(self) -> None:
         """Let go of this name; with the last, detach from every partition. What is unsettled stays with the consumer. A
@@ -86,7 +98,7 @@ class _Tap:
         self.attachments: list[Attachment] = []
         self.subscriptions: list[Subscription] = []
 
-    def open_on(self, queue: MessageQueue) -> None:
+    def open_on(self, queue: MessageQueue, *, from_beginning: bool = False) -> None:
         self.subscriptions.append(
             queue.subscribe(
                 self.consumer,
@@ -94,6 +106,7 @@ class _Tap:
                 durable_id=self.durable_id,
                 shares=self.shares,
                 selection=self.selection,
+                from_beginning=from_beginning,
             )
         )
         if self.account is not None:
@@ -111,11 +124,13 @@ class PartitionedQueue:
     """Queues by partition key."""
 
     __slots__ = (
+        "_environment",
         "_make",
         "_partition_of",
         "_partitions_max",
         "_same_for_run",
         "_taps",
+        "_welcomes",
         "attachments_count",
         "closed",
         "name",
@@ -130,10 +145,14 @@ class PartitionedQueue:
         *,
         partitions_max: int,
         same_for_run: bool = False,
+        environment: QueueEnvironment | None = None,
     ) -> None:
         """`make` builds the queue of a partition; `partition_of` says where a message belongs; `same_for_run`: it
-        depends on the envelope only, so that one look decides for a whole run.
+        depends on the envelope only, so that one look decides for a whole run; `environment`: says how very many
+        consumers are attached to a new partition (None: at once).
         """
+        self._environment = environment
+        self._welcomes = False
         self.name = name
         self.closed = False
         self._make = make
@@ -160,9 +179,45 @@ class PartitionedQueue:
                     "use a partition function with fewer results"
                 )
             queue = self.partitions[key] = self._make(key)
-            for tap in self._taps.values():
-                tap.open_on(queue)
+            if self._welcomes:
+                queue.hold_beginning()
+            environment = self._environment
+            if environment is None:
+                for tap in self._taps.values():
+                    tap.open_on(queue)
+            elif len(self._taps) <= ATTACH_AT_ONCE:
+                for tap in self._taps.values():
+                    environment.carefully(partial(tap.open_on, queue))
+            else:
+                queue.hold_beginning()
+                environment.do_in_steps(self.name, self._opening(environment, queue, list(self._taps.values())))
         return queue
+
+    def _opening(self, environment: QueueEnvironment, queue: MessageQueue, taps: list[_Tap]) -> Iterator[None]:
+        """Attach these to a new partition, in steps. Those that come meanwhile attach to it by themselves."""
+        try:
+            for tap in taps:
+                if queue.closed:
+                    return
+                if self._taps.get(id(tap.consumer)) is tap:
+                    environment.carefully(partial(tap.open_on, queue, from_beginning=True))
+                yield
+        finally:
+            if not queue.closed:
+                queue.let_go_of_beginning()
+
+    def begin_welcome(self) -> None:
+        """Those who were there before are attached in steps, from now on: they are to get what comes in meanwhile."""
+        self._welcomes = True
+        for queue in self.partitions.values():
+            queue.hold_beginning()
+
+    def end_welcome(self) -> None:
+        """All of them are attached."""
+        self._welcomes = False
+        for queue in self.partitions.values():
+            if not queue.closed:
+                queue.let_go_of_beginning()
 
     def partition_for(self, message: Message) -> MessageQueue:
         """Where this message belongs."""
@@ -192,9 +247,10 @@ class PartitionedQueue:
         shares: bool = False,
         selection: Selection | None = None,
         account: AttachmentAccount | None = None,
+        from_beginning: bool = False,
     ) -> Attachment:
-        """Let this consumer take from every partition, present and future; `account` counts that. Raises
-        FlowClosedError if it was deleted.
+        """Let this consumer take from every partition, present and future; `account` counts that; `from_beginning`: see
+        `begin_welcome`. Raises FlowClosedError if it was deleted.
 
         Attached already, it gets nothing twice: the two attachments share its subscriptions, and the first one's
         `exclusive` and `selection`.
@@ -213,7 +269,7 @@ class PartitionedQueue:
             )
             for queue in self.partitions.values():
                 if not queue.closed:
-                    tap.open_on(queue)
+                    tap.open_on(queue, from_beginning=from_beginning)
         attachment = Attachment(self, consumer)
         tap.attachments.append(attachment)
         self.attachments_count += 1
@@ -238,7 +294,17 @@ class PartitionedQueue:
         stored of them stays.
         """
         self.closed = True
-        return sum([queue.close_queue(reason, keep=keep) for queue in self.partitions.values()])
+        lost_counts: list[int] = []
+
+        def close(queue: MessageQueue) -> None:
+            lost_counts.append(queue.close_queue(reason, keep=keep))
+
+        for queue in self.partitions.values():
+            if self._environment is None:
+                close(queue)
+            else:
+                self._environment.carefully(partial(close, queue))
+        return sum(lost_counts)
 
     @property
     def is_empty(self) -> bool:
@@ -250,11 +316,17 @@ def _priority_of(message: Message) -> int:
     return message.head.priority
 
 
-def by_priority(name: str, make: Callable[[int], MessageQueue]) -> PartitionedQueue:
-    """Ten partitions at most; `make` gets the priority, 0 to 9. The one of default priority exists from the start."""
+def by_priority(
+    name: str, make: Callable[[int], MessageQueue], environment: QueueEnvironment | None = None
+) -> PartitionedQueue:
+    """Ten partitions at most; `make` gets the priority, 0 to 9. The one of default priority exists from the start.
+    `environment`: see PartitionedQueue.
+    """
 
     make_one = cast("Callable[[Hashable], MessageQueue]", make)  # a wrapper would cost each destination 200 bytes
-    queue = PartitionedQueue(name, make_one, _priority_of, partitions_max=10, same_for_run=True)
+    queue = PartitionedQueue(
+        name, make_one, _priority_of, partitions_max=10, same_for_run=True, environment=environment
+    )
     queue.partition(PRIORITY_DEFAULT)
     return queue
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import attrs
 
-from queues.names import DestinationNameError, Kind, parse
+from .names import DestinationNameError, Kind, parse
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB

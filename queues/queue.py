@@ -16,29 +16,35 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
+from functools import partial
+from itertools import repeat
 from typing import Final
 
-from flow import (
+from ..flow import (
     FlowClosedError,
 )
-from queues.blocks import Gone, QueueInvariantError
-from queues.cursored import BLOCK_BITS
-from queues.durables import DurableReader
-from queues.environment import QueueEnvironment, TimerHandle
-from queues.expiry import ExpiryDates, dates_in
-from queues.gate import Gate, Run
-from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
-from queues.paging import Pager
-from queues.policy import QueuePolicy
-from queues.selectors.selector import Selection
-from queues.statistics import QueueStatistics
-from queues.storage import Restored, Saved, Shelf
-from queues.subscription import Consumer, Subscription
+from .blocks import Gone, QueueInvariantError
+from .cursored import BLOCK_BITS
+from .durables import DurableReader
+from .environment import QueueEnvironment, TimerHandle
+from .expiry import ExpiryDates, dates_in
+from .gate import Gate, Run
+from .message import MESSAGE_OVERHEAD_BYTES, Message, size_of
+from .paging import Pager
+from .policy import QueuePolicy
+from .selectors.selector import Selection
+from .statistics import QueueStatistics
+from .storage import Restored, Saved, Shelf
+from .subscription import Consumer, Subscription
 
 EXPIRE_COUNT: Final = 512
 """Elements past their date that are looked at in one go: about a millisecond of work."""
+
+
+TRIM_STEPS: Final = 8
+"""To let go of a block takes as long as so many steps (steps.py)."""
 
 
 def _held_until(value_ms: int, limit_ms: int) -> int:
@@ -84,6 +90,8 @@ class MessageQueue(Gate):
         self._expiries: ExpiryDates | None = None
         self._expiry_timer: TimerHandle | None = None
         self._expiring = False
+        self._trims = False
+        """What nobody needs any more is let go of in steps."""
         self.added_count = 0
         self.delivered_count = 0
         self.settled_count = 0
@@ -133,7 +141,9 @@ class MessageQueue(Gate):
             messages = run.messages
         self._last_active_seconds = self._environment.clock()
         # Before they are in: a new shelf takes care of what comes, not of what is there.
-        shelf = self._open_shelf() if self.keeps and head.persistent else None
+        shelf = None
+        if self.keeps and head.persistent:
+            shelf = self._shelf if self._shelf is not None else self._open_shelf()
         before = self.elements.next_sequence
         if head.expires_at_ms or head.ttl_ms or self.policy.expires_max_ms is not None:
             self._accept_expiring(run)
@@ -226,10 +236,11 @@ class MessageQueue(Gate):
         durable_id: int | None = None,
         shares: bool = False,
         selection: Selection | None = None,
+        from_beginning: bool = False,
     ) -> Subscription:
         """Attach a consumer. It gets messages as soon as the dispatcher runs, while its credit lasts. `durable_id`:
         which durable subscription of a topic it serves; `shares`: others may serve that, too; `selection`: which
-        messages it takes (None: all).
+        messages it takes (None: all); `from_beginning`: see `hold_beginning`.
 
         Raises FlowClosedError once the queue is closed.
         """
@@ -242,7 +253,7 @@ class MessageQueue(Gate):
         subscription.shares = shares
         subscription.selection = selection
         self.subscriptions[id(subscription)] = subscription
-        self._subscribed(subscription)
+        self._subscribed(subscription, from_beginning=from_beginning)
         self._enter_ring(subscription)
         if self._pace is not None:
             self._pace.relax()
@@ -261,8 +272,16 @@ class MessageQueue(Gate):
             if self.pager is not None:
                 self.pager.consumers_left()
 
-    def _subscribed(self, subscription: Subscription) -> None:
+    def _subscribed(self, subscription: Subscription, *, from_beginning: bool) -> None:
         """Hook: before its first dispatch."""
+
+    def hold_beginning(self) -> None:
+        """Consumers that were there before it are attached in steps: what comes in from now on is theirs, too. As often
+        as that is called `let_go_of_beginning` has to be. What is consumed stays anyway.
+        """
+
+    def let_go_of_beginning(self) -> None:
+        """All of those consumers are attached."""
 
     def _detached(self, subscription: Subscription) -> None:
         """Hook: after it is gone."""
@@ -352,7 +371,24 @@ class MessageQueue(Gate):
             self._account_for_outside_gone()
         if inside_count:
             self.controller.release(inside_count, inside_bytes + inside_count * MESSAGE_OVERHEAD_BYTES)
+        if self.elements.trims_to is not None and not self._trims:
+            self._trims = True
+            self._environment.do_in_steps(self.name_on_disk, self._trimming())
         return count
+
+    def _trimming(self) -> Iterator[None]:
+        """Let go of all that nobody needs any more, in steps; until the queue is closed, which lets go of all."""
+        try:
+            while self.elements.trims_to is not None and not self.closed:
+                yield from self._trimming_on()
+        finally:
+            self._trims = self.closed
+
+    def _trimming_on(self) -> Iterator[None]:
+        """One block."""
+        assert self.elements.trims_to is not None, "there is something to trim"
+        self._gone(self.elements.trim(self.elements.trims_to, 1))
+        return repeat(None, TRIM_STEPS)
 
     def _account_for_outside_gone(self) -> None:
         assert self.pager is not None, "only what pages is outside"
@@ -402,7 +438,8 @@ class MessageQueue(Gate):
 
     def when_saved(self, first: int, callback: Saved) -> None:
         """Call this when the persistent elements from `first` on are on disk or settled."""
-        self._open_shelf().when_saved(first, self.elements.next_sequence, callback)
+        shelf = self._shelf if self._shelf is not None else self._open_shelf()
+        shelf.when_saved(first, self.elements.next_sequence, callback)
 
     @property
     def shelf(self) -> Shelf | None:
@@ -468,11 +505,13 @@ class MessageQueue(Gate):
         return "waiting"
 
     def close_queue(self, reason: str, *, keep: bool = False) -> int:
-        """Delete: blocked sources are let go, subscriptions are cancelled. A second call does nothing. `keep`: what is
-        stored of it stays, for the next run.
+        """Delete: blocked sources are let go, subscriptions are cancelled, in steps where they are many. A second call
+        does nothing. `keep`: what is stored of it stays, for the next run.
 
-        Returns how many messages are lost by it: those in the queue, what consumers hold among them, and those that
-        waited in front of it. `closed` is True before anybody is told.
+        Returns how many messages go by it: those in the queue, what consumers hold among them (and, of a topic, what
+        all of them had passed and that was not let go of yet), and those that waited in front of it. `closed` is True
+        before anybody is told. What is in it is let go of behind that, in steps, too, and counts as memory in use until
+        it has gone; then the queue leaves the map.
         """
         if self.closed:
             return 0
@@ -482,21 +521,53 @@ class MessageQueue(Gate):
         self.context.close()
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
-        waiting_count = self._close_gates()
+        try:
+            if self._shelf is not None and not keep:
+                self._shelf.forget()  # first: what those who wait do now is not to be on disk before that
+        finally:  # though one of those who are told, or are let go, raised
+            try:
+                waiting_count = self._close_gates()
+            finally:
+                gone_count = self._let_all_go(reason)
+        return gone_count + waiting_count
+
+    def _let_all_go(self, reason: str) -> int:
         if self._pace is not None:
             self._pace.close()
-        if self._shelf is not None and not keep:
-            self._shelf.forget()
-        gone_count = self._gone(self.elements.trim(self.elements.next_sequence)) + waiting_count
-        for subscription in list(self.subscriptions.values()):
-            subscription.close()
-            subscription.consumer.cancelled(subscription, reason)
-        self.close()
+        if self.pager is not None:
+            self.pager.close()
+        gone_count = self.elements.live_count
+        self._trims = True
+        self.elements.trims_to = self.elements.next_sequence if self.elements.block_count else None
+        self._environment.do_in_steps(self.name_on_disk, self._cancelling(reason))
         return gone_count
 
+    def _cancelling(self, reason: str) -> Iterator[None]:
+        """Tell all who take from it that it was deleted, in steps."""
+        environment = self._environment
+        try:
+            for subscription in list(self.subscriptions.values()):
+                environment.carefully(subscription.close)
+                yield from environment.carefully_in_steps(
+                    partial(subscription.consumer.cancelled, subscription, reason)
+                )
+                yield
+        finally:
+            environment.do_in_steps(self, self._clearing())  # a new one of its name waits for none of that
+
+    def _clearing(self) -> Iterator[None]:
+        """Let go of what is in it, and leave the map: in steps. It is counted until then."""
+        try:
+            while self.elements.trims_to is not None:
+                yield from self._trimming_on()
+        finally:
+            self.close()
+
     def _close_gates(self) -> int:
-        """Let the sources go; returns how many messages waited."""
-        return sum([len(run.messages) for run in self.controller.close()])
+        """Let the sources go; returns how many messages waited. What is in it stays charged."""
+        if (share := self.controller.limiter.share) is not None:
+            share.on_press = share.drains = None  # it gives way as fast as it can
+        return sum([len(run.messages) for run in self.controller.shut()])
 
     @property
     def is_empty(self) -> bool:
@@ -548,6 +619,8 @@ class MessageQueue(Gate):
 
     def facts(self) -> Mapping[str, object]:
         facts: dict[str, object] = {"messages": self.elements.live_count}
+        if self.closed:
+            return facts | {"deleted": "what is in it is let go of, in steps"}
         if self.paused_since_seconds is not None:
             facts["paused_seconds"] = self._environment.clock() - self.paused_since_seconds
         if self.elements.outside_count:

@@ -12,26 +12,34 @@ Source: seed 002 ("Durables" as cursors); issue 3 (redelivery and dead letters).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
+from itertools import islice
 from typing import Final
 
-from queues.blocks import Gone
-from queues.cursored import BLOCK_BITS, BLOCK_SIZE
-from queues.cursors import NOTING, TrackingCursor
-from queues.durables import DurableReader
-from queues.environment import QueueEnvironment, TimerHandle
-from queues.policy import QueuePolicy
-from queues.queue import EXPIRE_COUNT, MessageQueue
-from queues.refusals import Refusals
-from queues.slices import Slice
-from queues.storage import Restored, Shelf
-from queues.subscription import Subscription
-from queues.witness import Fate
+from .blocks import Gone
+from .cursored import BLOCK_BITS, BLOCK_SIZE
+from .cursors import NOTING, TrackingCursor
+from .durables import DurableReader
+from .environment import QueueEnvironment, TimerHandle
+from .policy import QueuePolicy
+from .queue import EXPIRE_COUNT, MessageQueue
+from .refusals import Refusals
+from .slices import Slice
+from .storage import Restored, Shelf
+from .subscription import Subscription
+from .witness import Fate
 
 EXPIRE_LOOKS: Final = 16_384
 """Of a reader at an element past its date, in one go: some two milliseconds."""
 
+
+TOLD_AT_ONCE: Final = 128
+"""Of those who wait for one block, so many go on in one dispatch."""
+
+READING_AT_ONCE: Final = 512
+"""Subscribers that are asked in one go which block they read."""
 
 READER_BYTES: Final = 1536
 """What a durable subscription takes here, and in the table of all, while nobody reads with it."""
@@ -53,6 +61,11 @@ class ReaderQueue(MessageQueue):
         lasting: bool = True,
     ) -> None:
         super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
+        self.beginning: TrackingCursor | None = None
+        """Keeps what comes in for those who are attached in steps; None: nobody is. It never reads."""
+        self._beginning_holds_count = 0
+        self._beginning_missed_count = 0
+        """Messages that those who are not attached yet have missed already."""
         self.readers: dict[int, DurableReader] = {}
         """Of durable subscriptions, by their ids."""
         self.gives_up = policy.dead_letter is None or environment.dead_letters is not None
@@ -65,16 +78,49 @@ class ReaderQueue(MessageQueue):
         """Those of them that somebody has let go, and that are to be looked at."""
         self._all_let_go = False
         self._overdue_timer: TimerHandle | None = None
+        self._awaiting: dict[int, dict[Subscription, None]] = {}
+        """Who waits for which block."""
+        self._reading: set[int] = set()
+        """Of a crowd: the blocks that those with credit read, when all of them were looked at last."""
+        self._reading_next: set[int] = set()
+        self._reading_look: Iterator[Subscription] | None = None
+        """They are being looked at anew: those that are left."""
+        self._telling: deque[tuple[int, Iterator[Subscription]]] = deque()
+        """Blocks that have come, each with those who have yet to be told."""
 
     def _cursors(self) -> list[TrackingCursor]:
         """All of them, also those that nobody reads with now."""
         cursors = [s.cursor for s in self.subscriptions.values() if s.cursor is not None and s.durable_id is None]
+        if self.beginning is not None:
+            cursors.append(self.beginning)
         return cursors + [reader.cursor for reader in self.readers.values()]
+
+    # ------------------------------------------------------------------ those who are attached in steps
+
+    def hold_beginning(self) -> None:
+        self._beginning_holds_count += 1
+        if self.beginning is None:
+            self.beginning = TrackingCursor(self.elements, self.elements.next_sequence)
+            self._beginning_missed_count = 0
+
+    def let_go_of_beginning(self) -> None:
+        self._beginning_holds_count -= 1
+        if not self._beginning_holds_count and self.beginning is not None:
+            beginning, self.beginning = self.beginning, None
+            self._gone(beginning.close())
+            if self._overdue:
+                self._look_at_overdue()
+
+    def _place_of_newcomer(self, subscription: Subscription, from_beginning: bool) -> int:
+        """Where it begins: behind all that is there, or where those who are attached in steps do."""
+        if not from_beginning or self.beginning is None:
+            return self.elements.next_sequence
+        subscription.dropped_unreported_count += self._beginning_missed_count
+        return self.beginning.front
 
     def _missed(self, subscription: Subscription, count: int) -> None:
         """It will never get so many messages, and is told with the next one."""
         self.dropped_count += count
-        subscription.dropped_count += count
         subscription.dropped_unreported_count += count
 
     # ------------------------------------------------------------------ durable subscriptions
@@ -334,27 +380,87 @@ class ReaderQueue(MessageQueue):
         readers_count = len(self.subscriptions) + len(self.readers)
         return min(EXPIRE_COUNT, 1 + EXPIRE_LOOKS // (1 + readers_count))
 
+    def _awaits(self, subscription: Subscription, index: int) -> None:
+        """Its cursor waits for this block."""
+        waiting = self._awaiting.get(index)
+        if waiting is None:
+            waiting = self._awaiting[index] = {}
+        waiting[subscription] = None
+
     def came_in(self, index: int) -> None:
         super().came_in(index)
-        for subscription in self.subscriptions.values():
-            if subscription.cursor is not None and subscription.cursor.arrived(index):
-                self._wake(subscription)
-        for refusals in list(self._refusals.values()):
-            refusals.came_in()
+        waiting = self._awaiting.pop(index, None)
+        if waiting is not None:
+            self._telling.append((index, iter(waiting)))
+            self.context.request_dispatch()
+        if self._refusals:
+            self._environment.do_in_steps(self, self._telling_refusals(list(self._refusals.values())))
+
+    def _tell(self, count: int) -> None:
+        """Let so many go on who waited for a block that has come."""
+        telling = self._telling
+        while telling and count > 0:
+            index, waiting = telling[0]
+            for subscription in islice(waiting, count):
+                count -= 1
+                cursor = subscription.cursor
+                if cursor is not None and cursor.arrived(index):
+                    self._wake(subscription)
+            if count > 0:
+                telling.popleft()
+        if telling:
+            self.context.request_dispatch()
+
+    @staticmethod
+    def _telling_refusals(all_refusals: list[Refusals]) -> Iterator[None]:
+        """What is given up goes on to the dead letters when it is in memory."""
+        for refusals in all_refusals:
+            if not refusals.closed:
+                refusals.came_in()
+            yield
 
     def reading_blocks(self) -> Iterable[int]:
-        return [
+        """Of a crowd: where they were when all of them were looked at last, which begins anew, and where those are who
+        are served next.
+        """
+        if len(self.subscriptions) <= READING_AT_ONCE:
+            return self._blocks_of(self.subscriptions.values())
+        if self._reading_look is None:
+            self._reading_look = iter(list(self.subscriptions.values()))
+            self.context.request_dispatch()
+        return self._reading | self._blocks_of(islice(self._ring, READING_AT_ONCE)) | {self._foremost >> BLOCK_BITS}
+
+    @staticmethod
+    def _blocks_of(subscriptions: Iterable[Subscription]) -> set[int]:
+        """The blocks that these, as far as they have credit, read next."""
+        return {
             subscription.cursor.position >> BLOCK_BITS
-            for subscription in self.subscriptions.values()
+            for subscription in subscriptions
             if subscription.cursor is not None and not subscription.source.blocked
-        ]
+        }
+
+    def _look_at_readers(self) -> None:
+        """Go on to look which blocks a crowd reads."""
+        assert self._reading_look is not None, "somebody asks"
+        part = list(islice(self._reading_look, READING_AT_ONCE))
+        self._reading_next |= self._blocks_of(part)
+        if len(part) < READING_AT_ONCE:
+            self._reading, self._reading_next = self._reading_next, set()
+            self._reading_look = None
+        else:
+            self.context.request_dispatch()
+
+    @property
+    def _foremost(self) -> int:
+        """Where the foremost reader is."""
+        return self.elements.next_sequence
 
     def _wake(self, subscription: Subscription) -> None:
         """Its cursor may find something: whoever reads with that one may get it."""
         if subscription.durable_id is None:
             self._enter_ring(subscription)
-        else:
-            self._wake_readers(self.readers[subscription.durable_id])
+        elif (reader := self.readers.get(subscription.durable_id)) is not None:  # or it was removed meanwhile
+            self._wake_readers(reader)
 
     def _wake_readers(self, reader: DurableReader) -> None:
         """O(those who read with it)."""

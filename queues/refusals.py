@@ -20,17 +20,17 @@ from collections.abc import Collection, Iterable
 from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING
 
-from queues.cursors import TrackingCursor
-from queues.dead_letters import FAILED, Condemned
-from queues.durables import DurableReader
-from queues.environment import QueueEnvironment, TimerHandle
-from queues.later import Later, backoff_ms
-from queues.witness import Fate
+from .cursors import TrackingCursor
+from .dead_letters import FAILED, Condemned
+from .durables import DurableReader
+from .environment import QueueEnvironment, TimerHandle
+from .later import Later, backoff_ms
+from .witness import Fate
 
 if TYPE_CHECKING:
-    from queues.queue import MessageQueue
-    from queues.readers import ReaderQueue
-    from queues.subscription import Subscription
+    from .queue import MessageQueue
+    from .readers import ReaderQueue
+    from .subscription import Subscription
 
 DUE_COUNT = 512
 """Elements whose time has come that are let go in one go."""

@@ -1,6 +1,6 @@
 """All destinations of a broker: found or made by name, with their policies, wildcard consumers and auto-deletion.
 
-A `Destination` is the queues behind one name (partitioned by priority) and who sends to it. Wildcard consumers are
+Wildcard consumers are
 attached to every destination that matches, also to those that are made later. Wildcard and destination know each other,
 so that either goes without a search.
 
@@ -16,32 +16,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import repeat
 from typing import Final
 
 import attrs
 
-from dispatcher import Periodic
-from queues.attachments import AttachmentAccount, AttachmentPool
-from queues.browsing import QueueBrowser, Viewer
-from queues.dead_letters import DeadLetterRouter, Rewrite, Unreachable
-from queues.delays import DelayQueue
-from queues.durables import Done, Durable, DurableKeeper, DurableTable
-from queues.environment import QueueEnvironment
-from queues.exclusivity import Exclusivity
-from queues.groups import GroupTable
-from queues.message import PRIORITY_DEFAULT, Envelope
-from queues.names import Address, parse
-from queues.partitioned import Attachment, PartitionedQueue, by_priority
-from queues.policy import QueuePolicy
-from queues.queue import MessageQueue
-from queues.selectors.selector import Selection
-from queues.selectors.table import SelectorTable
-from queues.shared import SharedQueue
-from queues.statistics import RegistryStatistics
-from queues.steps import Steps
-from queues.subscription import Consumer
-from queues.topic import Topic
-from queues.wildcards import NameTrie, PatternTrie, path_of
+from ..dispatcher import Periodic
+from ..flow.upkeep import UPKEEP_FULL, UPKEEP_REMEDY
+from .attachments import AttachmentAccount, AttachmentPool
+from .browsing import QueueBrowser, Viewer
+from .dead_letters import DeadLetterRouter, Rewrite, Unreachable
+from .destination import Destination
+from .durables import Done, Durable, DurableKeeper, DurableTable
+from .environment import QueueEnvironment
+from .names import Address, parse
+from .partitioned import Attachment
+from .policy import QueuePolicy
+from .queue import MessageQueue
+from .selectors.selector import Selection
+from .selectors.table import SelectorTable
+from .statistics import RegistryStatistics
+from .steps import Steps
+from .subscription import Consumer
+from .topic import Topic
+from .turns import Turns
+from .welcomes import Welcomes
+from .wildcards import NameTrie, PatternTrie, path_of
 
 ATTACHMENTS_MAX: Final = 250_000
 SELECTORS_BYTES_MAX: Final = 64 << 20
@@ -77,144 +77,16 @@ class DestinationLimitError(Exception):
     """For ERRORs."""
 
 
+class DestinationUpkeepError(DestinationLimitError):
+    """What connections, subscriptions and destinations take by themselves is all that they may."""
+
+    code = UPKEEP_FULL
+
+
 class DestinationFailedError(DestinationLimitError):
     """This one was abandoned after a mistake of the broker."""
 
     code = "destination-failed"
-
-
-class Destination:
-    """One name: its queues by priority, its policy, how many senders are attached."""
-
-    __slots__ = (
-        "_environment",
-        "address",
-        "delay_queues",
-        "durable_ids",
-        "idle_since_seconds",
-        "is_paused",
-        "policies_age",
-        "policy",
-        "producers_count",
-        "queue",
-        "wildcards",
-    )
-
-    def __init__(self, address: Address, policy: QueuePolicy, environment: QueueEnvironment) -> None:
-        self.address = address
-        self.policy = policy
-        self.policies_age = 0
-        """Of the registry, when `policy` was looked up."""
-        self._environment = environment
-        self.delay_queues: dict[int, DelayQueue] | None = None
-        """Of a topic: what waits to be published, by priority. None: nothing ever had to."""
-        self.producers_count = 0
-        self.idle_since_seconds: float | None = None
-        self.is_paused = False
-        """Nothing is delivered from it: see `pause`."""
-        self.durable_ids: set[int] = set()
-        """Durable subscriptions of it."""
-        self.wildcards: dict[WildcardConsumer, None] | None = None
-        """Which wildcards are attached; each once. None: none ever was."""
-        groups = GroupTable()
-        exclusivity = Exclusivity()
-
-        def make(priority: int) -> MessageQueue:
-            name = address.canonical if priority == PRIORITY_DEFAULT else f"{address.canonical} (priority {priority})"
-            own_name = address.canonical
-            lasting = not address.temporary_global
-            if address.kind.is_topic:
-                topic = Topic(name, self.policy, environment, priority=priority, destination=own_name, lasting=lasting)
-                for durable_id in self.durable_ids:
-                    if durable_id not in topic.readers:
-                        topic.add_reader(durable_id)
-                if self.is_paused:
-                    topic.pause()
-                return topic
-            queue = SharedQueue(
-                name,
-                self.policy,
-                environment,
-                priority=priority,
-                destination=own_name,
-                lasting=lasting,
-                groups=groups,
-                exclusivity=exclusivity,
-            )
-            if self.is_paused:
-                queue.pause()
-            return queue
-
-        self.queue: PartitionedQueue = by_priority(address.canonical, make)
-
-    @property
-    def name(self) -> str:
-        return self.address.canonical
-
-    @property
-    def queues(self) -> list[MessageQueue]:
-        """All that hold something of it."""
-        return [*self.queue.partitions.values(), *(self.delay_queues or {}).values()]
-
-    def queue_for(self, head: Envelope) -> MessageQueue:
-        """Where a message with this head goes: its partition; a delayed one to a topic waits in front of that."""
-        if head.delay_ms and self.address.kind.is_topic:
-            return self.delay_queue(head.priority)
-        return self.queue.partition(head.priority)
-
-    def stored_queue(self, priority: int, *, topic: bool) -> MessageQueue:
-        """Where that goes which an earlier run left of a topic's elements, or of a queue's."""
-        if self.address.kind.is_topic and not topic:
-            return self.delay_queue(priority)
-        return self.queue.partition(priority)
-
-    def delay_queue(self, priority: int) -> DelayQueue:
-        """What waits to be published at this priority."""
-        if self.delay_queues is None:
-            self.delay_queues = {}
-        queue = self.delay_queues.get(priority)
-        if queue is None or (queue.closed and not self.queue.closed):
-            topic = self.queue.partition(priority)
-            queue = self.delay_queues[priority] = DelayQueue(
-                topic.name,
-                self.policy,
-                self._environment,
-                priority=priority,
-                destination=self.name,
-                lasting=not self.address.temporary_global,
-                topic=lambda: self.queue.partition(priority),
-            )
-        return queue
-
-    def pause(self) -> None:
-        """Deliver nothing until `unpause`, at any priority; see MessageQueue.pause. It is not forgotten meanwhile."""
-        self.is_paused = True
-        for queue in self.queue.partitions.values():
-            queue.pause()
-
-    def unpause(self) -> None:
-        """Go on."""
-        self.is_paused = False
-        for queue in self.queue.partitions.values():
-            queue.unpause()
-
-    @property
-    def is_deletable(self) -> bool:
-        """Empty, no senders, not paused, and no consumers but those of wildcards. O(partitions)."""
-        wildcards_count = 0 if self.wildcards is None else len(self.wildcards)
-        return (
-            self.producers_count == 0
-            and not self.is_paused
-            and self.queue.attachments_count == wildcards_count
-            and self.queue.is_empty
-            and (self.delay_queues is None or all(queue.is_empty for queue in self.delay_queues.values()))
-        )
-
-    def close(self, reason: str, *, keep: bool) -> None:
-        """Delete all that is in it (`keep`: but what is stored stays)."""
-        for queue in (self.delay_queues or {}).values():
-            queue.close_queue(reason, keep=keep)
-        self.queue.close_queue(reason, keep=keep)
 
 
 class WildcardConsumer:
@@ -229,6 +101,7 @@ class WildcardConsumer:
         "closed",
         "consumer",
         "exclusive",
+        "number",
         "selection",
     )
 
@@ -254,6 +127,8 @@ class WildcardConsumer:
         self.admits = admits
         self.account = account
         self.closed = False
+        self.number = 0
+        """How many were made before it, and it."""
         self.attachments: dict[Destination, Attachment] = {}
 
     def attaching(self) -> Iterator[None]:
@@ -267,14 +142,21 @@ class WildcardConsumer:
                 if self.account is not None:
                     self.account.check()
                 self.attach(destination)
-            yield
+                yield from repeat(None, len(destination.queue.partitions))
+            else:
+                yield
 
     def attach(self, destination: Destination) -> None:
-        """This one matches; it gets it if it may."""
+        """This one matches; it gets it if it may: from its beginning, if it was there before and that is kept still."""
         if self.admits is not None and not self.admits(destination.name):
             return
+        welcome = destination.welcome
         self.attachments[destination] = destination.queue.attach(
-            self.consumer, exclusive=self.exclusive, selection=self.selection, account=self.account
+            self.consumer,
+            exclusive=self.exclusive,
+            selection=self.selection,
+            account=self.account,
+            from_beginning=welcome is not None and welcome.is_for(self),
         )
         if destination.wildcards is None:
             destination.wildcards = {}
@@ -285,6 +167,8 @@ class WildcardConsumer:
         assert destination.wildcards is not None, "they know each other"
         del destination.wildcards[self]
         self.attachments.pop(destination).close()
+        if destination.welcome is not None and not self.closed:
+            destination.welcome.left[id(self.consumer)] = self.consumer
 
     def reviewing(self, admits: Callable[[str], bool] | None) -> Iterator[None]:
         """Other ones may be admitted now: let those go that are not any more, take those that are. Raises
@@ -296,7 +180,9 @@ class WildcardConsumer:
                 return
             if destination in self.attachments and admits is not None and not admits(destination.name):
                 self.detach(destination)
-            yield
+                yield from repeat(None, len(destination.queue.partitions))
+            else:
+                yield
         yield from self.attaching()
 
     @property
@@ -312,8 +198,9 @@ class WildcardConsumer:
             self.closed = True
             self._registry.forget_wildcard(self)
         while self.attachments:
-            self.detach(next(reversed(self.attachments)))
-            yield
+            destination = next(reversed(self.attachments))
+            self._registry.environment.carefully(partial(self.detach, destination))
+            yield from repeat(None, len(destination.queue.partitions))
 
     def close(self) -> None:
         """Detach from all of them at once."""
@@ -364,7 +251,12 @@ class DestinationRegistry:
                 self, dead_letter_queues, rewrite=rewrite, now_ms=environment.now_ms, take_numbers=take_numbers
             )
             environment = attrs.evolve(environment, dead_letters=router)
-        self._environment = environment
+        self.steps = Steps(environment.scheduling)
+        """Where long work of subscriptions and destinations is done."""
+        self.turns = Turns(environment.clock)
+        """Of transactions, without a store."""
+        self.environment = environment = attrs.evolve(environment, in_steps=self.steps.do)
+        """What queues have from outside: also dead letters, and where long work is done."""
         self._policy_for = policy_for
         self._policies_age = 0
         """How often policies have been replaced."""
@@ -375,12 +267,13 @@ class DestinationRegistry:
         self.selectors = SelectorTable(selectors_bytes_max, manager=environment.manager, clock=environment.clock)
         self._kept_selections: dict[int, Selection] = {}
         """By durable subscription: what it selects by while its consumer is away."""
-        self.steps = Steps(environment.scheduling)
-        """Where long work of subscriptions is done."""
         self._wildcards: PatternTrie[WildcardConsumer] = PatternTrie(environment.manager.keep)
+        self._wildcards_made_count = 0
+        self._welcomes = Welcomes(self._wildcards, self.steps, environment.carefully)
         self._names: NameTrie[Destination] = NameTrie(environment.manager.keep)
         self._sweeps = Periodic(environment.scheduling.call_later, SWEEP_SECONDS, self._sweep_and_go_on)
         self._to_sweep: list[Destination] = []
+        self._durables_to_sweep: list[Durable] = []
         self.destinations: dict[str, Destination] = {}
         self.durables = DurableTable(durables_max=durables_max, now_ms=environment.now_ms, keeper=durable_keeper)
         self.made_count = 0
@@ -406,6 +299,7 @@ class DestinationRegistry:
         self._sweeps.stop()
         for destination in list(self.destinations.values()):
             self.delete(destination, "the broker stops", keep=True)
+        self.steps.finish()
         for limited in (self.attachments, self.selectors):
             if limited.is_open:
                 limited.close()
@@ -441,9 +335,10 @@ class DestinationRegistry:
         for queue in destination.queues:
             queue.policy = attrs.evolve(queue.policy, **live)
 
-    def get(self, address: Address, *, is_stored: bool = False) -> Destination:
+    def get(self, address: Address, *, is_stored: bool = False, is_ours: bool = False) -> Destination:
         """The destination of this name, made if it is not there. Raises DestinationLimitError, but not if it
         `is_stored`: what an earlier run left of it has to have a place, also under a limit that was lowered since.
+        `is_ours`: no client makes it, but the broker, to keep what is there.
         """
         destination = self.destinations.get(address.canonical)
         if destination is None:
@@ -457,21 +352,26 @@ class DestinationRegistry:
                     f"cannot make {address.canonical}: the broker holds {self._destinations_max} destinations already "
                     "(destinations_max): reuse names, or lower auto_delete_seconds"
                 )
-            destination = Destination(address, self._policy_for(address), self._environment)
+            if not is_stored and not is_ours:
+                self.check_upkeep(address.canonical)
+            destination = Destination(address, self._policy_for(address), self.environment)
             self.destinations[address.canonical] = destination
-            path = path_of(address.canonical)
-            self._names.put(path, destination)
+            self._names.put(path_of(address.canonical), destination)
             self.made_count += 1
-            for wildcard in self._wildcards.matching(path):
-                if wildcard is not None:
-                    wildcard.attach(destination)
+            self._welcomes.begin(destination, self._wildcards_made_count)
         destination.idle_since_seconds = None
         return destination
+
+    def check_upkeep(self, what: str) -> None:
+        """Raise DestinationUpkeepError if nothing new is to be made."""
+        why_not = self.environment.manager.why_not(what)
+        if why_not:
+            raise DestinationUpkeepError(f"{why_not}. {UPKEEP_REMEDY}")
 
     def queue_for_dead_letters(self, name: str, priority: int) -> MessageQueue:
         """The partition for this priority of a dead-letter queue. Raises Unreachable."""
         try:
-            return self.get(parse(name)).queue.partition(priority)
+            return self.get(parse(name), is_ours=True).queue.partition(priority)
         except DestinationLimitError as error:
             raise Unreachable(str(error)) from None
 
@@ -534,6 +434,8 @@ class DestinationRegistry:
             selection=selection,
             account=account or self._account,
         )
+        self._wildcards_made_count += 1
+        wildcard.number = self._wildcards_made_count
         self._wildcards.add(path_of(address.canonical), wildcard)
         return wildcard
 
@@ -550,7 +452,7 @@ class DestinationRegistry:
         destination = self.destinations.get(address.canonical)
         partitions = [] if destination is None else list(destination.queue.partitions.values())
         partitions.sort(key=lambda queue: -queue.priority)
-        return QueueBrowser(address.canonical, partitions, viewer, self._environment, selection)
+        return QueueBrowser(address.canonical, partitions, viewer, self.environment, selection)
 
     def attach_durable(
         self,
@@ -634,46 +536,65 @@ class DestinationRegistry:
 
         Its name is free before anybody is told, so whoever is told may ask for it again and gets a new one.
         """
-        if self.destinations.pop(destination.name, None) is None:
-            return
+        if self.destinations.get(destination.name) is not destination:
+            return  # also if there is another one of its name by now
+        del self.destinations[destination.name]
         self._names.remove(path_of(destination.name))
         self.deleted_count += 1
         if self.on_delete is not None:
             self.on_delete(destination)
+        self._welcomes.forget(destination)
         destination.close(reason, keep=keep)
-        for wildcard in list(destination.wildcards or ()):
-            wildcard.detach(destination)
+        self.environment.do_in_steps(destination.name, self._detaching(destination))
+
+    def _detaching(self, destination: Destination) -> Iterator[None]:
+        """Wildcards let go of one that is gone, in steps."""
+        while destination.wildcards:
+            self.environment.carefully(partial(next(reversed(destination.wildcards)).detach, destination))
+            yield from repeat(None, len(destination.queue.partitions))
 
     def abandon(self, destination: Destination, reason: str) -> None:
         """Close it as it is. With a store its name is refused from now on: the next start recovers what is there."""
-        if self._environment.store is not None:
+        if self.environment.store is not None:
             self._abandoned.add(destination.name)
         self.delete(destination, reason, keep=True)
 
     def sweep(self) -> bool:
-        """Look at the next destinations, at most SWEEP_COUNT, and delete those that have been idle for their policy's
-        time. True if there are more, which the next call looks at. O(slice), and O(destinations), cheaply, at first.
+        """Look at the next destinations and durable subscriptions, at most SWEEP_COUNT, and delete those that have been
+        idle, or abandoned, for their policy's time. True if there are more, which the next call looks at. O(slice), and
+        O(all of them), cheaply, at first.
         """
-        if not self._to_sweep:
+        if not self._to_sweep and not self._durables_to_sweep:
             self._to_sweep = list(self.destinations.values())
+            self._durables_to_sweep = list(self.durables)
             self.durables.try_again()
-        now_seconds = self._environment.clock()
+        now_seconds = self.environment.clock()
         left_count = SWEEP_COUNT
         while self._to_sweep and left_count > 0:
             destination, left_count = self._to_sweep.pop(), left_count - 1
             if self.destinations.get(destination.name) is destination:
-                self._environment.carefully(partial(self._sweep_one, destination, now_seconds))
+                self.environment.carefully(partial(self._sweep_one, destination, now_seconds))
                 if destination.name not in self.destinations:
                     left_count -= DELETED_COST * len(destination.queue.partitions)
-        return bool(self._to_sweep)
+        while self._durables_to_sweep and left_count > 0:
+            durable, left_count = self._durables_to_sweep.pop(), left_count - 1
+            self.environment.carefully(partial(self._sweep_durable, durable))
+            if not self.durables.has(durable):
+                left_count -= DELETED_COST
+        return bool(self._to_sweep or self._durables_to_sweep)
+
+    def _sweep_durable(self, durable: Durable) -> None:
+        destination = self.destinations.get(durable.destination)
+        if (
+            destination is not None
+            and self.durables.has(durable)
+            and self.durables.abandoned(durable, destination.policy.durable_expires_seconds)
+        ):
+            self.remove_durable(durable, _tried_again_later)
 
     def _sweep_one(self, destination: Destination, now_seconds: float) -> None:
         if destination.policies_age != self._policies_age:
             self._follow_policies(destination)
-        if destination.durable_ids:
-            for durable in self.durables.of(destination.name):
-                if self.durables.abandoned(durable, destination.policy.durable_expires_seconds):
-                    self.remove_durable(durable, _tried_again_later)
         limit_seconds = destination.policy.auto_delete_seconds
         if limit_seconds is None or not destination.is_deletable:
             destination.idle_since_seconds = None

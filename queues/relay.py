@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
-from queues.gate import QueueFullError, Run
-from queues.message import MESSAGE_OVERHEAD_BYTES, Message
+from ..flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
+from .gate import QueueFullError, Run
+from .message import MESSAGE_OVERHEAD_BYTES, Message
 
 
 class RunSink(Protocol):

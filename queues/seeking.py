@@ -37,16 +37,16 @@ from typing import Final
 
 import attrs
 
-from flow import Flow, FlowController, SizeLimiter
-from queues.consumed import ConsumedQueue
-from queues.cursored import BLOCK_BITS
-from queues.cursors import CROWDED, NOTING
-from queues.leaving import UNLIMITED_BYTES
-from queues.message import Message, size_of
-from queues.paging import BLOCK_BYTES_MAX
-from queues.selectors import Selection
-from queues.slices import Slice, fit
-from queues.subscription import Subscription
+from ..flow import Flow, FlowController, SizeLimiter
+from .consumed import ConsumedQueue
+from .cursored import BLOCK_BITS
+from .cursors import CROWDED, NOTING
+from .leaving import UNLIMITED_BYTES
+from .message import Message, size_of
+from .paging import BLOCK_BYTES_MAX
+from .selectors import Selection
+from .slices import Slice, fit
+from .subscription import Subscription
 
 LOOK_COUNT_MIN: Final = 16
 """Elements looked at together at first; twice as many each time that nothing was found."""

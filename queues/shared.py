@@ -23,22 +23,23 @@ is set aside. While one of them holds a key, what others are to get of it stands
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
+from functools import partial
 from typing import Final
 
-from queues.aside import ANYBODY, AsideLines
-from queues.environment import QueueEnvironment
-from queues.exclusivity import Exclusivity
-from queues.groups import GroupTable
-from queues.leaving import UNLIMITED_BYTES
-from queues.message import Message
-from queues.policy import QueuePolicy
-from queues.seeking import GROUPS, SeekingQueue
-from queues.shares import Shares, Taken
-from queues.slices import Slice, fit
-from queues.storage import Restored
-from queues.subscription import Subscription
+from .aside import ANYBODY, AsideLines
+from .environment import QueueEnvironment
+from .exclusivity import Exclusivity
+from .groups import GroupTable
+from .leaving import UNLIMITED_BYTES
+from .message import Message
+from .policy import QueuePolicy
+from .seeking import GROUPS, SeekingQueue
+from .shares import Shares, Taken
+from .slices import VISIT_COST, Slice, fit
+from .storage import Restored
+from .subscription import Subscription
 
 LOOK_COUNT_MIN: Final = 4
 """Elements taken at once, at first, where grouped and ungrouped ones may be mixed: what can't go was read in vain. When
@@ -49,7 +50,8 @@ LOOK_COUNT_MAX: Final = 256
 """Elements taken at once to be placed by group."""
 
 PLACED_COST: Final = 4
-"""An element that is placed by group costs as much as so many others; one that comes again twice that."""
+"""An element that is placed by group costs as much as so many others; one that comes again, or from a line, twice that.
+"""
 
 
 class SharedQueue(SeekingQueue):
@@ -90,7 +92,7 @@ class SharedQueue(SeekingQueue):
 
     # ------------------------------------------------------------------ who may get something
 
-    def _subscribed(self, subscription: Subscription) -> None:
+    def _subscribed(self, subscription: Subscription, *, from_beginning: bool) -> None:
         self._subscription_of[id(subscription.consumer)] = subscription
         if subscription.selection is not None:
             self._begin_search(subscription, subscription.selection)
@@ -107,9 +109,27 @@ class SharedQueue(SeekingQueue):
         self._exclusivity.left(subscription)
 
     def _turn_has_changed(self) -> None:
-        for subscription in self.subscriptions.values():
-            if self._is_ready(subscription):
-                self._enter_ring(subscription)
+        active = self._exclusivity.active
+        if active is None:
+            self._environment.do_in_steps(self.name_on_disk, self._sharing_again())
+            return
+        subscription = self._subscription_of.get(id(active))
+        if subscription is not None:
+            self._share_with(subscription)
+
+    def _sharing_again(self) -> Iterator[None]:
+        """Nobody is alone any more: all who may have something are in line, in steps. Who has credit later comes by
+        itself.
+        """
+        for subscription in list(self.subscriptions.values()):
+            if self.closed or self._exclusivity.active is not None:
+                return
+            self._environment.carefully(partial(self._share_with, subscription))
+            yield
+
+    def _share_with(self, subscription: Subscription) -> None:
+        if self._is_ready(subscription):
+            self._enter_ring(subscription)
 
     def _is_ready(self, subscription: Subscription) -> bool:
         """It may be asked for its room."""
@@ -182,6 +202,7 @@ class SharedQueue(SeekingQueue):
             subscription = next(iter(ring))
             if not self._is_ready(subscription):
                 del ring[subscription]
+                budget -= 1
                 continue
             if not cursor.has_more:
                 break
@@ -206,7 +227,7 @@ class SharedQueue(SeekingQueue):
                 part = self._ungrouped_head(part)
             if part is None:
                 break
-            budget -= part.cost
+            budget -= VISIT_COST + part.cost
             self._hand_over(subscription, part)
         return budget
 
@@ -234,23 +255,23 @@ class SharedQueue(SeekingQueue):
         """
         if self._ring:
             shares = Shares(self._ring, self._ready_room_of)
-            budget = self._fill(shares, budget)
+            budget = self._fill(shares, budget) - VISIT_COST * shares.given_count
             self._hand_over_shares(shares)
         return budget
 
     def _fill(self, shares: Shares, budget: int) -> int:
         """Place elements until nothing can go anywhere; returns what is left of the budget."""
         look_count = LOOK_COUNT_MIN
-        while budget > 0:
+        while budget > VISIT_COST * shares.given_count:
             if self._called:
-                budget -= PLACED_COST
+                budget -= 2 * PLACED_COST
                 self._serve_called(shares)
                 continue
             if not self._ring:
                 break
             key = self._aside.first_at(ANYBODY)
             if key is not None:
-                budget -= PLACED_COST
+                budget -= 2 * PLACED_COST
                 if not self._serve_free(key, shares):
                     break
                 continue

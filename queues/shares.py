@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
-from queues.message import Message
-from queues.subscription import Subscription
+from .message import Message
+from .subscription import Subscription
 
 Taken = list[tuple[int, Message]]
 """Elements with their sequences."""
@@ -40,7 +40,7 @@ class _Share:
 class Shares:
     """Shares by subscription. True if anything is in them."""
 
-    __slots__ = ("_ring", "_room_of", "_shares")
+    __slots__ = ("_ring", "_room_of", "_shares", "given_count")
 
     def __init__(
         self, ring: OrderedDict[Subscription, None], room_of: Callable[[Subscription], tuple[int, int]]
@@ -52,6 +52,8 @@ class Shares:
         self._ring = ring
         self._room_of = room_of
         self._shares: dict[Subscription, _Share] = {}
+        self.given_count = 0
+        """Shares that have something in them."""
 
     def __bool__(self) -> bool:
         return any(share.taken for share in self._shares.values())
@@ -85,6 +87,8 @@ class Shares:
     def put(self, subscription: Subscription, sequence: int, message: Message) -> None:
         """Give it this element, which must fit."""
         share = self._shares[subscription]
+        if not share.taken:
+            self.given_count += 1
         share.room_count -= 1
         share.room_bytes -= len(message.wire)
         share.taken.append((sequence, message))

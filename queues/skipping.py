@@ -14,18 +14,19 @@ Source: issue 6.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Final
 
-from queues.blocks import NOTHING_GONE, Gone
-from queues.cursors import TrackingCursor
-from queues.durables import DurableReader
-from queues.environment import QueueEnvironment
-from queues.leaving import UNLIMITED_BYTES
-from queues.policy import QueuePolicy
-from queues.ranges import RangeSet
-from queues.readers import ReaderQueue
-from queues.selectors.selector import Selection
-from queues.slices import Slice, fit
+from .blocks import NOTHING_GONE, Gone
+from .cursors import TrackingCursor
+from .durables import DurableReader
+from .environment import QueueEnvironment
+from .leaving import UNLIMITED_BYTES
+from .policy import QueuePolicy
+from .ranges import RangeSet
+from .readers import ReaderQueue
+from .selectors.selector import Selection
+from .slices import VISIT_COST, Slice, fit
 
 LOOK_COUNT_MIN: Final = 16
 """Messages that a reader with little credit looks at together."""
@@ -37,8 +38,13 @@ more steps than that, as many as those: it never costs more than the passing its
 PINNED_SHARE: Final = 8
 """Or this part of the topic's memory, when half of that is in use."""
 
-VISIT_COST: Final = 5
-"""Of the budget, beside the messages: ten thousand readers of one message are not one dispatch."""
+LOOKED_AT_ONCE: Final = 64
+"""Readers that are asked in one dispatch what they need."""
+
+RUNS_PER_STEP: Final = 16
+FREED_AT_ONCE: Final = 256
+FREED_PER_STEP: Final = 8
+"""What one of them has settled, and what goes, in steps that take about as long as to ask one reader."""
 
 PASS_COUNT: Final = 128
 """Messages that a reader without credit passes at once."""
@@ -61,10 +67,12 @@ class SkippingQueue(ReaderQueue):
         lasting: bool = True,
     ) -> None:
         super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
-        self._pinned_count = self._pinned_bytes = 0
+        self.pinned_count = self._pinned_bytes = 0
         """What was passed over behind something that is held, since somebody looked."""
         self._look_count = PINNED_COUNT
         """After so many of these the next look is due."""
+        self._look: Iterator[list[int]] | None = None
+        """A look at what is pinned is under way."""
         self._away: OrderedDict[DurableReader, None] = OrderedDict()
         """Readers with a selector whose consumer is away, and that may pass something."""
         self._selecting_away: dict[DurableReader, None] = {}
@@ -116,10 +124,10 @@ class SkippingQueue(ReaderQueue):
             sequences = looked.sequences if not kept else [s for s in looked.sequences if s not in kept]
             self._gone(cursor.settle(sequences))
             if cursor.front < sequences[0]:
-                self._pinned_count += passed_count
+                self.pinned_count += passed_count
                 self._pinned_bytes += looked.charge_bytes
-                if self._pinned_count >= self._look_count or self._pinned_much():
-                    self._let_go_of_pinned()
+                if self.pinned_count >= self._look_count or self._pinned_much():
+                    self._begin_look()  # and the dispatch goes on with it: one look for all that are passed over
 
     def _pinned_much(self) -> bool:
         """It may be a good part of the memory, and that is needed. (Of many readers each has counted the same.)"""
@@ -128,29 +136,102 @@ class SkippingQueue(ReaderQueue):
             self._pinned_bytes * PINNED_SHARE >= memory_bytes and self.controller.limiter.used_bytes * 2 >= memory_bytes
         )
 
-    def _let_go_of_pinned(self) -> Gone:
-        """Let go of what no reader needs, though one holds something older. Returns what that was. O(n log n) of holes
-        in what all readers have settled, and O(elements that go).
-        """
-        self._pinned_count = self._pinned_bytes = 0
-        cursors = self._cursors()
-        end = min((cursor.position for cursor in cursors), default=0)
-        start = min((cursor.front for cursor in cursors), default=0)
-        runs = [run for cursor in cursors for run in cursor.unsettled_below(end)]
-        self._look_count = max(PINNED_COUNT, len(cursors) + len(runs))
-        needed = RangeSet(runs)
-        live_sequences = self.elements.live_sequences
-        free = [sequence for first, stop in needed.holes(start, end) for sequence in live_sequences(first, stop)]
-        if not free:
-            return NOTHING_GONE
-        messages = [message for sequence in free if (message := self.elements.get(sequence)) is not None]
+    def looking_for_pinned(self) -> Iterator[Gone]:
+        """Let go of what no reader needs, though one holds something older; in steps of whoever asks."""
+        yield from self._rest_of_look()  # it began before the latest was passed over
+        if self.pinned_count:
+            self._begin_look()
+            yield from self._rest_of_look()
+
+    def _rest_of_look(self) -> Iterator[Gone]:
+        while self._look is not None:
+            self._look_on(1)
+            yield NOTHING_GONE
+
+    @property
+    def pins(self) -> bool:
+        """It may hold what no reader needs."""
+        return self.pinned_count > 0 or self._look is not None
+
+    def _begin_look(self) -> None:
+        """Look for what no reader needs, unless that is under way. The next dispatch goes on with it."""
+        if self._look is None:
+            self.pinned_count = self._pinned_bytes = 0
+            self._look = self._looking()
+            self.context.request_dispatch()
+
+    def _look_on(self, count: int) -> None:
+        """Go on with the look, so many steps."""
+        look, gone_count, gone_bytes = self._look, 0, 0
+        while count > 0 and look is not None:
+            free = next(look, None)
+            if free is None:
+                look = self._look = None
+                break
+            count -= 1
+            if free:
+                count -= len(free) // FREED_PER_STEP
+                gone_count += len(free)
+                gone_bytes += self._let_go_of(free)
+        if look is not None:
+            self.context.request_dispatch()
+        if gone_count:
+            self._gone((gone_count, gone_bytes))
+
+    def _let_go_of(self, free: list[int]) -> int:
+        """No reader needs these. Returns their bytes."""
+        get, outside_bytes = self.elements.get, self.elements.outside_gone_bytes
+        wires = [len(message.wire) for sequence in free if (message := get(sequence)) is not None]
         self.elements.remove(free, unread=True)
         if self._shelf is not None:
             self._shelf.settled(free)
-        gone_bytes = sum([len(message.wire) for message in messages]) + self.elements.outside_gone_bytes
         self._overdue.difference_update(free)
-        self._gone((len(free), gone_bytes))
-        return len(free), gone_bytes
+        return sum(wires) + self.elements.outside_gone_bytes - outside_bytes
+
+    def _looking(self) -> Iterator[list[int]]:
+        """Ask all readers what they need of what is there now, one after the other; then say what nobody does, some at
+        a time. What one has no need for it will never need again, and who comes meanwhile begins behind all that, or
+        with the beginning, which is asked first. O(holes in what each of them has settled).
+        """
+        end, steps_count = self.elements.next_sequence, 0
+        lowest, needed = end, RangeSet()
+        # All from the lowest on is needed, and more.
+        for cursor in self._cursors_now():
+            steps_count += 1
+            if cursor.front < lowest:
+                settled = cursor.settled_above()
+                if not settled:
+                    lowest = cursor.front
+                    if self.elements.first_live(0) >= lowest:
+                        break  # all that is there is needed
+                start = cursor.front
+                for number, (first, stop) in enumerate(settled, 1):
+                    if first >= lowest:
+                        break
+                    needed.add(start, first)
+                    start = stop
+                    if number % RUNS_PER_STEP == 0:
+                        steps_count += 1
+                        yield []
+                if settled:
+                    needed.add(start, lowest)
+            yield []
+        self._look_count = max(PINNED_COUNT, steps_count)
+        for first, stop in needed.holes(self.elements.first_live(0), lowest):
+            for start in range(first, stop, FREED_AT_ONCE):
+                yield self.elements.live_sequences(start, min(stop, start + FREED_AT_ONCE))
+
+    def _cursors_now(self) -> Iterator[TrackingCursor]:
+        """All that are there now, the beginning first. Some may be gone when it comes to them, and are left out."""
+        subscriptions, readers = list(self.subscriptions.values()), list(self.readers.values())
+        if self.beginning is not None:
+            yield self.beginning
+        for subscription in subscriptions:
+            if subscription.durable_id is None and subscription.cursor is not None and not subscription.closed:
+                yield subscription.cursor
+        for reader in readers:
+            if reader.durable_id in self.readers:
+                yield reader.cursor
 
     def _pass_ahead(
         self, cursor: TrackingCursor, selection: Selection, count_max: int

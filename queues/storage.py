@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from collections.abc import Sequence as SequenceOf
 from typing import Protocol
 
-from flow import SourceController
-from queues.blocks import Outside
-from queues.cursored import CursoredQueue
-from queues.durables import DurableReader
-from queues.message import Message
-from queues.witness import Witness
+from ..flow import FlowResource, SourceController, WaitEdge
+from .blocks import Outside
+from .cursored import CursoredQueue
+from .durables import DurableReader
+from .message import Message
+from .witness import Witness
 
 Saved = Callable[[str], None]
 """Called once with how safe it is: "disk" or "consumed"."""
@@ -177,9 +177,9 @@ class Shelf(Confirms, Protocol):
     def rested(self) -> None:
         """Its last consumer has gone."""
 
-    def put_out(self, index: int, done: Callable[[int], None]) -> None:
+    def put_out(self, index: int, done: Callable[[int], None], refused: Callable[[], None] | None = None) -> None:
         """Store all of this block, also what is not persistent, then call `done` with its number: it may leave memory
-        then, if `index` is still the same block.
+        then, if `index` is still the same block. There is no room for what is not persistent: call `refused` instead.
         """
 
     def load(self, index: int, arrived: Callable[[int, dict[int, Message]], None]) -> None:
@@ -209,6 +209,9 @@ class Joint(Protocol):
     def begin(self, go_on: Callable[[], None]) -> None:
         """Call this when its turn comes."""
 
+    def edge(self) -> WaitEdge:
+        """Whom it waits for, while it waits."""
+
     @property
     def is_broken(self) -> bool:
         """The broker made a mistake with a queue of it: nothing of it will be written, and nothing more is to be
@@ -225,8 +228,23 @@ class Joint(Protocol):
         """All of it has taken effect, or nothing more will. A second time: does nothing."""
 
 
+class Room(Protocol):
+    """The disk's room for blocks that only leave memory."""
+
+    @property
+    def accepting(self) -> bool:
+        """Whether there is some, as far as one knows."""
+
+    def hold_back(self, source: SourceController) -> None:
+        """Block this source until it is worth another try."""
+
+
 class Store(Protocol):
     """The store of one broker."""
+
+    @property
+    def paged(self) -> Room:
+        """Where blocks go for whose room nothing else waits."""
 
     @property
     def accepting(self) -> bool:
@@ -252,5 +270,7 @@ class Store(Protocol):
         or nothing.
         """
 
-    def join(self) -> Joint:
-        """What is to be changed in steps from now on is one transaction. It may have to wait for others of its kind."""
+    def join(self, owner: FlowResource) -> Joint:
+        """What this one is to change in steps from now on is one transaction. It may have to wait for others of its
+        kind.
+        """

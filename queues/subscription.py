@@ -10,18 +10,18 @@ use it up.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING, Final, Protocol
 
-from flow import Flow, SourceController
-from queues.cursors import TrackingCursor
-from queues.selectors.selector import Selection
-from queues.slices import Slice
-from queues.witness import Fate
+from ..flow import Flow, SourceController
+from .cursors import TrackingCursor
+from .selectors.selector import Selection
+from .slices import Slice
+from .witness import Fate
 
 if TYPE_CHECKING:
-    from queues.queue import MessageQueue
+    from .queue import MessageQueue
 
 
 WHO_LENGTH_MAX: Final = 160
@@ -56,8 +56,10 @@ class Consumer(Protocol):
         consumer calls `subscription.settle` or `subscription.give_back` for each, exactly once.
         """
 
-    def cancelled(self, subscription: Subscription, reason: str) -> None:
-        """The queue ended this subscription (it was deleted). Settling or giving back does nothing from now on."""
+    def cancelled(self, subscription: Subscription, reason: str) -> Iterable[None]:
+        """The queue ended this subscription (it was deleted). Settling or giving back does nothing from now on. Returns
+        what the consumer has to do about it, in steps.
+        """
 
 
 class Subscription:
@@ -68,7 +70,6 @@ class Subscription:
         "consumer",
         "cursor",
         "delivered_count",
-        "dropped_count",
         "dropped_unreported_count",
         "durable_id",
         "exclusive",
@@ -110,8 +111,9 @@ class Subscription:
         self.settled_count = 0
         self.returned_count = 0
         self.unsettled_count = 0
-        self.dropped_count = 0
         self.dropped_unreported_count = 0
+        """Of what it has missed. Of a topic: less what that had dropped as it came in, for all, when this one was told
+        last."""
         self.source = SourceController(
             queue,
             Flow(f"{queue.name} to {consumer.label}"),

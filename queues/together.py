@@ -10,9 +10,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
 
-from flow import SourceController
-from queues.gate import Run
-from queues.queue import MessageQueue
+from ..flow import SourceController
+from .gate import Run
+from .queue import MessageQueue
+
+
+class Promise:
+    """Room in queues of policy `reject` that one transaction will need: whoever comes meanwhile finds it taken. Made
+    when the transaction is checked, and used up as its messages come in.
+
+    Bound: an entry for each queue of the transaction.
+    """
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left: dict[MessageQueue, tuple[int, int]] = {}
+
+    def make(self, queue: MessageQueue, count: int, charge_bytes: int) -> None:
+        """So many messages of so many bytes are to come to this queue."""
+        self._left[queue] = (count, charge_bytes)
+        queue.promised_count += count
+        queue.promised_bytes += charge_bytes
+
+    def use(self, queue: MessageQueue, count: int, charge_bytes: int) -> None:
+        """So many of them are in the queue, or are not to come any more."""
+        left = self._left.get(queue)
+        if left is None:
+            return
+        count, charge_bytes = min(count, left[0]), min(charge_bytes, left[1])
+        if count == left[0]:
+            charge_bytes = left[1]  # what was reckoned too much
+            del self._left[queue]
+        else:
+            self._left[queue] = (left[0] - count, left[1] - charge_bytes)
+        queue.promised_count -= count
+        queue.promised_bytes -= charge_bytes
+
+    def let_go(self) -> None:
+        """Nothing more is to come."""
+        for queue, (count, charge_bytes) in list(self._left.items()):
+            self.use(queue, count, charge_bytes)
 
 
 def offer_together(queue: MessageQueue, runs: SequenceOf[Run], source: SourceController) -> bool:

@@ -23,38 +23,40 @@ words: at the quota senders wait. The lead is that over a *leading* subscriber, 
 one that reads an old backlog holds nobody back, and with none connected nobody is held back but by the quota.
 
 Invariants: an element is there only while some cursor has not passed it, and is charged to `controller`. An element at
-or beyond `_lead_position`, the foremost place that any cursor has reached, is charged to `lead` too. Everything in
+or beyond `lead_position`, the foremost place that any cursor has reached, is charged to `lead` too. Everything in
 `_overdue` is in somebody's hands, or withdrawn.
 
-Bound: the policy's memory plus one run per source, since nothing beyond the lead position is ever dropped.
+Bound: the policy's memory plus one run per source, since nothing beyond the lead position is ever dropped; and a 32nd
+of it while room is made by more than DROP_COUNT subscribers, who are moved on in steps.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
+from itertools import islice
 from typing import Final
 
-from flow import Flow, FlowController, ResidencyLimiter, SourceController, WindowLimiter
-from queues.cursored import BLOCK_BITS, BLOCK_SIZE
-from queues.cursors import NOTING, TrackingCursor
-from queues.environment import QueueEnvironment
-from queues.gate import Run
-from queues.lag import LagBudget
-from queues.leaving import UNLIMITED_BYTES
-from queues.message import MESSAGE_OVERHEAD_BYTES, Message, size_of
-from queues.paging import HIGH
-from queues.policy import MIB, QueuePolicy
-from queues.selectors.selector import Selection
-from queues.skipping import LOOK_COUNT_MIN, LOOKS_PER_COST, PASS_COUNT, VISIT_COST, SkippingQueue
-from queues.slices import Slice
-from queues.storage import Restored
-from queues.subscription import Subscription
-from queues.witness import Fate
-
-FAN_OUT_COUNT: Final = 512
-"""Messages per hand-over. Constant, so that cursors stay at common positions and share slices."""
+from ..flow import Flow, FlowController, ResidencyLimiter, SourceController, WindowLimiter
+from .blocks import NOTHING_GONE, Gone
+from .cursored import BLOCK_BITS, BLOCK_SIZE
+from .cursors import NOTING, TrackingCursor
+from .durables import DurableReader
+from .environment import QueueEnvironment
+from .gate import Run
+from .lag import DROP_COUNT, LagBudget, Laggards
+from .leaving import UNLIMITED_BYTES
+from .message import MESSAGE_OVERHEAD_BYTES, Message, size_of
+from .paging import HIGH
+from .policy import MIB, QueuePolicy
+from .readers import TOLD_AT_ONCE
+from .selectors.selector import Selection
+from .skipping import LOOK_COUNT_MIN, LOOKED_AT_ONCE, LOOKS_PER_COST, PASS_COUNT, SkippingQueue
+from .slices import FAN_OUT_COUNT, VISIT_COST, Slice
+from .storage import Restored
+from .subscription import Subscription
+from .witness import Fate
 
 LAG_FACTOR: Final = 16
 """With a store, and without a `bytes_max`, a topic holds so many times its memory before laggards lose the oldest:
@@ -64,8 +66,8 @@ LAG_FACTOR: Final = 16
 SPARING_SHARE: Final = HIGH - 1 / 32
 """Of memory, for those who lag while nothing goes to the disk for them."""
 
-DROP_SHARE: Final = 16
-"""A lagging subscriber loses at least this part of the limit at once, so that making room is not done for each run."""
+LED_AT_ONCE: Final = 512
+"""Subscriptions that are looked at together for one that leads."""
 
 
 class Topic(SkippingQueue):
@@ -88,12 +90,20 @@ class Topic(SkippingQueue):
         self._leading = False
         """A connected subscription has caught up since it came."""
         self._lead_unsure = False
-        """One that led has left, and nobody has looked who leads now."""
-        self._drops_durables = policy.full == "drop_oldest"
+        """One that led has left, and who leads now is to be looked for."""
+        self._lead_search: Iterator[Subscription] | None = None
+        """That is under way: those who have not been looked at yet."""
+        self.drops_durables = policy.full == "drop_oldest"
+        """Also what a durable subscription has yet to read is dropped for others."""
         self.unheard_count = 0
         """Messages that nobody was there to hear."""
-        self._lead_position = 0
+        self._incoming_dropped_count = 0
+        """What was dropped as it came in: all who were there have missed it."""
+        self.lead_position = 0
         self._caught_up: dict[Subscription, None] = {}
+        self._ahead_of = -1
+        """The block behind which it was read ahead in this dispatch: once for all who stand there."""
+        self.laggards = Laggards(self)
         self._selecting: dict[Subscription, None] = {}
         """Subscriptions with a selector: they pass what they don't take also without credit."""
         per_second = policy.lag_bytes_per_second
@@ -123,7 +133,7 @@ class Topic(SkippingQueue):
     def add(self, messages: list[Message], wire_bytes: int, source: SourceController | None) -> None:
         if self.witness is not None:
             self.witness.origin = source
-        if not self._is_heard and not self.closed:
+        if not self.is_heard and not self.closed:
             self._unheard(messages)
         elif self._full == "drop_oldest":
             charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
@@ -134,7 +144,7 @@ class Topic(SkippingQueue):
     def offer(self, messages: list[Message], wire_bytes: int, source: SourceController) -> bool:
         if self.witness is not None:
             self.witness.origin = source
-        if not self._is_heard and not self.closed:
+        if not self.is_heard and not self.closed:
             self._unheard(messages)
             return True
         if self._full != "drop_oldest":
@@ -152,11 +162,15 @@ class Topic(SkippingQueue):
         if self._leading or self.closed:
             return self.lead.offer(run, len(messages), charge_bytes, source)
         self._take_in(run)
-        self._lead_position = self.elements.next_sequence
+        self.lead_position = self.elements.next_sequence
         return True
 
+    @property
+    def entrances(self) -> tuple[FlowController[Run], ...]:
+        return (self.controller, self.lead)
+
     def _shut_gate(self, source: SourceController) -> FlowController[Run] | None:
-        if not self._is_heard:
+        if not self.is_heard:
             return None
         gate = super()._shut_gate(source)
         if gate is None and self._full == "drop_oldest" and self._leading and not self.lead.accepts(source):
@@ -164,31 +178,31 @@ class Topic(SkippingQueue):
         return gate
 
     def take_together(self, runs: SequenceOf[Run], source: SourceController) -> None:
-        if self._full != "drop_oldest" and self._is_heard:
+        if self._full != "drop_oldest" and self.is_heard:
             super().take_together(runs, source)
             return
         for run in runs:
             if self.witness is not None:
                 self.witness.origin = source
-            if not self._is_heard:
+            if not self.is_heard:
                 self._unheard(run.messages)
             elif self._leading:
                 self.lead.charge(len(run.messages), run.charge_bytes, source)
                 self._accept_lead(run)
             else:
                 self._take_in(run)
-                self._lead_position = self.elements.next_sequence
+                self.lead_position = self.elements.next_sequence
 
     @property
-    def _is_heard(self) -> bool:
-        """Somebody is to get what comes in."""
-        return bool(self.subscriptions or self.readers)
+    def is_heard(self) -> bool:
+        """Somebody is to get what comes in: who subscribes, who is attached in steps, or a durable subscription."""
+        return bool(self.subscriptions or self.readers or self.beginning is not None)
 
     def _drains(self) -> bool:
-        return not self._is_heard or super()._drains()
+        return not self.is_heard or super()._drains()
 
     def fits(self, count: int, wire_bytes: int) -> bool:
-        if not self._is_heard:
+        if not self.is_heard:
             return True
         if self._full != "drop_oldest":
             return super().fits(count, wire_bytes)
@@ -212,16 +226,18 @@ class Topic(SkippingQueue):
         residency, policy = self._residency, self.policy
         if residency is None:
             return super().overhang(count, charge_bytes)
+        count += self.promised_count
+        charge_bytes += self.promised_bytes
         over_count = 0 if policy.count_max is None else residency.total_count + count - policy.count_max
         if not self._pages_out:
             return over_count, residency.used_bytes + charge_bytes - min(policy.limit_bytes, self.memory_limit_bytes)
-        if self._spares_disk:
+        if self.spares_disk:
             return over_count, residency.used_bytes + charge_bytes - int(self.memory_limit_bytes * SPARING_SHARE)
         bytes_max = policy.bytes_max if policy.bytes_max is not None else policy.memory_bytes * LAG_FACTOR
         return over_count, residency.total_bytes + charge_bytes - bytes_max
 
     @property
-    def _spares_disk(self) -> bool:
+    def spares_disk(self) -> bool:
         """What lags must do with memory: too much goes to the disk for it already, and nothing is durable."""
         return self._lag_budget is not None and not self.readers and self._lag_budget.exhausted
 
@@ -238,7 +254,7 @@ class Topic(SkippingQueue):
 
     def _accept_lead(self, run: Run) -> None:
         count = len(run.messages)
-        if not self._is_heard:
+        if not self.is_heard:
             self._unheard(run.messages)
             self.lead.release(count, run.charge_bytes)
             return
@@ -253,7 +269,7 @@ class Topic(SkippingQueue):
         super()._accept_run(run)
 
     def _accept_run(self, run: Run) -> None:
-        if self._is_heard:
+        if self.is_heard:
             super()._accept_run(run)
         else:  # it waited until the last subscriber had left
             self._unheard(run.messages)
@@ -266,9 +282,8 @@ class Topic(SkippingQueue):
             self.witness.outside(Fate.DROPPED, messages, "nobody was subscribed")
 
     def _incoming_dropped(self, count: int) -> None:
-        for subscription in self.subscriptions.values():
-            subscription.dropped_count += count
-            subscription.dropped_unreported_count += count
+        self._incoming_dropped_count += count
+        self._beginning_missed_count += count
 
     def _arrived(self, messages: list[Message]) -> None:
         if self._caught_up:
@@ -281,12 +296,13 @@ class Topic(SkippingQueue):
 
     # ------------------------------------------------------------------ subscribers
 
-    def _subscribed(self, subscription: Subscription) -> None:
+    def _subscribed(self, subscription: Subscription, *, from_beginning: bool) -> None:
         durable_id = subscription.durable_id
         if subscription.selection is not None:
             self._selecting[subscription] = None
+        subscription.dropped_unreported_count = -self._incoming_dropped_count
         if durable_id is None:
-            subscription.cursor = TrackingCursor(self.elements, self.elements.next_sequence)
+            subscription.cursor = TrackingCursor(self.elements, self._place_of_newcomer(subscription, from_beginning))
         else:
             reader = self.readers.get(durable_id)
             if reader is None:
@@ -296,13 +312,17 @@ class Topic(SkippingQueue):
             self._away.pop(reader, None)
             self._selecting_away.pop(reader, None)
             subscription.cursor = reader.cursor
-        if subscription.cursor.position >= self._lead_position:
+        position, lead_position = subscription.cursor.position, self.lead_position
+        # At the tail, or one that passed more than anybody was handed while its consumer was away. One that stands
+        # before what nobody has been handed yet (`from_beginning`) leads as soon as it has caught up.
+        if position > lead_position or position >= self.elements.next_sequence:
             self._leading = True
-            self._release_lead()  # the newcomer stands at the tail: it is the foremost now
+            self._lead_search = None
+            self._release_lead()
 
     def _release_lead(self) -> None:
         """No element lies ahead of the foremost cursor."""
-        self._lead_position = self.elements.next_sequence
+        self.lead_position = self.elements.next_sequence
         limiter = self.lead.limiter
         if limiter.used_count:
             self.lead.release(limiter.used_count, limiter.used_bytes)
@@ -311,12 +331,12 @@ class Topic(SkippingQueue):
         self._caught_up.pop(subscription, None)
         self._selecting.pop(subscription, None)
         assert subscription.cursor is not None
-        was_foremost = subscription.cursor.position >= self._lead_position
+        was_foremost = subscription.cursor.position >= self.lead_position
         self._leave_cursor(subscription)
         if subscription.durable_id is not None:
             self._may_select_away(subscription.durable_id)
         if not self.subscriptions:
-            self._find_lead()
+            self._nobody_leads()
         elif was_foremost:  # others may be as far: who looks, looks at all, so once for all that leave together
             self._lead_unsure = True
             self.context.request_dispatch()
@@ -324,13 +344,30 @@ class Topic(SkippingQueue):
             self._look_at_overdue()
 
     def _find_lead(self) -> None:
-        """Whoever led may have left. O(subscriptions)."""
-        self._lead_unsure = False
-        lead_position = self._lead_position
-        if not any(s.cursor is not None and s.cursor.position >= lead_position for s in self.subscriptions.values()):
-            # Perhaps one is just a little behind: then it leads again as soon as it has caught up.
-            self._leading = False
-            self._release_lead()
+        """Whoever led may have left. O(subscriptions), some at a time."""
+        if self._lead_unsure:
+            self._lead_unsure = False
+            self._lead_search = iter(list(self.subscriptions.values()))
+        assert self._lead_search is not None, "somebody asks who leads"
+        lead_position, looked = self.lead_position, None
+        for looked in islice(self._lead_search, LED_AT_ONCE):
+            if looked.cursor is not None and looked.cursor.position >= lead_position and not looked.closed:
+                self._lead_search = None
+                return
+        if looked is None:
+            self._nobody_leads()
+        else:
+            self.context.request_dispatch()
+
+    def _nobody_leads(self) -> None:
+        """Perhaps one is just a little behind: then it leads again as soon as it has caught up."""
+        self._lead_search = None
+        self._lead_unsure = self._leading = False
+        self._release_lead()
+
+    @property
+    def _foremost(self) -> int:
+        return self.lead_position
 
     def _enter_ring(self, subscription: Subscription) -> None:
         self._caught_up.pop(subscription, None)
@@ -340,8 +377,20 @@ class Topic(SkippingQueue):
 
     def dispatch(self, budget: int) -> bool:
         ring = self._ring
-        if self._lead_unsure:
+        self._ahead_of = -1
+        if self._lead_unsure or self._lead_search is not None:
             self._find_lead()
+        if self.laggards.busy:
+            budget -= DROP_COUNT * VISIT_COST
+            self.laggards.go_on(DROP_COUNT)
+        if self._look is not None:
+            budget -= LOOKED_AT_ONCE
+            self._look_on(LOOKED_AT_ONCE)
+        if self._reading_look is not None:
+            self._look_at_readers()
+        if self._telling:
+            budget -= TOLD_AT_ONCE * VISIT_COST
+            self._tell(TOLD_AT_ONCE)
         if self._away:
             budget -= self._pass_for_those_away(FAN_OUT_COUNT, budget)
         while ring:
@@ -378,14 +427,14 @@ class Topic(SkippingQueue):
                 look_count = min(FAN_OUT_COUNT, max(LOOK_COUNT_MIN, 2 * room_count), selector.looks_max)
                 looked = part = cursor.take(look_count, UNLIMITED_BYTES)
             if self.elements.outside_count:
-                self._page_in(cursor, part)
+                self._page_in(subscription, cursor, part)
             if part is not None and selection is not None:
                 looked, part = self._select(cursor, selection, part, (room_count, room_bytes))
                 budget -= 1 + len(looked.messages) // LOOKS_PER_COST + selector.cost_since(before_units)
                 if subscription.durable_id is not None:
                     self._reader_moved(self.readers[subscription.durable_id])
                 if part is None:
-                    if looked.end > self._lead_position:
+                    if looked.end > self.lead_position:
                         self._advance_lead(looked)
                     continue
             if part is not None and part.attempts is not None:
@@ -395,9 +444,11 @@ class Topic(SkippingQueue):
             if part is None or looked is None:
                 del ring[subscription]
                 self._caught_up[subscription] = None
-                if cursor.waiting_for is None and not self._leading:
-                    self._leading = True
-                    self._release_lead()
+                if cursor.waiting_for is None:
+                    self._lead_search = None  # this one leads, perhaps with others
+                    if not self._leading:
+                        self._leading = True
+                        self._release_lead()
                 continue
             count = len(part.messages)
             budget -= part.cost
@@ -409,13 +460,15 @@ class Topic(SkippingQueue):
             self.unsettled_count += count
             subscription.unsettled_count += count
             subscription.delivered(count)
-            dropped_count = subscription.dropped_unreported_count
-            subscription.dropped_unreported_count = 0
+            dropped_count = subscription.dropped_unreported_count + self._incoming_dropped_count
+            subscription.dropped_unreported_count = -self._incoming_dropped_count
             subscription.consumer.deliver(subscription, part, dropped_count=dropped_count)
-            if looked.end > self._lead_position:
+            if looked.end > self.lead_position:
                 self._advance_lead(looked)
-        if self._pinned_count and self.controller.limiter.throttled:
-            self._let_go_of_pinned()  # senders wait for room
+        if self.pinned_count and self.controller.limiter.throttled:
+            self._begin_look()  # senders wait for room
+        if self._look is not None:
+            self._look_on(LOOKED_AT_ONCE)
         self.elements.forget_shared_slice()
         return False
 
@@ -430,7 +483,7 @@ class Topic(SkippingQueue):
             self._ring[subscription] = None
             if subscription.durable_id is not None:
                 self._reader_moved(self.readers[subscription.durable_id])
-            if passed.end > self._lead_position:
+            if passed.end > self.lead_position:
                 self._advance_lead(passed)
         return cost
 
@@ -451,18 +504,19 @@ class Topic(SkippingQueue):
             self.witness.left(Fate.EXPIRED, expired, "passed over by a subscriber while another holds it")
         rest = part.without(expired)
         self._gone(cursor.settle(expired))
-        if looked.end > self._lead_position:
+        if looked.end > self.lead_position:
             self._advance_lead(looked)
         return rest
 
     def _advance_lead(self, part: Slice) -> None:
         """The foremost cursor moved on: senders may follow."""
-        if part.first >= self._lead_position:
+        if part.first >= self.lead_position:
             count, charge_bytes = len(part.messages), part.charge_bytes
         else:
-            fresh = [m for s, m in zip(part.sequences, part.messages, strict=True) if s >= self._lead_position]
+            fresh = [m for s, m in zip(part.sequences, part.messages, strict=True) if s >= self.lead_position]
             count, charge_bytes = len(fresh), size_of(fresh)
-        self._lead_position = part.end
+        self.lead_position = part.end
+        self._lead_search = None  # this one leads
         if self._full == "drop_oldest":
             self.lead.release(count, charge_bytes)
 
@@ -494,7 +548,7 @@ class Topic(SkippingQueue):
             return
         sequences = sorted(dead)
         messages = [message for sequence in sequences if (message := self.elements.get(sequence)) is not None]
-        ahead = messages[bisect_left(sequences, self._lead_position) :]
+        ahead = messages[bisect_left(sequences, self.lead_position) :]
         wire_bytes = sum([len(message.wire) for message in messages])
         self.expired_count += len(messages)
         if self.witness is not None:
@@ -512,115 +566,65 @@ class Topic(SkippingQueue):
         self._gone((gone_count, gone_bytes))
 
     def _make_room(self, over_count: int, over_bytes: int) -> None:
-        """Move every cursor that lags past the oldest elements, by a little more than asked (DROP_SHARE)."""
-        if self._pinned_count:
-            count, wire_bytes = self._let_go_of_pinned()
-            over_count -= count
-            over_bytes -= wire_bytes + count * MESSAGE_OVERHEAD_BYTES
-            if over_count <= 0 and over_bytes <= 0:
-                return
-        if self._nobody_lags(over_count, over_bytes):
-            return  # durable subscriptions hold it, which nothing can be done about
-        if over_bytes > 0:
-            over_bytes = max(over_bytes, min(self.policy.limit_bytes, self.memory_limit_bytes) // DROP_SHARE)
-        if over_count > 0:
-            over_count = max(over_count, (self.policy.count_max or 0) // DROP_SHARE)
-        position = floor = self.elements.first_sequence
-        if self._spares_disk and over_count <= 0:
-            floor = self._floor_by_blocks(over_bytes)
-            over_bytes = 0
-        while (over_count > 0 or over_bytes > 0) and position < self._lead_position:
-            count_max = FAN_OUT_COUNT if over_bytes > 0 else min(FAN_OUT_COUNT, over_count)
-            part, position = self.elements.read(position, count_max, over_bytes if over_bytes > 0 else 1 << 62)
-            if part is None:
-                block = None if self.elements.missing is None else self.elements.block(self.elements.missing)
-                if block is None:
-                    break
-                floor = position = block.base + block.length
-                over_count -= block.live_count
-                over_bytes -= block.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES
-                continue
-            floor = part.end
-            over_count -= len(part.messages)
-            over_bytes -= part.charge_bytes
-        floor = min(floor, self._lead_position)
-        gone_count = gone_bytes = 0
-        if self._drops_durables:
-            for reader in self.readers.values():
-                if not reader.subscriptions and reader.cursor.front < floor:
-                    if self.witness is not None:
-                        who = f"durable subscription {reader.durable_id}"
-                        self.witness.missed(who, reader.cursor.front, floor)
-                    missed_count, (left_count, left_bytes) = self._skip(reader.cursor, floor)
-                    self.dropped_count += missed_count
-                    gone_count += left_count
-                    gone_bytes += left_bytes
-                    self._reader_moved(reader)
-        lagging = [s for s in self.subscriptions.values() if s.cursor is not None and s.cursor.front < floor]
-        for subscription in lagging:
-            cursor = subscription.cursor
-            assert cursor is not None
-            if subscription.durable_id is None or self._drops_durables:
-                if self.witness is not None:
-                    self.witness.missed(subscription.who, cursor.front, floor)
-                missed_count, (left_count, left_bytes) = self._skip(cursor, floor)
-                gone_count += left_count
-                gone_bytes += left_bytes
-                if missed_count:
-                    self._missed(subscription, missed_count)
-                if subscription in self._caught_up or subscription.shares:
-                    self._wake(subscription)  # it may have waited for a block that it skipped
-        self._gone((gone_count, gone_bytes))
+        self.laggards.make_room(over_count, over_bytes)
+
+    def beginning_skips(self, floor: int) -> Gone:
+        """Those who are attached in steps get nothing below this. Returns what left because of it."""
+        beginning = self.beginning
+        if beginning is None or beginning.front >= floor:
+            return NOTHING_GONE
+        missed_count, gone = beginning.skip_to(floor)
+        self._beginning_missed_count += missed_count
+        return gone
+
+    def reader_skips(self, reader: DurableReader, floor: int) -> Gone:
+        """A durable subscription with which nobody reads gives up all below this. Returns what left because of it."""
+        if self.witness is not None:
+            self.witness.missed(f"durable subscription {reader.durable_id}", reader.cursor.front, floor)
+        missed_count, gone = self._skip(reader.cursor, floor)
+        self.dropped_count += missed_count
+        self._reader_moved(reader)
+        return gone
+
+    def subscription_skips(self, subscription: Subscription, cursor: TrackingCursor, floor: int) -> Gone:
+        """A subscriber gives up all below this, and is told with its next message. Returns what left because of it."""
+        if self.witness is not None:
+            self.witness.missed(subscription.who, cursor.front, floor)
+        missed_count, gone = self._skip(cursor, floor)
+        if missed_count:
+            self._missed(subscription, missed_count)
+        if subscription in self._caught_up or subscription.shares:
+            self._wake(subscription)  # it may have waited for a block that it skipped
+        return gone
+
+    def all_skipped(self, floor: int) -> None:
+        """All who lagged have given up what is below this."""
         if self._overdue and self._refusals:  # what was withdrawn, and is nobody's now
             self._look_at_overdue([sequence for sequence in self._overdue if sequence < floor])
 
-    def _floor_by_blocks(self, over_bytes: int) -> int:
-        """Up to where whole blocks take so much memory, by their sums alone. What is outside takes none."""
-        floor = self.elements.first_sequence
-        for _index, block in self.elements.blocks():
-            if over_bytes <= 0 or block.base + block.length > self._lead_position:
-                break
-            if block.outside is None:
-                over_bytes -= block.filled_bytes or block.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES
-            floor = block.base + block.length
-        return floor
-
-    def _nobody_lags(self, over_count: int, over_bytes: int) -> bool:
-        """Nobody who may lose anything is so far behind that it would help. O(blocks that the last of them lags)."""
-        residency = self._residency
-        if residency is None or not self.readers or self._drops_durables:
-            return False
-        fronts = [s.cursor.front for s in self.subscriptions.values() if s.cursor is not None and s.durable_id is None]
-        front = min(fronts, default=self._lead_position)
-        left_count, left_bytes = residency.total_count - over_count, residency.total_bytes - over_bytes
-        for block in self.elements.latest_blocks():
-            if block.base + block.length <= front:
-                break
-            left_count -= block.live_count
-            # Of those in memory what was ever put in, which need not be added up.
-            left_bytes -= block.filled_bytes or block.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES
-            if left_count < 0 or left_bytes < 0:
-                return False
-        return True
-
     # ------------------------------------------------------------------ memory and store
 
-    def _page_in(self, cursor: TrackingCursor, part: Slice | None) -> None:
+    def _page_in(self, subscription: Subscription, cursor: TrackingCursor, part: Slice | None) -> None:
         """Ask for what is read next."""
         assert self.pager is not None, "only what pages is outside"
         if part is not None:
-            if not part.first & (BLOCK_SIZE - 1) or part.end & (BLOCK_SIZE - 1) < FAN_OUT_COUNT:
-                self.pager.read_ahead(part.first >> BLOCK_BITS)
+            index = part.first >> BLOCK_BITS
+            is_new = not part.first & (BLOCK_SIZE - 1) or part.end & (BLOCK_SIZE - 1) < FAN_OUT_COUNT
+            if is_new and index != self._ahead_of:
+                self._ahead_of = index
+                self.pager.read_ahead(index)
         elif cursor.waiting_for is not None and cursor.waiting_for != NOTING:
+            self._awaits(subscription, cursor.waiting_for)
             self.pager.want(cursor.waiting_for)
 
     def restored(self, found: Restored) -> None:
         super().restored(found)
-        self._lead_position = self.elements.next_sequence
+        self.lead_position = self.elements.next_sequence
 
     # ------------------------------------------------------------------ end, and what people see
 
     def _close_gates(self) -> int:
+        self.laggards.close()
         waiting_count = super()._close_gates() + sum([len(run.messages) for run in self.lead.close()])
         limiter = self.lead.limiter
         self.lead.release(limiter.used_count, limiter.used_bytes)
@@ -634,7 +638,7 @@ class Topic(SkippingQueue):
         facts = dict(super().facts())
         if self.readers:
             facts["durable subscriptions"] = len(self.readers)
-        elif not self.subscriptions:
+        elif not self.is_heard:
             facts["consumers"] = "none: messages are dropped unheard"
         facts |= self._refusal_facts()
         return facts

@@ -13,13 +13,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 
-from flow import Flow, FlowClosedError, SourceController
-from queues.dead_letters import Rewrite
-from queues.gate import QueueFullError
-from queues.leaving import LeavingQueue
-from queues.message import Message
-from queues.queue import MessageQueue
-from queues.topic import Topic
+from ..flow import Flow, FlowClosedError, SourceController
+from .dead_letters import Rewrite
+from .gate import QueueFullError
+from .leaving import LeavingQueue
+from .message import Message
+from .queue import MessageQueue
+from .topic import Topic
 
 
 class Outcome(enum.Enum):
@@ -66,7 +66,7 @@ class Transfer:
         """
         if not self._queue.may_leave(sequence):
             return Outcome.GONE
-        if isinstance(to, Topic) and not (to.subscriptions or to.readers):
+        if isinstance(to, Topic) and not to.is_heard:
             return Outcome.UNHEARD
         head, wire = self._rewrite(message, {**changes, **self._delay_left(message)})
         try:

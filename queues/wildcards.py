@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
-from queues.names import edges_of, prefix_of
+from .names import edges_of, prefix_of
 
 T = TypeVar("T", bound=Hashable)
 

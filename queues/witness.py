@@ -14,11 +14,11 @@ from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING, Protocol
 
-from queues.message import Message
+from .message import Message
 
 if TYPE_CHECKING:
-    from flow import SourceController
-    from queues.gate import Gate
+    from ..flow import SourceController
+    from .gate import Gate
 
 
 class Fate(enum.IntEnum):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sluiceway._layout import check_layout
 from sluiceway.version import VERSION as __version__
 
 if TYPE_CHECKING:
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["Broker", "Config", "EmbeddedBroker", "__version__"]
 
 _HOMES = {"Broker": "sluiceway.broker", "Config": "sluiceway.config", "EmbeddedBroker": "sluiceway.embedded"}
-
-check_layout()
 
 
 def __getattr__(name: str) -> object:

@@ -20,8 +20,8 @@ from typing import Any, Final
 import attrs
 import trio
 
-from flow.graph import Steps
-from protocols.log import get_logger
+from sluiceway.flow.graph import Steps
+from sluiceway.protocols.log import get_logger
 from sluiceway.rationing import kept_seconds
 from sluiceway.steps import Pace, json_in_steps
 

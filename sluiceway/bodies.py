@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
-from flow import FlowManager
-from protocols.log import get_logger
-from queues.large import BodyError
-from store.bodythread import BodyThread, InlineRunner, Runner
-from store.large import BodyFiles
+from sluiceway.flow import FlowManager
+from sluiceway.protocols.log import get_logger
+from sluiceway.queues.large import BodyError
+from sluiceway.store.bodythread import BodyThread, InlineRunner, Runner
+from sluiceway.store.large import BodyFiles
+from sluiceway.store.recovery import Recovered
 
 log = get_logger("sluiceway.bodies")
 
@@ -38,15 +39,26 @@ def body_files(
     return BodyFiles(folder, writer=writer, reader=reader, manager=manager, clock=clock, warn=_warn)
 
 
-def recover_bodies(bodies: BodyFiles, kept_counts: Mapping[int, int]) -> None:
+def recover_bodies(bodies: BodyFiles, recovered: Recovered | None) -> None:
     """`BodyFiles.recover`, and say what was found. Blocks."""
-    found = bodies.recover(kept_counts)
+    if recovered is None:
+        found = bodies.recover({})
+    else:
+        found = bodies.recover(recovered.body_counts, keeps_all=recovered.may_miss_bodies)
     if found.missing:
         log.error(
             "bodies of large messages are missing",
             count=len(found.missing),
             remedy="something else than the broker has removed their files; consumers of these messages get an ERROR; "
             "`sluiceway store check` names the files",
+        )
+    if found.unnamed_count:
+        log.warning(
+            "large bodies that no message has are kept",
+            files=found.unnamed_count,
+            bytes=found.unnamed_bytes,
+            because="the store was damaged, and the messages that had them may be among what is lost",
+            remedy="copy the data folder before a later start removes them",
         )
     if found.removed_count:
         log.info("large bodies of an earlier run removed", files=found.removed_count, bytes=found.removed_bytes)

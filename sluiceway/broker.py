@@ -20,43 +20,42 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import trio
 
-from dispatcher import Dispatcher
-from flow import FlowManager
-from protocols import arrivals
-from protocols.arrivals import Arrivals
-from protocols.connection import Connection
-from protocols.listener import Listener, ListenError
-from protocols.log import get_logger
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.guard import Identity
-from protocols.stomp.head import SendHead
-from protocols.stomp.left_behind import LeftBehind
-from protocols.stomp.limits import StompLimits
-from protocols.stomp.rewriting import rewrite
-from protocols.stomp.stored import HeadBlocks
-from protocols.streams import ByteStream, MemoryStream, memory_pair
-from queues import DestinationRegistry, Durable, parse
-from queues.environment import QueueEnvironment
-from queues.logs.table import LogTable
 from sluiceway.answering import Answers
 from sluiceway.bodies import body_files, recover_bodies
 from sluiceway.claims import Claims
 from sluiceway.config import Config
 from sluiceway.config import Listener as ListenerConfig
+from sluiceway.dispatcher import Dispatcher
 from sluiceway.doors import Doors, is_loopback
 from sluiceway.draining import Draining
 from sluiceway.durables import DurableRecords
 from sluiceway.expiry import ExpiryWatch
 from sluiceway.faults import Faults
+from sluiceway.flow import FlowManager
 from sluiceway.following import Following
 from sluiceway.housing import House, OnProgress, engine_kind, open_house
 from sluiceway.journal import Handler, Logs, handlers, open_logs
 from sluiceway.memory import BrokerMemory
 from sluiceway.metrics.gather import Metrics
+from sluiceway.protocols import arrivals
+from sluiceway.protocols.arrivals import Arrivals
+from sluiceway.protocols.connection import Connection
+from sluiceway.protocols.listener import Listener, ListenError
+from sluiceway.protocols.log import get_logger
+from sluiceway.protocols.stomp.errors import ProtocolError
+from sluiceway.protocols.stomp.guard import Identity
+from sluiceway.protocols.stomp.head import SendHead
+from sluiceway.protocols.stomp.left_behind import LeftBehind
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.protocols.stomp.rewriting import rewrite
+from sluiceway.protocols.stomp.stored import HeadBlocks
+from sluiceway.protocols.streams import ByteStream, MemoryStream, memory_pair
 from sluiceway.pulse import Pulse
+from sluiceway.queues import DestinationRegistry, Durable, parse
+from sluiceway.queues.environment import QueueEnvironment
+from sluiceway.queues.logs.table import LogTable
 from sluiceway.reloading import Reloader, ReloadReport
 from sluiceway.report import stat_report
 from sluiceway.resuming import Resumption
@@ -65,21 +64,21 @@ from sluiceway.security.gate import SecurityGate
 from sluiceway.selecting import SelectorPreparation
 from sluiceway.sessions import SessionTable
 from sluiceway.steps import Pace
+from sluiceway.store.bigarray import Files
+from sluiceway.store.engine import Engine
+from sluiceway.store.journal import JournalDisk
+from sluiceway.store.large import BodyFiles
+from sluiceway.store.metadata import MemoryMetadata, MetadataManagers, StoredMetadata
+from sluiceway.store.spool import Spools
+from sluiceway.store.storequeue import StoreQueue
+from sluiceway.store.worker import InlineWorker, ThreadWorker, Worker
 from sluiceway.trails.answering import BrokerTrails
 from sluiceway.trails.answering import handler as trail_handler
 from sluiceway.version import VERSION
-from store.bigarray import Files
-from store.engine import Engine
-from store.journal import JournalDisk
-from store.large import BodyFiles
-from store.metadata import MemoryMetadata, MetadataManagers, StoredMetadata
-from store.spool import Spools
-from store.storequeue import StoreQueue
-from store.worker import InlineWorker, ThreadWorker, Worker
 
 if TYPE_CHECKING:
-    from protocols.tls import PeerCertificate
     from sluiceway.admin.server import AdminServer
+    from sluiceway.protocols.tls import PeerCertificate
     from sluiceway.tracing.spans import SpanSink
 
 __all__ = ["Broker", "ListenError"]
@@ -171,9 +170,9 @@ class Broker:
         self.scheduling = self.dispatcher
         # Not trio.current_time, which looks up the running loop at each reading: there are a dozen to a message.
         self.clock: Callable[[], float] = trio.lowlevel.current_clock().current_time
-        self.arrivals = Arrivals(self.turn_with, self.clock) if arrivals.IS_AVAILABLE else None
+        self.arrivals = Arrivals(self.dispatcher.turn_for_all, self.clock) if arrivals.IS_AVAILABLE else None
         self.manager = FlowManager(self.clock)
-        self.memory = BrokerMemory(config, manager=self.manager, timers=self.dispatcher)
+        self.memory = BrokerMemory(config, manager=self.manager, timers=self.dispatcher, clock=self.clock)
         self.admission = Admission(self)
         self.left_behind = LeftBehind(
             config.broker.left_behind_bytes_max,
@@ -185,7 +184,11 @@ class Broker:
         self.reloading = Reloader(self)
         self._expiry = ExpiryWatch(self.certificates, self.now_ms, self.faults.contain)
         self.doors = Doors(
-            accepted=self._accepted_by, opened=self._warn_if_open, clock=self.clock, contain=self.faults.contain
+            accepted=self._accepted_by,
+            opened=self._warn_if_open,
+            clock=self.clock,
+            contain=self.faults.contain,
+            why_not=self.manager.why_not,
         )
         # First: a port that is taken is found out before anybody can connect anywhere. Then clients wait in line.
         await self.doors.bind(config.listeners)
@@ -214,6 +217,7 @@ class Broker:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
         await self._resume_transactions()
+        self.memory.limit_upkeep()
         self.doors.open(self._nursery)
         self.look_after_certificates()
         self.is_ready = True
@@ -285,7 +289,7 @@ class Broker:
         self._logs = await open_logs(
             self.config.journal,
             self._journal_folder if directory is None else directory.logs_path,
-            environment=attrs.evolve(self._environment, dead_letters=self.registry.dead_letters),
+            environment=self.registry.environment,
             managers=self._managers,
             store=self.store,
             disk=disk,
@@ -295,7 +299,7 @@ class Broker:
             inline=inline,
         )
         self.logs = self._logs.table
-        self._claims = Claims(self.logs, self.registry, self._managers, disk, self._environment)
+        self._claims = Claims(self.logs, self.registry, self._managers, disk, self.registry.environment)
         await self._claims.restore()
         self._handlers = {
             **{f"log/{name}": handler for name, handler in handlers(self.logs).items()},
@@ -351,15 +355,15 @@ class Broker:
 
     async def _open_bodies(self, house: House | None) -> None:
         """Large bodies have a place where the store has a folder."""
-        kept_counts = {} if house is None else house.recovered.body_counts
+        recovered = None if house is None else house.recovered
         if self._large_folder is not None:
             schedule = self.dispatcher.executor(label="large bodies")
             self.bodies = body_files(self._large_folder, manager=self.manager, clock=self.clock, schedule=schedule)
-            recover_bodies(self.bodies, kept_counts)
+            recover_bodies(self.bodies, recovered)
         elif house is not None and house.directory is not None:
             folder = house.directory.large_path
             self.bodies = body_files(folder, manager=self.manager, clock=self.clock, submit=self.dispatcher.submit)
-            await trio.to_thread.run_sync(recover_bodies, self.bodies, kept_counts)
+            await trio.to_thread.run_sync(recover_bodies, self.bodies, recovered)
 
     async def _resume_transactions(self) -> None:
         """What was committed comes to its queues before anybody connects."""
@@ -593,17 +597,18 @@ class Broker:
 
     def take_numbers(self, count: int) -> int:
         number = self._next_number
-        self._next_number = number + count
-        if self.store is not None:
-            self.store.reserve_numbers(number + count)
+        self._next_number = end = number + count
+        if self.store is not None and end > self.store.numbers_enough_to:
+            self.store.reserve_numbers(end)
         return number
 
     @property
     def came(self) -> Callable[[SendHead, int, int], None] | None:
         return self.following.came
 
-    def at_turn_end(self, callback: Callable[[], None]) -> None:
-        self.dispatcher.at_turn_end(callback)
+    @property
+    def at_turn_end(self) -> Callable[[Callable[[], None]], None]:
+        return self.dispatcher.at_turn_end
 
     def turn_with(self, work: Callable[[], None]) -> None:
         self.dispatcher.turn_with(work)
@@ -644,6 +649,10 @@ class Broker:
         name = destination.removeprefix("/sluiceway/")
         handler = None if name in OWN else self._handlers[name]
         self.admission.answer(name, handler, body, reply, identity)
+
+    def check_request(self, destination: str, body: bytes, identity: Identity) -> None:
+        name = destination.removeprefix("/sluiceway/")
+        self.admission.check(name, None if name in OWN else self._handlers[name], body, identity)
 
     def report(self, *, with_idle: bool = True) -> dict[str, Any]:
         """The state of the broker as plain data: flow map, destinations, connections, dispatcher. What `sluiceway stat`

@@ -26,17 +26,17 @@ from typing import Any, Final
 
 import attrs
 
-from dispatcher import Periodic
-from protocols.log import get_logger
-from queues import DestinationLimitError, DestinationNameError, DestinationRegistry, Kind, parse
-from queues.environment import QueueEnvironment
-from queues.logs.claims import CLAIM_BYTES_MAX, LINGER_SECONDS, Attached, Claim, ClaimGroup, ClaimState
-from queues.logs.log import Log
-from queues.logs.stages import Sinks, SinkState, StagedPart
-from queues.logs.table import INVALID_TOPIC, OWN_PREFIX, LogError, LogTable
+from sluiceway.dispatcher import Periodic
 from sluiceway.journal import BadRequestError, Handler, Send, number_of, read_all, text_of
-from store.journal import JournalDisk
-from store.metadata import (
+from sluiceway.protocols.log import get_logger
+from sluiceway.queues import DestinationLimitError, DestinationNameError, DestinationRegistry, Kind, parse
+from sluiceway.queues.environment import QueueEnvironment
+from sluiceway.queues.logs.claims import CLAIM_BYTES_MAX, LINGER_SECONDS, Attached, Claim, ClaimGroup, ClaimState
+from sluiceway.queues.logs.log import Log
+from sluiceway.queues.logs.stages import INVALID_COMMIT, Sinks, SinkState, StagedPart
+from sluiceway.queues.logs.table import INVALID_TOPIC, OWN_PREFIX, LogError, LogTable
+from sluiceway.store.journal import JournalDisk
+from sluiceway.store.metadata import (
     MetadataManagers,
     NoSubscriptionStateError,
     SubscriptionData,
@@ -66,7 +66,11 @@ class _Records:
         self._subscriptions = managers.subscriptions
 
     def put(self, topic: str, subscriber: str, values: Mapping[str, str], done: Done) -> None:
-        preferences = SubscriptionPreferences(values)
+        try:
+            preferences = SubscriptionPreferences(values)
+        except ValueError as error:
+            done(error)
+            return
 
         def updated(result: object) -> None:
             if isinstance(result, NoSubscriptionStateError):
@@ -81,7 +85,7 @@ class _Records:
 
 
 class ClaimRecords(_Records):
-    """Satisfies `queues.logs.claims.ClaimKeeper`."""
+    """Satisfies `sluiceway.queues.logs.claims.ClaimKeeper`."""
 
     def save(self, log: str, state: ClaimState, done: Done) -> None:
         claims = [[claim.number, claim.start, claim.end, int(claim.released)] for claim in state.claims]
@@ -117,16 +121,28 @@ def claim_state_of(values: Mapping[str, str]) -> ClaimState:
 
 
 class SinkRecords(_Records):
-    """Satisfies `queues.logs.stages.SinkKeeper`."""
+    """Satisfies `sluiceway.queues.logs.stages.SinkKeeper`."""
+
+    def __init__(self, managers: MetadataManagers) -> None:
+        super().__init__(managers)
+        self._checked: tuple[SinkState, Mapping[str, str]] | None = None
+        """What was checked last, and is about to be saved."""
+
+    def check(self, state: SinkState) -> None:
+        values = _values_of(state)
+        self._checked = state, values
+        try:
+            SubscriptionPreferences(values)
+        except ValueError as error:
+            raise LogError(
+                INVALID_COMMIT,
+                f"{len(state.parts)} parts with their names are more than can be kept of one commit ({error}): stage "
+                "in fewer logs",
+            ) from None
 
     def save(self, state: SinkState, done: Done) -> None:
-        parts = [attrs.astuple(part) for part in state.parts]
-        values = {
-            "batch": str(state.batch),
-            "intended": str(state.intended),
-            "parts": json.dumps(parts, separators=(",", ":")),
-            "used_ms": str(state.used_ms),
-        }
+        checked, self._checked = self._checked, None
+        values = checked[1] if checked is not None and checked[0] is state else _values_of(state)
         self.put(SINK_TOPIC, state.query, values, done)
 
     def forget(self, query: str) -> None:
@@ -135,6 +151,16 @@ class SinkRecords(_Records):
                 log.warning("what a query has published is still kept", query=query, error=str(result))
 
         self._subscriptions.delete(SINK_TOPIC, query, Version.ANY, forgotten)
+
+
+def _values_of(state: SinkState) -> Mapping[str, str]:
+    parts = [attrs.astuple(part) for part in state.parts]
+    return {
+        "batch": str(state.batch),
+        "intended": str(state.intended),
+        "parts": json.dumps(parts, separators=(",", ":")),
+        "used_ms": str(state.used_ms),
+    }
 
 
 def sink_state_of(query: str, values: Mapping[str, str]) -> SinkState:
@@ -199,7 +225,10 @@ class Claims:
         self.groups.clear()
 
     def abandon(self, claim_log: Log) -> None:
-        """A mistake of the broker has closed this log: the group whose claims were in it goes with it."""
+        """A mistake of the broker has closed this log: the group whose claims were in it goes with it, and commits of
+        staged records that wait for it fail.
+        """
+        self.sinks.abandon(claim_log)
         group = self.groups.get(claim_log.name)
         if group is not None and group.log is claim_log:
             del self.groups[claim_log.name]
@@ -309,10 +338,7 @@ class Claims:
         given = request.get("parts")
         if not isinstance(given, list) or not all(isinstance(part, dict) for part in given):
             raise BadRequestError('the request needs "parts", a list of objects')
-        parts = [
-            StagedPart(text_of(part, "stage"), text_of(part, "to"), number_of(part, "count") if "count" in part else -1)
-            for part in given
-        ]
+        parts = [_part_of(part) for part in given]
         self.sinks.commit(text_of(request, "query"), number_of(request, "batch"), parts, send)
 
     def _drop(self, request: Mapping[str, Any], send: Send) -> None:
@@ -321,6 +347,14 @@ class Claims:
             raise BadRequestError('the request needs "stages", a list of names')
         self.sinks.drop(stages)
         send({})
+
+
+def _part_of(given: Mapping[str, Any]) -> StagedPart:
+    """Of a request that may name a thousand. Raises BadRequestError."""
+    stage, target, count = given.get("stage"), given.get("to"), given.get("count", -1)
+    if not (stage and target and type(stage) is type(target) is str):
+        stage, target = text_of(given, "stage"), text_of(given, "to")
+    return StagedPart(stage, target, count if count == -1 else number_of(given, "count"))
 
 
 def _planner_of(request: Mapping[str, Any]) -> str:

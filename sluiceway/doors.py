@@ -17,11 +17,11 @@ from functools import partial
 import attrs
 import trio
 
-from protocols.listener import Listener, ListenError, bind, bind_now, start_listening
-from protocols.opening import Entrance
-from protocols.streams import ByteStream
-from protocols.tls import CertificateError, TlsServer
 from sluiceway.config import Listener as ListenerConfig
+from sluiceway.protocols.listener import Listener, ListenError, bind, bind_now, start_listening
+from sluiceway.protocols.opening import Entrance
+from sluiceway.protocols.streams import ByteStream
+from sluiceway.protocols.tls import CertificateError, TlsServer
 
 Accepted = Callable[[ByteStream, ListenerConfig, Listener], None]
 Opened = Callable[[ListenerConfig, Listener], None]
@@ -91,10 +91,12 @@ class Doors:
         opened: Opened,
         clock: Callable[[], float],
         contain: Callable[[Exception], None],
+        why_not: Callable[[str], str],
     ) -> None:
         """`accepted` takes a stream on which STOMP can begin; `opened`: this listener accepts now; `contain` is given
-        what one connection or one look for others raised.
+        what one connection or one look for others raised; `why_not` says why there is no room for one more, in words.
         """
+        self._why_not = why_not
         self._contain = contain
         self.listeners: list[Listener] = []
         """Those that accept, in the order of the configuration."""
@@ -142,6 +144,7 @@ class Doors:
                 accepted=partial(self._knocked, door),
                 speaks_plainly=door.entrance.is_plain,
                 contain=self._contain,
+                why_not=self._why_not,
             )
             door.listeners.append(listener)
             self.listeners.append(listener)

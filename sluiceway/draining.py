@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from protocols.log import get_logger
-from protocols.stomp.errors import ProtocolError
-from queues import Destination
-from queues.queue import MessageQueue
-from queues.readers import ReaderQueue
+from sluiceway.protocols.log import get_logger
+from sluiceway.protocols.stomp.errors import ProtocolError
+from sluiceway.queues import Destination
+from sluiceway.queues.queue import MessageQueue
+from sluiceway.queues.readers import ReaderQueue
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from queues.durables import Done, Durable, subscriber_of
-from store.durables import preferences_of
-from store.metadata import (
+from sluiceway.queues.durables import Done, Durable, subscriber_of
+from sluiceway.store.durables import preferences_of
+from sluiceway.store.metadata import (
     MetadataManagers,
     NoSubscriptionStateError,
     SubscriptionData,
     SubscriptionPreferences,
     Version,
 )
-from store.states import DurableRecord
+from sluiceway.store.states import DurableRecord
 
 
 class DurableRecords:
-    """Satisfies `queues.durables.DurableKeeper`."""
+    """Satisfies `sluiceway.queues.durables.DurableKeeper`."""
 
     def __init__(self, managers: MetadataManagers) -> None:
         self._subscriptions = managers.subscriptions

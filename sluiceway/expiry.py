@@ -7,7 +7,7 @@ from typing import Final
 
 import trio
 
-from protocols.log import get_logger
+from sluiceway.protocols.log import get_logger
 
 WARNING_SECONDS: Final = 14 * 86_400.0
 CHECK_SECONDS: Final = 86_400.0

@@ -12,49 +12,56 @@ connection that has a frame in it was interrupted. They are abandoned:
   is not on disk yet goes the same way, for a transaction must not come apart.
 
 The exception is logged once, with its traceback, and counted. A frame of the store's queue or of the metadata's line
-means that what all share is broken: then the broker ends, loudly, and a restart goes on from the disk.
+means that what all share is broken: then the broker ends, loudly, and a restart goes on from the disk. So it does when
+an answer of a thread is lost for which all wait.
+
+What a thread raises has no frames of who asked: that is read from the callback that is not called now.
 
 Source: issue 13 item 2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from types import TracebackType
+from types import CellType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from flow import FlowController, SourceController
-from protocols.bursts import Bursts
-from protocols.connection import Connection
-from protocols.log import get_logger
-from protocols.stomp.delivery import StompSubscription
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.session import Session
-from queues import Destination, MessageQueue, Subscription
-from queues.dead_letters import Condemned
-from queues.delays import Publisher
-from queues.logs.claims import ClaimGroup
-from queues.logs.log import Log
-from queues.logs.outlets import Group, Outlet
-from queues.logs.refused import Refused
-from queues.pace import Pace
-from queues.paging import Pager
-from queues.refusals import Refusals
-from store.gradual import Gradual
-from store.metadata.operations import OperationLine
-from store.places import Place
-from store.shelf import Shelf
-from store.storequeue import StoreQueue
-from store.together import Kept, Together
+from sluiceway.flow import FlowController, SourceController
+from sluiceway.protocols.bursts import Bursts
+from sluiceway.protocols.connection import Connection
+from sluiceway.protocols.log import get_logger
+from sluiceway.protocols.stomp.delivery import StompSubscription
+from sluiceway.protocols.stomp.errors import ProtocolError
+from sluiceway.protocols.stomp.session import Session
+from sluiceway.queues import Destination, MessageQueue, Subscription
+from sluiceway.queues.dead_letters import Condemned
+from sluiceway.queues.delays import Publisher
+from sluiceway.queues.logs.claims import ClaimGroup
+from sluiceway.queues.logs.log import Log
+from sluiceway.queues.logs.outlets import Group, Outlet
+from sluiceway.queues.logs.refused import Refused
+from sluiceway.queues.pace import Pace
+from sluiceway.queues.paging import Pager
+from sluiceway.queues.refusals import Refusals
+from sluiceway.queues.steps import Line
+from sluiceway.store.gradual import Gradual
+from sluiceway.store.metadata.operations import OperationLine
+from sluiceway.store.places import Place
+from sluiceway.store.shelf import Shelf
+from sluiceway.store.spool import Spools
+from sluiceway.store.storequeue import StoreQueue
+from sluiceway.store.together import Kept, Together
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
 
 SHARED: Final = (StoreQueue, Together, Gradual, OperationLine)
 """Parts whose frame in a traceback means that the broker itself is broken."""
+AWAITED: Final = (*SHARED, Spools)
+"""Parts that wait for answers without end, and others for them: one that is lost means the same."""
 MISTAKE: Final = "the broker made a mistake with it"
 _SESSION_PARTS: Final = (
     "_committer", "_heart_beat", "_large", "_machine", "_replies", "_sender", "_temporary", "entering", "lanes",
@@ -92,15 +99,17 @@ class Faults:
         """
         if self._dying:
             raise error
-        met = list(_concerned(error.__traceback__))
-        if any(isinstance(each, SHARED) for each in met):
+        met, waiting = _concerned(error.__traceback__)
+        if any(isinstance(each, SHARED) for each in met) or any(isinstance(each, AWAITED) for each in waiting):
             self._dying = True
             self.counts["shared"] += 1
             log.critical("the store's queue is broken: the broker ends", error=repr(error))
             # Also where the shell that caught it, or somebody above, answers a request with what is raised.
             self._broker.dispatcher.call_later(0.0, partial(_raise, error))
             raise error
-        owners = list(dict.fromkeys(owner for each in met if (owner := self._owner_of(each)) is not None))
+        parts = self._sessions_by_part()
+        found = [self._owner_of(each, parts) for each in (*met, *waiting)]
+        owners = list(dict.fromkeys(owner for owner in found if owner is not None))
         self.counts[_kind_of(owners)] += 1
         place = _place_of(error)
         more_count = self._bursts.say(place)
@@ -115,6 +124,9 @@ class Faults:
             )
         error.__traceback__ = None  # its frames hold messages
         self._abandon_all(owners)
+        for each in waiting:
+            if isinstance(each, Line):
+                self._safely(each.go_on)
 
     @property
     def count(self) -> int:
@@ -132,7 +144,7 @@ class Faults:
 
     # ------------------------------------------------------------------ whose it is
 
-    def _owner_of(self, met: object) -> Destination | Log | Session | None:
+    def _owner_of(self, met: object, parts: Mapping[int, Session]) -> Destination | Log | Session | None:
         for _ in range(DEPTH_MAX):
             match met:
                 case Session() | Log() | Destination():
@@ -161,7 +173,7 @@ class Faults:
                 case SourceController() | FlowController():
                     met = met.resource
                 case _:
-                    return self._sessions_by_part().get(id(met))
+                    return parts.get(id(met))
         return None
 
     def _sessions(self) -> Iterator[Session]:
@@ -173,6 +185,7 @@ class Faults:
         found: dict[int, Session] = {}
         for session in self._sessions():
             parts = [getattr(session, name, None) for name in _SESSION_PARTS]
+            parts.append(session.subscriptions.work.line)
             found.update((id(part), session) for part in [*parts, *session.subscriptions.known] if part is not None)
         return found
 
@@ -196,7 +209,7 @@ class Faults:
             inlets: list[Any] = [owner, *owner.outlets] if isinstance(owner, Log) else list(owner.queues)
             sessions = self._users_of(inlets)
             for kept in self._forsake(owner):
-                bound = self._owner_of(kept)
+                bound = self._owner_of(kept, {})
                 if bound is not None:
                     waiting.append(bound)
             close = self._close_log if isinstance(owner, Log) else self._close_destination
@@ -242,10 +255,12 @@ class Faults:
         self._broker.registry.abandon(destination, MISTAKE)
 
     def _close_log(self, abandoned: Log) -> None:
-        if self._broker.logs is not None:
-            self._broker.logs.abandon(abandoned)
-        if self._broker.claims is not None:
-            self._broker.claims.abandon(abandoned)
+        try:
+            if self._broker.logs is not None:
+                self._broker.logs.abandon(abandoned)
+        finally:
+            if self._broker.claims is not None:
+                self._broker.claims.abandon(abandoned)
 
     def _tell(self, session: Session, name: str) -> None:
         session.fail(
@@ -293,23 +308,39 @@ def _subscriptions_of(inlet: Any) -> list[Subscription]:
     return list(found.values() if isinstance(found, dict) else found)
 
 
-def _concerned(trace: TracebackType | None) -> Iterator[object]:
-    """Whose methods were interrupted, and whom a job of another thread was for; without the shell that caught it."""
+def _concerned(trace: TracebackType | None) -> tuple[list[object], list[object]]:
+    """Whose methods were interrupted, without the shell that caught it; and who waits for what a job of another thread
+    should have answered.
+    """
+    met: list[object] = []
+    waiting: list[object] = []
     while trace is not None and (trace := trace.tb_next) is not None:
         found = trace.tb_frame.f_locals
         if "self" in found:
-            yield found["self"]
+            met.append(found["self"])
         done = found.get("done")
         if done is not None:
-            yield from _inside(done)
+            waiting += _inside(done)
+    return met, waiting
 
 
-def _inside(callback: object) -> Iterator[object]:
-    """What a callback is bound to."""
-    if (bound := getattr(callback, "__self__", None)) is not None:
-        yield bound
-    for cell in getattr(callback, "__closure__", None) or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:
-            continue  # it has no content yet
+def _inside(callback: object, depth: int = 1) -> Iterator[object]:
+    """What a callback is bound to, and the callbacks (`depth` of them behind each other) that it goes on with."""
+    if isinstance(callback, partial):
+        yield from _inside(callback.func, depth)
+        bound = [*callback.args, *callback.keywords.values()]
+    else:
+        bound = [_content(cell) for cell in getattr(callback, "__closure__", None) or ()]
+        if (owner := getattr(callback, "__self__", None)) is not None:
+            yield owner
+    for each in bound:
+        yield each
+        if depth and callable(each):
+            yield from _inside(each, depth - 1)
+
+
+def _content(cell: CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None  # it has no content yet

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from protocols.stomp.head import SendHead
-from queues.gate import Gate
-from queues.witness import BothWitnesses, Witness, WitnessOf
+from sluiceway.protocols.stomp.head import SendHead
+from sluiceway.queues.gate import Gate
+from sluiceway.queues.witness import BothWitnesses, Witness, WitnessOf
 from sluiceway.tracing.spans import SpanSink, Tracing
 from sluiceway.trails.answering import BrokerTrails
 from sluiceway.version import VERSION

@@ -15,16 +15,17 @@ from typing import Final
 import attrs
 import trio
 
-from protocols.log import get_logger
-from protocols.stomp.stored import HeadBlocks
 from sluiceway.config import Config
-from store.directory import Directory, DirectoryError, open_directory, told_of
-from store.engine import Change, Engine
-from store.memory import MemoryEngine
-from store.pages import clear as clear_pages
-from store.recovery import Recovered, closing_records, opening_records, recover
-from store.storequeue import NUMBERS_AHEAD
-from store.worker import Worker
+from sluiceway.protocols.log import get_logger
+from sluiceway.protocols.stomp.stored import HeadBlocks
+from sluiceway.store.directory import Directory, DirectoryError, open_directory, told_of
+from sluiceway.store.engine import Change, Engine, EngineError
+from sluiceway.store.keys import FORMAT_VERSION_MIN
+from sluiceway.store.memory import MemoryEngine
+from sluiceway.store.pages import clear as clear_pages
+from sluiceway.store.recovery import Recovered, closing_records, opening_records, recover
+from sluiceway.store.storequeue import NUMBERS_AHEAD
+from sluiceway.store.worker import Worker
 
 PROGRESS_SECONDS: Final = 1.0
 """Between two lines of progress."""
@@ -102,18 +103,34 @@ def _open_folder(config: Config, on_progress: OnProgress | None) -> House:
     try:
         with told_of(directory.paged_path):
             clear_pages(directory.paged_path)
-        engine, repaired = directory.open_engine()
+        engine, repaired = directory.open_engine(trouble=_cannot_give_back)
         if repaired is not None:
             log.warning("the store was damaged and has been repaired", report=str(repaired))
     except BaseException:
         directory.close()
         raise
     try:
-        return _read(engine, directory, on_progress)
+        segments_count, given_back_bytes = engine.tidy()
+        if given_back_bytes:
+            log.info("what was on its way to the store is given back", segments=segments_count, bytes=given_back_bytes)
+        if engine.useless_bytes:
+            log.warning(
+                "what no message names is kept in the files of values",
+                bytes=engine.useless_bytes,
+                because=engine.kept_because,
+                remedy="copy the data folder before a later start gives it back; `sluiceway store check` says more",
+            )
+        house = _read(engine, directory, on_progress)
+        house.recovered.may_miss_bodies |= repaired is not None
+        return house
     except BaseException:
         engine.close()
         directory.close()
         raise
+
+
+def _cannot_give_back(error: EngineError) -> None:
+    log.error("cannot give back a file of values", error=str(error), effect="tried again with what is written next")
 
 
 def _read(engine: Engine, directory: Directory | None, on_progress: OnProgress | None) -> House:
@@ -145,7 +162,8 @@ def _read(engine: Engine, directory: Directory | None, on_progress: OnProgress |
                 mending += fault.changes if place is not None else ()
         log.error("corrupt record", error=fault.what, effect=fault.effect, copied_to=str(place))
     token = recovered.token if recovered.token is not None else secrets.token_hex(4).encode()
-    opening = opening_records(token, recovered.next_number + NUMBERS_AHEAD)
+    version = FORMAT_VERSION_MIN if directory is None else directory.format_version
+    opening = opening_records(token, recovered.next_number + NUMBERS_AHEAD, version)
     engine.write([*mending, *recovered.tidying, *opening], sync=True)
     if recovered.queues or not recovered.clean:
         log.info(

@@ -1,8 +1,8 @@
 """The logs of a broker: opened with it, closed with it; where groups are kept; requests about logs.
 
 Groups are subscriptions of the metadata managers (topic: the log, subscriber: the group), which read them; written they
-are in the batches of the store (`store.places`), for a transaction may acknowledge records and send to a queue. Without
-a store they are in memory, as is all else.
+are in the batches of the store (`sluiceway.store.places`), for a transaction may acknowledge records and send to a
+queue. Without a store they are in memory, as is all else.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from typing import Any, Final
 import attrs
 import trio
 
-from flow.graph import Steps, sorted_in_steps
-from protocols.log import get_logger
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.guard import ForbiddenError
-from protocols.stomp.stored import HeadBlocks
-from queues.environment import QueueEnvironment
-from queues.logs.log import Log
-from queues.logs.places import PlaceError, parse_index, parse_place
-from queues.logs.ports import DiskError, GroupPlace, GroupState
-from queues.logs.reading import Reading
-from queues.logs.table import INTERNAL_ERROR, PREFIX, LogError, LogTable, open_all
-from queues.policy import QueuePolicy
 from sluiceway.answering import OFFSET_MAX, ROWS_MAX, Answers, encoded, refused
+from sluiceway.flow.graph import Steps, sorted_in_steps
+from sluiceway.protocols.log import get_logger
+from sluiceway.protocols.stomp.errors import ProtocolError
+from sluiceway.protocols.stomp.guard import ForbiddenError
+from sluiceway.protocols.stomp.stored import HeadBlocks
+from sluiceway.queues.environment import QueueEnvironment
+from sluiceway.queues.logs.log import Log
+from sluiceway.queues.logs.places import PlaceError, parse_index, parse_place
+from sluiceway.queues.logs.ports import DiskError, GroupPlace, GroupState
+from sluiceway.queues.logs.reading import Reading
+from sluiceway.queues.logs.table import INTERNAL_ERROR, PREFIX, LogError, LogTable, open_all
+from sluiceway.queues.policy import QueuePolicy
 from sluiceway.report import GROUPS_MAX
 from sluiceway.steps import read_json
-from store.bigarray import Files
-from store.journal import Journal, JournalConfig, JournalDisk
-from store.metadata import (
+from sluiceway.store.bigarray import Files
+from sluiceway.store.journal import Journal, JournalConfig, JournalDisk
+from sluiceway.store.metadata import (
     MetadataError,
     MetadataManagers,
     SubscriptionData,
     Versioned,
 )
-from store.places import StoredPlaces, group_state_of
-from store.storequeue import StoreQueue
+from sluiceway.store.places import StoredPlaces, group_state_of
+from sluiceway.store.storequeue import StoreQueue
 
 INVALID_REQUEST: Final = "INVALID_REQUEST"
 REQUEST_BYTES_MAX: Final = 64 * 1024
@@ -72,7 +72,7 @@ class _NoPlace:
 
 
 class NoPlaces:
-    """Groups of a broker without a store. Satisfies `queues.logs.ports.GroupKeeper`."""
+    """Groups of a broker without a store. Satisfies `sluiceway.queues.logs.ports.GroupKeeper`."""
 
     def place(self, _log: str, _group: str, _state: Callable[[], GroupState]) -> GroupPlace:
         return _NoPlace()

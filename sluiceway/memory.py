@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from dispatcher import Periodic
-from flow import FlowManager, MemoryBudget, Upkeep, size_in_words
-from flow.shares import SOFT, STEP_SECONDS_MAX
-from protocols.log import get_logger
+from sluiceway.dispatcher import Periodic
+from sluiceway.flow import FlowManager, MemoryBudget, Upkeep, size_in_words
+from sluiceway.flow.shares import SOFT, STEP_SECONDS_MAX
+from sluiceway.protocols.bursts import Bursts
+from sluiceway.protocols.log import get_logger
 
 if TYPE_CHECKING:
     from sluiceway.config import Config
@@ -28,6 +29,10 @@ process by itself about 60 MiB, and the store is slow without page cache: so hal
 """
 MEMORY_MIN_BYTES: Final = 64 * 1024 * 1024
 """However small the machine: one queue of the default settings."""
+UPKEEP_SHARE: Final = 0.5
+"""Of that, if nothing is configured, for connections, subscriptions and destinations: the rest is for messages."""
+UPKEEP_MIN_BYTES: Final = 16 * 1024 * 1024
+"""However small that is: some hundred connections."""
 UNKNOWN_BYTES: Final = 2 << 30
 """Where nobody says how much memory there is."""
 
@@ -91,6 +96,13 @@ def budget_bytes(configured_bytes: int | None, machine_bytes: int | None) -> int
     return max(MEMORY_MIN_BYTES, int((machine_bytes or UNKNOWN_BYTES) * MEMORY_SHARE))
 
 
+def upkeep_bytes_max(configured_bytes: int | None, capacity_bytes: int) -> int:
+    """How much of it connections, subscriptions and destinations may take by themselves."""
+    if configured_bytes is not None:
+        return configured_bytes
+    return max(UPKEEP_MIN_BYTES, int(capacity_bytes * UPKEEP_SHARE))
+
+
 def memory_warnings(config: Config, capacity_bytes: int, machine_bytes: int | None) -> Iterable[str]:
     """What of the settings can't come true."""
     if machine_bytes is not None and capacity_bytes > machine_bytes:
@@ -113,8 +125,10 @@ def memory_warnings(config: Config, capacity_bytes: int, machine_bytes: int | No
 class BrokerMemory:
     """The budget of one broker, and the timer that looks after it while it is short."""
 
-    def __init__(self, config: Config, *, manager: FlowManager, timers: Timers) -> None:
+    def __init__(self, config: Config, *, manager: FlowManager, timers: Timers, clock: Callable[[], float]) -> None:
         self._steps = Periodic(timers.call_later, STEP_SECONDS_MAX, self._step)
+        self._bursts = Bursts(clock)
+        """Near the limit memory becomes short and free again several times a second."""
         self.machine_bytes = machine_memory_bytes()
         self.budget = manager.budget = MemoryBudget(
             budget_bytes(config.broker.memory_bytes, self.machine_bytes), manager=manager
@@ -122,11 +136,18 @@ class BrokerMemory:
         self.budget.on_short = self._begin
         self.budget.open()
         self.upkeep = manager.upkeep = Upkeep(manager)
+        self._upkeep_bytes_max = upkeep_bytes_max(config.broker.upkeep_bytes_max, self.budget.capacity_bytes)
         self._warn(config)
+
+    def limit_upkeep(self) -> None:
+        """What an earlier run left is there: new things are limited from now on."""
+        self.upkeep.limit(self._upkeep_bytes_max)
 
     def reconfigure(self, config: Config) -> None:
         """Other settings are in force."""
         self.budget.resize(budget_bytes(config.broker.memory_bytes, self.machine_bytes))
+        self._upkeep_bytes_max = upkeep_bytes_max(config.broker.upkeep_bytes_max, self.budget.capacity_bytes)
+        self.limit_upkeep()
         self._warn(config)
 
     def close(self) -> None:
@@ -141,14 +162,18 @@ class BrokerMemory:
             log.warning(warning)
 
     def _begin(self) -> None:
+        self._steps.start(0.0)
+        unsaid_count = self._bursts.say("short")
+        if unsaid_count is None:
+            return
         budget = self.budget
         log.warning(
             "memory is short: the largest destinations page out, or hold their senders back",
+            more_since_last=unsaid_count,
             used_bytes=budget.used_bytes,
             capacity_bytes=budget.capacity_bytes,
             largest=[f"{name}: {size_in_words(size)}" for name, size in budget.largest_holders(3)],
         )
-        self._steps.start(0.0)
 
     def _step(self) -> None:
         if self.budget.is_open:
@@ -171,5 +196,8 @@ class BrokerMemory:
             "allowance_bytes": budget.allowance_bytes if budget.short else None,
             "held_back_count": budget.waiting_count,
             "refused_count": budget.refused_count,
+            "upkeep_bytes": self.upkeep.things.charged_bytes,
+            "upkeep_bytes_max": self.upkeep.bytes_max,
+            "upkeep_refused_count": self.upkeep.refused_count,
             "largest": [{"name": name, "used_bytes": size_bytes} for name, size_bytes in budget.largest_holders(3)],
         }

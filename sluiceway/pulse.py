@@ -12,8 +12,8 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any, Final
 
-from dispatcher import Periodic
 from sluiceway.ages import Ages
+from sluiceway.dispatcher import Periodic
 
 INTERVAL_SECONDS: Final = 1.0
 

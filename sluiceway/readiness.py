@@ -19,9 +19,8 @@ def not_ready_because(broker: Broker) -> list[str]:
         reasons.append("it is being drained")
     store = broker.store
     if store is not None:
-        report = store.report()
-        if report["state"] == "failing":
-            reasons.append(f"its store fails: {report['error']}")
-        elif report["state"] == "disk low":
+        if store.state == "failing":
+            reasons.append(f"its store fails: {store.trouble}")
+        elif store.state == "disk low":
             reasons.append("its disk is nearly full")
     return reasons

@@ -10,18 +10,18 @@ destinations that exist, what their queues were built with (see `LIVE_POLICY`).
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import attrs
 import trio
 
-from protocols.listener import ListenError
-from protocols.log import get_logger
-from protocols.tls import CertificateError
-from queues.registry import LIVE_POLICY
 from sluiceway.config import Config, ConfigError, DestinationPolicy, Listener
+from sluiceway.protocols.listener import ListenError
+from sluiceway.protocols.log import get_logger
+from sluiceway.protocols.tls import CertificateError
+from sluiceway.queues.registry import LIVE_POLICY
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
@@ -61,6 +61,7 @@ class Reloader:
             "security": lambda _config: None,  # likewise, and in any case: the file of users is read again
             "destinations": self._replace_policies,
             "broker.memory_bytes": self._broker.memory.reconfigure,
+            "broker.upkeep_bytes_max": self._broker.memory.reconfigure,
             **dict.fromkeys(_BROKER_KEYS, self._replace_policies),
         }
         self._one_at_a_time = trio.Lock()
@@ -123,15 +124,28 @@ class Reloader:
         differs = broker.admission.carry_out(rules)
         if differs and config.security.users_file is not None and not any(key.startswith("security.") for key in keys):
             read_again.append("security.users_file (read again)")
-        for part in dict.fromkeys(part for part in parts.values() if part is not None):
-            self._parts[part](broker.config)
-        changed = [*(key for key in keys if parts[key] is not None), *read_again]
+        broken = self._apply(dict.fromkeys(part for part in parts.values() if part is not None))
+        if broken:
+            broker.config = self._in_force(before, config, without=broken)  # so that the next reload tries them again
+        changed = [*(key for key in keys if parts[key] is not None and parts[key] not in broken), *read_again]
         needs_restart = [key for key in keys if parts[key] is None]
+        needs_restart += [f"{key} (the broker made a mistake with it)" for key in keys if parts[key] in broken]
         needs_restart += _fixed_policies(before.destinations, config.destinations)
         report = ReloadReport(tuple(changed), tuple(needs_restart))
         say = log.warning if needs_restart else log.info
         say("reloaded", changed=list(report.changed), needs_restart=list(report.needs_restart))
         return report
+
+    def _apply(self, parts: Iterable[str]) -> set[str]:
+        """Tell these of their settings. Returns those that broke, which is no matter of the others."""
+        broken = set()
+        for part in parts:
+            try:
+                self._parts[part](self._broker.config)
+            except Exception as error:  # noqa: BLE001 - the shell of one part
+                broken.add(part)
+                self._broker.faults.contain(error)
+        return broken
 
     def _why_taken(self, error: ListenError) -> str:
         """The port may be taken by ourselves: a listener is the same by its name and address together."""
@@ -144,17 +158,16 @@ class Reloader:
             "address of a listener as they are, or restart to change them; or choose another port"
         )
 
-    def _in_force(self, before: Config, after: Config) -> Config:
-        """The old settings, with those of the new ones that may change."""
+    def _in_force(self, before: Config, after: Config, *, without: Set[str] = frozenset()) -> Config:
+        """The old settings, with those of the new ones that may change, but for the parts `without`."""
+        live_parts = self._parts.keys() - without
         values: dict[str, Any] = {}
         for section in attrs.fields(Config):
             old, new = getattr(before, section.name), getattr(after, section.name)
-            if section.name in self._parts:
+            if section.name in live_parts:
                 values[section.name] = new
             elif attrs.has(type(old)):
-                live = [
-                    field.name for field in attrs.fields(type(old)) if f"{section.name}.{field.name}" in self._parts
-                ]
+                live = [field.name for field in attrs.fields(type(old)) if f"{section.name}.{field.name}" in live_parts]
                 values[section.name] = attrs.evolve(old, **{name: getattr(new, name) for name in live})
         return attrs.evolve(before, **values)
 

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from flow.graph import Steps, sorted_in_steps
-from flow.snapshot import ControllerSnapshot, FlowSnapshot
-from flow.survey import picture_in_steps
-from protocols.connection import Connection
-from queues import Destination, Durable, Topic
-from queues.logs.log import Log
+from sluiceway.flow.graph import Steps, at_once, sorted_in_steps
+from sluiceway.flow.snapshot import ControllerSnapshot, FlowSnapshot
+from sluiceway.flow.survey import picture_in_steps
+from sluiceway.protocols.connection import Connection
+from sluiceway.queues import Destination, Durable, Topic
+from sluiceway.queues.logs.log import Log
+from sluiceway.store.reporting import report_in_steps
 from sluiceway.version import VERSION
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def stat_report(broker: Broker, *, uptime_seconds: float, with_idle: bool = True
     logs = broker.logs
     return {
         **snapshot.to_dict(with_idle=with_idle),
-        **_broker_report(broker, uptime_seconds),
+        **at_once(_broker_report(broker, uptime_seconds)),
         "destinations": [_destination_row(broker, d) for d in broker.registry.destinations.values()],
         "durables": [durable_report(broker, durable) for durable in broker.registry.durables],
         "logs": [] if logs is None else [logs.describe(log) for log in logs],
@@ -88,8 +89,9 @@ def stat_report(broker: Broker, *, uptime_seconds: float, with_idle: bool = True
     }
 
 
-def _broker_report(broker: Broker, uptime_seconds: float) -> dict[str, Any]:
-    """What does not grow."""
+def _broker_report(broker: Broker, uptime_seconds: float) -> Steps[dict[str, Any]]:
+    """What is no list."""
+    store = None if broker.store is None else (yield from report_in_steps(broker.store))
     return {
         "broker": {
             "name": broker.config.broker.name,
@@ -102,7 +104,7 @@ def _broker_report(broker: Broker, uptime_seconds: float) -> dict[str, Any]:
             "left_behind_dropped_count": broker.left_behind.dropped_count,
         },
         "memory": broker.memory.report(),
-        "store": None if broker.store is None else broker.store.report(),
+        "store": store,
         "dispatcher": attrs.asdict(broker.dispatcher.statistics()),
         "faults": broker.faults.report(),
     }
@@ -121,7 +123,9 @@ def stat_in_steps(broker: Broker, part: Part, *, uptime_seconds: float) -> Steps
     """The report without idle resources, in steps, and of its lists that part: `omitted` says of which lists how many
     rows are left out.
     """
-    report: dict[str, Any] = {"omitted": {}} if part.of else {"omitted": {}, **_broker_report(broker, uptime_seconds)}
+    report: dict[str, Any] = {"omitted": {}}
+    if not part.of:
+        report |= yield from _broker_report(broker, uptime_seconds)
     if part.of in ("", "resources", "edges", "chains", "bottlenecks", "cycles"):
         yield from _map_in_steps(broker, part, report)
     now_seconds, logs = broker.clock(), broker.logs

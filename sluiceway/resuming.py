@@ -14,13 +14,13 @@ from typing import Final
 
 import trio
 
-from flow import Flow, SourceController
-from protocols.log import get_logger
-from protocols.stomp.moving import Leg
-from protocols.stomp.spooled_commits import queue_of
-from protocols.stomp.spools import Target
-from queues import DestinationRegistry, MessageQueue
-from store.spool import Spool, Spools
+from sluiceway.flow import Flow, SourceController
+from sluiceway.protocols.log import get_logger
+from sluiceway.protocols.stomp.moving import Leg
+from sluiceway.protocols.stomp.spooled_commits import queue_of
+from sluiceway.protocols.stomp.spools import Target
+from sluiceway.queues import DestinationRegistry, MessageQueue
+from sluiceway.store.spool import Spool, Spools
 
 PROGRESS_SECONDS: Final = 1.0
 """Between two lines of progress."""
@@ -58,10 +58,9 @@ class Resumption:
 
     def _add_leg(self, places: list[tuple[Spool, int]], queue: MessageQueue) -> None:
         def resumed(_sink: object) -> bool:
-            leg.go()
-            return True
+            return leg.go()
 
-        def left(_spool: object, _place: int) -> None:
+        def left(_spool: object, _place: int, _count: int, _charge_bytes: int) -> None:
             self._moved_count += 1
             if not leg.left_count:
                 del self._legs[leg]

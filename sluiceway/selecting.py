@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from dispatcher import DispatcherClosedError
-from queues.selectors.grammar import is_prepared, prepare
+from sluiceway.dispatcher import DispatcherClosedError
+from sluiceway.queues.selectors.grammar import is_prepared, prepare
 
 SWITCH_SECONDS: Final = 0.0005
 """For so long the thread may keep the interpreter from the loop, where the process is all broker; else it is Python's

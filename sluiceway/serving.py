@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import trio
 
-from protocols.log import get_logger
 from sluiceway.broker import Broker
 from sluiceway.config import Config
 from sluiceway.housing import OnProgress
+from sluiceway.protocols.log import get_logger
 from sluiceway.reloading import ReloadError
 from sluiceway.supervision import Supervisor
 from sluiceway.tuning import FreedMemory, trim_in_thread, tune_allocator, tune_garbage_collector

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from weakref import WeakValueDictionary
 
-from protocols.stomp.session import Session
+from sluiceway.protocols.stomp.session import Session
 
 
 class SessionTable:

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 import trio
 
-from flow.graph import Steps
+from sluiceway.flow.graph import Steps
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 
-from protocols.log import get_logger
+from sluiceway.protocols.log import get_logger
 
 log = get_logger("sluiceway.supervision")
 

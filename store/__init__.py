@@ -11,8 +11,8 @@ The ground of it, which all blocks:
     attic       damaged things moved aside
 """
 
-from store.attic import Attic
-from store.directory import (
+from .attic import Attic
+from .directory import (
     Directory,
     DirectoryError,
     FormatError,
@@ -23,7 +23,7 @@ from store.directory import (
     NotWritableError,
     open_directory,
 )
-from store.engine import (
+from .engine import (
     Change,
     CorruptionError,
     DiskFullError,
@@ -35,9 +35,9 @@ from store.engine import (
     delete_range,
     put,
 )
-from store.leveldb import LevelDbEngine, LevelDbOptions
-from store.memory import MemoryEngine
-from store.repair import RepairReport
+from .leveldb import LevelDbEngine, LevelDbOptions
+from .memory import MemoryEngine
+from .repair import RepairReport
 
 __all__ = [
     "Attic",

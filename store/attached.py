@@ -14,9 +14,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from queues.cursored import BLOCK_BITS, CursoredQueue
-from store.batch import Batch
-from store.engine import Change
+from ..queues.cursored import BLOCK_BITS, CursoredQueue
+from .batch import Batch
+from .engine import Change
 
 NOTHING_BEGUN: Final = 0
 
@@ -49,8 +49,13 @@ class Attachments:
         return bool(self._waiting)
 
     def add(self, first: int, end: int, changes: list[Change], done: Callable[[], None] | None) -> None:
-        """For elements `first` to `end - 1`, behind all others. `done`: see `Shelf.attach`."""
-        self._waiting.append(_Attached(first, end, changes, done))
+        """For elements `first` to `end - 1`, behind all others; with `first == end`: for whatever comes next, or is
+        saved before this place is reached. `done`: see `Shelf.attach`.
+        """
+        place = len(self._waiting)
+        while place and self._waiting[place - 1].end > end:  # what a deleted queue left to this one is older
+            place -= 1
+        self._waiting.insert(place, _Attached(first, end, changes, done))
         if first < end:
             self._held.append((first, end))
 

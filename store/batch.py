@@ -10,14 +10,15 @@ from collections.abc import Sequence as SequenceOf
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from queues.storage import Saved
-from queues.witness import Witness
-from store.chunks import Part
-from store.engine import Change
-from store.pages import Page
+from ..queues.storage import Saved
+from ..queues.witness import Witness
+from .chunks import Part
+from .engine import Change
+from .pages import Page, PagesError
 
 if TYPE_CHECKING:
-    from store.shelf import Shelf
+    from .paged import PutOut
+    from .shelf import Shelf
 
 BATCH_BYTES: Final = 768 << 10
 """About the size at which a batch is closed: a millisecond or two of encoding, in which the loop does nothing else.
@@ -26,6 +27,9 @@ Larger ones cost memory, in copies on the loop, in the writer and in LevelDB, an
 filling a queue with messages of 1 KiB (2 cores, shared with other work) took the process to 264 MiB with 4 MiB, to 206
 with 1 MiB and to 167 with this, and was no slower. With messages of 100 bytes it was a tenth slower than with 4 MiB.
 """
+
+BATCH_COUNT: Final = 3072
+"""Elements at which it is closed, however small they are: encoding takes some for each, too."""
 
 PAGES_BYTES: Final = 4 << 20
 """The same for what goes into files: parts that are in memory anyway, and are put together by the writer, one block
@@ -42,6 +46,7 @@ class Batch:
         "paged_count",
         "pages",
         "pages_bytes",
+        "pages_error",
         "put_outs",
         "saved",
         "saved_count",
@@ -66,8 +71,8 @@ class Batch:
         """To be told "consumed": nothing was left to write."""
         self.waiters: list[Callable[[], None]] = []
         """To be called when it is synced."""
-        self.put_outs: list[tuple[int, Callable[[int], None]]] = []
-        """To be called when it is written."""
+        self.put_outs: list[PutOut] = []
+        """To be told when it is written."""
         self.written: list[Callable[[], None]] = []
         """To be called when it is written, synced or not."""
         self.noting: list[tuple[Shelf, int]] = []
@@ -77,6 +82,8 @@ class Batch:
         self.pages: list[tuple[Page, list[Part]]] = []
         """Blocks that go into files; see pages.py."""
         self.pages_bytes = 0
+        self.pages_error: PagesError | None = None
+        """Pages that the last attempt could not write. Set by the writer, taken by the loop."""
         self.saved_count = 0
         self.paged_count = 0
         self.told_count = 0
@@ -85,7 +92,7 @@ class Batch:
     @property
     def is_full(self) -> bool:
         """No more should be put in."""
-        return self.size_bytes >= BATCH_BYTES or self.pages_bytes >= PAGES_BYTES
+        return self.size_bytes >= BATCH_BYTES or self.saved_count >= BATCH_COUNT or self.pages_bytes >= PAGES_BYTES
 
     def save(self, witness: Witness | None, sequences: SequenceOf[int]) -> None:
         """These elements are written with it."""
@@ -111,8 +118,8 @@ class Batch:
             yield partial(witness.stored, sequences, synced=self.sync)
         for shelf, lease in self.noting:
             yield partial(shelf.noted, lease)
-        for index, done in self.put_outs:
-            yield partial(done, index)
+        for put_out in self.put_outs:
+            yield put_out.answer
         for saved in self.saved:
             yield partial(saved, "disk")
         yield from self.written

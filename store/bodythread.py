@@ -17,8 +17,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from dispatcher import DispatcherClosedError
-from queues.large import BodyError
+from ..dispatcher import DispatcherClosedError
+from ..queues.large import BodyError
 
 
 class Job:
@@ -28,7 +28,7 @@ class Job:
 
     def __init__(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """`work` runs elsewhere; `done` gets on the loop what it returned (an error that it returns is a result like
-        any other), or the BodyError that it raised.
+        any other), or the BodyError that it raised; one, too, if there is not enough memory.
         """
         self._work: Callable[[], Any] | None = work
         self._done: Callable[[Any], None] | None = done
@@ -36,7 +36,7 @@ class Job:
         self._fault: Exception | None = None
 
     def run(self) -> None:
-        """Do it. Never raises; what is not a BodyError is raised by `tell`."""
+        """Do it. Never raises; what is neither a BodyError nor a lack of memory is raised by `tell`."""
         work, self._work = self._work, None
         assert work is not None, "a job runs once"
         try:
@@ -45,6 +45,8 @@ class Job:
             # Without the frames that it passed through: they hold pieces, and whoever called.
             error.__traceback__ = error.__cause__ = error.__context__ = None
             self._result = error
+        except MemoryError:
+            self._result = BodyError("there is not enough memory for it now. Give the broker more, or less to do.")
         except Exception as error:  # noqa: BLE001 - raised on the loop, where it ends the broker
             self._fault = error
 

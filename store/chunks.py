@@ -30,8 +30,8 @@ from zlib import crc32
 
 from attrs import frozen
 
-from queues.message import DelayedMessage, Envelope, Message
-from store.keys import StoreFormatError
+from ..queues.message import DelayedMessage, Envelope, Message
+from .keys import StoreFormatError
 
 LAYOUT: Final = 1
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import attrs
 
-from store.batch import Batch
+from .batch import Batch
 
 
 @attrs.define

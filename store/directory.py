@@ -1,8 +1,9 @@
 """The data folder: one broker's, locked, with a known layout.
 
     lock      locked by the process that uses the folder; holds its id and host, for the message to others
-    format    "sluiceway-store 1": the layout of this folder and the records in it (FORMAT.md)
+    format    "sluiceway-store 1" or 2: the layout of this folder and the records in it (FORMAT.md)
     db/       LevelDB's
+    values/   large values of the database, from format 2 on
     large/    bodies that are kept as files of their own
     paged/    blocks that were only paged out, by the run that uses the folder; emptied at each start
     attic/    damaged things moved aside, bounded
@@ -27,7 +28,7 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -35,14 +36,21 @@ from typing import Final, Self
 
 from attrs import frozen
 
-from flow.words import size_in_words
-from store.attic import Attic
-from store.folders import make_private_folder, sync_folder
-from store.keys import FORMAT_VERSION
-from store.leveldb import OPENING_FREE_BYTES, LevelDbEngine, LevelDbOptions
-from store.repair import RepairReport, mend, open_mended
+from ..flow.words import size_in_words
+from .attic import Attic
+from .engine import DiskFullError, Engine, EngineError, EngineFailedError, raise_it
+from .folders import make_private_folder, sync_folder
+from .keys import FORMAT_VERSION, FORMAT_VERSION_MIN
+from .leveldb import OPENING_FREE_BYTES, LevelDbEngine, LevelDbOptions
+from .repair import RepairReport, mend, open_mended
+from .segments import SegmentFiles
+from .values import SUFFIX, ValueLog
 
 _FOLDERS: Final = ("db", "large", "attic")
+VALUES: Final = "values"
+"""The folder of large values."""
+PAGED: Final = "paged"
+"""The folder of what is only paged out."""
 _FORMAT: Final = re.compile(r"sluiceway-store (\d{1,9})\n?")
 _FORMAT_LENGTH_MAX: Final = 64
 _HOLDER: Final = re.compile(r"(\d+) (\S+)\n?")
@@ -91,10 +99,12 @@ class NoSpaceError(DirectoryError):
 class Directory:
     """A data folder that this process has locked. Get one from `open_directory`; close engines before closing it."""
 
-    __slots__ = ("_lock", "attic", "path")
+    __slots__ = ("_lock", "attic", "format_version", "path")
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path = path
+        self.format_version = FORMAT_VERSION_MIN
+        """What the folder says of itself."""
         self.attic = Attic(path / "attic")
         self._lock: int | None = lock
 
@@ -111,21 +121,80 @@ class Directory:
     @property
     def paged_path(self) -> Path:
         """The folder of what is only paged out."""
-        return self.path / "paged"
+        return self.path / PAGED
+
+    @property
+    def values_path(self) -> Path:
+        """The folder of large values."""
+        return self.path / VALUES
 
     @property
     def large_path(self) -> Path:
         """The folder of bodies that are files."""
         return self.path / "large"
 
-    def open_engine(self, options: LevelDbOptions | None = None) -> tuple[LevelDbEngine, RepairReport | None]:
+    def open_engine(
+        self, options: LevelDbOptions | None = None, *, trouble: Callable[[EngineError], None] = raise_it
+    ) -> tuple[ValueLog, RepairReport | None]:
         """Opens the database; one that LevelDB finds damaged is mended first, once.
 
         :returns: the engine, which the caller closes, and what was done if it was damaged: log it.
         :raises CorruptionError: it is damaged and could not be mended.
+        :raises ValuesMissingError: files of large values are missing.
         :raises EngineError: it can't be opened.
         """
-        return open_mended(self.database_path, self.attic, options or LevelDbOptions())
+        engine, report = open_mended(self.database_path, self.attic, options or LevelDbOptions())
+        return self._with_values(engine, trouble, keeps_all=report is not None), report
+
+    def open_undamaged(self, *, keeps_all: bool = False) -> ValueLog:
+        """Opens the database as it is, to be closed by the caller; also where files of large values are missing.
+
+        :param keeps_all: it was just repaired: what no place names may have lost its place, and stays.
+        :raises CorruptionError: it is damaged.
+        :raises EngineError: it can't be opened.
+        """
+        return self._with_values(LevelDbEngine(self.database_path), raise_it, accept_missing=True, keeps_all=keeps_all)
+
+    def _with_values(
+        self,
+        engine: Engine,
+        trouble: Callable[[EngineError], None],
+        *,
+        accept_missing: bool = False,
+        keeps_all: bool = False,
+    ) -> ValueLog:
+        """This engine of this folder, with the values that lie beside it. Closes it if that fails.
+
+        :raises EngineError: they can't be listed.
+        """
+        segments = SegmentFiles(self.values_path, SUFFIX, "stored messages", is_lasting=True)
+        try:
+            return ValueLog(
+                engine,
+                segments,
+                begin=self._begin_values,
+                trouble=trouble,
+                accept_missing=accept_missing,
+                keeps_all=keeps_all,
+            )
+        except BaseException:
+            engine.close()
+            raise
+
+    def _begin_values(self) -> None:
+        """Values are about to lie beside the database: from here on earlier versions must not open the folder.
+
+        :raises EngineError: it can't be written down.
+        """
+        try:
+            make_private_folder(self.values_path)
+            sync_folder(self.path)
+            if self.format_version < FORMAT_VERSION:
+                _write_format(self.path, FORMAT_VERSION)
+                self.format_version = FORMAT_VERSION
+        except OSError as error:
+            kind = DiskFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else EngineFailedError
+            raise kind(f"{self.path}: its format can't be written: {error}. Look at the disk.") from error
 
     def repair(self, options: LevelDbOptions | None = None) -> RepairReport:
         """Repairs the database, which must not be open, damaged or not. Reads all of it.
@@ -178,7 +247,7 @@ def open_directory(path: Path, *, create: bool = True) -> Directory:
     :param create: make it, with its parents, if it is not there. An empty folder that is there is always furnished.
     :raises LockedError: somebody uses it.
     :raises FormatError: it is of another version, or has a database that is not ours.
-    :raises MissingError: it is not there, with `create` False; or its database is gone.
+    :raises MissingError: it is not there, with `create` False; or its database is gone, or what belongs to that.
     :raises DirectoryError: it can't be used; see the subclasses. What was made so far stays, and is finished by the
         next call; the lock is free.
     """
@@ -189,12 +258,12 @@ def open_directory(path: Path, *, create: bool = True) -> Directory:
         directory = Directory(path, lock)
         try:
             _check_space(path)
-            _check_format(path)
-            _check_database(path)
+            directory.format_version = _checked_format(path)
+            _check_contents(path, directory.format_version)
             for name in _FOLDERS:
                 make_private_folder(path / name)
             if not (path / "format").exists():
-                _write_format(path)
+                _write_format(path, FORMAT_VERSION_MIN)
             return directory
         except BaseException:
             directory.close()
@@ -205,7 +274,7 @@ def look_at(path: Path) -> None:
     """Whether a folder that is there could be opened, as far as can be told without locking, opening or changing it.
 
     :raises FormatError: it is of another version, or has a database that is not ours.
-    :raises MissingError: its database is gone.
+    :raises MissingError: its database is gone, or what belongs to that.
     :raises NoSpaceError: the disk is too full to open it.
     :raises DirectoryError: it can't be read, or is no folder.
     """
@@ -214,8 +283,7 @@ def look_at(path: Path) -> None:
         if not path.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
         _check_space(path)
-        _check_format(path)
-        _check_database(path)
+        _check_contents(path, _checked_format(path))
 
 
 @frozen(slots=True)
@@ -327,8 +395,11 @@ def _check_space(path: Path) -> None:
         )
 
 
-def _check_format(path: Path) -> None:
-    """:raises FormatError: it is not ours, or of another version."""
+def _checked_format(path: Path) -> int:
+    """The version that the folder says it is of; the first if it is not finished.
+
+    :raises FormatError: it is not ours, or of a version that is not known here.
+    """
     try:
         with (path / "format").open("rb") as file:
             text = file.read(_FORMAT_LENGTH_MAX).decode(errors="replace")
@@ -339,7 +410,7 @@ def _check_format(path: Path) -> None:
                 "that file back if this is Sluiceway's folder, otherwise choose another one (broker.data_dir, or "
                 "--data)."
             ) from None
-        return
+        return FORMAT_VERSION_MIN
     match = _FORMAT.fullmatch(text)
     if match is None:
         raise FormatError(
@@ -347,32 +418,40 @@ def _check_format(path: Path) -> None:
             "--data), or restore that file from a backup."
         )
     version = int(match[1])
-    if version != FORMAT_VERSION:
+    if not FORMAT_VERSION_MIN <= version <= FORMAT_VERSION:
         age = "a later" if version > FORMAT_VERSION else "an earlier"
         raise FormatError(
-            f"the data folder {path} has format {version}, this version of Sluiceway knows format {FORMAT_VERSION}: it "
-            f"was made by {age} version. Run that version with it, or choose another folder (broker.data_dir, or "
-            "--data)."
+            f"the data folder {path} has format {version}, this version of Sluiceway knows formats "
+            f"{FORMAT_VERSION_MIN} to {FORMAT_VERSION}: it was made by {age} version. Run that version with it, or "
+            "choose another folder (broker.data_dir, or --data)."
         )
+    return version
 
 
-def _check_database(path: Path) -> None:
-    """`format` is made when the other folders are there, for good: what is missing then was taken away.
+def _check_contents(path: Path, version: int) -> None:
+    """`format` is written when the other folders are there, for good: what is missing then was taken away.
 
-    :raises MissingError: LevelDB's folder is; an empty store in its place would be a loss that nobody is told of.
+    :raises MissingError: LevelDB's folder is; an empty store in its place would be a loss that nobody is told of. Or
+        that of large values is: each message in it would be taken for damaged, and be gone when the folder comes back.
     """
     if (path / "format").exists() and not (path / "db").exists():
         raise MissingError(
             f"{path / 'db'}, which has the messages, is missing, though {path / 'format'} is there. Bring it back from "
             f"a backup; or, if all that was in it may be lost, remove {path / 'format'}: then the store begins anew."
         )
+    if version > FORMAT_VERSION_MIN and not (path / VALUES).exists():
+        raise MissingError(
+            f"{path / VALUES}, which has messages of the database, is missing, though {path / 'format'} says that it "
+            "is there. Mount it, or bring it back from a backup; or, if all that was in it may be lost, make an empty "
+            "folder of this name and run `sluiceway store repair`."
+        )
 
 
-def _write_format(path: Path) -> None:
+def _write_format(path: Path, version: int) -> None:
     """Makes the `format` file at once and for good: whoever finds it finds it whole."""
     new = path / "format.new"
     with new.open("wb") as file:
-        file.write(f"sluiceway-store {FORMAT_VERSION}\n".encode())
+        file.write(f"sluiceway-store {version}\n".encode())
         file.flush()
         os.fsync(file.fileno())
     sync_folder(path)  # the folders in it are there before it says that it is finished

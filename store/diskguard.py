@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from dispatcher import Periodic
-from queues.environment import Scheduling
-from store.config import StoreConfig
-from store.directory import DirectoryError
-from store.engine import EngineError
-from store.worker import Worker
+from ..dispatcher import Periodic
+from ..queues.environment import Scheduling
+from .config import StoreConfig
+from .directory import DirectoryError
+from .engine import EngineError
+from .worker import Worker
 
 GUARD_SECONDS: Final = 1.0
 """Between two looks at the free space."""

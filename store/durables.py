@@ -14,18 +14,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from queues.durables import subscriber_of
-from store import keys
-from store.engine import Change, Engine, delete, put
-from store.keys import StoreFormatError
-from store.metadata.records import (
+from ..queues.durables import subscriber_of
+from . import keys
+from .engine import Change, Engine, delete, put
+from .keys import StoreFormatError
+from .metadata.records import (
     SubscriptionPreferences,
     SubscriptionState,
     decode_preferences,
     encode_preferences,
     encode_subscription_state,
 )
-from store.states import DurableRecord, StateError
+from .states import DurableRecord, StateError
 
 KIND: Final = "durable subscription"
 """The preference `kind` of one."""

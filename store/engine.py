@@ -26,7 +26,7 @@ Source: DESIGN section 7.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 PUT: Final = 0
@@ -61,12 +61,29 @@ class EngineError(Exception):
     """Something went wrong in the store below. Base of all errors that engines raise."""
 
 
+def raise_it(error: Exception) -> None:
+    """For those who are told of errors: where nobody contains them."""
+    raise error
+
+
 class DiskFullError(EngineError):
     """No space is left (or the quota is used up). Reading goes on; write again when there is space."""
 
 
 class EngineFailedError(EngineError):
     """The disk or the file system failed. Trying again may help; the message says what else does."""
+
+
+class UnreadableError(EngineFailedError):
+    """The disk says that it can't read what lies at one place: a bad sector, as a rule. The rest may be read.
+
+    `read_around` blocks, and gives what can be read of it now, with zeros for what can't, not checked in any way; None:
+    nothing of this disk answers, so it is not this place, and trying again may help.
+    """
+
+    def __init__(self, text: str, read_around: Callable[[], bytes | None]) -> None:
+        super().__init__(text)
+        self.read_around = read_around
 
 
 class CorruptionError(EngineError):

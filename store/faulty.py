@@ -22,13 +22,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
+from functools import partial
 from random import Random
 from typing import Final
 
 import attrs
 
-from store.engine import PUT, Change, CorruptionError, DiskFullError, EngineError, EngineFailedError, put
-from store.memory import MemoryEngine
+from .chunks import Part
+from .engine import (
+    PUT,
+    Change,
+    CorruptionError,
+    DiskFullError,
+    EngineClosedError,
+    EngineError,
+    EngineFailedError,
+    UnreadableError,
+    put,
+)
+from .memory import MemoryEngine
+from .segments import read_around
 
 
 class Failure(Enum):
@@ -73,7 +86,37 @@ class Pace:
     """Each byte of keys and values, on top."""
 
 
-class FaultyEngine:
+class _Failing:
+    """Fails when it was told to."""
+
+    __slots__ = ("_failing", "_random", "_rates")
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._failing: dict[Failure, int] = {}
+        self._rates: dict[Failure, float] = {}
+
+    def fail_next(self, failure: Failure, times: int = 1) -> None:
+        """The next `times` calls that can fail like this do so. 0: none."""
+        self._failing[failure] = times
+
+    def fail_at_rate(self, failure: Failure, rate: float) -> None:
+        """This share of the calls that can fail like this do so, by chance. 0: none, 1: all."""
+        if not 0 <= rate <= 1:
+            raise ValueError(f"a rate of failures is from 0 to 1, not {rate}")
+        self._rates[failure] = rate
+
+    def _perhaps_fail(self, failure: Failure, doing: str) -> None:
+        left_count = self._failing.get(failure, 0)
+        rate = self._rates.get(failure, 0.0)
+        if left_count > 0:
+            self._failing[failure] = left_count - 1
+        elif rate == 0 or self._random.random() >= rate:
+            return
+        raise _ERRORS[failure](f"{failure.value} while {doing}: it was told to fail. Tell it not to.")
+
+
+class FaultyEngine(_Failing):
     """An engine with switches for faults; without them it keeps the contract like any other.
 
     :param random: decides what chance decides; shared with the engines that `crash` and `power_cut` return.
@@ -82,21 +125,18 @@ class FaultyEngine:
     """
 
     __slots__ = (
-        "_durable", "_failing", "_pace", "_random", "_rates", "_seen", "_spend", "_unsynced", "sync_count",
-        "write_count",
+        "_durable", "_pace", "_seen", "_spend", "_unsynced", "sync_count", "write_count",
     )  # fmt: skip
 
     def __init__(
         self, random: Random, *, pace: Pace | None = None, spend: Callable[[float], None] | None = None
     ) -> None:
-        self._random = random
+        super().__init__(random)
         self._pace = pace or Pace()
         self._spend = spend
         self._seen = MemoryEngine()
         self._durable = MemoryEngine()
         self._unsynced: list[list[Change]] = []
-        self._failing: dict[Failure, int] = {}
-        self._rates: dict[Failure, float] = {}
         self.write_count = 0
         """Writes that succeeded."""
         self.sync_count = 0
@@ -154,16 +194,6 @@ class FaultyEngine:
         """Batches that were written, but not synced."""
         return len(self._unsynced)
 
-    def fail_next(self, failure: Failure, times: int = 1) -> None:
-        """The next `times` calls that can fail like this do so. 0: none."""
-        self._failing[failure] = times
-
-    def fail_at_rate(self, failure: Failure, rate: float) -> None:
-        """This share of the calls that can fail like this do so, by chance. 0: none, 1: all."""
-        if not 0 <= rate <= 1:
-            raise ValueError(f"a rate of failures is from 0 to 1, not {rate}")
-        self._rates[failure] = rate
-
     def corrupt(self, key: bytes) -> None:
         """Flips a random bit of the key's value, wherever that is: in memory, on the disk, on its way there.
 
@@ -212,14 +242,125 @@ class FaultyEngine:
         self.close()
         return successor
 
-    def _perhaps_fail(self, failure: Failure, doing: str) -> None:
-        left_count = self._failing.get(failure, 0)
-        rate = self._rates.get(failure, 0.0)
-        if left_count > 0:
-            self._failing[failure] = left_count - 1
-        elif rate == 0 or self._random.random() >= rate:
-            return
-        raise _ERRORS[failure](f"{failure.value} while {doing}: this engine was told to fail. Tell it not to.")
+
+class FaultySegments(_Failing):
+    """Segments (segments.py) in memory, with the same faults; of a write that fails some part is there.
+
+    After a power cut what was synced is there, of what lies behind that some of it, perhaps not as it was written; and
+    a segment that was removed may be back.
+    """
+
+    __slots__ = ("_durable", "_is_closed", "_seen", "bad", "before_sync")
+
+    def __init__(self, random: Random) -> None:
+        super().__init__(random)
+        self._seen: dict[int, bytearray] = {}
+        self._durable: dict[int, bytes] = {}
+        self._is_closed = False
+        self.before_sync: Callable[[], None] = lambda: None
+        self.bad: list[tuple[int, int, int]] = []
+        """Segment, start and end of what can't be read, as with bad sectors."""
+
+    def sizes(self) -> dict[int, int]:
+        self._check_open()
+        return {number: len(data) for number, data in self._seen.items()}
+
+    def make(self, segment: int) -> None:
+        self._check_open()
+        self._perhaps_fail(Failure.DISK_FULL, f"making segment {segment}")
+        self._seen[segment] = bytearray()
+        self._durable[segment] = b""
+
+    def write(self, segment: int, offset: int, parts: Sequence[Part], *, sync: bool) -> None:
+        self._check_open()
+        data = b"".join(parts)
+        there = self._seen.setdefault(segment, bytearray())
+        there.extend(bytes(max(0, offset - len(there))))
+        try:
+            self._perhaps_fail(Failure.DISK_FULL, f"writing segment {segment}")
+            self._perhaps_fail(Failure.WRITE, f"writing segment {segment}")
+        except EngineError:
+            data = data[: self._random.randint(0, len(data))]
+            there[offset : offset + len(data)] = data
+            raise
+        there[offset : offset + len(data)] = data
+        if sync:
+            self.before_sync()
+            self._check_open()
+            self._perhaps_fail(Failure.SYNC, f"syncing segment {segment}")
+            if segment in self._durable:  # else its folder does not name it
+                self._durable[segment] = bytes(there)
+
+    def read(self, segment: int, offset: int, size_bytes: int, ahead_bytes: int = 0) -> bytes:
+        self._check_open()
+        self._perhaps_fail(Failure.READ, f"reading segment {segment}")
+        for number, start, stop in self.bad:
+            if number == segment and start < offset + size_bytes and offset < stop:
+                raise UnreadableError(
+                    f"segment {segment} can't be read between {offset} and {offset + size_bytes}",
+                    partial(read_around, self, segment, offset, size_bytes),
+                )
+        data = self._seen.get(segment)
+        if data is None and not self._seen:
+            raise EngineFailedError("all segments are gone")
+        if data is None:
+            raise CorruptionError(f"segment {segment} is gone")
+        return bytes(data[offset : offset + size_bytes])
+
+    def cut(self, segment: int, size_bytes: int) -> None:
+        self._check_open()
+        del self._seen[segment][size_bytes:]
+
+    def remove(self, segment: int) -> None:
+        self._check_open()
+        self._seen.pop(segment, None)
+
+    def name(self, segment: int) -> str:
+        return f"segment {segment}"
+
+    def lose(self, segment: int, kept_bytes: int = 0) -> None:
+        """Something else removes it, or all of it but this."""
+        if kept_bytes:
+            self.cut(segment, kept_bytes)
+            self._durable[segment] = self._durable[segment][:kept_bytes]
+        else:
+            del self._seen[segment], self._durable[segment]
+
+    def corrupt(self, segment: int, offset: int) -> None:
+        """Flips a bit."""
+        self._seen[segment][offset] ^= 1
+
+    def crash(self) -> FaultySegments:
+        """As the next process finds them. These are closed."""
+        return self._successor({number: bytes(data) for number, data in self._seen.items()})
+
+    def power_cut(self) -> FaultySegments:
+        """As they are found when power is back. These are closed."""
+        random = self._random
+        found: dict[int, bytes] = {}
+        for number, durable in self._durable.items():
+            seen = self._seen.get(number)
+            if seen is None:
+                if random.random() < 0.5:
+                    found[number] = durable
+                continue
+            tail = bytes(seen[len(durable) :])
+            tail = tail[: random.randint(0, len(tail))]
+            if tail and random.random() < 0.5:
+                tail = _flipped(tail, random.randrange(len(tail) * 8))
+            found[number] = durable + tail
+        return self._successor(found)
+
+    def _successor(self, found: dict[int, bytes]) -> FaultySegments:
+        successor = FaultySegments(self._random)
+        successor._seen = {number: bytearray(data) for number, data in found.items()}
+        successor._durable = {number: data for number, data in self._durable.items() if number in found}
+        self._is_closed = True
+        return successor
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise EngineClosedError("these segments are of another life")
 
 
 def _flipped(value: bytes, place: int) -> bytes:

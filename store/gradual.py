@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
-from queues.environment import DispatchHandle, Scheduling
+from ..queues.environment import DispatchHandle, Scheduling
 
 STEP_COUNT: Final = 32
 """In one dispatch: about a millisecond."""

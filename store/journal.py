@@ -19,19 +19,20 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote
 
 import attrs
 
-from queues.logs.ports import DiskError
-from queues.logs.table import INVALID_TOPIC, PREFIX, LogError, Opened, check_name
-from queues.logs.unmade import Unmade
-from queues.logs.warmth import TAIL_BYTES
-from store.bigarray import ArrayError, ArrayOptions, BigArray, Files, RecoveryReport
-from store.bodythread import BodyThread, InlineRunner, Job, Runner
-from store.folders import make_private_folder, sync_folder
+from ..queues.logs.ports import DiskError
+from ..queues.logs.table import INVALID_TOPIC, PREFIX, LogError, Opened, check_name
+from ..queues.logs.unmade import Unmade
+from ..queues.logs.warmth import TAIL_BYTES
+from .bigarray import ArrayError, ArrayOptions, BigArray, Files, RecoveryReport
+from .bodythread import BodyThread, InlineRunner, Job, Runner
+from .folders import make_private_folder, sync_folder
 
 T = TypeVar("T")
 MIB: Final = 1024 * 1024
@@ -125,7 +126,7 @@ def boot_id() -> str:
 
 
 class Journal:
-    """The folder. Satisfies `queues.logs.table.Cabinet`."""
+    """The folder. Satisfies `sluiceway.queues.logs.table.Cabinet`."""
 
     def __init__(
         self,
@@ -236,8 +237,11 @@ class Journal:
         return Opened(array, array.identity)
 
     def remove(self, name: str) -> None:
-        """Delete the files of a log that is closed: all of it or, as far as anybody sees, nothing. Raises DiskError."""
-        self._arrays.pop(name, None)
+        """Close a log and delete its files: all of it or, as far as anybody sees, nothing. Raises DiskError."""
+        array = self._arrays.pop(name, None)
+        if array is not None:
+            with suppress(ArrayError, MemoryError):  # what could not be flushed was to go anyway
+                array.close()
         doomed = self.folder / f"log{_DOOMED}{secrets.token_hex(6)}"
         try:
             try:
@@ -290,7 +294,7 @@ def _earlier_id(folder: Path) -> str:
 
 
 class JournalDisk:
-    """Its threads. Satisfies `queues.logs.ports.Disk`."""
+    """Its threads. Satisfies `sluiceway.queues.logs.ports.Disk`."""
 
     def __init__(self, making: Runner, appending: Runner, syncing: Runner, reading: Runner) -> None:
         self._making = making
@@ -320,6 +324,10 @@ class JournalDisk:
     def read(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None:
         self._reading.put(Job(_told(work), done))
 
+    def room(self, size_bytes: int) -> mmap:
+        """A bytearray would be filled with zeros first: 50 ms for 60 MB, in which no other thread runs."""
+        return mmap(-1, size_bytes, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+
     def close(self) -> None:
         """Finish what was given; waits for it."""
         for runner in (self._making, self._reading, self._appending, self._syncing):
@@ -334,5 +342,8 @@ def _told(work: Callable[[], T]) -> Callable[[], T | DiskError]:
             return error
         except (ArrayError, OSError) as error:
             return DiskError(str(error))
+        except MemoryError:
+            # An array is whole behind it: what a half-done append or removal left is cut or finished by the next one.
+            return DiskError("there is not enough memory for it now. Give the broker more, or less to do.")
 
     return run

@@ -16,8 +16,13 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final
 
-FORMAT_VERSION: Final = 1
-"""Of the whole store, kept under META_FORMAT_KEY. A store with another one is not opened."""
+FORMAT_VERSION: Final = 2
+"""Of the whole store, kept under META_FORMAT_KEY. A store with a later one is not opened."""
+
+FORMAT_VERSION_MIN: Final = 1
+"""Without segments of values (values.py). A store begins with this one, so that earlier versions read it as long as it
+has none; one with an earlier version than this is not opened.
+"""
 
 BLOCK_BITS: Final = 10
 """A block is `1 << BLOCK_BITS` aligned sequences. Part of the format: it does not follow what queues do in memory."""
@@ -35,14 +40,14 @@ DURABLE: Final = b"d"
 CURSOR: Final = b"f"
 TRANSACTION: Final = b"x"
 SPOOL: Final = b"t"
-LARGE: Final = b"l"
+VALUE: Final = b"l"
 OWNER: Final = b"o"
 PAGE_RANGES: Final = b"r"
 PREFERENCES: Final = b"u"
 SUBSCRIPTION: Final = b"v"
 
 FAMILIES: Final = frozenset(
-    {META, QUEUE, HEAD, CHUNK, PAGED, SUMMARY, STATE, DURABLE, CURSOR, TRANSACTION, SPOOL, LARGE}
+    {META, QUEUE, HEAD, CHUNK, PAGED, SUMMARY, STATE, DURABLE, CURSOR, TRANSACTION, SPOOL, VALUE}
     | {OWNER, PAGE_RANGES, PREFERENCES, SUBSCRIPTION}
 )
 
@@ -70,7 +75,7 @@ _SUBSCRIPTION_FAMILIES: Final = frozenset({PREFERENCES, SUBSCRIPTION})
 _TEXT_END: Final = b"\xff"
 """Above every UTF-8 text."""
 
-_PLACED_FAMILIES: Final = frozenset({CHUNK, PAGED, SUMMARY, STATE})
+_PLACED_FAMILIES: Final = frozenset({CHUNK, PAGED, SUMMARY, STATE, VALUE})
 _QUEUE_FAMILIES: Final = _PLACED_FAMILIES | {QUEUE, HEAD, CURSOR}
 
 
@@ -100,6 +105,11 @@ def chunk_key(queue_id: int, first_sequence: int) -> bytes:
 def paged_key(queue_id: int, first_sequence: int) -> bytes:
     """Of a chunk of messages that were only paged out."""
     return _pack(_PLACED, PAGED, queue_id, first_sequence)
+
+
+def value_key(queue_id: int, first_sequence: int) -> bytes:
+    """Of the place of the chunk at `chunk_key` with the same arguments, where that lies in a segment (values.py)."""
+    return _pack(_PLACED, VALUE, queue_id, first_sequence)
 
 
 def summary_key(queue_id: int, first_sequence: int) -> bytes:

@@ -35,11 +35,11 @@ from typing import Any, Final
 
 import attrs
 
-from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
-from queues.large import BodyError, BodyReference, LargeMessage
-from queues.message import Envelope
-from store.bodythread import Job, Runner
-from store.folders import sync_folder
+from ..flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
+from ..queues.large import BodyError, BodyReference, LargeMessage
+from ..queues.message import Envelope
+from .bodythread import Job, Runner
+from .folders import sync_folder
 
 WAITING_BYTES_MAX: Final = 4 * 1024 * 1024
 """Pieces on their way to the disk, of all bodies together, before their sockets are left alone: enough to keep a disk
@@ -86,6 +86,9 @@ class BodyRecovery:
     removed_bytes: int
     missing: frozenset[int]
     """Named by a record, and not there: these messages are lost."""
+    unnamed_count: int
+    """Files that nobody named, and that were kept."""
+    unnamed_bytes: int
 
 
 class BodyFiles(FlowResource):
@@ -139,11 +142,12 @@ class BodyFiles(FlowResource):
 
     # ------------------------------------------------------------------ start and end
 
-    def recover(self, kept_counts: Mapping[int, int]) -> BodyRecovery:
+    def recover(self, kept_counts: Mapping[int, int], *, keeps_all: bool = False) -> BodyRecovery:
         """Go on from what an earlier run left: `kept_counts` says of each file how many records of the store name it.
-        Removes all others. Blocks. Raises BodyError if the folder can't be read or a file not be removed.
+        Removes all others; with `keeps_all`, where records may be lost, it leaves them alone. Blocks. Raises BodyError
+        if the folder can't be read or a file not be removed.
         """
-        removed_count = removed_bytes = 0
+        removed_count = removed_bytes = unnamed_count = unnamed_bytes = 0
         missing = set(kept_counts)
         try:
             with os.scandir(self._folder) as entries:
@@ -153,6 +157,9 @@ class BodyFiles(FlowResource):
                     missing.discard(file_id)
                     self._lengths[file_id] = size_bytes
                     self._disk_bytes += size_bytes
+                elif keeps_all:
+                    unnamed_count += 1
+                    unnamed_bytes += size_bytes
                 else:
                     os.unlink(self._path(file_id))
                     removed_count += 1
@@ -161,7 +168,9 @@ class BodyFiles(FlowResource):
             raise _error("recover large bodies", error, self._folder) from error
         self._kept = Counter({file_id: count for file_id, count in kept_counts.items() if file_id in self._lengths})
         self._next_id = max([self._next_id - 1, *kept_counts, *[file_id for file_id, _size in found]]) + 1
-        return BodyRecovery(len(self._lengths), removed_count, removed_bytes, frozenset(missing))
+        return BodyRecovery(
+            len(self._lengths), removed_count, removed_bytes, frozenset(missing), unnamed_count, unnamed_bytes
+        )
 
     def stop(self) -> None:
         """The end: what no record of the store names is removed. `join` is due."""

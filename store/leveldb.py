@@ -25,6 +25,8 @@ of another thread, which ends the process (SIGSEGV). So every call that reads, a
 lock for as long as that one call takes. Writes don't, or readers would wait for each sync: none but the thread that
 writes gives up a database, and `close` waits for it.
 
+What LevelDB calls synced leaves out the log file before the newest: leveldblog.py makes up for that.
+
 Deliberately not here: the lock of the folder and repair (directory.py, repair.py). Not in reach: LevelDB reads its
 tables through mmap, so a disk that fails while a page is read ends the process (SIGBUS), with nothing to catch.
 
@@ -45,9 +47,9 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from flow.words import size_in_words
-from store.binding import plyvel
-from store.engine import (
+from ..flow.words import size_in_words
+from .binding import plyvel
+from .engine import (
     DELETE,
     PUT,
     Change,
@@ -57,6 +59,7 @@ from store.engine import (
     EngineError,
     EngineFailedError,
 )
+from .leveldblog import NewestLog
 
 MIB: Final = 1 << 20
 
@@ -147,6 +150,7 @@ class Database(Protocol):
     def raw_iterator(self, *, verify_checksums: bool, fill_cache: bool) -> RawIterator: ...
     def write_batch(self, *, sync: bool) -> WriteBatch: ...
     def compact_range(self, *, start: bytes, stop: bytes) -> None: ...
+    def get_property(self, name: bytes) -> bytes | None: ...
     def close(self) -> None: ...
 
 
@@ -203,6 +207,16 @@ def mapped_error(error: plyvel.Error, path: Path, doing: str) -> EngineError:
     )
 
 
+def _mapped_os_error(error: OSError, path: Path, doing: str) -> EngineError:
+    """What the system said, as one of ours."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFullError(f"{path}: no space left while {doing}. Free space on this disk, or let it drain.")
+    return EngineFailedError(
+        f"{path}: {doing} failed: {error}. Look at the disk (dmesg, permissions, limits of open files); it is tried "
+        "again with the next write."
+    )
+
+
 class LevelDbEngine:
     """An engine in a folder of its own. Nobody else may use that folder (see directory.py).
 
@@ -214,6 +228,7 @@ class LevelDbEngine:
     __slots__ = (
         "_closed",
         "_database",
+        "_log",
         "_opener",
         "_options",
         "_path",
@@ -238,6 +253,8 @@ class LevelDbEngine:
         self._closed = False
         self._suspect = False  # a write failed: reading is all that this database is good for
         self._database: Database | None = None
+        self._log: NewestLog | None = None
+        """Of the open database."""
         self._writing = threading.Lock()
         """Held while something is written. Before `_using`, if both are."""
         self._using = threading.RLock()  # reentrant: an iterator may be collected, and closed, anywhere
@@ -269,6 +286,7 @@ class LevelDbEngine:
                 database = self._database or self._reopened()
             try:
                 batch = database.write_batch(sync=sync)
+                count = len(changes)
                 fresh: list[bytes] = []
                 for kind, key, value in changes:
                     if kind == PUT:
@@ -279,13 +297,24 @@ class LevelDbEngine:
                     else:
                         for gone in self.iterate_keys(key, value):
                             batch.delete(gone)
+                            count += 1
                         for new in fresh:  # not in the database yet
                             if key <= new < value:
                                 batch.delete(new)
+                                count += 1
+                log = self._log
+                assert log is not None, "a database that is open has a log"
+                if log.may_be_full:
+                    with self._syncing():
+                        log.before_write(database)
                 batch.write()
+                log.written(count, sync=sync)
             except plyvel.Error as error:
                 self._suspect = True
                 raise mapped_error(error, self._path, "writing") from error
+            except MemoryError as error:
+                self._suspect = True  # a part of the batch may be in its log
+                raise EngineFailedError(f"{self._path}: there is not enough memory to write now") from error
 
     def size_bytes(self) -> int:
         self._check_open()
@@ -305,23 +334,50 @@ class LevelDbEngine:
         with self._writing:
             with self._using:
                 database = self._database or self._reopened()
+            with self._syncing() as log:
+                log.before_compaction()
             try:
                 database.compact_range(start=start, stop=stop)
             except plyvel.Error as error:
                 raise mapped_error(error, self._path, "compacting") from error
+            finally:
+                log.compacted()
 
     def close(self) -> None:
         self._closed = True
         with self._writing, self._using:
-            database, self._database = self._database, None
-            if database is not None:
-                database.close()  # of its own accord it closes its iterators first, which LevelDB insists on
+            self._close_database()
 
     def _open(self) -> Database:
         try:
-            return self._opener(self._path, self._options)
+            database = self._opener(self._path, self._options)
         except plyvel.Error as error:
             raise mapped_error(error, self._path, "opening") from error
+        try:
+            self._log = NewestLog(self._path, self._options.write_buffer_bytes)
+        except OSError as error:
+            database.close()
+            raise _mapped_os_error(error, self._path, "opening") from error
+        return database
+
+    def _close_database(self) -> None:
+        """If it is open. The caller holds `_using`."""
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()  # of its own accord it closes its iterators first, which LevelDB insists on
+        if self._log is not None:
+            self._log.close()
+
+    @contextmanager
+    def _syncing(self) -> Iterator[NewestLog]:
+        """The log of the open database, with what goes wrong while it is synced as one of our errors."""
+        log = self._log
+        assert log is not None, "a database that is open has a log"
+        try:
+            yield log
+        except OSError as error:
+            self._suspect = self._suspect or log.has_failed
+            raise _mapped_os_error(error, self._path, "syncing LevelDB's log") from error
 
     def _check_open(self) -> None:
         if self._closed:
@@ -354,9 +410,7 @@ class LevelDbEngine:
                 "to write again after a failed write. Free space on this disk."
             )
         with self._using:
-            database, self._database = self._database, None
-            if database is not None:
-                database.close()
+            self._close_database()
 
     def _raw_iterator(self) -> RawIterator:
         with self._using:

@@ -5,23 +5,28 @@ range would walk over all that was deleted there before: LevelDB keeps that unti
 drained would be read in a time that grows with its square.
 
 A record that can't be read is moved aside and told; the queue misses its elements and says how many. A read that fails
-is tried again: whoever waits for the block waits on, and everybody else goes on.
+is tried again: whoever waits for the block waits on, and everybody else goes on. So is one that meets a bad sector, a
+few times; then the record counts as damaged, what can be read of it is moved aside, and the others of the block come.
+Where nothing of the disk can be read it is no bad sector, and is tried on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from queues.message import Message
-from store import keys
-from store.chunks import ChunkError, decode_chunk
-from store.engine import CorruptionError, Engine, EngineError
-from store.paged import PagedBlocks, Record
+from ..queues.message import Message
+from . import keys
+from .chunks import ChunkError, decode_chunk
+from .engine import CorruptionError, Engine, EngineError, UnreadableError
+from .paged import PagedBlocks, Record
 
 if TYPE_CHECKING:
-    from store.storequeue import StoreQueue
+    from .storequeue import StoreQueue
+
+UNREADABLE_PAUSES: Final = (1.0, 5.0, 25.0)
+"""Seconds before a record in a bad sector is read again: sectors come back rarely, cables and controllers do."""
 
 Records = tuple[list[tuple[bytes, bytes]], list[tuple[bytes, Exception]]]
 """What was read, and what is damaged."""
@@ -41,13 +46,16 @@ def load_block(
 
     paged = store.paged
     paged.hold(known)
+    pauses = list(UNREADABLE_PAUSES)
 
     def loaded(result: Records | EngineError) -> None:
         if is_forgotten():
             paged.forget(known)
             arrived(index, {})  # a browser may wait for it
+        elif isinstance(result, UnreadableError) and pauses:
+            store.read_failed(result, again, pause_seconds=pauses.pop(0))
         elif isinstance(result, EngineError):
-            store.read_failed(result, lambda: store.worker.read(read, loaded))
+            store.read_failed(result, again)
         else:
             paged.forget(known)
             records, damaged = result
@@ -55,14 +63,16 @@ def load_block(
                 store.corrupt(queue_name, key, b"", error)
             arrived(index, _decoded(store, queue_name, records))
 
-    def read(engine: Engine) -> Records:
-        return _read(engine, paged, known)
+    def again() -> None:
+        store.worker.read(lambda engine: _read(engine, paged, known, reads_around=not pauses), loaded)
 
-    store.worker.read(read, loaded)
+    again()
 
 
-def _read(engine: Engine, paged: PagedBlocks, known: SequenceOf[Record]) -> Records:
-    """What can be read of these, and what the engine finds damaged. Trying again would not help."""
+def _read(engine: Engine, paged: PagedBlocks, known: SequenceOf[Record], *, reads_around: bool) -> Records:
+    """What can be read of these, and what the engine finds damaged. Trying again would not help. `reads_around`: bad
+    sectors are damage, too. Raises EngineError where trying again may help.
+    """
     records: list[tuple[bytes, bytes]] = []
     damaged: list[tuple[bytes, Exception]] = []
     for record in known:
@@ -71,6 +81,14 @@ def _read(engine: Engine, paged: PagedBlocks, known: SequenceOf[Record]) -> Reco
         except CorruptionError as error:
             damaged.append((record.key, error))
             continue
+        except UnreadableError as error:
+            value = error.read_around() if reads_around else None
+            if value is None:
+                raise
+            if record.page is not None or not value:
+                damaged.append((record.key, error))
+                continue
+            # Its checksum says whether it is whole, now that it was read in small pieces.
         if value is not None:
             records.append((record.key, value))
     return records, damaged

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 from weakref import WeakSet
 
-from store.engine import DELETE, PUT, Change, EngineClosedError
+from .engine import DELETE, PUT, Change, EngineClosedError
 
 ONE_BY_ONE_COUNT_MAX: Final = 32
 """Keys that come or go with one batch, up to which each is placed by itself (a memmove); more take one pass over

@@ -1,4 +1,11 @@
-"""Where blocks lie that were only paged out: in files (pages.py), or, in a store without a folder, with its engine."""
+"""Where blocks lie that were only paged out: in files (pages.py), or, in a store without a folder, with its engine.
+
+*When the disk takes no pages* (it is full, or the folder fails) nothing of the batch waits for that: what else is in it
+is written, the blocks stay in memory, and a gate of its own is shut, so that queues page nothing out and their senders
+wait at `memory_bytes`. Persistent messages go on as long as the engine does. The gate opens again after a pause, which
+grows, and as soon as a segment has gone: whoever waits tries again, and only a page that is written ends the trouble.
+A block of which nothing is left gives its page back at once, whatever becomes of batches: that is what makes room.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +13,29 @@ from collections.abc import Callable, Iterable
 from collections.abc import Sequence as SequenceOf
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from queues.message import Message
-from store import keys
-from store.batch import Batch
-from store.chunks import HeadCodec, encode_chunk, encode_parts
-from store.engine import Engine, EngineError, delete, put
-from store.pages import Page, PageFiles
-from store.worker import Worker
+from ..flow import Flow, FlowController, FlowResource, SourceController, WindowLimiter
+from ..queues.blocks import Block
+from ..queues.environment import Scheduling, TimerHandle
+from ..queues.message import Message
+from . import keys
+from .batch import Batch
+from .chunks import HeadCodec, encode_chunk, encode_parts
+from .engine import Engine, EngineError, delete, put
+from .pages import Page, PageFiles, PagesError
+from .ports import Log
+from .worker import Worker
+
+if TYPE_CHECKING:
+    from .shelf import Shelf
+
+RETRY_MIN_SECONDS: Final = 0.1
+RETRY_MAX_SECONDS: Final = 5.0
+CALM_SECONDS: Final = 5.0
+"""Those that wait try again long before, if they still have to."""
 
 
 @attrs.frozen
@@ -28,15 +47,136 @@ class Record:
     """None: the engine has it."""
 
 
+class PutOut:
+    """A block that is to leave memory, from the queue's wish to the answer."""
+
+    __slots__ = ("_done", "_refused", "_shelf", "count", "index", "is_refused", "record")
+
+    def __init__(
+        self, shelf: Shelf, index: int, done: Callable[[int], None], refused: Callable[[], None] | None
+    ) -> None:
+        self._shelf = shelf
+        self.index = index
+        self._done = done
+        self._refused = refused
+        self.record: Record | None = None
+        """What is written of it with this batch, for this run only."""
+        self.count = 0
+        """Messages in that."""
+        self.is_refused = False
+        """There is no room for that: the block stays."""
+
+    def answer(self) -> None:
+        """Tell the queue."""
+        if not self.is_refused:
+            self._done(self.index)
+            return
+        self._shelf.unpage(self.index, self.record)
+        if self._refused is not None:
+            self._refused()
+
+
+def elements_among(block: Block, places: int) -> tuple[list[int], list[Message]]:
+    """What is there of these places, a bit each: sequences and messages."""
+    sequences: list[int] = []
+    messages: list[Message] = []
+    for place, message in enumerate(block.elements):
+        if message is not None and places >> place & 1:
+            sequences.append(block.base + place)
+            messages.append(message)
+    return sequences, messages
+
+
 class PagedBlocks:
     """Of one store."""
 
-    def __init__(self, heads: HeadCodec, folder: Path | None, worker: Worker, tell: Callable[..., Any]) -> None:
-        """`folder`: for files, empty; None: the engine takes them. `tell` is told what is wrong."""
+    def __init__(
+        self,
+        store: FlowResource,
+        heads: HeadCodec,
+        folder: Path | None,
+        worker: Worker,
+        *,
+        scheduling: Scheduling,
+        clock: Callable[[], float],
+        log: Log,
+    ) -> None:
+        """`folder`: for files, empty; None: the engine takes them. Who waits for them waits for `store`."""
         self._heads = heads
         self._worker = worker
-        self._tell = tell
+        self._scheduling = scheduling
+        self._log = log
         self.files = None if folder is None else PageFiles(folder, remove_soon=self._remove)
+        self.fault: str | None = None
+        """Why the last pages could not be written; None: they could."""
+        self._retry_seconds = RETRY_MIN_SECONDS
+        self._timer: TimerHandle | None = None
+        self._closed = False
+        self._gate: FlowController[None] = FlowController(
+            store,
+            Flow("gate of pages"),
+            WindowLimiter(1, None, clock=clock, label="room for pages"),
+            accept=_never,
+            schedule=self._soon,  # what one raises keeps no other from going on
+            clock=clock,
+            counts_memory=False,
+        )
+
+    # ------------------------------------------------------------------ the gate
+
+    def _soon(self, work: Callable[[], None]) -> None:
+        self._scheduling.call_later(0.0, work)
+
+    @property
+    def accepting(self) -> bool:
+        """Blocks may leave memory."""
+        return not self._gate.limiter.throttled
+
+    def hold_back(self, source: SourceController) -> None:
+        """Block this source until it is worth another try."""
+        if not self._closed:
+            self._gate.charge(0, 0, source)
+
+    def close(self) -> None:
+        """Let go of those that wait."""
+        self._closed = True
+        self._set_timer(None)
+        self._gate.close()
+
+    def _shut(self, error: PagesError) -> None:
+        if self.fault is None:
+            self._log.error(
+                "store cannot page out",
+                error=str(error),
+                effect="nothing leaves memory: senders of queues that are full wait; persistent messages and "
+                "consuming go on",
+            )
+        self.fault = str(error)
+        if self.accepting and not self._closed:
+            self._gate.charge(1, 0, None)
+            self._set_timer(self._scheduling.call_later(self._retry_seconds, self._open))
+            self._retry_seconds = min(2 * self._retry_seconds, RETRY_MAX_SECONDS)
+
+    def _open(self) -> None:
+        """Those that wait may try again. If none does so for long the trouble is over."""
+        if not self.accepting and not self._closed:
+            self._set_timer(self._scheduling.call_later(CALM_SECONDS, self._works))
+            self._gate.release(1, 0)
+
+    def _works(self) -> None:
+        if self.fault is not None:
+            self._log.info("store can page out again", after=self.fault)
+            self.fault = None
+            self._retry_seconds = RETRY_MIN_SECONDS
+            self._open()
+            self._set_timer(None)
+
+    def _set_timer(self, timer: TimerHandle | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = timer
+
+    # ------------------------------------------------------------------ records
 
     def put(self, batch: Batch, queue_id: int, sequences: SequenceOf[int], messages: SequenceOf[Message]) -> Record:
         """Write these with this batch, until they are dropped."""
@@ -66,22 +206,43 @@ class PagedBlocks:
             if record is not None and record.page is not None:
                 self._let_go(record.page)
 
+    def tried(self, batch: Batch) -> None:
+        """It was tried to write these pages: what has no room is refused, and waits for it no longer."""
+        error, batch.pages_error = batch.pages_error, None
+        if error is None or self.files is None:
+            return
+        self.files.withdraw(error.pages)
+        missing = set(error.pages)
+        batch.pages = [each for each in batch.pages if each[0] not in missing]
+        for put_out in batch.put_outs:
+            if put_out.record is not None and put_out.record.page in missing:
+                put_out.is_refused = True
+                batch.paged_count -= put_out.count
+        self._shut(error)
+        for page in error.pages:
+            self._let_go(page)
+
     def written(self, batch: Batch) -> None:
-        """All of it is in its place."""
+        """What is left of these pages is in its place."""
+        if batch.pages and not any(put_out.is_refused for put_out in batch.put_outs):
+            self._works()
         for page, _parts in batch.pages:
             self._let_go(page)
 
     def submit(self, batch: Batch, done: Callable[[EngineError | None], None]) -> None:
-        """Have this written by the worker, who calls `done`."""
+        """Have this written by the worker, who calls `done`; what has become of its pages is for `tried`."""
         if batch.pages:
             self._worker.run(partial(self.write, batch), done)
         else:
             self._worker.write(batch.changes, sync=batch.sync, done=done)
 
     def write(self, batch: Batch, engine: Engine) -> None:
-        """Write the pages of this batch, and then the rest. Blocks. Raises EngineError."""
+        """Write the pages of this batch, and then the rest, whatever became of them. Blocks. Raises EngineError."""
         assert self.files is not None, "or there would be no pages"
-        self.files.write(batch.pages)
+        try:
+            self.files.write(batch.pages)
+        except PagesError as error:
+            batch.pages_error = error
         if batch.changes or batch.sync:
             engine.write(batch.changes, sync=batch.sync)
 
@@ -97,13 +258,15 @@ class PagedBlocks:
             return engine.get(record.key)
         return self.files.read(record.page)
 
-    def _remove(self, remove: Callable[[], None]) -> None:
+    def _remove(self, remove: Callable[[], int]) -> None:
         """In the reader's thread: the writer has enough to do."""
         self._worker.read(lambda _engine: remove(), self._removed)
 
-    def _removed(self, error: EngineError | None) -> None:
-        if error is not None:
-            self._tell("cannot remove a file", error=str(error), effect="it stays until the next start")
+    def _removed(self, result: int | EngineError) -> None:
+        if isinstance(result, EngineError):
+            self._log.error("cannot remove a file", error=str(result), effect="it stays until the next start")
+        elif result:  # one in which nothing was written made no room
+            self._open()
 
     def _let_go(self, page: Page) -> None:
         assert self.files is not None, "or there would be no pages"
@@ -113,3 +276,7 @@ class PagedBlocks:
     def size_bytes(self) -> int:
         """On disk, beside the engine."""
         return 0 if self.files is None else self.files.size_bytes
+
+
+def _never(_element: None) -> None:
+    raise AssertionError("the gate is charged, nothing is added to it")

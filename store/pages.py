@@ -5,8 +5,11 @@ them would leave marks to walk over. Here a block is appended once, in one piece
 SEGMENT_BYTES or one block. It is read at once, and never deleted: a segment goes as a whole when nothing in it is
 needed any more. All segments go at the next start, and nothing here is ever synced.
 
+A disk that is full keeps nothing half: what was begun is cut off again, and its place given back (`withdraw`).
+
 The loop gives out places and counts who needs them; threads write and read. A page is needed by its block, by the write
-that is to fill it, and by each read under way. A write may be done again: it goes to the same place.
+that is to fill it, and by each read under way. A write may be done again: it goes to the same place. Segments are only
+ever written at their ends, so the pages that a failure leaves out are the last ones of theirs.
 
 Bound: on disk, what is needed, and for each queue what shares its segments with it: where one message in a thousand
 stays, all of it. In memory some 300 bytes for each segment.
@@ -14,28 +17,25 @@ stays, all of it. In memory some 300 bytes for each segment.
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from zlib import crc32
 
 import attrs
 
-from store.chunks import Part
-from store.engine import CorruptionError, DiskFullError, EngineError, EngineFailedError
-from store.folders import make_private_folder
+from .chunks import Part
+from .engine import CorruptionError, EngineError
+from .folders import make_private_folder
+from .segments import SegmentFiles, few_parts
 
 SEGMENT_BYTES: Final = 16 << 20
 """A segment that has so much is closed. Smaller ones are given back sooner, larger ones are fewer files."""
 
 SUFFIX: Final = ".pages"
 """Of the names of segments. Nothing else in their folder is touched."""
-
-PARTS_MAX: Final = 64
-"""So many parts of a block are written as they lie in memory. The system takes 1,024 at most."""
 
 
 @attrs.frozen
@@ -45,6 +45,16 @@ class Page:
     segment: int
     offset: int
     size_bytes: int
+
+
+class PagesError(Exception):
+    """Some pages could not be written."""
+
+    def __init__(self, reason: EngineError, pages: SequenceOf[Page]) -> None:
+        """`pages`: those that are not in their places."""
+        super().__init__(str(reason))
+        self.reason = reason
+        self.pages = pages
 
 
 class _Segment:
@@ -59,9 +69,10 @@ class _Segment:
 class PageFiles:
     """The segments of one store."""
 
-    def __init__(self, folder: Path, *, remove_soon: Callable[[Callable[[], None]], None]) -> None:
-        """`folder` is for this alone; `remove_soon` runs what blocks in a thread, some time."""
-        self._folder = folder
+    def __init__(self, folder: Path, *, remove_soon: Callable[[Callable[[], int]], None]) -> None:
+        """`folder` is for this alone; `remove_soon` runs what blocks in a thread, some time, and gets
+        how many bytes that gave back."""
+        self._files = SegmentFiles(folder, SUFFIX, "what is paged out")
         self._remove_soon = remove_soon
         self._segments: dict[int, _Segment] = {}
         self._open: dict[int, int] = {}
@@ -101,7 +112,15 @@ class PageFiles:
             if self._open.get(segment.owner) == page.segment:
                 del self._open[segment.owner]
             self.size_bytes -= segment.size_bytes
-            self._remove_soon(lambda: self._remove(page.segment))
+            self._remove_soon(lambda: self._remove(page.segment, segment.size_bytes))
+
+    def withdraw(self, pages: SequenceOf[Page]) -> None:
+        """These, reserved last of all and in this order, were not written: their places are free again. Who needs them
+        lets go of them all the same.
+        """
+        for page in pages:
+            self._segments[page.segment].size_bytes -= page.size_bytes
+            self.size_bytes -= page.size_bytes
 
     @property
     def segments_count(self) -> int:
@@ -111,57 +130,29 @@ class PageFiles:
     # ------------------------------------------------------------------ in threads
 
     def write(self, pages: SequenceOf[tuple[Page, SequenceOf[Part]]]) -> None:
-        """Write these to their places. Raises EngineError: then write all of them again."""
-        try:
-            for page, parts in pages:
-                # A few large parts are not copied; of many small ones a copy costs less than the list of them.
-                whole = list(parts) if len(parts) <= PARTS_MAX else [b"".join(parts)]
-                checksum = 0
-                for part in whole:
-                    checksum = crc32(part, checksum)
-                whole.append(checksum.to_bytes(4, "little"))
-                descriptor = os.open(self._path(page.segment), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                try:
-                    if os.pwritev(descriptor, whole, page.offset) != page.size_bytes:
-                        _write_all(descriptor, memoryview(b"".join(whole)), page.offset)
-                finally:
-                    os.close(descriptor)
-        except OSError as error:
-            raise self._mapped(error, "written") from error
+        """Write these to their places, the first reserved first. Raises PagesError, with those that are not there."""
+        for place, (page, parts) in enumerate(pages):
+            whole = few_parts(parts)
+            checksum = 0
+            for part in whole:
+                checksum = crc32(part, checksum)
+            try:
+                self._files.write(page.segment, page.offset, [*whole, checksum.to_bytes(4, "little")], sync=False)
+            except EngineError as error:
+                raise PagesError(error, [each for each, _parts in pages[place:]]) from error
 
     def read(self, page: Page) -> bytes:
         """What lies there, with its checksum, which is right. Else raises CorruptionError; or EngineError."""
-        try:
-            descriptor = os.open(self._path(page.segment), os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                value = os.pread(descriptor, page.size_bytes, page.offset)
-            finally:
-                os.close(descriptor)
-        except FileNotFoundError as error:
-            raise CorruptionError(f"{error.filename} is gone: something else than the broker has removed it") from error
-        except OSError as error:
-            raise self._mapped(error, "read") from error
+        value = self._files.read(page.segment, page.offset, page.size_bytes)
         if len(value) < page.size_bytes:
-            raise CorruptionError(f"{self._path(page.segment)} ends within a page: something else has cut it off")
+            raise CorruptionError(f"{self._files.path(page.segment)} ends within a page: something else has cut it off")
         if crc32(memoryview(value)[:-4]) != int.from_bytes(value[-4:], "little"):
-            raise CorruptionError(f"{self._path(page.segment)} is damaged at {page.offset}: look at the disk")
+            raise CorruptionError(f"{self._files.path(page.segment)} is damaged at {page.offset}: look at the disk")
         return value
 
-    def _remove(self, segment: int) -> None:
-        try:
-            self._path(segment).unlink(missing_ok=True)
-        except OSError as error:
-            raise self._mapped(error, "removed") from error
-
-    def _path(self, segment: int) -> Path:
-        return self._folder / f"{segment}{SUFFIX}"
-
-    def _mapped(self, error: OSError, done: str) -> EngineError:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return DiskFullError(f"{self._folder}: no space left for what is paged out. Free space on this disk.")
-        return EngineFailedError(
-            f"{self._folder} has a file that can't be {done}: {error}. Look at the disk and at its permissions."
-        )
+    def _remove(self, segment: int, size_bytes: int) -> int:
+        self._files.remove(segment)
+        return size_bytes
 
 
 def clear(folder: Path) -> int:
@@ -170,14 +161,18 @@ def clear(folder: Path) -> int:
     Blocks. Raises OSError.
     """
     make_private_folder(folder)
-    size_bytes = 0
+    size_bytes = sum(measure(folder))
     for path in folder.glob("*" + SUFFIX):
-        size_bytes += path.lstat().st_size
         path.unlink()
     return size_bytes
 
 
-def _write_all(descriptor: int, data: memoryview, offset: int) -> None:
-    while data:
-        written_bytes = os.pwrite(descriptor, data, offset)
-        data, offset = data[written_bytes:], offset + written_bytes
+def measure(folder: Path, suffix: str = SUFFIX) -> list[int]:
+    """Bytes of each segment in this folder, which need not be there; a broker may be at work in it. Blocks. Raises
+    OSError. `suffix`: of the names of segments, where they are not pages.
+    """
+    found = []
+    for path in folder.glob("*" + suffix):
+        with suppress(FileNotFoundError):
+            found.append(path.lstat().st_size)
+    return found

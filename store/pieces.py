@@ -19,12 +19,14 @@ from zlib import crc32
 
 from attrs import frozen
 
-from store import chunks
-from store.keys import StoreFormatError
-from store.states import KIND_QUEUE, KIND_TOPIC
+from . import chunks
+from .keys import StoreFormatError
+from .states import KIND_QUEUE, KIND_TOPIC
 
 PIECE_LAYOUT: Final = 1
 COMMIT_LAYOUT: Final = 1
+DROPPED_LAYOUT: Final = 2
+"""Of a commit record that names queues which were deleted since."""
 
 _U32: Final = Struct("<I")
 _TARGET: Final = Struct("<BBBH")
@@ -66,19 +68,34 @@ class CommitRecord:
     """Transactions were committed in this order."""
     pieces_count: int
     """How many it had then."""
+    dropped: tuple[Target, ...] = ()
+    """Queues that were deleted since: what pieces it has left for these is to be deleted, too."""
 
 
 def encode_piece(target: Target, chunk: bytes) -> bytes:
     """The value of a piece. Raises PieceError for a name or a priority that does not fit."""
+    start = _encode_target(PIECE_LAYOUT, target)
+    return start + _U32.pack(crc32(start)) + chunk
+
+
+def _encode_target(layout: int, target: Target) -> bytes:
     name, priority, topic = target
     if not 0 <= priority <= 9:
         raise PieceError(f"a piece for {name}: there is no priority {priority}")
     try:
         data = name.encode()
-        start = _TARGET.pack(PIECE_LAYOUT, KIND_TOPIC if topic else KIND_QUEUE, priority, len(data)) + data
+        return _TARGET.pack(layout, KIND_TOPIC if topic else KIND_QUEUE, priority, len(data)) + data
     except (StructError, UnicodeEncodeError) as error:
         raise PieceError(f"a piece for the destination {name[:80]!r} can't be written: {error}") from error
-    return start + _U32.pack(crc32(start)) + chunk
+
+
+def _decode_target(kind: int, priority: int, data: bytes) -> Target:
+    if kind not in (KIND_QUEUE, KIND_TOPIC) or priority > 9:
+        raise PieceError(f"a piece for a destination of kind {kind} with priority {priority}, which there is not")
+    try:
+        return data.decode(), priority, kind == KIND_TOPIC
+    except UnicodeDecodeError as error:
+        raise PieceError(f"the destination of a piece is no UTF-8: {error}") from error
 
 
 def decode_piece(value: bytes) -> Piece:
@@ -92,28 +109,49 @@ def decode_piece(value: bytes) -> Piece:
     start = value[:end]
     if len(value) < end + _U32.size or _U32.unpack_from(value, end)[0] != crc32(start):
         raise PieceError("a piece whose destination does not match its checksum: it is damaged")
-    if kind not in (KIND_QUEUE, KIND_TOPIC) or priority > 9:
-        raise PieceError(f"a piece for a destination of kind {kind} with priority {priority}, which there is not")
-    try:
-        name = start[_TARGET.size :].decode()
-    except UnicodeDecodeError as error:
-        raise PieceError(f"the destination of a piece is no UTF-8: {error}") from error
-    return Piece((name, priority, kind == KIND_TOPIC), value[end + _U32.size :])
+    return Piece(_decode_target(kind, priority, start[_TARGET.size :]), value[end + _U32.size :])
 
 
 def encode_commit(record: CommitRecord) -> bytes:
     """The value of a commit record. Raises PieceError for numbers that do not fit."""
+    layout = DROPPED_LAYOUT if record.dropped else COMMIT_LAYOUT
     try:
-        return _COMMIT.pack(COMMIT_LAYOUT, record.commit_number, record.pieces_count)
+        start = _COMMIT.pack(layout, record.commit_number, record.pieces_count)
     except StructError as error:
         raise PieceError(f"{record} does not fit into a record: {error}") from error
+    if not record.dropped:
+        return start
+    value = start + b"".join([_encode_target(DROPPED_LAYOUT, target) for target in record.dropped])
+    return value + _U32.pack(crc32(value))
 
 
 def decode_commit(value: bytes) -> CommitRecord:
     """What `encode_commit` was given. Raises PieceError for anything else."""
-    if len(value) != _COMMIT.size:
+    if len(value) < _COMMIT.size:
         raise PieceError(f"a commit record of {len(value)} bytes: it has {_COMMIT.size}")
-    layout, commit_number, pieces_count = _COMMIT.unpack(value)
+    layout, commit_number, pieces_count = _COMMIT.unpack_from(value)
+    if layout == DROPPED_LAYOUT:
+        return CommitRecord(commit_number, pieces_count, _decode_dropped(value))
     if layout != COMMIT_LAYOUT:
         raise PieceError(f"a commit record of unknown layout {layout}: it is damaged, or of a later version")
+    if len(value) != _COMMIT.size:
+        raise PieceError(f"a commit record of {len(value)} bytes: it has {_COMMIT.size}")
     return CommitRecord(commit_number, pieces_count)
+
+
+def _decode_dropped(value: bytes) -> tuple[Target, ...]:
+    end = len(value) - _U32.size
+    if end < _COMMIT.size + _TARGET.size or _U32.unpack_from(value, end)[0] != crc32(value[:end]):
+        raise PieceError("a commit record that does not match its checksum: it is damaged")
+    targets: list[Target] = []
+    at = _COMMIT.size
+    while at < end:
+        if end - at < _TARGET.size:
+            raise PieceError("a commit record that ends in the midst of a destination")
+        _layout, kind, priority, name_bytes = _TARGET.unpack_from(value, at)
+        at += _TARGET.size
+        if at + name_bytes > end:
+            raise PieceError("a commit record that ends in the midst of a destination")
+        targets.append(_decode_target(kind, priority, value[at : at + name_bytes]))
+        at += name_bytes
+    return tuple(targets)

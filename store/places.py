@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from queues.logs.ports import PLACE_RANGES_MAX, GroupState
-from store import keys
-from store.batch import Batch
-from store.engine import Change, delete, put
-from store.metadata.records import (
+from ..queues.logs.ports import PLACE_RANGES_MAX, GroupState
+from . import keys
+from .batch import Batch
+from .engine import Change, delete, put
+from .metadata.records import (
     SubscriptionData,
     SubscriptionPreferences,
     SubscriptionState,
@@ -29,7 +29,7 @@ from store.metadata.records import (
 )
 
 if TYPE_CHECKING:
-    from store.storequeue import StoreQueue
+    from .storequeue import StoreQueue
 
 GROUP_KIND: Final = "log group"
 SAVE_SECONDS: Final = 1.0
@@ -57,7 +57,9 @@ def _record(state: GroupState) -> SubscriptionState:
 
 
 class Place:
-    """The record of one group, with what the store queue asks of a shelf. Satisfies `queues.logs.ports.GroupPlace`."""
+    """The record of one group, with what the store queue asks of a shelf. Satisfies
+    `sluiceway.queues.logs.ports.GroupPlace`.
+    """
 
     __slots__ = (
         "_attached",
@@ -80,6 +82,8 @@ class Place:
     saved_to = 0
     elements_end = 0
     """It has no elements."""
+    has_records = False
+    """None that go when it is forgotten: see `StoredPlaces.delete`."""
 
     def __init__(
         self, store: StoreQueue, place_id: int, key: bytes, state: Callable[[], GroupState], version: int | None
@@ -118,7 +122,10 @@ class Place:
         self._changed = False
         records = [put(preferences_key, encode_preferences(preferences)), self._next_record()]
         waiting, self._waiting = self._waiting, []
+        attached, self._attached = self._attached, []
         self._store.change(records, done)
+        for changes, written in attached:
+            self._store.change(changes, written=written)
         self._store.when_flushed(waiting)
 
     def changed(self) -> None:
@@ -128,7 +135,7 @@ class Place:
 
     def when_settled(self, callback: Callable[[], None]) -> None:
         if self._forgotten:
-            callback()
+            self._store.when_flushed([callback])
             return
         self._waiting.append(callback)
         if self._is_created:
@@ -136,13 +143,10 @@ class Place:
 
     def forget(self) -> None:
         self._forgotten = True
-        self._store.forget_place(self)
-        for changes, done in self._attached:
-            self._store.change(changes, written=done)
-        self._attached = []
+        attached, self._attached = self._attached, []
         waiting, self._waiting = self._waiting, []
-        for callback in waiting:
-            callback()
+        self._store.bequeath(self, attached, waiting)
+        self._store.forget(self)
 
     # ------------------------------------------------------------------ as a shelf
 
@@ -209,7 +213,7 @@ class Place:
 
 
 class StoredPlaces:
-    """Keeps groups in the store. Satisfies `queues.logs.ports.GroupKeeper`."""
+    """Keeps groups in the store. Satisfies `sluiceway.queues.logs.ports.GroupKeeper`."""
 
     def __init__(self, store: StoreQueue, now_ms: Callable[[], int], versions: Mapping[tuple[str, str], int]) -> None:
         """`versions`: of the records that an earlier run left, by log and group."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from store.diskguard import FreeSpace
+from .diskguard import FreeSpace
 
 
 class Log(Protocol):
@@ -19,8 +19,3 @@ class Housing(FreeSpace, Protocol):
     """The folder around the engine. Both raise DirectoryError."""
 
     def attic_put(self, name: str, data: bytes) -> object: ...
-
-
-def raise_it(error: Exception) -> None:
-    """Where nobody contains it."""
-    raise error

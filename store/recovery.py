@@ -25,16 +25,16 @@ from typing import Final, cast
 
 import attrs
 
-from queues.blocks import Dates, Outside, bit_range
-from queues.message import DelayedMessage, Envelope
-from store import keys
-from store.chunks import ChunkError, HeadCodec, Summary, decode_chunk, decode_summary, summary_of
-from store.durables import durable_changes, kept_durables, removal
-from store.engine import Change, Engine, delete, delete_range, put
-from store.keys import StoreFormatError
-from store.metadata.damage import DamageSearch
-from store.pieces import CommitRecord, PieceError, Target, decode_commit, decode_piece
-from store.states import (
+from ..queues.blocks import Dates, Outside, bit_range
+from ..queues.message import DelayedMessage, Envelope
+from . import keys
+from .chunks import ChunkError, HeadCodec, Summary, decode_chunk, decode_summary, summary_of
+from .durables import durable_changes, kept_durables, removal
+from .engine import Change, CorruptionError, Engine, delete, delete_range, put
+from .keys import StoreFormatError
+from .metadata.damage import DamageSearch
+from .pieces import CommitRecord, PieceError, Target, decode_commit, decode_piece
+from .states import (
     KIND_TOPIC,
     CursorRecord,
     DurableRecord,
@@ -50,7 +50,7 @@ from store.states import (
     encode_format,
     encode_numbers,
 )
-from store.stored_block import StoredBlock
+from .stored_block import StoredBlock
 
 PROGRESS_COUNT: Final = 1_000
 """Records between two reports of progress."""
@@ -118,6 +118,8 @@ class RecoveredTransaction:
 
     transaction_id: int
     commit_number: int
+    pieces_count: int = 0
+    """When it was committed."""
     pieces: dict[int, RecoveredPiece] = attrs.field(factory=dict)
     """By place; at least one."""
 
@@ -160,6 +162,8 @@ class Recovered:
     """Spooled transactions that were not committed."""
     body_counts: Counter[int] = attrs.field(factory=Counter)
     """By file of a large body: how many elements that are alive have it."""
+    may_miss_bodies: bool = False
+    """Something that can't be read may have had more of them."""
 
     def take(self, name: str, priority: int, *, topic: bool) -> RecoveredQueue | None:
         """What was left of this queue, once."""
@@ -258,10 +262,12 @@ def recover(engine: Engine, progress: Callable[[int], None], heads: HeadCodec) -
     states = _read_states(engine, by_id, found.faults)
     for queue_id, queue in by_id.items():
         _put_together(queue, spans.get(queue_id, {}), states.get(queue_id, {}))
-        _find_larges(engine, queue, spans.get(queue_id, {}))
+        if not _find_larges(engine, queue, spans.get(queue_id, {})):
+            found.may_miss_bodies = True
         found.body_counts.update(queue.larges.values())
         found.live_count += queue.live_count
         found.queues[queue.name, queue.priority, queue.topic] = queue
+    found.may_miss_bodies |= bool(found.faults)
     return found
 
 
@@ -353,7 +359,7 @@ def _summary(engine: Engine, key: bytes, value: bytes, heads: HeadCodec, faults:
             raise ChunkError(f"a summary of {summary.end_sequence - first} places where {room_count} are left")
         return summary
     except ChunkError as error:
-        chunk = engine.get(keys.chunk_key(queue_id, first))
+        chunk = _chunk(engine, keys.chunk_key(queue_id, first))
         try:
             sequences, messages = decode_chunk(first, chunk or b"", heads, _Noted)
         except ChunkError as chunk_error:
@@ -434,22 +440,35 @@ class _AnyHead:
         return cast(Envelope, None)
 
 
-def _find_larges(engine: Engine, queue: RecoveredQueue, spans: dict[int, _Spans]) -> None:
-    """Which files the elements that are alive have: their chunks are read for it, the others are not."""
+def _chunk(engine: Engine, key: bytes) -> bytes | None:
+    """A chunk, as far as it can be read: whoever reads the block says what is wrong with it. Raises EngineError where
+    that may be over soon.
+    """
+    try:
+        return engine.get(key)
+    except CorruptionError:
+        return b""
+
+
+def _find_larges(engine: Engine, queue: RecoveredQueue, spans: dict[int, _Spans]) -> bool:
+    """Which files the elements that are alive have: their chunks are read for it, the others are not. Returns whether
+    all of those could be read.
+    """
+    is_whole = True
     for index, part in spans.items():
         live = queue.blocks[index].live
         for first in part.large_firsts:
-            value = engine.get(keys.chunk_key(queue.queue_id, first))
-            if value is None:
-                continue
+            value = _chunk(engine, keys.chunk_key(queue.queue_id, first))
             try:
-                sequences, messages = decode_chunk(first, value, _AnyHead(), _Noted)
+                sequences, messages = decode_chunk(first, value or b"", _AnyHead(), _Noted)
             except ChunkError:
-                continue  # whoever reads the block says so, and moves it aside
+                is_whole = False  # whoever reads the block says so, and moves it aside
+                continue
             for sequence, message in zip(sequences, messages, strict=True):
                 large = message.large
                 if large is not None and live >> (sequence & (keys.BLOCK_SIZE - 1)) & 1:
                     queue.larges[sequence] = large[0]
+    return is_whole
 
 
 def _read_transactions(engine: Engine, found: Recovered) -> None:
@@ -469,8 +488,9 @@ def _read_transactions(engine: Engine, found: Recovered) -> None:
         found.next_transaction_id = max(found.next_transaction_id, transaction_id + 1)
         start = pieces_range[1]
         if transaction_id in commits:
-            transaction = RecoveredTransaction(transaction_id, commits[transaction_id].commit_number)
-            _read_pieces(engine, transaction, found)
+            record = commits[transaction_id]
+            transaction = RecoveredTransaction(transaction_id, record.commit_number, record.pieces_count)
+            _read_pieces(engine, transaction, frozenset(record.dropped), found)
             if transaction.pieces:
                 found.transactions.append(transaction)
         else:
@@ -485,12 +505,19 @@ def _read_transactions(engine: Engine, found: Recovered) -> None:
     found.transactions.sort(key=lambda transaction: (transaction.commit_number, transaction.transaction_id))
 
 
-def _read_pieces(engine: Engine, transaction: RecoveredTransaction, found: Recovered) -> None:
+def _read_pieces(
+    engine: Engine, transaction: RecoveredTransaction, dropped: frozenset[Target], found: Recovered
+) -> None:
+    """Find its pieces; those for queues that were `dropped` are deleted."""
+    gone: list[Change] = []
     for key, value in engine.iterate(*keys.transaction_range(transaction.transaction_id)):
         _transaction_id, place = keys.parse_transaction_key(key)
         file_ids: list[int] = []
         try:
             piece = decode_piece(value)
+            if piece.target in dropped:
+                gone.append(delete(key))
+                continue
             if piece.some_large:
                 _sequences, messages = decode_chunk(0, piece.chunk, _AnyHead(), _Noted)
                 file_ids = [message.large[0] for message in messages if message.large is not None]
@@ -499,12 +526,14 @@ def _read_pieces(engine: Engine, transaction: RecoveredTransaction, found: Recov
             continue
         transaction.pieces[place] = RecoveredPiece(piece.target, len(value), file_ids)
         found.body_counts.update(file_ids)
+    for first in range(0, len(gone), WIPE_COUNT):
+        engine.write(gone[first : first + WIPE_COUNT], sync=False)
 
 
-def opening_records(token: bytes, numbers_to: int) -> list[Change]:
+def opening_records(token: bytes, numbers_to: int, format_version: int = keys.FORMAT_VERSION_MIN) -> list[Change]:
     """What is written, synced, before a broker uses a store: from here on it is not closed in order."""
     return [
-        put(keys.META_FORMAT_KEY, encode_format(keys.FORMAT_VERSION)),
+        put(keys.META_FORMAT_KEY, encode_format(format_version)),
         put(keys.META_TOKEN_KEY, token),
         put(keys.META_NUMBERS_KEY, encode_numbers(numbers_to)),
         put(keys.META_CLEAN_KEY, encode_clean(False)),

@@ -23,10 +23,10 @@ from typing import Final
 
 import attrs
 
-from store.attic import Attic
-from store.binding import plyvel
-from store.engine import CorruptionError, EngineFailedError
-from store.leveldb import LevelDbEngine, LevelDbOptions, mapped_error, open_database, plyvel_settings, words_of
+from .attic import Attic
+from .binding import plyvel
+from .engine import CorruptionError, EngineFailedError
+from .leveldb import LevelDbEngine, LevelDbOptions, mapped_error, open_database, plyvel_settings, words_of
 
 _DESCRIBING: Final = re.compile(r"CURRENT|MANIFEST-\d+|LOG|LOG\.old|\d+\.log")
 """What says how the database was made up, and its log: small, and enough to find out what happened."""

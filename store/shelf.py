@@ -26,25 +26,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from queues.blocks import bit_range, bits_of, places_of
-from queues.cursored import BLOCK_BITS, BLOCK_SIZE
-from queues.large import LargeMessage
-from queues.message import Message
-from queues.storage import Saved, Stored
-from store import keys
-from store.attached import NOTHING_BEGUN, Attachments
-from store.batch import Batch
-from store.chunks import encode_chunk_and_summary
-from store.engine import Change, delete, put
-from store.loading import load_block
-from store.states import KIND_QUEUE, KIND_TOPIC, encode_cursor_runs, encode_head, encode_queue
-from store.stored_block import StoredBlock
+from ..queues.blocks import bit_range, bits_of
+from ..queues.cursored import BLOCK_BITS, BLOCK_SIZE
+from ..queues.message import Message
+from ..queues.storage import Saved, Stored
+from . import keys
+from .attached import NOTHING_BEGUN, Attachments
+from .batch import Batch
+from .chunks import encode_chunk_and_summary
+from .engine import Change, delete, put
+from .kept_bodies import KeptBodies
+from .loading import load_block
+from .paged import PutOut, Record, elements_among
+from .states import KIND_QUEUE, KIND_TOPIC, encode_cursor_runs, encode_head, encode_queue
+from .stored_block import StoredBlock
 
 if TYPE_CHECKING:
-    from store.storequeue import StoreQueue
+    from .storequeue import StoreQueue
 
 LEASE_COUNT: Final = 65_536
 """How far the lease runs ahead. Renewed when half of it is used, so a reader waits for it only at its start; after a
@@ -58,19 +58,18 @@ SLOW_AFTER: Final = 2.0
 
 
 class Shelf:
-    """See the module, and `queues.storage.Shelf`."""
+    """See the module, and `sluiceway.queues.storage.Shelf`."""
 
     __slots__ = (
         "_added_count",
         "_attached",
         "_blocks",
+        "_bodies",
         "_forgotten",
         "_has_paged",
         "_holds_back",
         "_known",
-        "_larges",
         "_lease",
-        "_let_go",
         "_mark",
         "_moved_readers",
         "_noting",
@@ -119,7 +118,7 @@ class Shelf:
         self._touched: set[int] = set()
         """Blocks whose state on disk is out of date."""
         self._trimmed_to = 0
-        self._put_outs: list[tuple[int, Callable[[int], None]]] = []
+        self._put_outs: list[PutOut] = []
         self._waiting_saves: deque[tuple[int, int, Saved, float]] = deque()
         """First and end of elements, who is to be told that they are saved, and since when it waits."""
         self._waiting_settled: list[Callable[[], None]] = []
@@ -128,10 +127,7 @@ class Shelf:
         self._probe: tuple[int, float] | None = None
         self._moved_readers: set[int] = set()
         """Durable subscriptions whose place on disk is out of date."""
-        self._larges: dict[int, int] = {}
-        """By sequence: the files of large bodies that the disk has records of, for elements that are there."""
-        self._let_go: list[int] = []
-        """Files whose elements left: kept until the disk knows it."""
+        self._bodies = KeptBodies(store.bodies)
         self._added_count = 0
         self._attached = Attachments()
         self._holds_back = False
@@ -191,13 +187,12 @@ class Shelf:
             self._take(index, self._blocks[index], bit_range(0, places))
 
     def _take(self, index: int, block: StoredBlock, bits: int) -> None:
-        if self._larges:
-            base = index << BLOCK_BITS
-            for sequence in [base + place for place in places_of(bits) if base + place in self._larges]:
-                self._let_go.append(self._larges.pop(sequence))
-                self._touch_block(index)
+        if self._bodies.left(index << BLOCK_BITS, bits):
+            self._touch_block(index)
         if block.attempts:
             block.attempts = {place: n for place, n in block.attempts.items() if not bits >> place & 1}
+        if block.paged is not None and block.paged.page is not None and self._queue.elements.block(index) is None:
+            self.unpage(index, block.paged)  # at once: no batch may come through before it has made room
         hit = block.live & bits
         if hit:
             block.live ^= hit
@@ -226,6 +221,9 @@ class Shelf:
         and all of these into one. `done` is called when that is written. To be called in order, before anything else is
         added. With `first == end`: into the next batch of this shelf.
         """
+        if self._forgotten:
+            self._store.change(changes, written=done)
+            return
         self._attached.add(first, end, changes, done)
         self._store.touch(self, urgent=True)
 
@@ -280,11 +278,24 @@ class Shelf:
         if self._lease > self._queue.handed_to:
             self._store.touch(self)
 
-    def put_out(self, index: int, done: Callable[[int], None]) -> None:
-        self._put_outs.append((index, done))
+    def put_out(self, index: int, done: Callable[[int], None], refused: Callable[[], None] | None = None) -> None:
+        if self._forgotten:
+            return  # nothing of it is written any more
+        self._put_outs.append(PutOut(self, index, done, refused))
         self._store.touch(self, urgent=True)
 
+    def unpage(self, index: int, record: Record | None) -> None:
+        """Nobody needs this page of a block any more, which is in a file, or has no room there."""
+        stored = self._blocks.get(index)
+        if record is not None and stored is not None and stored.paged is record:
+            stored.paged = None
+            self._store.paged.forget([record])
+            self._touch_block(index)
+
     def when_saved(self, first: int, end: int, callback: Saved) -> None:
+        if self._forgotten:
+            callback("consumed")
+            return
         self._waiting_saves.append((first, end, callback, self._store.clock()))
         self._store.receipt_waits(self, end - first)
 
@@ -300,17 +311,12 @@ class Shelf:
         for _first, _end, callback, _since in self._waiting_saves:
             callback("consumed")
         self._waiting_saves.clear()
-        for changes, done in self._attached.take_all():
-            self._store.change(changes, written=done)
-        self._let_go += self._larges.values()
-        self._larges.clear()
-        if self._let_go:
-            self._waiting_settled.append(self._files_let_go())
+        self._bodies.all_left()
+        waiting, self._waiting_settled = [*self._waiting_settled, *self._bodies.take_let_go()], []
+        self._store.bequeath(self, self._attached.take_all(), waiting)
         self._store.forget(self)
         self._store.paged.forget([block.paged for block in self._blocks.values()])
         self._blocks.clear()
-        self._store.when_flushed(self._waiting_settled)
-        self._waiting_settled = []
 
     # ------------------------------------------------------------------ what is written
 
@@ -328,6 +334,11 @@ class Shelf:
             or (self._moved_readers and self._blocks)
             or self.saved_to < self._queue.elements.next_sequence
         )
+
+    @property
+    def target(self) -> tuple[str, int, bool]:
+        """What pieces of spooled transactions for its queue are named by (pieces.py)."""
+        return self._queue.name_on_disk, self._queue.priority, self.topic
 
     @property
     def has_records(self) -> bool:
@@ -412,8 +423,7 @@ class Shelf:
             self._write_readers(batch)
         else:
             self._note_lease(batch)
-        if self._let_go:
-            self._waiting_settled.append(self._files_let_go())
+        self._waiting_settled += self._bodies.take_let_go()
         if self._waiting_settled:
             batch.waiters += self._waiting_settled
             self._waiting_settled = []
@@ -469,27 +479,8 @@ class Shelf:
         if attempts := self._queue.attempts_among(sequences):  # they came back before they were saved
             self.returned(attempts)
 
-    def _keep_files(self, sequences: SequenceOf[int], messages: list[Message]) -> None:
-        """A record with these is about to be written: the bodies of the large ones stay as long as it does."""
-        bodies = self._store.bodies
-        if bodies is None or not bodies.references_count:
-            return
-        for sequence, message in zip(sequences, messages, strict=True):
-            if isinstance(message, LargeMessage) and sequence not in self._larges:
-                message.body.keep()
-                self._larges[sequence] = message.body.file_id
-
-    def _files_let_go(self) -> Callable[[], None]:
-        """To be called when the disk knows that these elements left: sooner, and a power cut would bring them back
-        without their bodies.
-        """
-        bodies, file_ids = self._store.bodies, self._let_go
-        assert bodies is not None, "or there would be no such elements"
-        self._let_go = []
-        return partial(bodies.forget_all, file_ids)
-
     def _put_chunk(self, batch: Batch, index: int, sequences: SequenceOf[int], messages: list[Message]) -> None:
-        self._keep_files(sequences, messages)
+        self._bodies.keep(sequences, messages)
         first, last = sequences[0], sequences[-1]
         value, summary = encode_chunk_and_summary(first, sequences, messages, self._store.heads)
         self._introduce(batch)
@@ -520,8 +511,9 @@ class Shelf:
 
     def _store_put_outs(self, batch: Batch) -> None:
         """Blocks that are to leave memory: what of them is not persistent is written, too."""
-        waiting: list[tuple[int, Callable[[int], None]]] = []
-        for place, (index, done) in enumerate(self._put_outs):
+        waiting: list[PutOut] = []
+        for place, put_out in enumerate(self._put_outs):
+            index = put_out.index
             if batch.is_full and place:
                 waiting = self._put_outs[place:]
                 break
@@ -534,49 +526,40 @@ class Shelf:
                 if stored is not None and len(stored.firsts) > SEAL_COUNT:
                     self._seal(batch, index, stored)
                 if stored is None or stored.paged is None:
-                    self._page(batch, index)
-            batch.put_outs.append((index, done))
+                    self._page(batch, put_out, block.base - (index << BLOCK_BITS))
+            batch.put_outs.append(put_out)
         self._put_outs = waiting
 
-    def _page(self, batch: Batch, index: int) -> None:
-        block = self._queue.elements.block(index)
+    def _page(self, batch: Batch, put_out: PutOut, offset: int) -> None:
+        block, stored = self._queue.elements.block(put_out.index), self._blocks.get(put_out.index)
         assert block is not None, "it was there a moment ago"
-        stored = self._blocks.get(index)
-        saved = 0 if stored is None else stored.live >> (block.base - (index << BLOCK_BITS))
-        volatile = [
-            (block.base + place, message)
-            for place, message in enumerate(block.elements)
-            if message is not None and not saved >> place & 1
-        ]
-        if not volatile:
+        sequences, messages = elements_among(block, ~(0 if stored is None else stored.live >> offset))
+        if not sequences:
             return
-        sequences = [sequence for sequence, _message in volatile]
-        messages = [message for _sequence, message in volatile]
-        self._keep_files(sequences, messages)
+        if not self._store.paged.accepting:
+            put_out.is_refused = True
+            return
+        self._bodies.keep(sequences, messages)
         self._has_paged = True
         if stored is None:
-            stored = self._blocks[index] = StoredBlock()
-        stored.paged = self._store.paged.put(batch, self.queue_id, sequences, messages)
+            stored = self._blocks[put_out.index] = StoredBlock()
+        put_out.record = stored.paged = self._store.paged.put(batch, self.queue_id, sequences, messages)
+        put_out.count = len(messages)
 
     def _seal(self, batch: Batch, index: int, stored: StoredBlock) -> None:
         """Write all persistent elements of a block as one chunk in place of many: read at once, found at once."""
         block = self._queue.elements.block(index)
         assert block is not None, "it was there a moment ago"
         offset = block.base - (index << BLOCK_BITS)
-        alive = [
-            (block.base + place, message)
-            for place, message in enumerate(block.elements)
-            if message is not None and stored.live >> (place + offset) & 1
-        ]
+        sequences, messages = elements_among(block, stored.live >> offset)
         for change in stored.deletions(self.queue_id):
             batch.add(change, 0)
         stored.span = stored.live = 0
         stored.firsts = []
         self._touched.add(index)
-        if alive:
-            sequences = [sequence for sequence, _message in alive]
-            self._put_chunk(batch, index, sequences, [message for _sequence, message in alive])
-            batch.saved_count -= len(alive)
+        if sequences:
+            self._put_chunk(batch, index, sequences, messages)
+            batch.saved_count -= len(sequences)
 
     def write_states(self, batch: Batch, count_max: int) -> None:
         """Write what of so many blocks is settled, where the disk does not know it."""
@@ -675,7 +658,7 @@ class Shelf:
         """What an earlier run left."""
         self._blocks = blocks
         self._lease = lease
-        self._larges = larges if self._store.bodies is not None else {}
+        self._bodies.restore(larges)
         self.saved_to = self._mark = self._queue.elements.next_sequence
         self._touched = {index for index, block in blocks.items() if not block.live}
         if self._touched:  # settled, but what they shared a block with in memory was not: nobody else deletes them

@@ -18,25 +18,26 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
 import attrs
 
-from flow import Flow, FlowController, SizeLimiter, SourceController
-from queues.large import LargeMessage
-from queues.message import Message
-from queues.queue import MessageQueue
-from queues.storage import Confirms
-from store import keys
-from store.chunks import ChunkError, decode_chunk, encode_chunk
-from store.engine import CorruptionError, EngineError, delete, put
-from store.pieces import CommitRecord, PieceError, Target, decode_piece, encode_commit, encode_piece
-from store.places import Place
-from store.recovery import RecoveredTransaction
-from store.shelf import Shelf
-from store.storequeue import StoreQueue
+from ..flow import Flow, FlowController, SizeLimiter, SourceController
+from ..queues.large import LargeMessage
+from ..queues.message import Message
+from ..queues.queue import MessageQueue
+from ..queues.storage import Confirms
+from . import keys
+from .chunks import ChunkError, decode_chunk, encode_chunk
+from .engine import Change, CorruptionError, EngineError, delete, put
+from .pieces import CommitRecord, PieceError, Target, decode_piece, encode_commit, encode_piece
+from .places import Place
+from .recovery import RecoveredTransaction
+from .shelf import Shelf
+from .storequeue import StoreQueue
+from .together import Kept
 
 WRITING_BYTES: Final = 8 << 20
 """Two batches: one under way and one that gathers."""
@@ -44,19 +45,33 @@ WRITING_BYTES: Final = 8 << 20
 READS_MAX: Final = 8
 """Enough to keep a disk busy; a few MiB."""
 
-DELETE_COUNT: Final = 2048
+DELETE_COUNT: Final = 512
 """Pieces of an aborted transaction that go in one batch."""
 
 
 class Spooled:
     """What of a transaction goes to one queue. Satisfies the port of the same name."""
 
-    __slots__ = ("count", "places", "wire_bytes")
+    __slots__ = ("count", "left_count", "number", "places", "wire_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self.number = number
+        """Of its target in the spool."""
         self.places = array("I")
         self.count = 0
         self.wire_bytes = 0
+        self.left_count = 0
+        """Pieces that the disk still has."""
+
+
+class _Record(list[Change]):
+    """A change that may be replaced until a batch takes it."""
+
+    is_taken = False
+
+    def __iter__(self) -> Iterator[Change]:
+        self.is_taken = True
+        return super().__iter__()
 
 
 @attrs.frozen
@@ -100,8 +115,34 @@ class Spools:
             accept=_never,
             clock=store.clock,
         )
+        self._by_target: dict[Target, dict[Spool, None]] = {}
+        """Committed ones that have pieces for it."""
         self.left = [Spool(self, found.transaction_id, found) for found in recovered]
         """Of an earlier run."""
+        store.deleted_with = self._deleted_with
+
+    def committed(self, spool: Spool) -> None:
+        """Its pieces wait for their queues from now on."""
+        for target in spool.targets:
+            self._by_target.setdefault(target, {})[spool] = None
+
+    def has_moved(self, spool: Spool, target: Target) -> None:
+        """It has nothing more for this queue."""
+        if (left := self._by_target.get(target)) is not None:
+            left.pop(spool, None)
+            if not left:
+                del self._by_target[target]
+
+    def _deleted_with(self, shelf: Kept) -> list[Change]:
+        """What is to be written with the deletion of this queue: that pieces for it go, too. The next one of its name
+        has nothing to do with them.
+        """
+        if not isinstance(shelf, Shelf):
+            return []
+        changes: list[Change] = []
+        for spool in self._by_target.pop(shelf.target, ()):
+            changes += spool.drop(shelf.target)
+        return changes
 
     def begin(self) -> Spool:
         transaction_id = self._next_transaction_id
@@ -117,7 +158,10 @@ class Spools:
     # ------------------------------------------------------------------ reading, a few at a time
 
     def ask(self, read: _Read) -> None:
-        """Read this when its turn comes."""
+        """Read this when its turn comes, and the disk has it."""
+        if not read.spool.is_written(read.place):
+            read.spool.read_when_written(read)
+            return
         self._waiting_reads.append(read)
         self._start_reads()
 
@@ -161,7 +205,22 @@ class Spools:
 class Spool:
     """The part of one transaction that is not in memory. Satisfies the port of the same name."""
 
-    __slots__ = ("_files", "_left_count", "_sizes", "_spools", "targets", "transaction_id")
+    __slots__ = (
+        "_commit_number",
+        "_committed_count",
+        "_dropped",
+        "_early",
+        "_files",
+        "_left_count",
+        "_record",
+        "_sizes",
+        "_spools",
+        "_target_by_place",
+        "_targets",
+        "_written_count",
+        "targets",
+        "transaction_id",
+    )
 
     def __init__(self, spools: Spools, transaction_id: int, found: RecoveredTransaction | None = None) -> None:
         """`found`: it is one of an earlier run."""
@@ -173,17 +232,57 @@ class Spool:
         self._files: dict[int, list[int]] = {}
         """Large bodies, by place."""
         self._left_count = 0
+        self._early: list[_Read] = []
+        """Wanted before they are written."""
+        self._targets: list[Target] = []
+        self._target_by_place = array("I")
+        """Each a place in `_targets`."""
+        self._commit_number = self._committed_count = 0
+        self._dropped: dict[Target, None] = {}
+        """Queues that were deleted since it was committed."""
+        self._record: _Record | None = None
+        """That it is committed, until that goes into a batch."""
         if found is not None:
+            self._commit_number, self._committed_count = found.commit_number, found.pieces_count
             self._sizes.extend([0] * (max(found.pieces) + 1))
+            self._target_by_place.extend([0] * len(self._sizes))
             for place, piece in sorted(found.pieces.items()):
                 self._sizes[place] = piece.size_bytes
-                self.targets.setdefault(piece.target, Spooled()).places.append(place)
+                self._target_by_place[place] = self._add_place(piece.target, place)
                 if piece.file_ids:
                     self._files[place] = piece.file_ids
             self._left_count = len(found.pieces)
+            spools.committed(self)
+        self._written_count = len(self._sizes)
+        """Pieces below this place are on disk, or were."""
 
     def size_of(self, place: int) -> int:
         return self._sizes[place]
+
+    def _add_place(self, target: Target, place: int) -> int:
+        """This piece goes there. Returns the number of the target."""
+        spooled = self.targets.get(target)
+        if spooled is None:
+            spooled = self.targets[target] = Spooled(len(self._targets))
+            self._targets.append(target)
+        spooled.places.append(place)
+        spooled.left_count += 1
+        return spooled.number
+
+    def is_written(self, place: int) -> bool:
+        return place < self._written_count
+
+    def read_when_written(self, read: _Read) -> None:
+        """This is one of its pieces that are not written yet. There are not more of them than WRITING_BYTES."""
+        self._early.append(read)
+
+    def _piece_written(self, size_bytes: int) -> None:
+        """The next one is on disk: they are written in order."""
+        self._written_count += 1
+        self._spools.writing.release(1, size_bytes)
+        early, self._early = self._early, []
+        for read in early:
+            self._spools.ask(read)
 
     # ------------------------------------------------------------------ while it is open
 
@@ -199,17 +298,16 @@ class Spool:
             if bodies:
                 self._files[place] = [body.file_id for body in bodies]
         self._sizes.append(size_bytes)
-        spooled = self.targets.setdefault(target, Spooled())
-        spooled.places.append(place)
+        self._target_by_place.append(self._add_place(target, place))
+        spooled = self.targets[target]
         spooled.count += len(messages)
         spooled.wire_bytes += sum([len(message.wire) for message in messages])
         self._left_count += 1
-        writing = self._spools.writing
         store.change(
             [put(keys.transaction_key(self.transaction_id, place), value)],
-            written=lambda: writing.release(1, size_bytes),
+            written=partial(self._piece_written, size_bytes),
         )
-        writing.charge(1, size_bytes, source)
+        self._spools.writing.charge(1, size_bytes, source)
         return size_bytes
 
     def abort(self) -> None:
@@ -236,20 +334,38 @@ class Spool:
 
     # ------------------------------------------------------------------ when it is committed
 
-    def commit(self, shelves: Iterable[Confirms], done: Callable[[], None]) -> None:
+    def commit(self, shelves: Iterable[Confirms], done: Callable[[], None], *, deleted: Iterable[Target] = ()) -> None:
         store = self._spools.store
         if not self._sizes:
             raise ValueError(f"transaction {self.transaction_id} has no pieces: there is nothing to carry out later")
-        record = encode_commit(CommitRecord(self._spools.take_commit_number(), len(self._sizes)))
-        change = put(keys.spool_key(self.transaction_id), record)
-        own = [shelf for shelf in shelves if isinstance(shelf, Shelf | Place)]
+        self._commit_number, self._committed_count = self._spools.take_commit_number(), len(self._sizes)
+        self._spools.committed(self)
+        for target in deleted:
+            self._dropped[target] = None
+            self._spools.has_moved(self, target)
+        change = self._told()
+        own = [shelf for shelf in shelves if isinstance(shelf, Shelf | Place) and shelf.queue_id in store.shelves]
         if not own:
             store.change([change], done)
             return
         store.bind(own)
         end = own[0].elements_end
-        own[0].attach(end, end, [change])
+        self._record = _Record([change])
+        own[0].attach(end, end, self._record)
         own[0].when_settled(done)
+
+    def _told(self) -> Change:
+        """Its commit record as it is now."""
+        record = CommitRecord(self._commit_number, self._committed_count, tuple(self._dropped))
+        return put(keys.spool_key(self.transaction_id), encode_commit(record))
+
+    def drop(self, target: Target) -> list[Change]:
+        """This queue is deleted: what is to be written with that."""
+        self._dropped[target] = None
+        if self._record is not None and not self._record.is_taken:
+            self._record[0] = self._told()  # the disk does not know of it yet, and must not before what it settles
+            return []
+        return [self._told()]
 
     def read(self, place: int, done: Callable[[list[Message]], None], failed: Callable[[], None]) -> None:
         self._spools.ask(_Read(self, place, done, failed))
@@ -258,6 +374,8 @@ class Spool:
         self, place: int, queue: MessageQueue | None, first: int, *, persistent: bool, done: Callable[[], None]
     ) -> None:
         changes = [delete(keys.transaction_key(self.transaction_id, place))]
+        if queue is None and (target := self._targets[self._target_by_place[place]]) not in self._dropped:
+            changes += self.drop(target)  # the disk had nothing of that queue, so its deletion said nothing
 
         def written() -> None:
             self._gone(place)
@@ -276,6 +394,11 @@ class Spool:
             # Synced: or a power cut would bring it back without its bodies.
             self._spools.store.when_flushed([partial(self._forget_files, place)])
         self._left_count -= 1
+        target = self._targets[self._target_by_place[place]]
+        spooled = self.targets[target]
+        spooled.left_count -= 1
+        if not spooled.left_count:
+            self._spools.has_moved(self, target)
         if not self._left_count:
             self._spools.store.change([delete(keys.spool_key(self.transaction_id))])
 

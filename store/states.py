@@ -24,7 +24,7 @@ from typing import Final
 
 from attrs import frozen
 
-from store.keys import BLOCK_SIZE, StoreFormatError
+from .keys import BLOCK_SIZE, StoreFormatError
 
 BITMAP: Final = 0
 RUNS: Final = 1

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from store import keys
-from store.engine import Change, delete, put
-from store.paged import Record
-from store.states import encode_state
+from . import keys
+from .engine import Change, delete, put
+from .paged import Record
+from .states import encode_state
 
 
 class StoredBlock:

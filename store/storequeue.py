@@ -13,8 +13,7 @@ Until then the gate is closed: persistent messages wait with their senders; rece
 consuming goes on. The same gate closes when the disk, or the share of it that the store may use, is nearly full.
 
 Bound: one batch under way of BATCH_BYTES, one transaction or message more, and what came beside queues, which is the
-pieces of spooled transactions (spool.py). What waits to be written is in its
-queue's memory and charged there.
+pieces of spooled transactions (spool.py). What waits to be written is in its queue's memory and charged there.
 
 Source: seed 002 "Persistence Store"; anchors d10, d21, e20, c17, c25, c27; DESIGN section 7.
 """
@@ -23,33 +22,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import repeat
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import attrs
-
-from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController, WindowLimiter
-from queues.environment import Scheduling, TimerHandle
-from queues.message import Message
-from queues.storage import Confirms, Stored
-from store import keys
-from store.batch import BATCH_BYTES, Batch
-from store.chunks import HeadCodec
-from store.config import StoreConfig
-from store.counters import StoreCounters
-from store.directory import DirectoryError
-from store.diskguard import DiskGuard
-from store.engine import Change, EngineError, delete, delete_range, put
-from store.gradual import Gradual
-from store.large import BodyFiles
-from store.paged import PagedBlocks
-from store.places import Place
-from store.ports import Housing, Log, raise_it
-from store.recovery import Recovered
-from store.shelf import Shelf
-from store.states import encode_numbers
-from store.together import Joint, Kept, Together
-from store.worker import Worker
+from ..flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController, WindowLimiter
+from ..queues.environment import Scheduling, TimerHandle
+from ..queues.message import Message
+from ..queues.storage import Confirms, Stored
+from . import keys
+from .batch import BATCH_BYTES, Batch
+from .beside import Beside
+from .chunks import HeadCodec
+from .config import StoreConfig
+from .counters import StoreCounters
+from .damage import Damage
+from .dirty import Dirty
+from .diskguard import DiskGuard
+from .engine import Change, EngineError, put, raise_it
+from .gradual import Gradual
+from .large import BodyFiles
+from .paged import PagedBlocks
+from .places import Place
+from .ports import Housing, Log
+from .recovery import Recovered
+from .reporting import facts_of
+from .shelf import Shelf
+from .states import encode_numbers
+from .together import Attached, Joint, Kept, Together, records_of
+from .worker import Worker
 
 RETRY_MIN_SECONDS: Final = 0.1
 RETRY_MAX_SECONDS: Final = 5.0
@@ -60,6 +61,10 @@ at all (ten producers that wait for each receipt split into groups which wait fo
 ANSWERS_AT_ONCE: Final = 1024
 ANSWERS_PER_STEP: Final = 16
 GATHER_SECONDS_MAX: Final = 0.002
+SHELVES_AT_ONCE: Final = 64
+"""More than that of one batch are gathered in steps."""
+SHELVES_MAX: Final = 4096
+"""That one batch looks at, should none of them have anything that fills it."""
 HOPE_SECONDS_MAX: Final = 0.02
 """So long a receipt waits at most for consumers before it waits for the disk. Without (ten producers that wait for
 each receipt, a consumer that keeps up; a sync takes 1 ms): 2,100 messages a second, 370 us each; with: 5,400 and 175.
@@ -72,6 +77,8 @@ OPERATION_BYTES: Final = 10 << 20
 
 class StoreQueue(FlowResource):
     """The store, as queues and the broker see it. See the module."""
+
+    deleted_with: Callable[[Kept], Iterable[Change]] = staticmethod(lambda _shelf: ())  # goes with what deletes a queue
 
     def __init__(
         self,
@@ -100,31 +107,30 @@ class StoreQueue(FlowResource):
         self.heads = heads
         self.clock = clock
         self.bodies = bodies
-        self.paged = PagedBlocks(heads, pages, worker, log.error)
+        self.paged = PagedBlocks(self, heads, pages, worker, scheduling=scheduling, clock=clock, log=log)
         self._contain = contain
         self.make_large: Callable[..., Message] | None = None if bodies is None else bodies.make_message
         self.loaded_count = 0
         """Messages read back."""
         self.counters = StoreCounters()
+        damage = Damage(self.counters, housing, log)
+        self.corrupt, self.lost = damage.corrupt, damage.lost
         self._config = config
-        self._engine_name = engine_name
+        self.engine_name = engine_name
         self._scheduling = scheduling
         self._at_turn_end = at_turn_end
         self._log = log
-        self._housing = housing
         self._recovered = recovered or Recovered()
         self._next_queue_id = self._recovered.next_queue_id
         self.shelves: dict[int, Kept] = {}
         """Of queues and groups that are there, by their numbers."""
-        self._dirty: dict[Kept, None] = {}
-        self._together = Together(self)
+        self._dirty = Dirty()
+        self._together = Together(self, self._dirty)
         self._gradual = Gradual(scheduling, "a large batch of the store")
         """Gathers a batch, or answers for one, which counts as under way meanwhile."""
         self._places_count = 0
         """Made so far."""
-        self._extra: list[Change] = []
-        """Changes that belong to no shelf: of queues that were deleted, subscriptions."""
-        self._waiting, self._waiting_written = list[Callable[[], None]](), list[Callable[[], None]]()
+        self._beside = Beside()
         self._batch: Batch | None = None
         self._flush_asked = False
         self._timer: TimerHandle | None = None
@@ -146,7 +152,7 @@ class StoreQueue(FlowResource):
         self._failing: str | None = None
         self.disk_is_low = False
         self.size_bytes = 0
-        self._numbers_to = 0
+        self.numbers_enough_to = -1  # up to this number so many are reserved that it need not be told
         self._closed = False
         self._last_waiters: list[Callable[[], None]] = []
         self._guard: DiskGuard | None = None
@@ -196,13 +202,12 @@ class StoreQueue(FlowResource):
     def shelf(self, queue: Stored, *, topic: bool) -> Shelf:
         found = self._recovered.take(queue.name_on_disk, queue.priority, topic=topic)
         if found is not None:
-            shelf = Shelf(self, queue, found.queue_id, topic=topic, known=True)
+            shelf = self.shelves[found.queue_id] = Shelf(self, queue, found.queue_id, topic=topic, known=True)
             queue.restored(found)
             shelf.restore(found.blocks, found.handed_to, found.larges)
         else:
-            shelf = Shelf(self, queue, self._next_queue_id, topic=topic)
+            shelf = self.shelves[self._next_queue_id] = Shelf(self, queue, self._next_queue_id, topic=topic)
             self._next_queue_id += 1
-        self.shelves[shelf.queue_id] = shelf
         return shelf
 
     def place(self, make: Callable[[int], Place]) -> Place:
@@ -213,23 +218,25 @@ class StoreQueue(FlowResource):
 
     def abandon(self, shelf: Kept) -> set[Kept]:
         """Write nothing of this any more, and keep what the disk has of it. Returns what transactions bind to it that
-        are not on disk yet: they must not be written without it.
+        are not on disk yet: they must not be written without it. Who waits for something of it alone is never told;
+        who waits for all that is there (`when_all_saved`) waits for the others.
         """
         bound = self._together.abandon(shelf)
-        self._dirty.pop(shelf, None)
-        self.shelves.pop(shelf.queue_id, None)
+        self._gone(shelf)
         return bound
 
-    def forget_place(self, place: Place) -> None:
-        """Its group is deleted."""
-        self._dirty.pop(place, None)
-        self.shelves.pop(place.queue_id, None)
+    def _gone(self, shelf: Kept) -> None:
+        self._dirty.remove(shelf)
+        self._together.gone(shelf)
+        self.shelves.pop(shelf.queue_id, None)
+        if self._dirty.is_asked:  # perhaps it was the last that is waited for
+            self.ask()
 
     def bind(self, shelves: Iterable[Confirms]) -> None:
         self._together.bind(shelves)
 
-    def join(self) -> Joint:
-        return self._together.join()
+    def join(self, owner: FlowResource) -> Joint:
+        return self._together.join(owner)
 
     # ------------------------------------------------------------------ the port of shelves
 
@@ -239,28 +246,34 @@ class StoreQueue(FlowResource):
         return self._failing is not None
 
     def touch(self, shelf: Kept, *, urgent: bool = False) -> None:
-        """This shelf has something to write."""
+        """This shelf has something to write. Does nothing if its queue is deleted or abandoned."""
+        if shelf.queue_id not in self.shelves:
+            return
         if urgent:
-            self._pressing = True
-            if not shelf.urgent or self._batch is None:
-                shelf.urgent = True
-                self._dirty[shelf] = None
-                self.ask()
+            self._pressing = shelf.urgent = True
+            self._dirty.press(shelf)
+            self.ask()
         elif shelf not in self._dirty:
-            self._dirty[shelf] = None
-            config = self._config
-            delay_seconds = shelf.next_delay_seconds(config.flush_delay_min_seconds, config.flush_delay_max_seconds)
-            shelf.due_seconds = self.clock() + delay_seconds
+            self._wait_with(shelf, self.clock())
             self._arm(shelf.due_seconds)
 
+    def _wait_with(self, shelf: Kept, since_seconds: float) -> None:
+        """Give its consumers their time."""
+        config = self._config
+        delay_seconds = shelf.next_delay_seconds(config.flush_delay_min_seconds, config.flush_delay_max_seconds)
+        self._dirty.wait(shelf, since_seconds + delay_seconds)
+
     def receipt_waits(self, shelf: Shelf, count: int) -> None:
-        """Somebody waits for `count` more elements of this shelf to be on disk."""
+        """Somebody waits for `count` more elements of this shelf to be on disk. If it is abandoned nobody is told."""
+        if shelf.queue_id not in self.shelves:
+            return
         shelf.urgent = True
-        self._dirty[shelf] = None
+        self._dirty.press(shelf)
         self._waiting_count += count
         if self._batch is None and not self._flush_asked:
             until_seconds = self._hopes_until(shelf)
             if until_seconds > self.clock():
+                self._dirty.hope(shelf, until_seconds)
                 self._arm(until_seconds)
             else:
                 self._ask_or_gather()
@@ -271,40 +284,27 @@ class StoreQueue(FlowResource):
             self._at_turn_end(self._answer_consumed)
         self._perhaps_consumed[shelf] = None
 
-    def forget(self, shelf: Shelf) -> None:
-        """Its queue is deleted."""
+    def forget(self, shelf: Kept) -> None:
+        """Its queue or group is deleted."""
         self.counters.forgotten_cancelled_count += shelf.cancelled_count
-        self._dirty.pop(shelf, None)
-        self.shelves.pop(shelf.queue_id, None)
-        queue_id = shelf.queue_id
-        if not shelf.has_records:
-            return
-        for family in (keys.CHUNK, keys.PAGED, keys.SUMMARY, keys.STATE, keys.CURSOR):
-            self._extra.append(delete_range(*keys.queue_range(family, queue_id)))
-        self._extra += [delete(keys.queue_key(queue_id)), delete(keys.head_key(queue_id))]
+        self._gone(shelf)
+        self._beside.add([*self.deleted_with(shelf), *(records_of(shelf.queue_id) if shelf.has_records else ())])
         self._arm(self.clock() + self._config.flush_delay_min_seconds)
+
+    def bequeath(self, shelf: Kept, attached: Attached, waiting: list[Callable[[], None]]) -> None:
+        """The queue or group of this shelf is deleted: what was to be written with it, and who waits for that."""
+        self._together.bequeath(shelf, attached, waiting)
 
     def when_flushed(self, callbacks: list[Callable[[], None]]) -> None:
         """Call these when all that has been told so far is synced."""
         if callbacks:
-            self._waiting += callbacks
+            self._beside.wait(callbacks)
             self.ask()
 
     def when_all_saved(self, callback: Callable[[], None]) -> None:
         """Call this when all that is in queues or was settled in them so far is on disk."""
-        waiting = [shelf for shelf in self._dirty if shelf.queue_id in self.shelves]
-        left_count = 2 * len(waiting) + 1
-
-        def one_done(_how: str = "") -> None:
-            nonlocal left_count
-            left_count -= 1
-            if not left_count:
-                callback()
-
-        for shelf in waiting:
-            shelf.when_saved(shelf.saved_to, shelf.elements_end, one_done)
-            shelf.when_settled(one_done)  # where nothing is left to be saved, what was settled may be
-        self.when_flushed([one_done])
+        self._dirty.ask(callback)
+        self.ask()
 
     def change(
         self,
@@ -314,49 +314,26 @@ class StoreQueue(FlowResource):
         written: Callable[[], None] | None = None,
     ) -> None:
         """Write these with the next batch; call `written` when that is done, and `done` when they are synced."""
-        self._extra += changes
-        if written is not None:
-            self._waiting_written.append(written)
+        self._beside.add(changes, written)
         if done is not None:
-            self._waiting.append(done)
+            self._beside.wait([done])
         self.ask()
 
-    def read_failed(self, error: EngineError, again: Callable[[], None]) -> None:
-        """A read failed: say so, and try again later."""
+    def read_failed(
+        self, error: EngineError, again: Callable[[], None], *, pause_seconds: float = RETRY_MAX_SECONDS
+    ) -> None:
+        """A read failed: say so, and try again after this time."""
         self.counters.failures_count += 1
-        self._log.error("store cannot read", error=str(error), again_after_seconds=RETRY_MAX_SECONDS)
-        self._scheduling.call_later(RETRY_MAX_SECONDS, again)
-
-    def corrupt(self, queue_name: str, key: bytes, value: bytes, error: Exception) -> None:
-        """A record can't be read: it is moved aside, and said."""
-        self.counters.corrupt_count += 1
-        place: object = None
-        why_not = "the store has no folder" if value else "not even its bytes can be read"
-        if self._housing is not None and value:
-            try:
-                place = self._housing.attic_put(f"chunk-{key.hex()}", value)
-                why_not = "it is larger than the whole attic"
-            except DirectoryError as full:
-                why_not = str(full)
-        if place is None:
-            self._log.error("corrupt record can't be kept", queue=queue_name, error=str(error), because=why_not)
-        else:
-            self._log.error("corrupt record moved aside", queue=queue_name, error=str(error), moved_to=str(place))
-
-    def lost(self, queue_name: str, index: int, count: int) -> None:
-        """Messages of a block can't be read."""
-        self.counters.lost_count += count
-        self._log.error(
-            "messages lost", queue=queue_name, count=count, block=index, remedy="see the attic of the data folder"
-        )
+        self._log.error("store cannot read", error=str(error), again_after_seconds=pause_seconds)
+        self._scheduling.call_later(pause_seconds, again)
 
     # ------------------------------------------------------------------ numbers
 
     def reserve_numbers(self, number: int) -> None:
         """Message numbers up to this one are in use: keep the record on disk ahead of them."""
-        if number + NUMBERS_AHEAD // 2 > self._numbers_to:
-            self._numbers_to = number + NUMBERS_AHEAD
-            self._extra.append(put(keys.META_NUMBERS_KEY, encode_numbers(self._numbers_to)))
+        if number > self.numbers_enough_to:
+            self.numbers_enough_to = number + NUMBERS_AHEAD // 2
+            self._beside.add([put(keys.META_NUMBERS_KEY, encode_numbers(number + NUMBERS_AHEAD))])
             self.ask()
 
     # ------------------------------------------------------------------ flushing
@@ -378,20 +355,18 @@ class StoreQueue(FlowResource):
 
     def _hopes_until(self, shelf: Kept) -> float:
         """Until when this shelf's receipts wait for its consumers; not if anything else waits for all of the store."""
-        if self._waiting or self._failing is not None:
+        if self._beside.waits or self._dirty.is_asked or self._failing is not None:
             return 0.0
         return shelf.hopes_until(min(self._sync_seconds, HOPE_SECONDS_MAX))
 
     def _answer_consumed(self) -> None:
         shelves, self._perhaps_consumed = self._perhaps_consumed, {}
-        if self._waiting:
+        if self._beside.waits:
             return  # they are told with the next batch, which is to have what was settled, too
         for shelf in shelves:
             self._waiting_count = max(0, self._waiting_count - shelf.answer_consumed())
             if not shelf.urgent and shelf in self._dirty:
-                config = self._config
-                delay_seconds = shelf.next_delay_seconds(config.flush_delay_min_seconds, config.flush_delay_max_seconds)
-                shelf.due_seconds = self.clock() + delay_seconds
+                self._wait_with(shelf, self.clock())
                 self._arm(shelf.due_seconds)
 
     def _arm(self, at_seconds: float) -> None:
@@ -413,9 +388,9 @@ class StoreQueue(FlowResource):
             return
         self._pressing = False
         batch = self._gather()
-        if self._together.heavy:
+        if self._together.heavy or (self._dirty.is_ready and not batch.is_full):
             self._batch = batch
-            self._gradual.begin(self._together.gathering(batch), partial(self._gathered, batch))
+            self._gradual.begin(self._gathering(batch), partial(self._gathered, batch))
         else:
             self._gathered(batch)
 
@@ -425,6 +400,9 @@ class StoreQueue(FlowResource):
 
     def _gathered(self, batch: Batch) -> None:
         """All that goes into it is there."""
+        self._beside.wait(self._dirty.answers())
+        self._beside.end()
+        self._pressing = self._dirty.is_ready
         self._batch = batch if self._closed else None
         if not self._closed:
             self._together.next_joint()
@@ -449,47 +427,69 @@ class StoreQueue(FlowResource):
         now_seconds = self.clock()
         batch = Batch(now_seconds)
         self._together.begin_gathering()
-        if self._extra:
-            for change in self._extra:
-                batch.add(change, len(change[2]))
-            self._extra = []
-        if self._waiting_written:
-            batch.written += self._waiting_written
-            self._waiting_written = []
-        if self._waiting:
-            batch.waiters += self._waiting
-            self._waiting = []
-            batch.sync = True
-        extra_bytes, batch.size_bytes = batch.size_bytes, 0  # pieces of transactions take no room from queues
-        for shelf in list(self._dirty):
-            if shelf not in self._dirty or self._together.passes_over(shelf):
-                continue  # written with another one that it is bound to
-            if batch.is_full:
+        self._beside.begin(batch)
+        if batch.waiters:
+            self._dirty.end_hopes(SHELVES_AT_ONCE)
+        left_count = SHELVES_AT_ONCE
+        for shelf in self._to_look_at():
+            if left_count <= 0 or batch.is_full:
                 break
+            left_count -= self._look_at(shelf, batch)
+        return batch
+
+    def _to_look_at(self) -> list[Kept]:
+        """Those that are ready, not too many at once."""
+        self._dirty.come_due(self.clock(), SHELVES_AT_ONCE)
+        return self._dirty.first(SHELVES_AT_ONCE)
+
+    def _gathering(self, batch: Batch) -> Iterator[None]:
+        """Put what else is ready into this batch, in steps. What came meanwhile may come into it: all that transactions
+        bind together always does so in one step, or as what is heavy does.
+        """
+        left_count = SHELVES_MAX
+        looked_at = self._to_look_at()
+        while left_count > 0 and not batch.is_full and not self._together.heavy and looked_at:
+            for shelf in looked_at:
+                left_count -= 1
+                yield from repeat(None, max(1, self._look_at(shelf, batch)))
+                if batch.is_full or self._together.heavy:
+                    break
+            looked_at = self._to_look_at()
+        if self._together.heavy:
+            yield from self._together.gathering(batch)
+
+    def _look_at(self, shelf: Kept, batch: Batch) -> int:
+        """Put into this batch what is to be written of it, and what that is bound to. Returns of how many that was."""
+        dirty = self._dirty
+        if not dirty.wants(shelf):
+            return 0  # written with another one that it is bound to
+        together: list[Kept] = []
+        if not self._together.passes_over(shelf):
             if shelf.urgent and not batch.waiters:
                 until_seconds = self._hopes_until(shelf)
-                if until_seconds > now_seconds:
-                    shelf.due_seconds = until_seconds
-                    continue
-            if shelf.urgent or shelf.due_seconds <= now_seconds:
-                together = self._together.gathered_with(shelf)
-                for one in together:
-                    self.collect_one(one, batch, urgent=len(together) > 1)
-        batch.size_bytes += extra_bytes
-        return batch
+                if until_seconds > batch.started_seconds:
+                    dirty.hope(shelf, until_seconds)
+                    return 0
+            together = self._together.gathered_with(shelf)
+        if self._together.is_kept_back(shelf):
+            dirty.keep_back(shelf)
+        for one in together:
+            self.collect_one(one, batch, urgent=len(together) > 1)
+        return len(together)
 
     def collect_one(self, shelf: Kept, batch: Batch, *, urgent: bool) -> None:
         """Put into this batch what is due of this one; with `urgent` all of it."""
-        self._dirty.pop(shelf, None)
         if shelf.queue_id not in self.shelves:
             return  # its queue was deleted
         shelf.urgent = shelf.urgent or urgent
+        end = shelf.elements_end
         shelf.collect(batch)
+        self._dirty.gathered(shelf, end)
         if not shelf.is_clean:
-            self._dirty[shelf] = None  # behind the others: one that fills each batch does not keep them waiting
-            config = self._config
-            delay_seconds = shelf.next_delay_seconds(config.flush_delay_min_seconds, config.flush_delay_max_seconds)
-            shelf.due_seconds = batch.started_seconds + delay_seconds
+            if shelf.urgent:
+                self._dirty.press(shelf)  # behind the others: one that fills each batch does not keep them waiting
+            else:
+                self._wait_with(shelf, batch.started_seconds)
 
     def _write(self) -> None:
         batch = self._batch
@@ -500,8 +500,9 @@ class StoreQueue(FlowResource):
         batch = self._batch
         if batch is None:
             return
+        self.paged.tried(batch)
         if error is not None:
-            self._write_failed(error)
+            self._write_failed(batch, error)
             return
         now_seconds = self.clock()
         self._operations.release(len(batch.changes), batch.size_bytes)
@@ -520,8 +521,7 @@ class StoreQueue(FlowResource):
             self._gradual.begin(self._answering(batch), partial(self._answered, batch, now_seconds))
             return
         self._batch = None
-        for _step in self._answering(batch):
-            pass
+        self._tell_all(batch.answers())
         self._answered(batch, now_seconds)
 
     def _answering(self, batch: Batch) -> Iterator[None]:
@@ -541,9 +541,9 @@ class StoreQueue(FlowResource):
             self._sync_seconds = known_seconds + (took_seconds - known_seconds) / 8
         self._expected_count = batch.told_count + self._waiting_count
         self._gather_until_seconds = now_seconds + min(self._write_seconds * GATHER_SHARE, GATHER_SECONDS_MAX)
-        if self._pressing or self._extra or self._waiting:
+        if self._pressing or self._beside or self._dirty.is_asked:
             self.ask()
-        elif any(shelf.urgent and self._hopes_until(shelf) <= now_seconds for shelf in self._dirty):
+        elif self._has_urgent(now_seconds):
             self._ask_or_gather()
         else:
             self._arm_next()
@@ -556,16 +556,27 @@ class StoreQueue(FlowResource):
             except Exception as error:  # noqa: BLE001 - a shell: the hook raises it unless told otherwise
                 self._contain(error)
 
+    def _has_urgent(self, now_seconds: float) -> bool:
+        """One is ready, and does not hope for consumers."""
+        for shelf in self._dirty.first(SHELVES_AT_ONCE):
+            until_seconds = self._hopes_until(shelf)
+            if until_seconds <= now_seconds:
+                return True
+            self._dirty.hope(shelf, until_seconds)
+        return False
+
     def _arm_next(self) -> None:
-        due = [shelf.due_seconds for shelf in self._dirty if not self._together.is_kept_back(shelf)]
-        if due:
-            self._arm(min(due))
+        self._dirty.come_due(self.clock(), SHELVES_AT_ONCE)
+        if self._dirty.is_ready:
+            self.ask()
+        else:
+            self._arm(self._dirty.next_seconds)
         if self._unsynced_seconds is not None:
             self._arm(self._unsynced_seconds + self._config.sync_interval_seconds)
 
     # ------------------------------------------------------------------ failing
 
-    def _write_failed(self, error: EngineError) -> None:
+    def _write_failed(self, batch: Batch, error: EngineError) -> None:
         self.counters.failures_count += 1
         if not (was_failing := self.is_failing):
             self._log.error(
@@ -578,6 +589,9 @@ class StoreQueue(FlowResource):
             self._tell_all([shelf.go_on_unnoted for shelf in self.shelves.values()])
             self._together.next_joint()
         self._set_gate()
+        refused = [put_out for put_out in batch.put_outs if put_out.is_refused]
+        batch.put_outs = [put_out for put_out in batch.put_outs if not put_out.is_refused]
+        self._tell_all([put_out.answer for put_out in refused])  # this batch may never come through
         self._scheduling.call_later(self._retry_seconds, self._write_again)
         self._retry_seconds = min(2 * self._retry_seconds, RETRY_MAX_SECONDS)
 
@@ -622,8 +636,7 @@ class StoreQueue(FlowResource):
         under_way, self._batch = self._batch, None
         changes = list(under_way.changes) if under_way is not None else []
         batch = Batch(self.clock())
-        for change in self._extra:
-            batch.add(change, 0)
+        self._beside.begin(batch)
         for shelf in self.shelves.values():
             while True:
                 size_bytes = batch.size_bytes
@@ -632,13 +645,14 @@ class StoreQueue(FlowResource):
                 batch.size_bytes += size_bytes
                 if shelf.saved_to >= shelf.elements_end:
                     break
+        self._beside.wait(self._dirty.take_all_asking())
+        self._beside.end()
         self.counters.count(batch, self.clock())
         self.counters.syncs_count += 1
         last = [batch] if under_way is None else [under_way, batch]
         self._last_waiters = [partial(saved, "disk") for one in last for saved in one.saved]
         self._last_waiters += [partial(saved, "consumed") for one in last for saved in one.consumed]
         self._last_waiters += [waiter for one in last for waiter in [*one.written, *one.waiters]]
-        self._last_waiters += [*self._waiting_written, *self._waiting]
         return changes + batch.changes
 
     def last_batch_is_written(self) -> None:
@@ -650,37 +664,32 @@ class StoreQueue(FlowResource):
         self._closed = True
         self._operations.close()
         self._gate.close()
+        self.paged.close()
         super().close()
 
-    def report(self) -> dict[str, Any]:
-        """What `sluiceway stat` shows of the store."""
-        counters = attrs.asdict(self.counters)
-        forgotten = counters.pop("forgotten_cancelled_count")
-        return {
-            "engine": self._engine_name,
-            "state": "failing"
-            if self._failing is not None
-            else "disk low"
-            if self.disk_is_low
-            else "damaged"
-            if self.counters.corrupt_count
-            else "ok",
-            "error": self._failing,
-            "size_bytes": self.size_bytes,
-            "queues_count": sum(queue_id > 0 for queue_id in self.shelves),
-            "cancelled_count": forgotten + sum(shelf.cancelled_count for shelf in self.shelves.values()),
-            "loaded_count": self.loaded_count,
-            "under_way_bytes": self._batch.size_bytes if self._batch is not None else 0,
-            **counters,
+    @property
+    def state(self) -> str:
+        """In a word or two: `ok` if nothing is wrong."""
+        wrong = {
+            "failing": self._failing is not None,
+            "disk low": self.disk_is_low,
+            "not paging": self.paged.fault is not None,
+            "damaged": self.counters.corrupt_count > 0,
         }
+        return next((state for state, is_so in wrong.items() if is_so), "ok")
+
+    @property
+    def trouble(self) -> str | None:
+        """What the disk said, if `state` is about that."""
+        return self._failing or self.paged.fault
+
+    @property
+    def under_way_bytes(self) -> int:
+        """Of the batch that is being written."""
+        return 0 if self._batch is None else self._batch.size_bytes
 
     def facts(self) -> Mapping[str, object]:
-        facts: dict[str, object] = {"written": self.counters.written_count, "syncs": self.counters.syncs_count}
-        if self._failing is not None:
-            facts["failing"] = self._failing
-        if self.disk_is_low:
-            facts["disk"] = "nearly full: free some space, or let consumers drain their queues"
-        return facts
+        return facts_of(self, self._failing)
 
 
 def _never(_element: None) -> None:

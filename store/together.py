@@ -11,7 +11,8 @@ gathered, and joints do not wait for it: the one batch that is tried again holds
 *Gathering in steps.* Where much is bound together (HEAVY_COUNT) it is encoded in steps, into a batch that counts as
 under way meanwhile. So what is added or settled between two steps belongs to the next batch, as it does during a write.
 But for other transactions: one that was bound meanwhile may lie half in what is gathered already. Its shelves are
-gathered again, until there is none left, the last time at once.
+gathered again, until there is none left, the last time at once. What a batch has of a queue that is deleted meanwhile
+it deletes as well (beside.py).
 
 Bound: the shelves of joints and bound sets, some 100 bytes each.
 """
@@ -23,13 +24,20 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
-from queues.storage import Confirms
-from store.batch import Batch
-from store.places import Place
-from store.shelf import Shelf
+from ..flow import FlowResource, WaitEdge
+from ..queues.storage import Confirms
+from . import keys
+from .batch import Batch
+from .dirty import Dirty
+from .engine import Change, delete, delete_range
+from .places import Place
+from .shelf import Shelf
 
 if TYPE_CHECKING:
-    from store.storequeue import StoreQueue
+    from .storequeue import StoreQueue
+
+Attached = Iterable[tuple[list[Change], Callable[[], None] | None]]
+"""Changes that go into the batch of a shelf, and who is told when they are written."""
 
 Kept = Shelf | Place
 """Whose records are written when the store has time: queues, and groups of logs."""
@@ -46,12 +54,15 @@ ROUNDS_MAX: Final = 4
 
 
 class Joint:
-    """One transaction that takes effect in steps. Satisfies `queues.storage.Joint`."""
+    """One transaction that takes effect in steps. Satisfies `sluiceway.queues.storage.Joint`."""
 
-    __slots__ = ("_go_on", "_shelves", "_together", "has_ended", "is_broken", "waits")
+    __slots__ = ("_go_on", "_shelves", "_since", "_together", "has_ended", "is_broken", "owner", "waits")
 
-    def __init__(self, together: Together) -> None:
+    def __init__(self, together: Together, owner: FlowResource, since: float) -> None:
         self._together = together
+        self._since = since
+        self.owner = owner
+        """Whose transaction it is."""
         self._shelves: dict[Kept, None] = {}
         self._go_on: Callable[[], None] | None = None
         self.waits = False
@@ -64,6 +75,10 @@ class Joint:
 
     def begin(self, go_on: Callable[[], None]) -> None:
         self._go_on = go_on
+
+    def edge(self) -> WaitEdge:
+        sink, reason = self._together.in_the_way()
+        return WaitEdge(sink, self._since, reason)
 
     def its_turn(self) -> None:
         """It waits no more."""
@@ -85,9 +100,11 @@ class Joint:
 class Together:
     """Those of one store."""
 
-    def __init__(self, store: StoreQueue) -> None:
+    def __init__(self, store: StoreQueue, dirty: Dirty) -> None:
         self._store = store
-        self._bound: list[set[Kept]] = []
+        self._dirty = dirty
+        self._bound: dict[Kept, set[Kept]] = {}
+        """All that transactions bind to each, that included: one set for all of them."""
         self._active: dict[Joint, None] = {}
         """One, but at the end of the broker, when nobody waits any more."""
         self._waiting: deque[Joint] = deque()
@@ -117,48 +134,82 @@ class Together:
             shelf.bound_to = shelf.elements_end
             shelf.is_bound = True
         if len(together) > 1:
-            self._bound.append(together)
+            found = {id(each): each for shelf in together if (each := self._bound.get(shelf)) is not None}
+            whole = max(found.values(), key=len, default=together)
+            for each in [together, *found.values()]:
+                if each is not whole or each is together:
+                    whole |= each
+                    self._bound.update(dict.fromkeys(each, whole))
 
     def abandon(self, shelf: Kept) -> set[Kept]:
         """This is not written any more. Returns what is bound to it, which must not be written either."""
         if shelf in self.heavy:
             self._store.finish_gathering()  # it is in the batch, in part
         joints = [joint for joint in self._active if shelf in joint._shelves]
-        bound = [each for each in self._bound if shelf in each]
-        self._bound = [each for each in self._bound if shelf not in each]
+        bound = {shelf}
+        self._take_bound_to(bound)
         for joint in joints:
-            bound.append(set(joint._shelves))
+            bound |= joint._shelves.keys()
             joint.is_broken = True
             joint.end()
-        return set().union(*bound) - {shelf}
+        return bound - {shelf}
 
-    def _bound_to(self, together: set[Kept]) -> list[set[Kept]]:
-        """Sets that touch these, or one another; `together` grows by them."""
-        found: list[set[Kept]] = []
-        left = self._bound
-        grown = bool(left)
-        while grown:
-            apart: list[set[Kept]] = []
-            for each in left:
-                if each.isdisjoint(together):
-                    apart.append(each)
-                else:
-                    together |= each
-                    found.append(each)
-            grown = len(apart) < len(left)
-            left = apart
-        return found
+    def gone(self, shelf: Kept) -> None:
+        """It is there no more, and binds nothing."""
+        bound = self._bound.pop(shelf, None)
+        if bound is not None:
+            bound.discard(shelf)
+            if len(bound) == 1:
+                self._bound.pop(bound.pop(), None)
 
-    def _unbind(self, found: list[set[Kept]]) -> None:
-        if found:
-            gone = set(map(id, found))
-            self._bound = [each for each in self._bound if id(each) not in gone]
+    # ------------------------------------------------------------------ queues that are deleted meanwhile
+
+    def bequeath(self, shelf: Kept, attached: Attached, waiting: list[Callable[[], None]]) -> None:
+        """The queue or group of this one is deleted. What was to go into its batch (that a spooled transaction is
+        committed, for one), and who waits for that, goes with those that it is bound to.
+        """
+        heir = self._heir(shelf)
+        if heir is None:
+            for changes, done in attached:
+                self._store.change(changes, written=done)
+            self._store.when_flushed(waiting)
+            return
+        # Where the transaction ends there: at its present end the record may come batches after what it is about.
+        for changes, done in attached:
+            heir.attach(heir.bound_to, heir.bound_to, changes, done)
+        for callback in waiting:
+            heir.when_settled(callback)
+
+    def _heir(self, shelf: Kept) -> Kept | None:
+        """One that goes into the same batch."""
+        return next((other for other in self._bound.get(shelf, ()) if other is not shelf), None)
+
+    def _found(self, together: set[Kept]) -> list[set[Kept]]:
+        """The sets of all that are bound to these."""
+        bound = self._bound
+        if not bound:
+            return []
+        return list({id(each): each for shelf in together if (each := bound.get(shelf)) is not None}.values())
+
+    def _bind_to(self, together: set[Kept]) -> bool:
+        """`together` grows by all that is bound to it. Returns whether something is."""
+        found = self._found(together)
+        together.update(*found)
+        return bool(found)
+
+    def _take_bound_to(self, together: set[Kept]) -> set[Kept]:
+        """What is bound to these, and maybe some of themselves, is bound no more. `together` grows by them."""
+        taken: set[Kept] = set().union(*self._found(together))
+        for shelf in taken:
+            del self._bound[shelf]
+        together |= taken
+        return taken
 
     # ------------------------------------------------------------------ joints
 
-    def join(self) -> Joint:
-        """A new one; see `queues.storage.Store.join`."""
-        joint = Joint(self)
+    def join(self, owner: FlowResource) -> Joint:
+        """A new one; see `sluiceway.queues.storage.Store.join`."""
+        joint = Joint(self, owner, self._store.clock())
         if self._may_begin and not self._waiting:
             self._active[joint] = None
         else:
@@ -169,6 +220,12 @@ class Together:
     @property
     def _may_begin(self) -> bool:
         return not self._active and not self.heavy and (not self._wanted or self._store.is_failing)
+
+    def in_the_way(self) -> tuple[FlowResource, str]:
+        """Whom those wait for that have not begun, and why."""
+        for joint in self._active:
+            return joint.owner, "a large transaction of it takes effect first"
+        return self._store, "what large transactions before it have changed is written first"
 
     def keep_back(self, joint: Joint, shelf: Kept) -> None:
         """This joint has changed this shelf."""
@@ -186,6 +243,7 @@ class Together:
         self._skipped.clear()
         if not joint.is_broken:
             self.bind(joint._shelves)
+        self._dirty.put_back()
         if self._wanted:
             self._store.ask()
         self.next_joint()
@@ -205,8 +263,6 @@ class Together:
         self._later.clear()
         if not self._active:
             self._wanted = False
-        # Of those whose queues were all deleted nothing is ever gathered.
-        self._bound = [each for each in self._bound if any(map(self.is_known, each))]
 
     def is_kept_back(self, shelf: Kept) -> bool:
         """A joint has it, or something that is bound to it: it is no use to look at it before that has ended."""
@@ -225,8 +281,8 @@ class Together:
         or gathered in steps.
         """
         together = {shelf}
-        found = self._bound_to(together)
-        is_heavy = (bool(found) or shelf.bound_to > shelf.saved_to) and _is_heavy(together)
+        found = self._bind_to(together)
+        is_heavy = (found or shelf.bound_to > shelf.saved_to) and _is_heavy(together)
         if self._active and (is_heavy or not self._held.isdisjoint(together)):
             self._skipped |= together
             self._wanted = True
@@ -234,7 +290,7 @@ class Together:
         if is_heavy and self.heavy:
             self._later |= together
             return []
-        self._unbind(found)
+        self._take_bound_to(together)
         if is_heavy:
             self.heavy = together
             return []
@@ -246,20 +302,28 @@ class Together:
         wanted = together
         for round_number in range(ROUNDS_MAX + 1):
             in_steps = round_number < ROUNDS_MAX
+            self.heavy |= wanted  # before the first step: one may be deleted or abandoned when a part of it is in
             for one in sorted(wanted, key=_number):
                 if in_steps and isinstance(one, Shelf):
-                    yield from _saving(one, batch)
+                    for step in _saving(one, batch):
+                        yield step
+                        if not self.is_known(one):
+                            break  # its queue was deleted: the batch deletes what it has of it
                 self._store.collect_one(one, batch, urgent=True)
                 if in_steps:
                     yield
             together |= wanted
-            grown = set(together)
-            found = self._bound_to(grown)
-            if not found:
+            wanted = self._take_bound_to(together)
+            if not wanted:
                 break
-            self._unbind(found)
-            wanted = set().union(*found)
         self.heavy = set()
+
+
+def records_of(queue_id: int) -> list[Change]:
+    """What deletes all records of a queue."""
+    families = (keys.CHUNK, keys.PAGED, keys.SUMMARY, keys.STATE, keys.CURSOR)
+    changes = [delete_range(*keys.queue_range(family, queue_id)) for family in families]
+    return [*changes, delete(keys.queue_key(queue_id)), delete(keys.head_key(queue_id))]
 
 
 def _saving(shelf: Shelf, batch: Batch) -> Iterator[None]:

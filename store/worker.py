@@ -2,8 +2,11 @@
 
 Reads have a thread of their own because a write that is synced takes milliseconds, and a reader that catches up with a
 backlog must not wait behind each of them. Within each thread jobs run in the order in which they were given. Answers
-are callbacks, run on the dispatch loop; whatever a job raises that is not an EngineError is a bug and ends the broker
-there, not in a thread that nobody looks at.
+are callbacks, run on the dispatch loop; whatever a job raises that is not an EngineError is a bug, and is raised there,
+not in a thread that nobody looks at.
+
+Memory that is short for a moment fails a read like the disk: nothing was changed, so it may be asked for again. What
+writes is left to those who know what a half of it leaves behind: engines, and the functions that `run` is given.
 
 Bound: the store has one write under way at a time, and each cursor waits for a few blocks at most.
 """
@@ -16,8 +19,8 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
-from dispatcher import DispatcherClosedError
-from store.engine import Change, Engine, EngineError
+from ..dispatcher import DispatcherClosedError
+from .engine import Change, Engine, EngineError, EngineFailedError
 
 T = TypeVar("T")
 
@@ -32,10 +35,14 @@ class Worker(Protocol):
         """Write this batch; `done` is called on the loop, with what went wrong."""
 
     def read(self, function: Callable[[Engine], T], done: Callable[[T | EngineError], None]) -> None:
-        """Call this with the engine; `done` is called on the loop, with what it returned or what went wrong."""
+        """Call this with the engine, which it changes nothing of; `done` is called on the loop, with what it returned
+        or what went wrong (EngineFailedError too where memory is short: it may be asked for again).
+        """
 
     def run(self, function: Callable[[Engine], T], done: Callable[[T | EngineError], None]) -> None:
-        """As `read`, but in order with what is to be written: for what reads, decides and writes."""
+        """As `read`, but in order with what is to be written: for what reads, decides and writes. What else it raises
+        than an EngineError is raised on the loop.
+        """
 
     def close(self) -> None:
         """Finish what was given, then stop; waits for it. The engine stays open."""
@@ -52,7 +59,7 @@ def _write(
     return lambda: done(error)
 
 
-def _read(
+def _run(
     engine: Engine, function: Callable[[Engine], T], done: Callable[[T | EngineError], None]
 ) -> Callable[[], None]:
     result: T | EngineError
@@ -61,6 +68,16 @@ def _read(
     except EngineError as raised:
         result = raised
     return lambda: done(result)
+
+
+def _read(
+    engine: Engine, function: Callable[[Engine], T], done: Callable[[T | EngineError], None]
+) -> Callable[[], None]:
+    try:
+        return _run(engine, function, done)
+    except MemoryError:
+        failed = EngineFailedError("there is not enough memory to read it now. Give the broker more, or less to do.")
+    return lambda: done(failed)
 
 
 class ThreadWorker:
@@ -86,7 +103,7 @@ class ThreadWorker:
         self._reads.put(lambda: _read(self._engine, function, done))
 
     def run(self, function: Callable[[Engine], T], done: Callable[[T | EngineError], None]) -> None:
-        self._writes.put(lambda: _read(self._engine, function, done))
+        self._writes.put(lambda: _run(self._engine, function, done))
 
     def close(self) -> None:
         self._writes.put(None)
@@ -131,7 +148,7 @@ class InlineWorker:
         self._put(lambda: _read(self._engine, function, done))
 
     def run(self, function: Callable[[Engine], T], done: Callable[[T | EngineError], None]) -> None:
-        self.read(function, done)
+        self._put(lambda: _run(self._engine, function, done))
 
     def _put(self, job: Job) -> None:
         self._jobs.append(job)

@@ -7,6 +7,7 @@ test leaves anything in the checkout.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-from tests import checkout
+from tests import bare_names, checkout
 from tests.chromium import browser
 from tests.log_lines import log_lines
 
@@ -23,6 +24,11 @@ __all__ = ["browser", "log_lines"]
 # No deadline per example: a machine that is busy with something else is not a fault of ours.
 # Nor is it one when making the examples takes long.
 _PATIENT: Final[dict[str, Any]] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+_CLIENT_ENDS_SECONDS: Final = 5.0
+"""How long a client that a test has closed may take: stomp.py's receiving thread looks at its socket once more."""
+
+bare_names.refuse()
+
 settings.register_profile("repeatable", derandomize=True, **_PATIENT)
 settings.register_profile("explore", max_examples=1000, print_blob=True, **_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
@@ -38,6 +44,20 @@ def logging_is_not_set_up() -> Iterator[None]:
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # of the processes of pytest-xdist, the one that sees all of them end
         config.pluginmanager.register(checkout.CheckoutStaysClean(), "checkout-stays-clean")
+
+
+@pytest.fixture(autouse=True)
+def no_client_left() -> Iterator[None]:
+    """A test whose stomp.py goes on behind it is named at once; what fixtures of more than one test keep may stay."""
+    before = _client_threads()
+    yield
+    for thread in _client_threads() - before:
+        thread.join(_CLIENT_ENDS_SECONDS)
+        assert not thread.is_alive(), f"this test left a client that still reads: {thread.name}"
+
+
+def _client_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.endswith("_loop)")}
 
 
 @pytest.fixture(autouse=True)

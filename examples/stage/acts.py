@@ -16,7 +16,7 @@ from examples.stage.account import Account, Check
 from examples.stage.clients import Player, Received, wait_until
 from examples.stage.flow_map import edges_of
 from examples.stage.play import WAIT_SECONDS, Act, Stage
-from flow.words import size_in_words
+from sluiceway.flow.words import size_in_words
 
 PRICE_BYTES: Final = 8192
 PRICES_AHEAD_MAX: Final = 32

@@ -15,7 +15,7 @@ from examples.stage.clients import Player, Received, wait_until
 from examples.stage.flow_map import FlowMap
 from examples.stage.play import WAIT_SECONDS, Act, Stage
 from examples.stage.server import Server
-from flow.words import size_in_words
+from sluiceway.flow.words import size_in_words
 
 MIB: Final = 1024 * 1024
 ORDERS_AHEAD: Final = 500

@@ -21,7 +21,7 @@ from rich.text import Text
 from examples.stage.account import Check
 from examples.stage.flow_map import waits_in_words
 from examples.stage.screen import NOBODY_WAITS, marks
-from flow.words import size_in_words
+from sluiceway.flow.words import size_in_words
 
 FRAMES_PER_SECOND = 8
 DESTINATIONS_SHOWN_MAX = 3

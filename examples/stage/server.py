@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from store.folders import make_private_folder
+from sluiceway.store.folders import make_private_folder
 
 START_SECONDS_MAX: Final = 20.0
 STOP_SECONDS_MAX: Final = 10.0

@@ -74,6 +74,10 @@ class ActiveMq:
         """The Java process."""
         return [self._daemon.pid] if self._daemon else []
 
+    def last_words(self) -> str:
+        """See `Peer`."""
+        return self._daemon.last_words() if self._daemon else ""
+
     def version(self) -> str:
         """Its `server` header."""
         return self._version

@@ -64,6 +64,10 @@ class Address:
         """The process given, if any."""
         return [self._pid] if self._pid is not None else []
 
+    def last_words(self) -> str:
+        """Nobody knows: it was not started here."""
+        return ""
+
     def version(self) -> str:
         """Its `server` header."""
         return self._version

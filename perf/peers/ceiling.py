@@ -47,6 +47,10 @@ class Ceiling:
         """The relay's process."""
         return [self._daemon.pid] if self._daemon else []
 
+    def last_words(self) -> str:
+        """See `Peer`."""
+        return self._daemon.last_words() if self._daemon else ""
+
     def version(self) -> str:
         """Its `server` header."""
         return self._version

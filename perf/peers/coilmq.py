@@ -77,6 +77,10 @@ class CoilMq:
         """The Python process."""
         return [self._daemon.pid] if self._daemon else []
 
+    def last_words(self) -> str:
+        """See `Peer`."""
+        return self._daemon.last_words() if self._daemon else ""
+
     def version(self) -> str:
         """The version that was installed: its CONNECTED frame says none."""
         return _PACKAGE.replace("coilmq==", "CoilMQ/")

@@ -85,6 +85,11 @@ class Daemon:
             f"{self.log_tail()}"
         )
 
+    def last_words(self) -> str:
+        """Whether it runs, or how it ended; and the end of what it printed."""
+        code = self._process.poll()
+        return f"{self.name} {'runs' if code is None else f'ended with exit code {code}'}; {self.log_tail()}"
+
     def log_tail(self) -> str:
         """The end of what it printed."""
         text = self.log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()

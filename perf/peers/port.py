@@ -39,6 +39,10 @@ class Peer(Protocol):
     def pids(self) -> list[int]:
         """The roots of its process tree; empty where they are not known."""
 
+    def last_words(self) -> str:
+        """Whether it runs, or how it ended, with the end of its log: for who was left without an answer. Empty where
+        that is not known."""
+
     def version(self) -> str:
         """What it calls itself, read when it was started."""
 

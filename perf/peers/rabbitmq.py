@@ -76,6 +76,10 @@ class RabbitMq:
         """The script that started the node, whose child the node is."""
         return [self._node.pid] if self._node else []
 
+    def last_words(self) -> str:
+        """See `Peer`."""
+        return self._node.last_words() if self._node else ""
+
     def version(self) -> str:
         """Its `server` header."""
         return self._version

@@ -22,9 +22,9 @@ from collections.abc import Mapping
 from itertools import repeat
 from typing import Final
 
-from protocols.stomp.escaping import Version
-from protocols.stomp.frames import AckRun, Event
-from protocols.stomp.limits import StompLimits
+from .escaping import Version
+from .frames import AckRun, Event
+from .limits import StompLimits
 
 #: Longer tokens take the slow path.
 _TOKEN_BYTES_MAX: Final = 256

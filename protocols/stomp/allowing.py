@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.guard import Action, ForbiddenError, Identity
-from protocols.stomp.hub import Hub
-from queues import Address
-from queues.names import Kind
+from ...queues import Address
+from ...queues.names import Kind
+from .errors import ProtocolError
+from .guard import Action, ForbiddenError, Identity
+from .hub import Hub
 
 
 def check_allowed(hub: Hub, identity: Identity, action: Action, addresses: Iterable[Address]) -> None:

@@ -13,15 +13,15 @@ A connection that has done enough of this in one turn (TURN_STEPS) lets others h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import chain
+from itertools import chain, repeat
 from typing import Final
 
-from protocols.reading import ReadGate
-from protocols.stomp.delivery import StompSubscription
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.replies import Replies
-from queues import Address, DestinationLimitError, DestinationRegistry, WildcardConsumer
-from queues.attachments import AttachmentAccount, AttachmentLimitError
+from ...queues import Address, DestinationLimitError, DestinationRegistry, WildcardConsumer
+from ...queues.attachments import AttachmentAccount, AttachmentLimitError
+from ..reading import ReadGate
+from .delivery import StompSubscription
+from .errors import ProtocolError
+from .replies import Replies
 
 TURN_STEPS: Final = 16
 """Steps after which others have their turn: about two milliseconds, if they make destinations."""
@@ -44,13 +44,13 @@ class Attaching:
     __slots__ = (
         "_fail",
         "_hold",
-        "_line",
         "_registry",
         "_replies",
         "_turn_began_count",
         "_wake",
         "account",
         "ended",
+        "line",
         "overdrawn",
     )
 
@@ -70,7 +70,8 @@ class Attaching:
         self._registry = registry
         self._replies = replies
         self._fail = fail
-        self._line = registry.steps.line(wake)
+        self.line = registry.steps.line(wake)
+        """What is done in steps."""
         self._turn_began_count = 0
         self.ended = False
         """The connection ends: nothing is subscribed to any more."""
@@ -86,39 +87,41 @@ class Attaching:
     @property
     def is_busy(self) -> bool:
         """Something is done in steps."""
-        return self._line.busy
+        return self.line.busy
 
     @property
     def pauses(self) -> bool:
         """What comes next has to wait: for what is done in steps, or for the next turn."""
-        return self._line.busy or self._line.spent_count > self._turn_began_count + TURN_STEPS
+        line = self.line
+        return bool(line.work) or line.spent_count > self._turn_began_count + TURN_STEPS
 
     def hold_back(self) -> None:
         """Something has to wait: if it is for this, nothing is read until the turn in which it may go on."""
         if self.pauses:
             self._hold.take()
-            self._wake()
+            if not self.line.busy:  # or its line says when it is done
+                self._wake()
 
     def begin_turn(self) -> None:
         """Others have had their turn. Ends the connection if it has too many attachments."""
-        self._turn_began_count = self._line.spent_count
-        if not self._line.busy:
+        self._turn_began_count = self.line.spent_count
+        if not self.line.busy:
             self._hold.let_go()
         if self.overdrawn:
             self._fail(too_many_attachments(self.overdrawn))
 
     def do(self, work: Iterator[object]) -> None:
         """Do this in steps, behind what is being done."""
-        self._line.add(work)
+        self.line.add(work)
 
     def do_later(self, work: Iterator[object]) -> None:
         """Do this in steps, though no frame asks for it now: what is read meanwhile waits for it."""
-        self._line.add(work)
+        self.line.add(work)
         self.hold_back()
 
     def finish(self) -> None:
         """Do now what is still to be done."""
-        self._line.finish()
+        self.line.finish()
 
     def attach(
         self,
@@ -130,7 +133,7 @@ class Attaching:
         headers: dict[str, str],
     ) -> None:
         """Attach it to all that it names, and send the RECEIPT."""
-        self._line.add(self._attach(subscription, addresses, exclusive, admits, headers))
+        self.line.add(self._attach(subscription, addresses, exclusive, admits, headers))
 
     def _attach(
         self,
@@ -155,7 +158,9 @@ class Attaching:
                 subscription.attachments.append(attached)
                 if isinstance(attached, WildcardConsumer):
                     yield from attached.attaching()
-                yield
+                    yield
+                else:
+                    yield from repeat(None, attached.queues_count)
                 if subscription.unsubscribed:
                     return  # the connection has ended
         except DestinationLimitError as limit:
@@ -170,7 +175,7 @@ class Attaching:
 
     def review(self, wildcard: WildcardConsumer, admits: Admits | None) -> None:
         """It may have other destinations now."""
-        self._line.add(self._review(wildcard, admits))
+        self.line.add(self._review(wildcard, admits))
 
     def _review(self, wildcard: WildcardConsumer, admits: Admits | None) -> Iterator[None]:
         try:
@@ -183,4 +188,4 @@ class Attaching:
         for subscription in subscriptions:
             subscription.unsubscribed = True
         if subscriptions:
-            self._line.add(chain.from_iterable(subscription.detaching() for subscription in subscriptions))
+            self.line.add(chain.from_iterable(subscription.detaching() for subscription in subscriptions))

@@ -18,15 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flow import Flow, FlowController, SourceController, WindowLimiter
-from protocols.outbound import Outbound
-from protocols.stomp.delivery import ACK_AUTO, SessionTotals, StompSubscription
-from protocols.stomp.encoder import encode_frame
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.escaping import Version
-from protocols.stomp.hub import Hub
-from queues import Address, Slice
-from queues.browsing import QueueBrowser
+from ...flow import Flow, FlowController, SourceController, WindowLimiter
+from ...queues import Address, Slice
+from ...queues.browsing import QueueBrowser
+from ..outbound import Outbound
+from .delivery import ACK_AUTO, SessionTotals, StompSubscription
+from .encoder import encode_frame
+from .errors import ProtocolError
+from .escaping import Version
+from .hub import Hub
 
 
 def wants_to_browse(headers: dict[str, str]) -> bool:

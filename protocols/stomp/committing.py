@@ -1,9 +1,12 @@
 """BEGIN, COMMIT and ABORT of one connection.
 
-COMMIT does everything together: with a store what it settles and its persistent SENDs are one batch, so they go into
+COMMIT does everything together: with a store what it settles and its persistent SENDs are one batch. Its SENDs go into
 their queues whole, the last ones over the limit. It waits, like a SEND, while a destination of it blocks, unless its
 own ACKs make room there: then waiting could lock the connection up. With a store it is spooled then, which never waits;
-without one it parks what has no room. Transactions that are larger than memory are spooled from the start.
+without one it parks what has no room. Nothing of that is ever dropped, so its RECEIPT does not wait: the client may
+have to go on consuming. Transactions that are larger than memory are spooled from the start. One to several queues that
+finds one of them full in its turn in another, again and again (VAIN_COUNT_MAX), is spooled, too, or parked; then its
+RECEIPT comes when the queues have all of it.
 
 *In steps.* A large one (AT_ONCE_COUNT) takes effect in steps of the connection's line of work, and what the connection
 sent behind it waits. Its routes are found and everything is checked first: up to there an ERROR says that nothing was
@@ -11,7 +14,9 @@ done. From the first thing that it settles or sends on nothing stops it: not the
 behind it in the line, nor a queue that fills up, is purged or paused. What was to go to a destination that is deleted
 meanwhile is dropped, and what was acknowledged there is done, as if that had come right after the COMMIT. Others may
 see what is done before the rest is; each queue gets its messages in order, and settlements come first. Nothing of it
-is written before its last step, then all of it is in one batch (`queues.storage.Joint`), and the RECEIPT behind that.
+is written before its last step, then all of it is in one batch (`sluiceway.queues.storage.Joint`), and the RECEIPT
+behind that. Requests to the broker itself are made behind all else: they are checked with the routes, for none is
+undone.
 
 Checklist b45-b47.
 """
@@ -19,26 +24,32 @@ Checklist b45-b47.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Final, TypeVar
 
 import attrs
 
-from protocols.reading import Hold
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.frames import Frame, SendRun
-from protocols.stomp.head import SendHead
-from protocols.stomp.hub import Hub
-from protocols.stomp.lanes import Lane
-from protocols.stomp.limits import StompLimits
-from protocols.stomp.replies import Replies
-from protocols.stomp.sending import Sender
-from protocols.stomp.spooled_commits import SpooledCommits
-from protocols.stomp.spooling import Spooler
-from protocols.stomp.spools import Spool
-from protocols.stomp.subscribing import Subscriptions
-from protocols.stomp.transactions import (
+from ...flow.graph import at_once
+from ...queues import MESSAGE_OVERHEAD_BYTES
+from ...queues.gate import Run
+from ...queues.storage import Joint
+from ..reading import Hold
+from .errors import ProtocolError
+from .frames import Frame, SendRun
+from .head import SendHead
+from .hub import Hub
+from .lanes import Barrier, Lane, SharedWires
+from .limits import StompLimits
+from .replies import Replies
+from .requesting import ADMIN_PREFIX
+from .sending import Sender
+from .spooled_commits import SpooledCommits
+from .spooling import Spooler
+from .spools import Spool
+from .subscribing import Subscriptions
+from .transactions import (
     AT_ONCE_COUNT,
+    LANES_PER_STEP,
     Commit,
     Transaction,
     Transactions,
@@ -50,15 +61,16 @@ from protocols.stomp.transactions import (
     steps_for,
     undoing,
 )
-from queues import MESSAGE_OVERHEAD_BYTES
-from queues.gate import Run
-from queues.steps import Waiting
-from queues.storage import Joint
+
+T = TypeVar("T")
 
 ROUTES_PER_STEP: Final = 4
 """Of those that are known."""
 
-LANES_PER_STEP: Final = 8
+VAIN_COUNT_MAX: Final = 4
+"""So often a COMMIT to several queues finds one of them full in its turn in another: then it goes by the disk, or is
+parked.
+"""
 
 
 class Committer:
@@ -117,7 +129,7 @@ class Committer:
         self._spooler.close()
         while self._waiting:
             # If it is refused nobody is left to be told. Nothing of it was done: its deliveries go back with others.
-            yield from self._told("COMMIT", {}, self._carrying_out_first())
+            yield from self._told("COMMIT", {}, self._carrying_out_first(must_go=True))
 
     def abort_all(self) -> None:
         """Undo what is open."""
@@ -160,10 +172,9 @@ class Committer:
         """SENDs of spooled transactions are on their way to their queues."""
         return self._spooled.is_moving
 
-    def move_on(self) -> None:
-        """See which of them may go on."""
-        if self._spooled.is_moving:
-            self._spooled.move_on()
+    def move_on(self) -> bool:
+        """See which of them may go on. True: there are more to look at."""
+        return self._spooled.is_moving and self._sender.lanes.move_on()
 
     @property
     def must_wait(self) -> bool:
@@ -247,59 +258,68 @@ class Committer:
             yield from dropping(commit.routed)
             yield from dropping(transaction.sends)
             raise
-        if commit.is_kept and self._hub.store is not None:
-            yield from self._getting_in_line(commit)
-        yield from commit.looking()
-        waits_for = commit.waits_for()
-        if not waits_for:
-            yield from self._carrying_out(commit)
+        if not (yield from self._carrying_out(commit, must_go=False)):
             return
-        for other in self._waiting:
-            waits_for |= other.waits_for()
         self._waiting.append(commit)
-        if waits_for.isdisjoint(transaction.freed_queues()):
+        if not (yield from self._makes_room(transaction)):
             self._transactions.forget_bytes(transaction)
             overfull = self._sender.overfull(transaction.size_bytes)
             if overfull is not None:
                 self._waiting.pop()
                 raise overfull
-            commit.barrier = self._sender.lanes.hold(commit.lanes, transaction.size_bytes)
+            commit.barrier = yield from self._sender.lanes.holding(commit.lanes, transaction.size_bytes)
+            if not commit.barrier.waits_for:
+                self._wake()  # they let go meanwhile
             return
         # It makes room where it, or a COMMIT before it, waits: if it waited too, the connection could lock itself up.
         while self._waiting:
-            yield from self._carrying_out_first()
+            yield from self._carrying_out_first(must_go=True)
+
+    def _makes_room(self, transaction: Transaction) -> Generator[None, None, bool]:
+        """Whether its ACKs do where one of the COMMITs waits. In steps."""
+        if transaction.freed_queues:
+            for waiting in tuple(self._waiting):
+                if (yield from waiting.waits_for_one_of(transaction.freed_queues)):
+                    return True
+        return False
 
     def _routing(self, commit: Commit) -> Iterator[None]:
         """Find where its SENDs go. Raises ProtocolError for a destination that can't be."""
         sends, lanes = commit.transaction.sends, self._sender.lanes
         place = 0
         while sends:
-            run = sends.popleft()
-            # Without its receipts: those went out when the SENDs came.
-            route = lanes.route(run.head) or (yield from self._sender.finding_route(attrs.evolve(run, receipts=None)))
+            run = _without_receipts(sends.popleft())
+            if run.head.destination.startswith(ADMIN_PREFIX):
+                commit.requests.append(run)
+                continue
+            route = lanes.route(run.head) or (yield from self._sender.finding_route(run))
             if route is not None:
                 commit.add(run, route)
             place += 1
             if place % ROUTES_PER_STEP == 0:
                 yield
+        yield from self._sender.requests.checking(commit.requests)
 
-    @staticmethod
-    def _getting_in_line(commit: Commit) -> Iterator[None]:
-        """One that must not come apart waits in front of its queues as a whole, like any other source."""
-        for place, (lane, share) in enumerate(commit.lanes.items(), 1):
-            if not lane.must_wait and not lane.queue.closed:
-                lane.queue.must_wait(share.count, lane.source, persistent=share.persistent)
-            if place % LANES_PER_STEP == 0:
-                yield
-
-    def _carrying_out_first(self) -> Iterator[object]:
-        """The first of those that wait. Raises ProtocolError, about that COMMIT; those behind it wait on."""
-        commit = self._waiting.popleft()
+    def _carrying_out_first(self, *, must_go: bool) -> Iterator[object]:
+        """The first of those that wait; it may have to wait on. Raises ProtocolError, about that COMMIT; those behind
+        it wait on.
+        """
+        commit = self._waiting[0]
+        is_over = True
         try:
-            yield from self._carrying_out(commit)
+            is_over = not (yield from self._carrying_out(commit, must_go=must_go))
         except ProtocolError as error:
             error.identify("COMMIT", commit.headers())
             raise
+        finally:
+            if is_over:
+                self._waiting.popleft()
+
+    @property
+    def next_place(self) -> Barrier | None:
+        """Of the first COMMIT that waits, if it may go now."""
+        barrier = self._waiting[0].barrier if self._waiting else None
+        return None if barrier is None or barrier.waits_for else barrier
 
     def commit_waiting(self) -> bool:
         """Carry out the COMMITs that waited and need not any more, in order. True: there was one, and something may
@@ -307,47 +327,99 @@ class Committer:
         """
         carried_out = False
         work = self._subscriptions.work  # when it has done what it was given before, its connection looks here again
-        while self._waiting and not work.is_busy and not self._waiting[0].waits_for():
+        while self._waiting and not work.is_busy and self.next_place is not None:
             carried_out = True
-            work.do_later(self._told("COMMIT", {}, self._carrying_out_first()))
+            work.do_later(self._told("COMMIT", {}, self._carrying_out_first(must_go=False)))
         return carried_out
 
-    def _carrying_out(self, commit: Commit) -> Iterator[object]:
-        """Everything of a transaction: settlements first, they make room; then the SENDs. Where these must wait all the
-        same they are parked, or spooled. Raises ProtocolError, nothing done, if a queue refuses or too much would be
-        parked.
+    def _carrying_out(self, commit: Commit, *, must_go: bool) -> Generator[object, None, bool]:
+        """Carry it out, if its queues have room. One in steps takes its turn among the others first: what was free
+        before may be taken by then. It holds neither that turn nor those of its lanes while it waits for anything else.
+        True: it has to wait, nothing is done; not if it `must_go`. Raises ProtocolError, nothing done, if a queue
+        refuses or too much would be parked.
         """
-        yield from commit.looking()
-        waits_for = commit.waits_for()
-        if waits_for and self._hub.spools is not None:
-            yield from self._spooling_out(commit)
-            return
+        store = self._hub.store
         joint: Joint | None = None
+        in_steps = commit.steps_count > AT_ONCE_COUNT
+        if in_steps:
+            joint = (store or self._hub.registry.turns).join(self._sender.lanes)
         try:
-            yield from commit.checking_room()
-            if waits_for and commit.barrier is None:
-                overfull = self._sender.overfull(commit.transaction.size_bytes)
-                if overfull is not None:
-                    raise overfull
-            in_steps = commit.steps_count > AT_ONCE_COUNT
-            if not in_steps:
-                self._pay(commit, commit.transaction.size_bytes)
-            elif self._hub.store is not None and (commit.is_kept or commit.transaction.acks):
-                joint = self._hub.store.join()
-                if joint.waits:
-                    yield Waiting(joint.begin)
-            for _step in self._taking_effect(commit, joint, in_steps=in_steps):
-                if joint is not None and joint.is_broken:
-                    return  # and the connection ends, with all that this was about
+            if joint is not None and joint.waits:
+                yield from commit.ending_turns()
+                yield from self._sender.lanes.waiting_for_turn(joint)
+            yield None
+            for _step in commit.asking_for_room():
+                if in_steps:  # a small one looks and goes in one step
+                    yield None
+            waits = yield from _in_steps(commit.looking(), in_steps)
+            if waits and not must_go and not (yield from _in_steps(self._goes_apart(commit), in_steps)):
+                yield from commit.ending_turns()
+                return True
+            if waits and self._hub.spools is not None:
+                if joint is not None:
+                    joint.end()
+                yield from self._spooling_out(commit)
+            else:
+                yield from self._carrying_out_now(commit, joint, parks=waits, in_steps=in_steps)
+        finally:
+            if joint is not None:
+                joint.end()
+        return False
+
+    def _goes_apart(self, commit: Commit) -> Generator[None, None, bool]:
+        """It had its turn in one of its queues while another was full, again and again: by the disk, or parked, it
+        waits in each queue by itself. Not if that would be too much for the connection. In steps.
+
+        Where memory is short once is enough: what waits holds it, and a turn in vain there may have been the last.
+        """
+        if commit.barrier is None or len(commit.lanes) == 1:
+            return False
+        commit.vain_count += 1
+        budget = self._hub.manager.budget
+        if commit.vain_count < VAIN_COUNT_MAX and not (budget is not None and budget.short):
+            return False
+        if self._hub.spools is None:
+            return (yield from commit.parked_bytes()) <= self._limits.transaction_bytes_max
+        on_disk_bytes = self._sender.lanes.spooled.limiter.used_bytes
+        return on_disk_bytes + commit.charge_bytes <= self._limits.transaction_spool_bytes_max
+
+    def _carrying_out_now(self, commit: Commit, joint: Joint | None, *, parks: bool, in_steps: bool) -> Iterator[None]:
+        """Everything of a transaction: settlements first, they make room; then the SENDs. `parks`: those that must wait
+        all the same. Raises ProtocolError, nothing done.
+        """
+        try:
+            for _step in commit.checking_room():
                 if in_steps:
                     yield None
-            if joint is not None:
+            makes_room = False
+            if parks:
+                yield from _in_steps(self._checking_parking(commit), in_steps)
+                waits_for_itself = commit.waits_for_one_of(commit.transaction.freed_queues)
+                makes_room = yield from _in_steps(waits_for_itself, in_steps)
+            if not in_steps:
+                self._pay(commit, commit.transaction.size_bytes)
+            for _step in self._taking_effect(commit, joint, parks=parks, in_steps=in_steps):
+                if joint is not None and joint.is_broken:
+                    break
+                if in_steps:
+                    yield None
+            if joint is not None and joint.is_broken:
+                return  # and the connection ends, with all that this was about
+            if commit.owed.legs_count > 1:  # without a store: nothing of it is to be on the disk
+                if makes_room:
+                    commit.owed.receipt_ids.clear()
+                    self._replies.receipt(commit.receipt_id)
+                self._replies.leg_done(commit.owed)
+            elif joint is not None:
                 yield from self._answering(commit.receipt_id, joint)
             else:
                 shelves = commit.shelves()
                 if self._hub.store is not None:
                     self._hub.store.bind(shelves)
                 self._replies.committed(commit.receipt_id, shelves)
+            if joint is not None:
+                joint.end()
+            yield from self._requesting(commit.requests)
         except ProtocolError:
             yield from dropping(commit.routed)
             raise
@@ -357,30 +429,66 @@ class Committer:
             self._is_over(commit)
         self._subscriptions.forget_settled()
 
-    def _taking_effect(self, commit: Commit, joint: Joint | None, *, in_steps: bool) -> Iterator[None]:
+    def _checking_parking(self, commit: Commit) -> Generator[None, None, None]:
+        """Raises ProtocolError if what has no room is too much to be parked: more than a transaction may have, for each
+        destination takes something of its own; or more than the connection may wait for. In steps.
+        """
+        parked_bytes, bytes_max = (yield from commit.parked_bytes()), self._limits.transaction_bytes_max
+        if parked_bytes > bytes_max:
+            raise ProtocolError(
+                "transaction-too-large",
+                f"transaction {commit.transaction.name!r} would hold more than {bytes_max} bytes for destinations that "
+                "have no room: none of it was carried out",
+                "COMMIT more often, to fewer destinations at once, or raise transaction_bytes_max of the listener.",
+            )
+        overfull = None if commit.barrier is not None else self._sender.overfull(parked_bytes)
+        if overfull is not None:
+            raise overfull
+
+    def _requesting(self, requests: list[SendRun]) -> Iterator[None]:
+        """Make requests to the broker of a transaction that is carried out. They were checked: if something has changed
+        since, the connection ends.
+        """
+        try:
+            for run in requests:
+                yield from self._sender.requests.answering(run, is_checked=True)
+        except ProtocolError as error:
+            self._fail(error)
+
+    def _taking_effect(self, commit: Commit, joint: Joint | None, *, parks: bool, in_steps: bool) -> Iterator[None]:
         yield from settling(commit.transaction, joint)
-        together = commit.is_kept and self._hub.store is not None
         while commit.routed:
             run, route = commit.routed.popleft()
-            for forwarded, lane in route.targets:
-                for part in parts_of(run):
-                    # Where it is carried out in steps, the room that was there may be gone: it was promised.
-                    self._send(commit, part, forwarded, lane, together or (in_steps and lane.queue.rejects))
+            for part in parts_of(run):
+                shared = SharedWires(len(run.head.block), part.size_bytes) if len(route.targets) > 1 else None
+                for forwarded, lane in route.targets:
+                    self._send(commit, part, forwarded, lane, shared, parks=parks)
                     if joint is not None:
                         join(joint, lane.queue)
                     yield from steps_for(len(part.wires))
             if in_steps:
                 self._pay(commit, charge_of(run))
 
-    def _send(self, commit: Commit, run: SendRun, forwarded: SendHead, lane: Lane, together: bool) -> None:
-        messages, size_bytes = self._sender.messages(run, forwarded)
-        if lane.queue.closed:
-            self._hub.registry.unheard_count += len(messages)
-        elif together:
-            charge_bytes = size_bytes + MESSAGE_OVERHEAD_BYTES * len(messages)
-            lane.queue.take_together([Run(messages, charge_bytes)], lane.source)
-        elif commit.must_wait(lane) or not self._sender.publish(lane, messages, size_bytes, None):
-            self._sender.lanes.park(lane, messages, size_bytes, None, before=commit.barrier)
+    def _send(
+        self,
+        commit: Commit,
+        run: SendRun,
+        forwarded: SendHead,
+        lane: Lane,
+        shared: SharedWires | None,
+        *,
+        parks: bool,
+    ) -> None:
+        queue, count = lane.queue, len(run.wires)
+        if queue.closed:
+            self._hub.registry.unheard_count += count
+        elif parks and commit.must_wait(lane):
+            self._sender.park_committed(run, forwarded, lane, commit.owed, shared, commit.barrier)
+        else:
+            messages, size_bytes = self._sender.messages(run, forwarded)
+            charge_bytes = size_bytes + MESSAGE_OVERHEAD_BYTES * count
+            commit.promise.use(queue, count, charge_bytes)
+            queue.take_together([Run(messages, charge_bytes)], lane.source)
 
     def _answering(self, receipt_id: str | None, joint: Joint) -> Iterator[None]:
         """What it has changed is to be on disk before anything says so."""
@@ -403,6 +511,7 @@ class Committer:
 
     def _is_over(self, commit: Commit) -> None:
         """It is carried out, or was refused."""
+        commit.promise.let_go()
         barrier, commit.barrier = commit.barrier, None
         if barrier is not None:
             self._sender.lanes.let_go(barrier)
@@ -416,16 +525,20 @@ class Committer:
     def _committing_spooled(self, transaction: Transaction, spool: Spool, frame: Frame) -> Iterator[object]:
         try:
             while self._waiting:  # they come before it: on the disk, too, should this run end before they go on
-                yield from self._carrying_out_first()
+                yield from self._carrying_out_first(must_go=True)
         except ProtocolError:
             yield from self._spooler.aborting(spool)
             self._transactions.forget_bytes(transaction)
             raise
         try:
             yield from self._spooler.writing_out(transaction)
-            for run in transaction.requests:
-                yield from self._sender.finding_route(attrs.evolve(run, receipts=None))
-            yield from self._spooled.carrying_out(transaction, spool, frame.headers.get("receipt"))
+            requests = list(map(_without_receipts, transaction.requests))
+            yield from self._sender.requests.checking(requests)
+            receipt_id = frame.headers.get("receipt")
+            if not (yield from self._spooled.carrying_out(transaction, spool, receipt_id)):
+                yield from self._spooler.aborting(spool)
+                return
+            yield from self._requesting(requests)
         except ProtocolError as error:
             yield from self._spooler.aborting(spool)
             error.command = None
@@ -440,10 +553,11 @@ class Committer:
         Raises ProtocolError, nothing done.
         """
         try:
-            yield from commit.checking_room()
+            yield from commit.checking_room()  # again when it is on the disk, and before it is committed
+            commit.promise.let_go()
             spool = yield from self._spooler.spooling(commit.routed)
             try:
-                yield from self._spooled.carrying_out(
+                is_carried_out = yield from self._spooled.carrying_out(
                     commit.transaction,
                     spool,
                     commit.receipt_id,
@@ -452,10 +566,24 @@ class Committer:
             except ProtocolError:
                 yield from self._spooler.aborting(spool)
                 raise
+            if not is_carried_out:
+                yield from self._spooler.aborting(spool)
+                return
+            yield from self._requesting(commit.requests)
         finally:
             yield from dropping(commit.routed)
             self._is_over(commit)
         self._subscriptions.forget_settled()
+
+
+def _in_steps(work: Generator[None, None, T], in_steps: bool) -> Generator[None, None, T]:
+    """`work`, all of it in one step if not `in_steps`."""
+    return (yield from work) if in_steps else at_once(work)
+
+
+def _without_receipts(run: SendRun) -> SendRun:
+    """They went out when the SENDs came."""
+    return run if run.receipts is None else attrs.evolve(run, receipts=None)
 
 
 def _about(run: SendRun, error: ProtocolError) -> ProtocolError:

@@ -25,18 +25,18 @@ from typing import Final, cast
 
 import attrs
 
-from flow import Flow, FlowController, FlowResource, SourceController, WindowLimiter
-from protocols.framing import Piece
-from protocols.outbound import Mark, Outbound
-from protocols.stomp.encoder import BEHIND_NUL, message_prefix
-from protocols.stomp.escaping import Version
-from protocols.stomp.head import SendHead
-from protocols.stomp.hub import Hub
-from protocols.stomp.late import GivenBack
-from protocols.stomp.ledger import Ledger, Portion
-from queues import Attachment, DurableAttachment, Message, Slice, Subscription, Topic, WildcardConsumer
-from queues.large import LargeMessage
-from queues.selectors import Selection
+from ...flow import Flow, FlowController, FlowResource, SourceController, WindowLimiter
+from ...queues import Attachment, DurableAttachment, Message, Slice, Subscription, Topic, WildcardConsumer
+from ...queues.large import LargeMessage
+from ...queues.selectors import Selection
+from ..framing import Piece
+from ..outbound import Mark, Outbound
+from .encoder import BEHIND_NUL, message_prefix
+from .escaping import Version
+from .head import SendHead
+from .hub import Hub
+from .late import GivenBack
+from .ledger import Ledger, Portion
 
 ACK_AUTO: Final = "auto"
 ACK_CLIENT: Final = "client"
@@ -67,6 +67,8 @@ class SessionTotals:
 class StompSubscription(FlowResource):
     """A consumer of one or more destinations, under one subscription id of one connection."""
 
+    repeats = False
+    """What is unsettled may be delivered once more."""
     upkeep_bytes = 1024
     """Attached to nothing: `AttachmentAccount` counts what that takes."""
 
@@ -122,7 +124,7 @@ class StompSubscription(FlowResource):
         self.ledger: Ledger | None = None
         self.window: FlowController[None] | None = None
         if ack != ACK_AUTO:
-            self.ledger = Ledger(by_number=version != "1.2")
+            self.ledger = Ledger(by_number=version != "1.2", repeats=self.repeats)
             self.window = FlowController(
                 self,
                 Flow(f"window of {self.name}"),
@@ -277,12 +279,14 @@ class StompSubscription(FlowResource):
         wire_bytes = sum([len(message.wire) for message in messages[:count]])
         return Slice(messages[:count], part.sequences[:count], wire_bytes, part.attempts, returned=part.returned)
 
-    def cancelled(self, subscription: Subscription, reason: str) -> None:
+    def cancelled(self, subscription: Subscription, reason: str) -> Iterator[None]:
         """The queue was deleted: what came from it is done, which gives its credit back. Late ACKs are no mistake."""
         if self.ledger is not None:
-            count, size_bytes = self.ledger.forget(lambda other: other is subscription)
-            if count:
-                self.refill(count, size_bytes)
+            queue = subscription.queue
+            for count, size_bytes in self.ledger.forgetting(lambda other: other.queue is queue):
+                if count:
+                    self.refill(count, size_bytes)
+                yield
 
     # ------------------------------------------------------------------ credit
 
@@ -308,9 +312,10 @@ class StompSubscription(FlowResource):
             self._note_given_back(portion, self.ledger.numbers_of(portion))
         for released in self.ledger.release_held(portion):
             if self.has_left:
-                for left, numbers in self.ledger.taking_unsettled():
+                numbers = self.ledger.numbers_of(released)
+                for left in self.ledger.take(released.ordinals):
                     self._note_given_back(left, numbers)
-                    left.subscription.give_back(left.sequences, attempted=True, charged=left.charged)
+                    left.subscription.give_back(left.sequences, attempted=True, charged=())
             elif self.window is not None and self.is_open:
                 self.window.charge(len(released.sequences), released.wire_bytes, None)
 
@@ -351,6 +356,7 @@ class StompSubscription(FlowResource):
         """
         self.unsubscribed = True
         if self.ledger is not None:
+            yield from self.ledger.seeking_worked_on()
             # Of a durable subscription, too, what its consumer broke over is charged; while it can be given back.
             portion = self.ledger.take_worked_on(_comes_again)
             if portion is not None:
@@ -362,12 +368,14 @@ class StompSubscription(FlowResource):
             else:
                 attachment.close()
             self.attachments.remove(attachment)
-            yield
+            yield from repeat(None, attachment.queues_count if isinstance(attachment, Attachment) else 1)
         if self.ledger is not None:
-            for portion, numbers in self.ledger.taking_unsettled(_comes_again):
-                self._note_given_back(portion, numbers)
+            for taken in self.ledger.taking_unsettled(_comes_again):
+                if taken is not None:
+                    self._note_given_back(*taken)
                 yield
-            self.ledger.forget(lambda it: isinstance(it.queue, Topic) and not it.shares)
+            for _forgotten in self.ledger.forgetting(lambda it: isinstance(it.queue, Topic) and not it.shares):
+                yield
 
     def leaving(self) -> Iterator[None]:
         """It ended by UNSUBSCRIBE, and is detached: what is unsettled goes back, in steps; what an open transaction
@@ -375,7 +383,11 @@ class StompSubscription(FlowResource):
         """
         self.has_left = True
         if self.ledger is not None:
-            for portion, numbers in self.ledger.taking_unsettled():
+            for taken in self.ledger.taking_unsettled():
+                if taken is None:
+                    yield
+                    continue
+                portion, numbers = taken
                 self._note_given_back(portion, numbers)
                 yield from repeat(None, len(portion.ordinals) // MESSAGES_PER_STEP)
                 yield from _giving_back(portion, attempted=True)

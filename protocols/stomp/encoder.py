@@ -1,4 +1,4 @@
-"""Frames to bytes, up to their NUL; what comes behind it is a matter of `protocols.framing`.
+"""Frames to bytes, up to their NUL; what comes behind it is a matter of `sluiceway.protocols.framing`.
 
 The hot frames have their own functions: receipts are written by the batch, and a MESSAGE is never written here at
 all: the broker puts `message_prefix`, its own header lines and the wire of a `SendRun` behind each other.
@@ -16,17 +16,18 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
-from protocols.stomp.errors import LocalProtocolError
-from protocols.stomp.escaping import Version, escape_name, escape_value
-from protocols.stomp.transitions import NEVER_ESCAPED
+from .errors import LocalProtocolError
+from .escaping import Version, escape_name, escape_value
+from .transitions import NEVER_ESCAPED
 
 HEART_BEAT: Final = b"\n"
 """LF is the only line end that every version knows (b2)."""
 
 BEHIND_NUL: Final = b"\n"
-"""What follows each frame of the broker; `protocols.framing` says why."""
+"""What follows each frame of the broker; `sluiceway.protocols.framing` says why."""
 
-_NEXT_RECEIPT: Final = f"{BEHIND_NUL.decode()}RECEIPT\nreceipt-id:"
+_BETWEEN: Final = BEHIND_NUL.decode()
+_NEXT_RECEIPT: Final = f"{_BETWEEN}RECEIPT\nreceipt-id:"
 _SPECIAL: Final = re.compile(r"[\\:\n\r\0]")
 
 
@@ -85,12 +86,30 @@ def receipts(receipt_ids: Sequence[str], version: Version, extra: Iterable[tuple
     """
     if not receipt_ids:
         return b""
-    joined = "".join(receipt_ids)
-    if _SPECIAL.search(joined) is not None:
-        receipt_ids = [escape_value(receipt_id, version) for receipt_id in receipt_ids]
-        _without_nul(joined)
+    receipt_ids = _escaped(receipt_ids, version)
     tail = _receipt_tail(tuple(extra), version)
     return f"RECEIPT\nreceipt-id:{f'{tail}{_NEXT_RECEIPT}'.join(receipt_ids)}{tail}".encode()
+
+
+def _escaped(receipt_ids: Sequence[str], version: Version) -> Sequence[str]:
+    joined = "".join(receipt_ids)
+    if _SPECIAL.search(joined) is None:
+        return receipt_ids
+    _without_nul(joined)
+    return [escape_value(receipt_id, version) for receipt_id in receipt_ids]
+
+
+def indexed_receipts(
+    receipt_ids: Sequence[str], version: Version, indexes: Iterable[tuple[int, int]], durability: str
+) -> bytes:
+    """Likewise for SENDs to a log: each says where its records begin, and how many they are."""
+    tail = f"\ndurability:{durability}\n\n\0"
+    return _BETWEEN.join(
+        [
+            f"RECEIPT\nreceipt-id:{receipt_id}\nindex:{index}\ncount:{count}{tail}"
+            for receipt_id, (index, count) in zip(_escaped(receipt_ids, version), indexes, strict=True)
+        ]
+    ).encode()
 
 
 def receipt(receipt_id: str, version: Version, extra: Iterable[tuple[str, str]] = ()) -> bytes:

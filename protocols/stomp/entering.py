@@ -7,20 +7,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from protocols.reading import Hold
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.frames import Connect
-from protocols.stomp.guard import Identity
-from protocols.stomp.hub import Hub, LoginRefusedError
+from ..reading import Hold
+from .errors import ProtocolError
+from .frames import Connect
+from .guard import Identity
+from .hub import Hub, LoginRefusedError
 
 if TYPE_CHECKING:
-    from protocols.tls import PeerCertificate
+    from ..tls import PeerCertificate
 
 
 class Entering:
     """One login at a time."""
 
-    __slots__ = ("_cancel", "_changed", "_connect", "_decision", "_hold", "_hub", "_whence", "quiet")
+    __slots__ = ("_cancel", "_changed", "_connect", "_decision", "_hold", "_hub", "_whence", "is_pending", "quiet")
 
     def __init__(self, hub: Hub, changed: Callable[[], None], hold: Hold) -> None:
         """`changed`: it is decided, call `take`; `hold`: nothing is read until then."""
@@ -28,20 +28,18 @@ class Entering:
         self._hold = hold
         self._changed = changed
         self._connect: Connect | None = None
+        self.is_pending = False
+        """Begun, and not taken yet. The hold is on then."""
         self._decision: Identity | LoginRefusedError | None = None
         self._cancel: Callable[[], None] | None = None
         self._whence = ("", "")
         self.quiet = False
         """It was refused as one of many, which the log knows of."""
 
-    @property
-    def is_pending(self) -> bool:
-        """Begun, and not taken yet."""
-        return self._connect is not None
-
     def begin(self, connect: Connect, *, peer: str, listener: str, certificate: PeerCertificate | None) -> None:
         """Somebody wants to be let in. It may be decided at once."""
         self._hold.take()
+        self.is_pending = True
         self._connect, self._whence = connect, (listener, peer)
         self._cancel = self._hub.begin_login(
             connect.login,
@@ -71,6 +69,7 @@ class Entering:
         if connect is None or decision is None:
             return None
         self._connect = self._decision = self._cancel = None
+        self.is_pending = False
         self._hold.let_go()
         if isinstance(decision, LoginRefusedError):
             self.quiet = decision.quiet
@@ -83,6 +82,7 @@ class Entering:
         """The connection ends: nobody waits for it any more."""
         cancel, self._cancel = self._cancel, None
         self._connect = self._decision = None
+        self.is_pending = False
         self._hold.let_go()
         if cancel is not None:
             cancel()

@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
-from protocols.stomp.errors import ProtocolError
+from .errors import ProtocolError
 
 Version = Literal["1.0", "1.1", "1.2"]
 

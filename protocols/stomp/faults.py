@@ -6,7 +6,7 @@ Source: STOMP 1.2 "Frames", "Size Limits".
 
 from __future__ import annotations
 
-from protocols.stomp.errors import ProtocolError
+from .errors import ProtocolError
 
 
 def tls_handshake() -> ProtocolError:

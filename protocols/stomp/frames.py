@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import attrs
 
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.escaping import Version
-from protocols.stomp.head import SendHead
+from .errors import ProtocolError
+from .escaping import Version
+from .head import SendHead
 
 
 @attrs.define(slots=True)

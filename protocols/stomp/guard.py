@@ -14,7 +14,7 @@ from typing import Protocol
 
 import attrs
 
-from flow import SourceController
+from ...flow import SourceController
 
 
 @attrs.frozen(slots=True)

@@ -24,9 +24,9 @@ import re
 from collections.abc import Container, Mapping
 from typing import Final, Protocol
 
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.escaping import Version, escape_name, escape_value, unescape
-from protocols.stomp.limits import StompLimits
+from .errors import ProtocolError
+from .escaping import Version, escape_name, escape_value, unescape
+from .limits import StompLimits
 
 #: Headers of a MESSAGE that only the broker may write, and those of a SEND that are between its sender and the
 #: broker. Neither is forwarded, or a producer could forge deliveries and its receipts would show up at consumers.
@@ -212,7 +212,7 @@ BLOCKS_BYTES: Final = 300
 
 
 class Account(Protocol):
-    """What counts the memory of heads. `flow.Account` fits."""
+    """What counts the memory of heads. `sluiceway.flow.Account` fits."""
 
     def add(self, size_bytes: int) -> None:
         """So much more is kept."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocols.stomp.head import Account, SendHead
+from .head import Account, SendHead
 
 #: Distinct heads kept per connection, and the longest that is kept: at most 128 KiB of bytes, and about as much again
 #: parsed.

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from math import ceil, floor
 from typing import Final
 
-from protocols.stomp.errors import ProtocolError
-from queues.environment import Scheduling, TimerHandle
+from ...queues.environment import Scheduling, TimerHandle
+from .errors import ProtocolError
 
 SECOND_LOOK_SECONDS: Final = 0.2
 EARLY_SECONDS: Final = 0.001

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from flow import FlowManager
-from protocols.arrivals import Arrivals
-from protocols.stomp.guard import Guard, Identity
-from protocols.stomp.head import SendHead
-from protocols.stomp.spools import Spools
-from protocols.stomp.staging import Bodies
-from queues import DestinationRegistry
-from queues.environment import Scheduling
-from queues.logs.table import LogTable
-from queues.storage import Store
+from ...flow import FlowManager
+from ...queues import DestinationRegistry
+from ...queues.environment import Scheduling
+from ...queues.logs.table import LogTable
+from ...queues.storage import Store
+from ..arrivals import Arrivals
+from .guard import Guard, Identity
+from .head import SendHead
+from .spools import Spools
+from .staging import Bodies
 
 if TYPE_CHECKING:
-    from protocols.stomp.left_behind import LeftBehind
-    from protocols.tls import PeerCertificate
+    from ..tls import PeerCertificate
+    from .left_behind import LeftBehind
 
 
 class LoginRefusedError(Exception):
@@ -113,3 +113,6 @@ class Hub(Protocol):
         """Answer a request that this one sent to `/sluiceway/…`: `reply` gets the JSON, now or later. Raises KeyError
         for an unknown one and ForbiddenError, with nothing done.
         """
+
+    def check_request(self, destination: str, body: bytes, identity: Identity) -> None:
+        """Raises what `answer` would raise."""

@@ -9,33 +9,45 @@ A *route* says for one head which lanes it goes to (several for a composite) and
 case, one lane and nothing to be rewritten, is one look-up by destination and priority; other routes are kept by head
 object, which the parser shares between SENDs with the same header block.
 
-Bounds: ROUTES_MAX; LANES_MAX, to which `trim` leads back between reads (the oldest lanes that hold nothing go; those
-that hold something are bounded by the stash); the stash's limiter.
+Bounds: ROUTES_MAX; LANES_MAX, or LANES_FEW while the upkeep is full, to which `trim` leads back between reads (the
+oldest lanes that hold nothing go; those that hold something are bounded by the stash); the stash's limiter.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
 from typing import Final
 
 import attrs
 
-from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
-from protocols.reading import Hold
-from protocols.stomp.head import SendHead
-from protocols.stomp.replies import Owed
-from protocols.stomp.temporary import LOCAL_PREFIXES
-from queues import MESSAGE_OVERHEAD_BYTES, Destination, Message, MessageQueue
-from queues.inlet import Inlet, Target
-from queues.witness import Fate
+from ...flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController, WaitEdge
+from ...queues import MESSAGE_OVERHEAD_BYTES, Destination, Message, MessageQueue
+from ...queues.inlet import Inlet, Target
+from ...queues.steps import Waiting
+from ...queues.storage import Joint
+from ...queues.witness import Fate
+from ..reading import Hold
+from .head import SendHead
+from .replies import Owed
+from .temporary import LOCAL_PREFIXES
 
 ROUTES_MAX: Final = 1024
 LANES_MAX: Final = 1024
 LANES_KEPT: Final = 768
 """How many are left when there were too many: who sends to many destinations should not pay for it at each SEND."""
+LANES_FEW: Final = 16
+"""How many are left as long as the broker's upkeep is full."""
+MOVES_PER_TURN: Final = 128
+"""Of what uses the turns of lanes so many go on in one dispatch."""
+PLACES_PER_STEP: Final = 32
+"""A COMMIT takes its place in so many lanes in one step of those in which long work is counted (queues/steps.py)."""
+DROPPED_PER_STEP: Final = 8
+"""Runs that are dropped in one."""
+PLACES_PER_TURN: Final = 256
+"""So many it leaves in one go."""
 TRIM_COUNT: Final = 256
 """So many are let go at a time; fewer can be made between two times."""
 PARKED_OVERHEAD_BYTES: Final = 128
@@ -55,6 +67,11 @@ class ParkedRun:
     owed: Owed | None
     charge_bytes: int
     shared: SharedWires | None = None
+
+    @property
+    def is_committed(self) -> bool:
+        """It is a part of a COMMIT, which must not come apart: it is never dropped, and no queue refuses it."""
+        return self.owed is not None and self.owed.is_commit
 
     def leave(self) -> int:
         """It is parked no longer: how many bytes are to be released for it."""
@@ -93,32 +110,53 @@ def _block_of(message: Message) -> bytes:
 
 
 class Barrier:
-    """The place of a waiting COMMIT in its lanes: what was parked later stays behind it, so that nothing overtakes."""
+    """The place of a waiting COMMIT in its lanes: what was parked later stays behind it, so that nothing overtakes.
 
-    __slots__ = ("charge_bytes", "keeps_turns", "lanes")
+    Which lanes hold it up is noted as they change, never looked for: there may be thousands. What comes in its place is
+    kept here until it is over, for what lies before it in a lane may be a hundred thousand runs.
+    """
 
-    def __init__(self, lanes: list[Lane], charge_bytes: int) -> None:
-        self.lanes = lanes
-        self.charge_bytes = charge_bytes
-        self.keeps_turns = False
-        """Whoever has this place uses the turns of its lanes, and ends them (see moving.py)."""
+    __slots__ = ("charge_bytes", "go", "is_over", "lanes", "waits_for")
 
-    @property
-    def waits_for(self) -> list[Lane]:
+    def __init__(self, charge_bytes: int, go: Callable[[], None] | None = None) -> None:
+        self.lanes: dict[Lane, deque[ParkedRun | Barrier] | None] = {}
+        """Those that it has not left, each with what comes there in its place."""
+        self.waits_for: dict[Lane, None] = {}
         """Lanes that hold it up: blocked, or with something parked before it. A deleted queue holds nobody up."""
-        return [
-            lane for lane in self.lanes if not lane.inlet.closed and (lane.source.blocked or lane.parked[0] is not self)
-        ]
+        self.charge_bytes = charge_bytes
+        self.go = go
+        """Whoever has this place uses the turns of its lane, or ends them, when this is called (see moving.py)."""
+        self.is_over = False
+        """Nothing has this place any more."""
+
+    def must_wait(self, lane: Lane) -> bool:
+        """What is sent there from this place can't go now."""
+        return lane.source.blocked or lane.parked[0] is not self or bool(self.lanes[lane])
+
+    def look(self, lane: Lane) -> None:
+        """Something has happened there that may hold it up, or let it go on."""
+        if lane.parked[0] is self and (lane.inlet.closed or not lane.source.blocked):
+            self.waits_for.pop(lane, None)
+        else:
+            self.waits_for[lane] = None
+
+    def put(self, lane: Lane, parked: ParkedRun | Barrier) -> None:
+        """This comes in its place there, behind what came before."""
+        in_place = self.lanes[lane]
+        if in_place is None:
+            in_place = self.lanes[lane] = deque()
+        in_place.append(parked)
 
 
 class Lane:
     """One flow of the connection, to one queue."""
 
-    __slots__ = ("inlet", "parked", "sent_count", "source", "target")
+    __slots__ = ("inlet", "is_log", "parked", "sent_count", "source", "target")
 
     def __init__(self, target: Target, inlet: Inlet, source: SourceController) -> None:
         self.target = target
         self.inlet = inlet
+        self.is_log = not isinstance(inlet, MessageQueue)
         self.source = source
         self.parked: deque[ParkedRun | Barrier] = deque()
         self.sent_count = 0
@@ -181,7 +219,9 @@ class Lanes(FlowResource):
         super().__init__(name, "connection", manager)
         self._clock = clock
         self._on_resume = on_resume
-        self._lanes: OrderedDict[int, Lane] = OrderedDict()
+        self._lanes: dict[int, Lane] = {}
+        self._idle: OrderedDict[int, Lane] = OrderedDict()
+        """Those with nothing parked, the one that was used last behind all others."""
         self._routes: dict[SendHead, Route] = {}
         self._plain: dict[tuple[str, int], Lane] = {}
         self._routes_bytes = 0
@@ -200,13 +240,23 @@ class Lanes(FlowResource):
         self._gate = full.source(self, Flow(f"socket of {name}"), clock=clock)
         self.parked_count = 0
         """Messages parked."""
+        self.committed_count = 0
+        """Runs of them that are parts of COMMITs."""
         self.barriers_count = 0
-        """Places of COMMITs."""
+        """Places of COMMITs, and those that have not left all of their lanes."""
+        self._over: deque[list[Lane]] = deque()
+        """Of each place that is over the lanes that were not looked at since."""
+        self._ready: OrderedDict[Lane, None] = OrderedDict()
+        """Where something that is parked may go on, or a turn is of no use: `unpark` looks at these."""
+        self._changed: dict[Lane, None] = {}
+        """Where what uses the turns of a lane may go on, perhaps."""
         self._is_handed_over = False
         self.in_use_count = 0
         """Transactions that are carried out in steps: no lane is let go meanwhile."""
         self.waiting_for = ""
         """Why the session does not read, for people."""
+        self._joint: Joint | None = None
+        """Of a COMMIT that waits for its turn."""
         self.open()
 
     # An idle connection has none of these.
@@ -260,9 +310,9 @@ class Lanes(FlowResource):
         """All of them. A live view."""
         return self._lanes.values()
 
-    def blocked_queues(self) -> set[Inlet]:
-        """What holds this connection back."""
-        return {lane.inlet for lane in self._lanes.values() if lane.source.blocked}
+    def blocked_queues(self) -> Container[object]:
+        """What holds this connection back. A live view."""
+        return _BlockedQueues(self._lanes)
 
     def route(self, head: SendHead) -> Route | None:
         """The route made for this head before, unless it went stale."""
@@ -316,42 +366,94 @@ class Lanes(FlowResource):
         """The lane to this queue or log, made if need be."""
         known = self._lanes.get(id(inlet))
         if known is not None:
-            self._lanes.move_to_end(id(inlet))
+            if not known.parked:
+                self._idle.move_to_end(id(inlet))
             return known
         source = SourceController(
-            self, Flow(target.name), on_resume=lambda _sink: self._lane_resumed(lane), clock=self._clock
+            self,
+            Flow(target.name),
+            on_block=lambda _sink: self._lane_blocked(lane),
+            on_resume=lambda _sink: self._lane_resumed(lane),
+            clock=self._clock,
         )
-        lane = self._lanes[id(inlet)] = Lane(target, inlet, source)
+        lane = self._lanes[id(inlet)] = self._idle[id(inlet)] = Lane(target, inlet, source)
         target.producers_count += 1
         self.keep(LANE_BYTES)
         return lane
 
+    def _lane_blocked(self, lane: Lane) -> None:
+        if lane.parked and isinstance(front := lane.parked[0], Barrier):
+            front.look(lane)
+
     def _lane_resumed(self, lane: Lane) -> bool:
         """It sends on later: the queue keeps the turn of a lane that has something parked until `unpark` comes by."""
+        self.look_at(lane)
         self._on_resume()
         return bool(lane.parked)
+
+    def look_at(self, lane: Lane) -> None:
+        """Something has happened: `unpark` and `move_on` see whether what has its turn in this lane may go on."""
+        if not lane.parked:
+            return
+        self._ready[lane] = None
+        if isinstance(front := lane.parked[0], Barrier):
+            front.look(lane)
+            if front.go is not None:
+                self._changed[lane] = None
+
+    def move_on(self) -> bool:
+        """Let what uses the turns of lanes go on where something has happened, or end their turns; some at a time.
+        True: there are more.
+        """
+        for lane in list(islice(self._changed, MOVES_PER_TURN)):
+            del self._changed[lane]
+            front = lane.parked[0] if lane.parked else None
+            if isinstance(front, Barrier) and front.go is not None:
+                front.go()
+        return bool(self._changed)
 
     def trim(self) -> None:
         """Let lanes go that are too many, the oldest that hold nothing first. Between reads only: while a batch is
         under way lanes are in its hands, as they are in those of a transaction that is carried out in steps.
         """
-        surplus_count = len(self._lanes) - LANES_KEPT if len(self._lanes) > LANES_MAX else 0
-        if surplus_count and not self.in_use_count:
-            idle = ((key, lane) for key, lane in self._lanes.items() if not lane.must_wait)
-            for key, lane in list(islice(idle, min(surplus_count, TRIM_COUNT))):
+        count = len(self._lanes)
+        surplus_count = count - LANES_KEPT if count > LANES_MAX else 0
+        if not surplus_count and count > LANES_FEW and (upkeep := self.manager.upkeep) is not None and upkeep.full:
+            surplus_count = count - LANES_FEW
+        if not surplus_count or self.in_use_count:
+            return
+        idle = self._idle
+        dropped = False
+        for _ in range(min(surplus_count, TRIM_COUNT, len(idle))):
+            key, lane = idle.popitem(last=False)
+            if lane.source.blocked:
+                idle[key] = lane
+            else:
                 self._drop(key, lane)
+                dropped = True
+        if dropped:
             self._forget_routes()
 
     def _forget_stale(self) -> None:
-        self._routes = {head: route for head, route in self._routes.items() if not route.is_stale}
-        self._plain = {name: lane for name, lane in self._plain.items() if not lane.inlet.closed}
-        self._keep_routes(sum(map(_bytes_of, self._routes.values())) + PLAIN_BYTES * len(self._plain))
-        for key, lane in list(self._lanes.items()):
-            if lane.inlet.closed and not lane.parked:  # what is parked is still owed its receipts: `unpark` comes by
+        """Routes to what was deleted, and their lanes with them. What is parked is still owed its receipts: `unpark`
+        comes by. O(routes), never of the lanes.
+        """
+        stale = {head: route for head, route in self._routes.items() if route.is_stale}
+        closed = {name: lane for name, lane in self._plain.items() if lane.inlet.closed}
+        for head in stale:
+            del self._routes[head]
+        for name in closed:
+            del self._plain[name]
+        self._keep_routes(self._routes_bytes - sum(map(_bytes_of, stale.values())) - PLAIN_BYTES * len(closed))
+        lanes = [lane for route in stale.values() for _head, lane in route.targets] + list(closed.values())
+        for lane in lanes:
+            key = id(lane.inlet)
+            if lane.inlet.closed and not lane.parked and self._lanes.get(key) is lane:
                 self._drop(key, lane)
 
     def _drop(self, key: int, lane: Lane) -> None:
         del self._lanes[key]
+        self._idle.pop(key, None)
         self.keep(-LANE_BYTES)
         lane.target.producers_count -= 1
         lane.source.close()
@@ -380,46 +482,92 @@ class Lanes(FlowResource):
                 charge_bytes += shared.size_bytes
             shared.legs_count += 1
         if before is None:
-            lane.parked.append(run)
+            self._append(lane, run)
         else:
-            lane.parked.insert(lane.parked.index(before), run)
+            before.put(lane, run)
         self.parked_count += len(messages)
+        self.committed_count += run.is_committed
         if lane.inlet.witness is not None:
             lane.inlet.witness.outside(Fate.PARKED, messages, f"it has no room: held back in {self.name}")
         self.stash.charge(0, charge_bytes, self._gate)
 
-    def hold(self, lanes: Iterable[Lane], size_bytes: int) -> Barrier:
+    def _append(self, lane: Lane, parked: ParkedRun | Barrier) -> None:
+        """This waits behind all others."""
+        if not lane.parked:
+            self._idle.pop(id(lane.inlet), None)
+        lane.parked.append(parked)
+        if not lane.source.blocked:
+            self._ready[lane] = None
+
+    def holding(self, lanes: Iterable[Lane], size_bytes: int) -> Generator[None, None, Barrier]:
         """A COMMIT to these lanes waits: it is charged to the stash, and what comes later stays behind it, until
-        `let_go`.
+        `let_go`. In steps.
         """
-        barrier = Barrier(list(lanes), size_bytes)
+        barrier = Barrier(size_bytes)
         self.barriers_count += 1
-        for lane in barrier.lanes:
-            lane.parked.append(barrier)
         self.stash.charge(0, size_bytes, self._gate)
+        for place, lane in enumerate(lanes, 1):
+            barrier.lanes[lane] = None
+            self._append(lane, barrier)
+            barrier.look(lane)
+            if place % PLACES_PER_STEP == 0:
+                yield
         return barrier
 
-    def hold_turns(self, lane: Lane, *, instead_of: Barrier | None = None) -> Barrier:
+    def hold_turns(self, lane: Lane, go: Callable[[], None], *, instead_of: Barrier | None = None) -> Barrier:
         """The place of what goes on by itself, as the lane's source: behind what is parked, or where this one is. It is
-        charged nothing: what has it is not in memory.
+        charged nothing: what has it is not in memory. `go`: something has happened, see whether it goes on.
         """
-        barrier = Barrier([lane], 0)
+        barrier = Barrier(0, go)
+        barrier.lanes[lane] = None
         self.barriers_count += 1
-        barrier.keeps_turns = True
         if instead_of is None:
-            lane.parked.append(barrier)
+            self._append(lane, barrier)
         else:
-            lane.parked.insert(lane.parked.index(instead_of), barrier)
+            instead_of.put(lane, barrier)
         return barrier
 
     def let_go(self, barrier: Barrier) -> None:
-        """That COMMIT is carried out. `unpark` is due: something may have waited behind it."""
-        self.barriers_count -= 1
-        for lane in barrier.lanes:
-            lane.parked.remove(barrier)
-            lane.source.end_turn()
+        """That COMMIT is carried out. `unpark` is due: something may have waited behind it, and it leaves the rest of
+        its lanes there, if they are many.
+        """
+        barrier.is_over = True
+        self._over.append(list(barrier.lanes))
+        self._leave(PLACES_PER_TURN)
         if barrier.charge_bytes:
             self.stash.release(0, barrier.charge_bytes)
+
+    def _leave(self, count: int) -> None:
+        """What is over leaves so many lanes. In those where something is before it, it does when that has gone."""
+        while self._over:
+            lanes = self._over[0]
+            if not lanes:
+                self._over.popleft()
+            elif count > 0:
+                count -= 1
+                lane = lanes.pop()
+                self._come_forward(lane)
+                lane.source.end_turn()
+            else:
+                break
+
+    def leaving(self) -> Iterator[None]:
+        """All that is over leaves its lanes, in steps."""
+        while self._over:
+            self._leave(PLACES_PER_STEP)
+            yield
+
+    def _come_forward(self, lane: Lane) -> None:
+        """Something has gone from the front there, or is over."""
+        parked = lane.parked
+        while parked and isinstance(front := parked[0], Barrier) and front.is_over:
+            parked.popleft()
+            parked.extendleft(reversed(front.lanes.pop(lane) or ()))
+            self.barriers_count -= not front.lanes
+        if parked:
+            self.look_at(lane)
+        elif self._lanes.get(id(lane.inlet)) is lane:
+            self._idle[id(lane.inlet)] = lane
 
     def ease(self, barrier: Barrier, size_bytes: int) -> None:
         """So much of that COMMIT is charged elsewhere by now."""
@@ -427,25 +575,27 @@ class Lanes(FlowResource):
         barrier.charge_bytes -= size_bytes
         self.stash.release(0, size_bytes)
 
-    def unpark(self, budget: int, send_on: Callable[[Lane, ParkedRun], bool]) -> bool:
+    def unpark(self, budget: int, send_on: Callable[[Lane, ParkedRun], bool], next_place: Barrier | None) -> bool:
         """Send on what may go now: in order within each lane, one run of each lane in turn, about `budget` messages.
-        `send_on` returns False for what must wait on. True: there is more.
+        `send_on` returns False for what must wait on. `next_place`: of the COMMIT that may go now, which keeps the
+        turns of its lanes. True: there is more.
         """
         if self._is_handed_over:
             return False
-        ready = deque(lane for lane in self._lanes.values() if lane.parked)
-        while ready:
-            lane = ready.popleft()
-            if lane.source.blocked and not lane.inlet.closed:
+        self._leave(PLACES_PER_TURN)
+        ready = self._ready
+        held_up: list[Lane] = []
+        while ready and budget > 0:
+            lane = ready.popitem(last=False)[0]
+            budget -= 1
+            if not lane.parked or (lane.source.blocked and not lane.inlet.closed):
                 continue
             run = lane.parked[0]
             if isinstance(run, Barrier):
-                if not run.keeps_turns:
+                if run.go is None and run is not next_place:
                     lane.source.end_turn()
                 continue
-            if budget <= 0:
-                return True
-            budget -= max(1, len(run.messages))
+            budget -= len(run.messages)
             went = True
             try:
                 went = send_on(lane, run)
@@ -453,47 +603,69 @@ class Lanes(FlowResource):
                 if went:
                     lane.parked.popleft()
                     self._unparked(run)
+                    self._come_forward(lane)
                 lane.source.end_turn()  # one run per turn
-            if went and lane.parked:
-                ready.append(lane)
-        return False
+            if not went and not lane.source.blocked:
+                held_up.append(lane)
+        more = bool(ready or self._over)
+        ready.update(dict.fromkeys(held_up))
+        return more
 
     def _unparked(self, run: ParkedRun) -> None:
         self.parked_count -= len(run.messages)
+        self.committed_count -= run.is_committed
         self.stash.release(0, run.leave())
 
     def hand_over(self) -> None:
-        """Somebody else sends on what is parked, and is charged for it. No COMMIT waits, and nothing is parked here any
-        more.
+        """Somebody else sends on what is parked, and is charged for it. No COMMIT waits, nor a part of one, and nothing
+        is parked here any more.
         """
-        assert not self.barriers_count, "a COMMIT belongs to its session"
+        assert not self.barriers_count and not self.committed_count, "a COMMIT belongs to its session"
         self.parked_count = 0
         self._is_handed_over = True
         self.stash.release(0, self.stash_bytes)
 
-    def give_up(self) -> int:
-        """Nobody waits for what is parked any more, and there is no place for it: drop it. Returns how many."""
-        given_up_count = self.parked_count
-        for lane in self._lanes.values():
-            kept: deque[ParkedRun | Barrier] = deque()
-            for run in lane.parked:
-                if isinstance(run, Barrier):
-                    kept.append(run)
-                else:
-                    self._unparked(run)
-            lane.parked = kept
+    def giving_up(self) -> Generator[None, None, int]:
+        """Nobody waits for what is parked any more, and there is no place for it: drop it, in steps. Returns how many.
+        No COMMIT waits, and no part of one is parked.
+        """
+        assert not self.barriers_count and not self.committed_count, "a COMMIT must not come apart"
+        given_up_count = place = 0
+        for lane in [lane for lane in self._lanes.values() if lane.parked]:
+            while lane.parked:
+                run = lane.parked.popleft()
+                assert isinstance(run, ParkedRun), "there are no places of COMMITs"
+                given_up_count += len(run.messages)
+                self._unparked(run)
+                place += 1
+                if place % DROPPED_PER_STEP == 0:
+                    yield
+            self._come_forward(lane)
             lane.source.end_turn()  # `unpark` may not come by any more
         return given_up_count
 
     def close_lanes(self) -> bool:
         """Nothing is parked any more and nothing will be sent: let lanes go. False: there are more, call it again."""
         self._forget_routes()
-        for key, lane in list(islice(self._lanes.items(), TRIM_COUNT)):
+        for key, lane in list(islice(reversed(self._lanes.items()), TRIM_COUNT)):
             self._drop(key, lane)
         if self._lanes:
             return False
         self.close()
         return True
+
+    def waiting_for_turn(self, joint: Joint) -> Iterator[Waiting]:
+        """Work of this connection waits until it is the turn of this transaction; not at all, if that has come."""
+        if not joint.waits:
+            return
+        self._joint = joint
+        try:
+            yield Waiting(joint.begin)
+        finally:
+            self._joint = None
+
+    def waits_on(self) -> Iterable[WaitEdge]:
+        return () if self._joint is None or not self._joint.waits else (self._joint.edge(),)
 
     def facts(self) -> Mapping[str, object]:
         facts: dict[str, object] = {"destinations": len(self._lanes)}
@@ -502,6 +674,19 @@ class Lanes(FlowResource):
         if self.waiting_for:
             facts["waiting for"] = self.waiting_for
         return facts
+
+
+class _BlockedQueues(Container[object]):
+    """See `Lanes.blocked_queues`: one look-up for each queue that is asked for, however many lanes there are."""
+
+    __slots__ = ("_lanes",)
+
+    def __init__(self, lanes: dict[int, Lane]) -> None:
+        self._lanes = lanes
+
+    def __contains__(self, queue: object) -> bool:
+        lane = self._lanes.get(id(queue))
+        return lane is not None and lane.source.blocked
 
 
 def _bytes_of(route: Route) -> int:

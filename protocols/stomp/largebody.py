@@ -11,9 +11,9 @@ Source: seed 002 "Large Message Support"; STOMP 1.2 "Body", "Size Limits"; check
 
 from __future__ import annotations
 
-from protocols.stomp.faults import missing_nul, send_too_large
-from protocols.stomp.frames import Event, LargeSendEnd, LargeSendPiece
-from protocols.stomp.head import SendHead
+from .faults import missing_nul, send_too_large
+from .frames import Event, LargeSendEnd, LargeSendPiece
+from .head import SendHead
 
 
 class LargeBody:

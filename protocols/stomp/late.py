@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Final, TypeVar
 
-from queues.ranges import RangeSet, stretches
+from ...queues.ranges import RangeSet, stretches
 
 ENTRIES_MAX: Final = 64
 """So many subscriptions, or subscription ids, are remembered."""

@@ -21,7 +21,8 @@ Under 1.2 messages are known by their ordinals only, until an ACK names a number
 Invariants: an ordinal is *unsettled*, *held* (by an open transaction) or *done*, and a portion names each of its
 ordinals once, in order, with the sequences and bytes of exactly those. So nothing reaches a queue that this ledger was
 not given by it, and nothing twice. A message is unsettled here at most once at a time, because a queue serves a
-consumer once, however many of its names match.
+consumer once, however many of its names match. A log's record may be so twice (`repeats`): then an ACK of its number is
+for the earlier delivery.
 
 Bound: the credit of the subscription for what is unsettled, `transaction_acks_max` for what is held. Each costs about
 ten bytes (with `by_number` about 130, for want of anything that ACKs could name it by but a dict).
@@ -30,14 +31,14 @@ ten bytes (with `by_number` about 130, for want of anything that ACKs could name
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Container, Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
 from itertools import accumulate, repeat
 from typing import Final
 
-from queues import Slice, Subscription
-from queues.cursored import BLOCK_BITS
+from ...queues import Slice, Subscription
+from ...queues.cursored import BLOCK_BITS
 
 _UNSETTLED: Final = 0
 _HELD: Final = 1
@@ -47,6 +48,9 @@ _STATE_BYTES: Final = (b"\0", b"\1", b"\2")
 BITE_CHUNKS: Final = 16
 BITE_COUNT: Final = 512
 """Chunks and deliveries of one bite: some 0.3 ms, 1 ms where each has a message group."""
+
+COUNT_PER_STEP: Final = 16
+"""Deliveries that are looked at in one step of those in which long work is counted (queues/steps.py)."""
 
 _APART_COUNT_MAX: Final = 8
 """Slices of so many deliveries come to one chunk though others lie between them. Longer ones are worth more as ranges.
@@ -59,6 +63,16 @@ _CHARGED: Final = -1
 
 _DONE_CHUNKS_MIN: Final = 16
 """Chunks that may lie about though they are done; only beyond that is it worth looking for them."""
+
+_DROP_CHUNKS: Final = 512
+"""So many are looked at for that in one go: 0.1 ms."""
+
+SEEK_CHUNKS: Final = 2048
+"""Of all ledgers of a connection that breaks so many chunks are looked at right away: 0.3 ms."""
+SEEK_CHUNKS_PER_STEP: Final = 256
+
+_NO_NUMBERS: Final = array("q")
+_NO_STATES: Final = bytearray()
 
 
 class UnknownDeliveryError(Exception):
@@ -118,7 +132,9 @@ class _Chunk:
         self.left_count = len(messages)
         """Not done."""
         self.gone = False
-        """The queue takes nothing back: what is held is done when its transaction ends, whichever way."""
+        """The queue takes nothing back: what is held is done when its transaction ends, whichever way. Set before the
+        first bite of it is forgotten, for a transaction may end between two.
+        """
 
     def takes(self, subscription: Subscription, part: Slice) -> bool:
         """Whether this slice, which came next, can be of this chunk. What is in a portion ascends, and lies in one
@@ -187,19 +203,25 @@ class _Chunk:
     def clear(self) -> None:
         """All are done: only the bounds matter, until the chunk is dropped."""
         self.sequences = ()
-        self.sizes = self.numbers = array("q")
-        self.states = bytearray()
+        self.sizes = self.numbers = _NO_NUMBERS
+        self.states = _NO_STATES
 
 
 class Ledger:
     """Deliveries of one STOMP subscription."""
 
     __slots__ = (
+        "_behind",
         "_by_number",
+        "_by_queue",
         "_chunks",
         "_done_count",
+        "_dropped_to",
+        "_emptied",
         "_firsts",
         "_low_ordinal",
+        "_repeats",
+        "_sought_below",
         "flushed_ordinal",
         "held_count",
         "next_ordinal",
@@ -207,14 +229,25 @@ class Ledger:
         "worked_on",
     )
 
-    def __init__(self, *, by_number: bool) -> None:
-        """`by_number`: ACKs will name message numbers (1.0, 1.1)."""
+    def __init__(self, *, by_number: bool, repeats: bool = False) -> None:
+        """`by_number`: ACKs will name message numbers (1.0, 1.1); `repeats`: what is unsettled may be delivered once
+        more, after a group of a log was moved.
+        """
         self._chunks: list[_Chunk] = []
         self._firsts: list[int] = []
         """`first` of each chunk: what bisection looks at."""
         self._by_number: dict[int, int] | None = {} if by_number else None
+        self._repeats = repeats
+        self._behind: dict[int, list[int]] = {}
+        """Further ordinals of a number that was delivered again, ascending."""
+        self._by_queue: dict[object, int] = {}
+        """Unsettled and held, of each queue that has some here."""
         self._done_count = 0
         """Chunks that are done but not dropped."""
+        self._dropped_to = 0
+        """The place up to which `_drop_done` came last."""
+        self._emptied = False
+        """The connection is gone, and all has been taken."""
         self._low_ordinal = 0
         """Nothing below this is unsettled (some may be held)."""
         self.next_ordinal = 0
@@ -227,6 +260,8 @@ class Ledger:
         self.worked_on: int | None = None
         """The delivery that its consumer had not finished when the connection broke; None: it broke for other reasons,
         or nothing was in the consumer's hands."""
+        self._sought_below: int | None = None
+        """Below this it is still looked for."""
 
     def add(self, subscription: Subscription, part: Slice) -> int:
         """Remember these deliveries; returns the ordinal of the first. O(n). `part` itself is not kept."""
@@ -243,13 +278,46 @@ class Ledger:
             self._firsts.append(first)
         self.next_ordinal = chunk.end
         self.unsettled_count += chunk.end - first
+        self._by_queue[subscription.queue] = self._by_queue.get(subscription.queue, 0) + chunk.end - first
         if by_number is not None:
-            by_number.update(zip([message.number for message in part.messages], range(first, chunk.end), strict=True))
+            self._index(zip([message.number for message in part.messages], range(first, chunk.end), strict=True))
         return first
 
+    def _index(self, entries: Iterable[tuple[int, int]]) -> None:
+        """Numbers with their ordinals, which ascend."""
+        by_number = self._by_number
+        assert by_number is not None, "ACKs name numbers"
+        if not self._repeats:
+            by_number.update(entries)
+            return
+        for number, ordinal in entries:
+            other = by_number.setdefault(number, ordinal)
+            if other != ordinal:
+                by_number[number] = min(other, ordinal)
+                insort(self._behind.setdefault(number, []), max(other, ordinal))
+
+    def _unindex(self, number: int, ordinal: int) -> None:
+        """This delivery is done: an ACK of its number names the next one, if there is any."""
+        by_number = self._by_number
+        assert by_number is not None, "ACKs name numbers"
+        behind = self._behind.get(number)
+        if behind is None:
+            by_number.pop(number, None)
+        elif by_number[number] == ordinal:
+            by_number[number] = behind.pop(0)
+        else:
+            behind.remove(ordinal)
+        if behind == []:
+            del self._behind[number]
+
     def ordinal_of_number(self, number: int) -> int | None:
-        """The ordinal under which this message is unsettled or held, None if it is not. Needs `by_number`."""
-        return None if self._by_number is None else self._by_number.get(number)
+        """The ordinal under which this message is unsettled or held, None if it is not; of several the first, so that
+        none counts as settled that was not. Needs `by_number`.
+        """
+        ordinal = None if self._by_number is None else self._by_number.get(number)
+        if ordinal is not None and (behind := self._behind.get(number)):
+            return next((each for each in (ordinal, *behind) if self._is_unsettled(each)), ordinal)
+        return ordinal
 
     def indexing_numbers(self, number_of: Callable[[Subscription, int], int]) -> Iterator[None]:
         """From now on ACKs may name message numbers. `number_of` tells that of a sequence, -1 if it can't. In steps,
@@ -257,21 +325,21 @@ class Ledger:
         """
         if self._by_number is not None:
             return
-        by_number = self._by_number = {}
+        self._by_number = {}
         for chunk in list(self._chunks):
             if chunk.left_count:
                 yield from repeat(None, 1 + len(chunk.sequences) // 16)
                 of = chunk.subscription
                 numbers = chunk.numbers = array("q", [number_of(of, sequence) for sequence in chunk.sequences])
-                by_number.update(
+                self._index(
                     (number, chunk.first + place)
                     for place, number in enumerate(numbers)
                     if number >= 0 and chunk.states[place] != _DONE
                 )
 
     def unsettled_of(self, queues: Container[object]) -> int:
-        """How many deliveries of these queues are unsettled or held. O(chunks)."""
-        return sum([chunk.left_count for chunk in self._chunks if chunk.subscription.queue in queues])
+        """How many deliveries of these queues are unsettled or held. O(queues that have some here)."""
+        return sum([count for queue, count in self._by_queue.items() if queue in queues])
 
     def holds(self, queue: object, sequence: int) -> bool:
         """Whether this element of this queue is unsettled or held. O(chunks)."""
@@ -349,41 +417,71 @@ class Ledger:
 
     # ------------------------------------------------------------------ what ends
 
-    def forget(self, is_gone: Callable[[Subscription], bool]) -> tuple[int, int]:
+    def forgetting(self, is_gone: Callable[[Subscription], bool]) -> Iterator[tuple[int, int]]:
         """Queues take nothing back any more: what came over these subscriptions is done, as soon as no transaction
-        holds it. Returns how many deliveries are done by this, and their wire bytes. O(chunks + deliveries).
+        holds it. In steps: each tells how many deliveries it was, and their wire bytes. O(chunks + deliveries).
         """
-        count = size_bytes = 0
-        for chunk in self._chunks:
-            if chunk.left_count and not chunk.gone and is_gone(chunk.subscription):
-                chunk.gone = True
-                portion = self._change(chunk, range(chunk.first, chunk.end), _UNSETTLED, _DONE)
+        for place, chunk in enumerate(self._each_chunk()):
+            if place % BITE_CHUNKS == 0:
+                yield 0, 0
+            if chunk.gone or not chunk.left_count or not is_gone(chunk.subscription):
+                continue
+            chunk.gone = True
+            first, end = chunk.first, chunk.end
+            for start in range(first, end, BITE_COUNT):
+                if self._emptied:
+                    return  # the connection has ended meanwhile, and has given all of it back
+                if not chunk.left_count:
+                    break
+                portion = self._change(chunk, range(start, min(end, start + BITE_COUNT)), _UNSETTLED, _DONE)
                 if portion is not None:
-                    count += len(portion.ordinals)
-                    size_bytes += portion.wire_bytes
+                    yield len(portion.ordinals), portion.wire_bytes
+                    yield from repeat((0, 0), len(portion.ordinals) // COUNT_PER_STEP)
         self._drop_done()
-        return count, size_bytes
 
-    def note_worked_on(self) -> None:
+    def note_worked_on(self, looks_max: int = SEEK_CHUNKS) -> int:
         """The connection has broken: of what the kernel had taken, the first that is neither settled nor held by a
         transaction is what the consumer was working on. Again: an ACK that was under way may have settled that.
+
+        Looks at so many chunks at most, and returns how many that were; `seeking_worked_on` looks at the rest.
         """
-        if self.worked_on is not None:
-            chunk = self._find(self.worked_on)
-            is_left = chunk is not None and chunk.states[self.worked_on - chunk.first] == _UNSETTLED
-            if is_left or self.worked_on == _CHARGED:
-                return
+        if self.worked_on is not None and (self.worked_on == _CHARGED or self._is_unsettled(self.worked_on)):
+            return 0
         self.worked_on = None
-        for chunk in self._chunks:
-            if chunk.left_count and (place := chunk.states.find(_UNSETTLED)) >= 0:
-                if chunk.first + place < self.flushed_ordinal:
-                    self.worked_on = chunk.first + place
-                return
+        self._sought_below = None if self.unsettled_count == self.held_count else self.flushed_ordinal
+        return self._seek(looks_max)
+
+    def seeking_worked_on(self) -> Iterator[None]:
+        """Find what `note_worked_on` has not found, and look again whether that is still unsettled. In steps."""
+        if self.worked_on is not None or self._sought_below is not None:
+            self.note_worked_on(0)
+        while self._sought_below is not None:
+            self._seek(SEEK_CHUNKS_PER_STEP)
+            yield
+
+    def _seek(self, looks_max: int) -> int:
+        below = self._sought_below
+        if below is None:
+            return 0
+        chunks = self._chunks
+        start = max(0, bisect_right(self._firsts, self._low_ordinal) - 1)
+        for place in range(start, start + looks_max):
+            if place >= len(chunks) or chunks[place].first >= below:
+                self._sought_below = None
+                return place - start
+            chunk = chunks[place]
+            if chunk.left_count and (found := chunk.states.find(_UNSETTLED)) >= 0:
+                self._low_ordinal = chunk.first + found
+                self.worked_on = self._low_ordinal if self._low_ordinal < below else None
+                self._sought_below = None
+                return place - start + 1
+            self._low_ordinal = max(self._low_ordinal, chunk.end)
+        return looks_max
 
     def take_worked_on(self, is_meant: Callable[[Subscription], bool]) -> Portion | None:
-        """What was being worked on when the connection broke, if it came over one of these: it is done."""
-        if self.worked_on is not None:
-            self.note_worked_on()
+        """What was being worked on when the connection broke, if it came over one of these: it is done. Right behind
+        `seeking_worked_on`.
+        """
         if self.worked_on is None or (chunk := self._find(self.worked_on)) is None:
             return None
         if chunk.gone or not is_meant(chunk.subscription):
@@ -393,15 +491,17 @@ class Ledger:
 
     def taking_unsettled(
         self, is_meant: Callable[[Subscription], bool] = lambda _subscription: True
-    ) -> Iterator[tuple[Portion, SequenceOf[int]]]:
+    ) -> Iterator[tuple[Portion, SequenceOf[int]] | None]:
         """The subscription has ended: what came over these and is not held by a transaction, in order, each portion
         with its message numbers (none if ACKs do not name them). None of it has failed. Taken as the iterator comes to
-        it.
+        it. None: a step that found nothing.
         """
-        for chunk in self._chunks:
+        for place, chunk in enumerate(self._each_chunk()):
+            if place % BITE_CHUNKS == 0:
+                yield None
             first, end, numbers = chunk.first, chunk.end, chunk.numbers
             for start in range(first, end, BITE_COUNT):
-                if not chunk.left_count or chunk.gone or not is_meant(chunk.subscription):
+                if not chunk.left_count or not is_meant(chunk.subscription):
                     break
                 portion = self._change(chunk, range(start, min(end, start + BITE_COUNT)), _UNSETTLED, _DONE)
                 if portion is not None:
@@ -420,9 +520,12 @@ class Ledger:
         """
         chunks = self._chunks
         self._chunks, self._firsts = [], []
+        self._emptied = True
+        self._by_queue.clear()
         self.unsettled_count = self.held_count = self._done_count = 0
         if self._by_number is not None:
             self._by_number.clear()
+            self._behind.clear()
         for chunk in chunks:
             if not chunk.left_count:
                 continue
@@ -437,6 +540,10 @@ class Ledger:
                     yield portion, attempted
 
     # ------------------------------------------------------------------ how
+
+    def _is_unsettled(self, ordinal: int) -> bool:
+        chunk = self._find(ordinal)
+        return chunk is not None and chunk.states[ordinal - chunk.first] == _UNSETTLED
 
     def _check(self, ordinal: int) -> None:
         if not 0 <= ordinal < self.next_ordinal:
@@ -509,17 +616,34 @@ class Ledger:
             by_number = self._by_number
             if by_number is not None and chunk.numbers:
                 first, numbers = chunk.first, chunk.numbers
-                for ordinal in changed:
-                    by_number.pop(numbers[ordinal - first], None)
+                if self._behind:
+                    for ordinal in changed:
+                        self._unindex(numbers[ordinal - first], ordinal)
+                else:
+                    for ordinal in changed:
+                        by_number.pop(numbers[ordinal - first], None)
             self.unsettled_count -= count
+            by_queue, queue = self._by_queue, chunk.subscription.queue
+            if by_queue[queue] == count:
+                del by_queue[queue]
+            else:
+                by_queue[queue] -= count
             chunk.left_count -= count
             if not chunk.left_count:
                 chunk.clear()
                 self._done_count += 1
         return portion
 
+    def _each_chunk(self) -> Iterator[_Chunk]:
+        """Each that is not dropped by then, in order, whatever happens between two of them."""
+        first = 0
+        while (place := bisect_left(self._firsts, first)) < len(self._firsts):
+            chunk = self._chunks[place]
+            yield chunk
+            first = chunk.first + 1
+
     def _drop_done(self) -> None:
-        """Let go of chunks that are done, when half of all are: O(1) amortised."""
+        """Let go of chunks that are done, while half of all are: some at a time, O(1) amortised."""
         if not self._done_count:
             return
         if not self.unsettled_count:
@@ -527,9 +651,13 @@ class Ledger:
             self._firsts.clear()
             self._done_count = 0
         elif self._done_count > _DONE_CHUNKS_MIN and self._done_count * 2 > len(self._chunks):
-            self._chunks = [chunk for chunk in self._chunks if chunk.left_count]
-            self._firsts = [chunk.first for chunk in self._chunks]
-            self._done_count = 0
+            start = self._dropped_to if self._dropped_to < len(self._chunks) else 0
+            some = self._chunks[start : start + _DROP_CHUNKS]
+            kept = [chunk for chunk in some if chunk.left_count]
+            self._chunks[start : start + _DROP_CHUNKS] = kept
+            self._firsts[start : start + _DROP_CHUNKS] = [chunk.first for chunk in kept]
+            self._done_count -= len(some) - len(kept)
+            self._dropped_to = start + len(kept)
 
 
 def _at(numbers: array[int], first: int, ordinals: SequenceOf[int]) -> SequenceOf[int]:

@@ -16,13 +16,14 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Final, Protocol
 
-from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
-from protocols.stomp.lanes import Lane, Lanes, ParkedRun
-from queues.environment import DispatchHandle, Scheduling
-from queues.gate import QueueFullError
-from queues.inlet import Inlet, Target
-from queues.logs.log import Log, RefusedSendError
-from queues.message import Message
+from ...flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
+from ...queues.environment import DispatchHandle, Scheduling
+from ...queues.gate import QueueFullError
+from ...queues.inlet import Inlet, Target
+from ...queues.logs.log import Log
+from ...queues.logs.offers import RefusedSendError
+from ...queues.message import Message
+from .lanes import Lane, Lanes, ParkedRun
 
 SESSION_BYTES: Final = 20 * 1024
 """About what a session takes that stays as a whole, beside what it has parked: a test measures it."""
@@ -34,7 +35,7 @@ LANE_BYTES: Final = 2048
 """About what a lane takes to which nobody has left anything yet; likewise."""
 CONNECTIONS_MAX: Final = 10_000
 """Sessions that stay as a whole."""
-LANES_PER_STEP: Final = 32
+LANES_PER_STEP: Final = 4
 
 
 class Leaving(Protocol):
@@ -154,7 +155,7 @@ class LeftBehind(FlowResource):
         elif (adopting := self._adopt(session)) is not None:
             yield from adopting
             return None
-        session.lost_count = lanes.give_up()
+        session.lost_count = yield from lanes.giving_up()
         self.dropped_count += session.lost_count
         return None
 
@@ -291,7 +292,7 @@ class LeftBehind(FlowResource):
             return inlet.offer(messages, size_bytes, lane.source)
         except RefusedSendError as refusal:  # nobody is left to be told
             assert isinstance(inlet, Log)
-            good = messages[: refusal.place]
+            good = refusal.good
             if good:
                 inlet.offer(good, _bytes_of(good), lane.source)
             self.dropped_count += len(messages) - len(good)

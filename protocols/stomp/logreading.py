@@ -23,21 +23,21 @@ from typing import Any, Final
 
 import attrs
 
-from protocols.framing import Piece
-from protocols.outbound import Outbound
-from protocols.stomp.delivery import SessionTotals, StompSubscription
-from protocols.stomp.encoder import encode_frame
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.escaping import Version, escape_value
-from protocols.stomp.head import SendHead, whole_number
-from protocols.stomp.hub import Hub
-from queues import Address, Message, Slice, Subscription
-from queues.logs.batches import CONTENT_TYPE
-from queues.logs.codecs import Codec, CodecError, codec_named
-from queues.logs.outlets import Group
-from queues.logs.places import Place, PlaceError, PlaceKind, parse_index, parse_place, parse_stream_offset
-from queues.logs.reading import Record
-from queues.logs.runs import Run
+from ...queues import Address, Message, Slice, Subscription
+from ...queues.logs.batches import CONTENT_TYPE
+from ...queues.logs.codecs import Codec, CodecError, codec_named
+from ...queues.logs.outlets import Group
+from ...queues.logs.places import Place, PlaceError, PlaceKind, parse_index, parse_place, parse_stream_offset
+from ...queues.logs.reading import Record
+from ...queues.logs.runs import Run
+from ..framing import Piece
+from ..outbound import Outbound
+from .delivery import SessionTotals, StompSubscription
+from .encoder import encode_frame
+from .errors import ProtocolError
+from .escaping import Version, escape_value
+from .head import SendHead, whole_number
+from .hub import Hub
 
 BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
 """The largest batch MESSAGE that can be asked for; a single batch that is larger comes all the same."""
@@ -102,6 +102,9 @@ def log_wishes(headers: Mapping[str, str]) -> LogWishes:
 
 class LogSubscription(StompSubscription):
     """A reader of one log, under one subscription id of one connection."""
+
+    repeats = True
+    """A group may be moved."""
 
     def __init__(
         self,
@@ -174,7 +177,8 @@ class LogSubscription(StompSubscription):
         yield from super().detaching()
         if self.ledger is not None:
             # A place of its own has gone with it: nothing of that can be settled or given back.
-            self.ledger.forget(lambda subscription: not isinstance(subscription.queue, Group))
+            for _forgotten in self.ledger.forgetting(lambda subscription: not isinstance(subscription.queue, Group)):
+                yield
 
     def _number_of(self, subscription: Subscription, sequence: int) -> int:
         return sequence  # the index

@@ -22,14 +22,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from protocols.stomp.encoder import encode_frame, error_frame
-from protocols.stomp.errors import LocalProtocolError, ProtocolError
-from protocols.stomp.escaping import SUPPORTED_VERSIONS, Version, escape_value
-from protocols.stomp.frames import Connect, Event, Fault, Frame
-from protocols.stomp.head import Account
-from protocols.stomp.limits import StompLimits
-from protocols.stomp.parser import Parser
-from protocols.stomp.transitions import (
+from .encoder import encode_frame, error_frame
+from .errors import LocalProtocolError, ProtocolError
+from .escaping import SUPPORTED_VERSIONS, Version, escape_value
+from .frames import Connect, Event, Fault, Frame
+from .head import Account
+from .limits import StompLimits
+from .parser import Parser
+from .pile import Pile
+from .transitions import (
     ACK_MODES,
     ARRIVALS,
     BODY_IGNORED,
@@ -44,7 +45,8 @@ STEP_EVENTS: Final = 16
 """Events of one step of the parser: some 200 µs where each has a head of its own."""
 
 STEP_BYTES: Final = 48 * 1024
-"""Of one step: some 2 ms where each frame has a few bytes and the head of the one before."""
+"""Of one step: some 2 ms where each frame has a few bytes and the head of the one before. A shorter SEND than of 48
+bytes counts as much as one of 48."""
 
 _HEART_BEAT: Final = re.compile(r"\s*([0-9]{1,18})\s*,\s*([0-9]{1,18})\s*")
 _BAD_IN_SESSION_ID: Final = re.compile(r"[:\\\x00-\x20\x7f]")
@@ -182,9 +184,11 @@ class ServerMachine(_Machine):
             yield from self.receive_data(b"")
 
     @property
-    def room(self) -> memoryview | None:
-        """Where to write what comes next, if that is the rest of a large frame. `receive_data` takes it in any case."""
-        return self._parser.pile.room
+    def pile(self) -> Pile:
+        """What of an unfinished frame is here, always the same one. `receive_data` takes what comes next in any case;
+        if that is the rest of a large frame, it may be written into the `room` of this instead.
+        """
+        return self._parser.pile
 
     def fill(self, size_bytes: int) -> None:
         """So many bytes were written into `room`, which is released. Then receive ``b""``."""

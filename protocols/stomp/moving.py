@@ -6,6 +6,9 @@ follows when the disk knows that it did, so consumers always get something in be
 
 Nothing is kept in memory of what waits but the numbers of the pieces.
 
+Pieces for a queue that was deleted are dropped, DROP_COUNT at a time: after a crash the next start drops the rest, for
+the store has noted it with the deletion.
+
 Invariant: a piece is told to be moved exactly once, when it is in its queue, or nobody wants it.
 """
 
@@ -14,12 +17,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import groupby
+from typing import Final
 
-from flow import SourceController
-from protocols.stomp.spools import Spool
-from queues import MESSAGE_OVERHEAD_BYTES, Message, MessageQueue
-from queues.gate import Run
-from queues.together import offer_together
+from ...flow import SourceController
+from ...queues import MESSAGE_OVERHEAD_BYTES, Message, MessageQueue
+from ...queues.gate import Run
+from ...queues.together import offer_together
+from .spools import Spool
+
+DROP_COUNT: Final = 256
+"""Pieces that nobody wants go so many at a time: a millisecond."""
 
 
 class Leg:
@@ -48,13 +55,13 @@ class Leg:
         *,
         count: int,
         may_go: Callable[[], bool],
-        left: Callable[[Spool, int], None],
+        left: Callable[[Spool, int, int, int], None],
         unheard: Callable[[int], None],
         persistent_only: bool = False,
     ) -> None:
         """`pieces` (spool and place; `count` messages) go to `queue` as `source`, while `may_go`. `left` is told of
-        each that is moved; `unheard`, how many messages nobody wanted. `persistent_only`: the others belonged to an
-        earlier run.
+        each that is moved, and how many messages and bytes the queue got; `unheard`, how many messages nobody wanted.
+        `persistent_only`: the others belonged to an earlier run.
         """
         self._pieces = deque(pieces)
         self._count = count
@@ -78,18 +85,21 @@ class Leg:
         """Pieces that are not moved yet."""
         return len(self._pieces)
 
-    def go(self) -> None:
-        """Something may have changed: read the next piece, if it is time. If not, the turn of the source ends."""
+    def go(self) -> bool:
+        """Something may have changed: read the next piece, if it is time. Returns whether one is being read. If not,
+        the turn of the source is of no use to this leg; others may have the same source.
+        """
         if self._is_reading:
-            return
+            return True
         if self._writing_count or not self._pieces or not self._may_go():
-            self.source.end_turn()
-        elif self.queue.closed:
+            return False
+        if self.queue.closed:
             self._drop()
         elif not self.source.blocked:
             spool, place = self._pieces[0]
             self._is_reading = True
             spool.read(place, self._arrived, self.source.end_turn)
+        return self._is_reading
 
     def _arrived(self, messages: list[Message]) -> None:
         self._is_reading = False
@@ -103,27 +113,29 @@ class Leg:
         if self._persistent_only:
             messages = [message for message in messages if message.head.persistent]
         first = queue.elements.next_sequence
-        if messages and not offer_together(queue, runs_of(messages), self.source):
+        runs = runs_of(messages)
+        if runs and not offer_together(queue, runs, self.source):
             self.source.end_turn()
             return
         self._count -= count
         persistent = any(message.head.persistent for message in messages)
-        self._piece_moved(queue, first, persistent=persistent)
+        self._piece_moved(queue, first, runs, persistent=persistent)
         self.source.end_turn()
 
     def _drop(self) -> None:
-        """Nobody wants the rest."""
+        """Nobody wants the rest: the next ones follow when these are gone from the disk."""
         self._unheard(max(0, self._count))
+        self._count = 0
         self.source.end_turn()
-        while self._pieces:
-            self._piece_moved(None, 0, persistent=False)
+        for _ in range(min(DROP_COUNT, len(self._pieces))):
+            self._piece_moved(None, 0, [], persistent=False)
 
-    def _piece_moved(self, queue: MessageQueue | None, first: int, *, persistent: bool) -> None:
+    def _piece_moved(self, queue: MessageQueue | None, first: int, runs: list[Run], *, persistent: bool) -> None:
         spool, place = self._pieces.popleft()
         self._writing_count += 1
         self.moved_count += 1
         spool.moved(place, queue, first, persistent=persistent, done=self._written)
-        self._left(spool, place)
+        self._left(spool, place, sum([len(run.messages) for run in runs]), sum([run.charge_bytes for run in runs]))
 
     def _written(self) -> None:
         self._writing_count -= 1

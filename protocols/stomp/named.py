@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from protocols.stomp.delivery import StompSubscription
-from protocols.stomp.errors import ProtocolError, unknown_ack
+from .delivery import StompSubscription
+from .errors import ProtocolError, unknown_ack
 
 LOG_TOKEN: Final = b"log."
 """How the message-ids of records begin."""

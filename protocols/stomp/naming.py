@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from protocols.stomp.guard import Identity
+from .guard import Identity
 
 if TYPE_CHECKING:
-    from protocols.stomp.session import Session
+    from .session import Session
 
 SHOWN_MAX: Final = 60
 """Characters of a client-id."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from protocols.stomp.escaping import Version
+from .escaping import Version
 
 EOL_OCTETS: Final = b"\r\n"
 _CR: Final = 13

@@ -5,13 +5,13 @@ How it works. `feed` walks an offset over one buffer. Three ideas make it cheap:
 * **Head cache.** The header block of a SEND, as bytes, is looked up in a small dictionary; only a new block is taken
   apart. A `receipt` line is cut out before the look-up, because its value is new on every frame.
 * **Runs.** Behind a SEND, every frame that begins with the very same bytes belongs to the same run: one comparison
-  and one slice each, no search for the end of the headers. Plain ACKs are taken by one regular expression per run.
+  and one slice each (strides: less), no search for the headers' end. Plain ACKs: one regular expression per run.
 * **Waiting.** When the buffer ends inside a frame, the rest goes into a pile together with what is being waited for:
   a blank line (`HEAD`), a number of bytes (`COUNT`) or a NUL (`NUL`). Only *new* bytes are looked at until it is
   there; then the pile is joined once. For the body of a SEND the pile is already the wire, so the bytes behind it are
   never copied.
-* **Steps.** One `feed` walks about `step_bytes` and gives about `events_max` events; where it stopped is a place in the
-  buffer, so going on copies nothing. Large frames are no work, so they are counted, not weighed.
+* **Steps.** One `feed` walks about `step_bytes` and gives about `events_max` events; it stops at a place in the buffer,
+  so going on copies nothing. Large frames are counted, not weighed.
 * **Large bodies.** Where they are staged, the body of a SEND beyond large_body_bytes is never collected: it is passed
   on in pieces (`LARGE`). One without content-length is collected up to that many bytes, since it may end before.
 
@@ -21,11 +21,9 @@ Invariants. The same bytes give the same frames and the same fault whatever the 
 the cuts of large bodies differ): a fault is decided by positions in the stream, never by what happened to be in the
 buffer. At most one frame is held, of at most header_block_bytes_max + body_bytes_max bytes (connect_frame_bytes_max
 before CONNECTED). After a fault nothing is read any more.
-
 Lenient on purpose: CR LF line ends in every version (telnet), also mixed with LF; a colon in a value (split at the
 first); blanks around numbers. Strict on purpose: undefined escapes (b11), UTF-8, NUL among headers, the NUL behind a
 body of known length.
-
 Deliberately not here: required headers and bodies where none may be (`machine`), the meaning of anything.
 Source: STOMP 1.2 "Frames", "Size Limits"; checklist b1-b6, b9-b14.
 """
@@ -35,27 +33,31 @@ from __future__ import annotations
 from sys import maxsize
 from typing import Final
 
-from protocols.stomp import faults
-from protocols.stomp.acks import add_plain_ack, runs_keep_to, take_ack_run
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.escaping import Version
-from protocols.stomp.frames import Event, Fault, Frame, LargeSendStart, SendRun
-from protocols.stomp.head import Account, SendHead, parse_headers, whole_number
-from protocols.stomp.headcache import Entry, HeadCache, cut_length
-from protocols.stomp.largebody import LargeBody
-from protocols.stomp.limits import StompLimits
-from protocols.stomp.octets import EOL_OCTETS, PLAIN_OCTETS, skip_eols, split_head, text_of
-from protocols.stomp.pile import Pile, Wait
-from protocols.stomp.rawhead import COMMAND_LINE_BYTES_MAX, check_raw_head, identify
-from protocols.stomp.transitions import NEVER_ESCAPED, WITH_BODY, Role, State, Then, arrivals, refusal
+from . import faults
+from .acks import add_plain_ack, runs_keep_to, take_ack_run
+from .errors import ProtocolError
+from .escaping import Version
+from .frames import Event, Fault, Frame, LargeSendStart, SendRun
+from .head import Account, SendHead, parse_headers, whole_number
+from .headcache import Entry, HeadCache, cut_length
+from .largebody import LargeBody
+from .limits import StompLimits
+from .octets import EOL_OCTETS, PLAIN_OCTETS, skip_eols, split_head, text_of
+from .pile import Pile, Wait
+from .rawhead import COMMAND_LINE_BYTES_MAX, check_raw_head, identify
+from .strides import take_alike
+from .transitions import NEVER_ESCAPED, WITH_BODY, Role, State, Then, arrivals, refusal
 
 _TLS_HANDSHAKE: Final = 0x16
 
 #: A receipt id up to this length is read in the fast loop.
 _FAST_RECEIPT_BYTES_MAX: Final = 256
 
-#: Frames that a run may have however large they are: their bytes are not looked at.
-_RUN_COUNT_MIN: Final = 48
+#: Frames of any size that a run may have: about as many as tiny ones make a step. Their bytes are not looked at.
+_RUN_COUNT_MIN: Final = 512
+
+#: What taking one frame costs, as bytes walked: a step of frames without a length ends after so many of them.
+_FRAME_COST_BYTES: Final = 48
 
 
 class Parser:
@@ -332,7 +334,7 @@ class Parser:
                 self._wait_for_head(buf, pos)
                 return
             if sends and first == 83 and (buf.startswith(b"SEND\n", pos) or buf.startswith(b"SEND\r\n", pos)):
-                pos = self._take_sends(buf, pos, head_end, body_start, events)
+                pos, step_end = self._take_sends(buf, pos, head_end, body_start, events), self._step_end
             else:
                 try:
                     pos = self._take_frame(buf, pos, head_end, body_start, events)
@@ -448,6 +450,7 @@ class Parser:
         intact = True
         # How much of a frame is not part of its wire: the command line, or all the head.
         cut = 5 if verbatim else head_bytes
+        pos = take_alike(buf, pos, stop, before, cut, span, wires)
         while pos < stop:
             end = pos + span
             if buf[end]:
@@ -477,7 +480,7 @@ class Parser:
         size = len(buf)
         head_bytes = len(before)
         body_max = self._inline_bytes_max
-        step_end = self._step_end
+        self._step_end = step_end = min(self._step_end, pos + self.step_bytes // _FRAME_COST_BYTES * (head_bytes + 1))
         wires: list[bytes] = []
         cut = 5 if verbatim else head_bytes
         while True:

@@ -30,7 +30,7 @@ class Pile:
     """An unfinished frame. Small pieces are joined in groups, so a body that comes two bytes at a time is not an
     object per piece."""
 
-    __slots__ = ("_made", "_pieces", "_room", "_small", "_small_bytes", "_taken_bytes", "size_bytes")
+    __slots__ = ("_made", "_pieces", "_small", "_small_bytes", "_taken_bytes", "buffer", "size_bytes")
     _GROUP_COUNT = 256
     _GROUP_BYTES = 262_144
     _MISSING_BYTES_MIN = 262_144
@@ -45,8 +45,8 @@ class Pile:
         self._small: list[bytes] = []
         self._small_bytes = 0
         self._made: BytesIO | None = None
-        self._room: memoryview | None = None
-        """All of what `_made` holds."""
+        self.buffer: memoryview | None = None
+        """All of what `_made` holds; None: there is no `room`."""
         self._taken_bytes = 0
         """What the last frame had."""
         self.size_bytes = 0
@@ -54,13 +54,13 @@ class Pile:
     @property
     def held_bytes(self) -> int:
         """Bytes of memory that are taken."""
-        return self.size_bytes if self._room is None else len(self._room)
+        return self.size_bytes if self.buffer is None else len(self.buffer)
 
     def add(self, piece: bytes) -> None:
         """Put `piece` behind what is here; amortised O(its length)."""
         end = self.size_bytes + len(piece)
-        if self._room is not None:
-            self._room[self.size_bytes : end] = piece
+        if self.buffer is not None:
+            self.buffer[self.size_bytes : end] = piece
             self.size_bytes = end
             return
         self._small.append(piece)
@@ -77,7 +77,7 @@ class Pile:
     def reserve(self, whole_bytes: int) -> None:
         """What is here is going to be so many bytes: make room for them, if that is worth it and earned."""
         if (
-            self._room is None
+            self.buffer is None
             and whole_bytes - self.size_bytes >= self._MISSING_BYTES_MIN
             and whole_bytes <= min(self._ROOM_BYTES_MAX, max(self._taken_bytes, self._SHARE * self.size_bytes))
         ):
@@ -86,7 +86,7 @@ class Pile:
             self.clear()
             # Bytes that nobody else holds: written to through the buffer, and given out as they are (`getvalue`).
             self._made = BytesIO(bytes(whole_bytes))
-            self._room = self._made.getbuffer()
+            self.buffer = self._made.getbuffer()
             self._taken_bytes = taken_bytes
             for piece in begun:
                 self.add(piece)
@@ -94,7 +94,7 @@ class Pile:
     @property
     def room(self) -> memoryview | None:
         """Where the next bytes go, up to the end of the frame. To be released before `fill`."""
-        return None if self._room is None else self._room[self.size_bytes :]
+        return None if self.buffer is None else self.buffer[self.size_bytes :]
 
     def fill(self, size_bytes: int) -> None:
         """So many bytes were written into `room`."""
@@ -102,9 +102,9 @@ class Pile:
 
     def take(self, last: bytes | memoryview) -> bytes:
         """Everything, with `last` behind it; the pile is empty afterwards."""
-        if self._made is not None and self._room is not None:
-            self._room[self.size_bytes :] = last
-            self._room.release()
+        if self._made is not None and self.buffer is not None:
+            self.buffer[self.size_bytes :] = last
+            self.buffer.release()
             whole = self._made.getvalue()
         else:
             whole = b"".join([*self._pieces, *self._small, last])
@@ -117,6 +117,6 @@ class Pile:
         self._pieces.clear()
         self._small.clear()
         self._small_bytes = 0
-        self._made = self._room = None
+        self._made = self.buffer = None
         self._taken_bytes = 0
         self.size_bytes = 0

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from flow import Flow
-from protocols.reading import ReadGate
-from protocols.stomp.delivery import SessionTotals
-from protocols.stomp.guard import RateGate
-from protocols.stomp.lanes import Lanes
+from ...flow import Flow
+from ..reading import ReadGate
+from .delivery import SessionTotals
+from .guard import RateGate
+from .lanes import Lanes
 
 NO_LIMIT_BYTES: Final = 1 << 62
 

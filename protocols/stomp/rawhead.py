@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocols.stomp import faults
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.escaping import Version
-from protocols.stomp.head import salvage_headers
-from protocols.stomp.octets import split_head, text_of
-from protocols.stomp.transitions import Role, State, refusal
+from . import faults
+from .errors import ProtocolError
+from .escaping import Version
+from .head import salvage_headers
+from .octets import split_head, text_of
+from .transitions import Role, State, refusal
 
 #: A first line longer than this is no command (the longest is UNSUBSCRIBE), so it is refused before it ends.
 COMMAND_LINE_BYTES_MAX: Final = 64

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from protocols.outbound import Outbound
-from protocols.reading import CountedHold
-from protocols.stomp.encoder import BEHIND_NUL, receipt, receipts
-from protocols.stomp.escaping import Version
-from queues.logs.log import Log
-from queues.storage import Confirms, Store
+from ...queues.logs.log import Log
+from ...queues.storage import Confirms, Store
+from ..outbound import Outbound
+from ..reading import CountedHold
+from .encoder import BEHIND_NUL, indexed_receipts, receipt, receipts
+from .escaping import Version
 
 MEMORY: Final = "memory"
 """What the RECEIPT of a SEND promises: the broker has it, a restart would lose it."""
@@ -40,10 +40,12 @@ class Owed:
     first. `durability` is the least of what the legs have.
     """
 
-    __slots__ = ("durability", "indexes", "is_single", "legs_count", "receipt_ids")
+    __slots__ = ("durability", "indexes", "is_commit", "is_single", "legs_count", "receipt_ids")
 
-    def __init__(self, receipt_ids: list[str], legs_count: int) -> None:
+    def __init__(self, receipt_ids: list[str], legs_count: int, *, is_commit: bool = False) -> None:
         self.receipt_ids = receipt_ids
+        self.is_commit = is_commit
+        """They are due for the COMMIT of a transaction, not for SENDs; there may be none."""
         self.legs_count = legs_count
         self.is_single = legs_count == 1
         self.durability = CONSUMED
@@ -185,15 +187,8 @@ class Replies:
 
     def appended(self, receipt_ids: list[str], durability: str, indexes: Sequence[tuple[int, int]]) -> None:
         """Answer SENDs to a log: each is told the index of its first record, and how many it has."""
-        told = [
-            receipt(
-                receipt_id,
-                self.version,
-                (("index", str(index)), ("count", str(count)), ("durability", durability)),
-            )
-            for receipt_id, (index, count) in zip(receipt_ids, indexes, strict=True)
-        ]
-        self._outbound.send_control(BEHIND_NUL.join(told), len(told))
+        told = indexed_receipts(receipt_ids, self.version, indexes, durability)
+        self._outbound.send_control(told, len(receipt_ids))
 
     def _appended_to_several(self, owed: Owed) -> None:
         durability = DURABILITY[owed.durability]
@@ -210,7 +205,10 @@ class Replies:
             owed.legs_count -= 1
             if durability == MEMORY or (durability == DISK and owed.durability == CONSUMED):
                 owed.durability = durability
-            if not owed.legs_count and owed.indexes:
+            if not owed.legs_count and owed.is_commit:
+                for receipt_id in owed.receipt_ids:
+                    self.receipt(receipt_id)
+            elif not owed.legs_count and owed.indexes:
                 self._appended_to_several(owed)
             elif not owed.legs_count:
                 self.receipts(owed.receipt_ids, owed.durability)

@@ -1,6 +1,6 @@
 """A message under another header block: what the broker does to one that it gives up (dead letters).
 
-Queues know nothing of headers; this is what they are given for it (`queues.dead_letters.Rewrite`).
+Queues know nothing of headers; this is what they are given for it (`sluiceway.queues.dead_letters.Rewrite`).
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from protocols.stomp.head import SendHead
-from queues import Message
+from ...queues import Message
+from .head import SendHead
 
 
 def rewrite(message: Message, changes: Mapping[str, str | None]) -> tuple[SendHead, bytes]:

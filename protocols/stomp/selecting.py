@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.hub import Hub
-from queues.selectors import Selection, SelectorError
-from queues.selectors.table import SelectorLimitError
-from queues.steps import Waiting
+from ...queues.selectors import Selection, SelectorError
+from ...queues.selectors.table import SelectorLimitError
+from ...queues.steps import Waiting
+from .errors import ProtocolError
+from .hub import Hub
 
 
 def selecting(text: str, hub: Hub) -> Generator[Waiting | None, None, Selection | None]:

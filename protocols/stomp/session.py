@@ -24,17 +24,19 @@ A session that has more to do than that stays on as a drain until all is done.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from protocols.framing import PLAIN, Framing, Piece
-from protocols.outbound import Outbound
-from protocols.reading import TURN_SECONDS, ReadGate
-from protocols.stomp.committing import Committer
-from protocols.stomp.delivery import SessionTotals
-from protocols.stomp.entering import Entering
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.escaping import Version
-from protocols.stomp.frames import (
+from ...queues.environment import DispatchHandle, TimerHandle
+from ..framing import PLAIN, Framing, Piece
+from ..outbound import Outbound
+from ..reading import TURN_SECONDS, ReadGate
+from .committing import Committer
+from .delivery import SessionTotals
+from .entering import Entering
+from .errors import ProtocolError
+from .escaping import Version
+from .frames import (
     AckRun,
     Connect,
     Event,
@@ -45,25 +47,24 @@ from protocols.stomp.frames import (
     LargeSendStart,
     SendRun,
 )
-from protocols.stomp.guard import ANYBODY, Action, Identity
-from protocols.stomp.heartbeat import HeartBeat, heart_beat_missed
-from protocols.stomp.hub import Hub
-from protocols.stomp.lanes import Lanes
-from protocols.stomp.left_behind import Staying
-from protocols.stomp.limits import StompLimits
-from protocols.stomp.machine import ServerMachine
-from protocols.stomp.naming import introduce
-from protocols.stomp.rated import NO_LIMIT_BYTES, RatedReading
-from protocols.stomp.replies import Replies
-from protocols.stomp.sending import Sender
-from protocols.stomp.staging import LargeRun, LargeSends, body_unreadable
-from protocols.stomp.subscribing import Subscriptions
-from protocols.stomp.temporary import TemporaryDestinations, names_temporary
-from protocols.stomp.transactions import Transactions
-from queues.environment import DispatchHandle, TimerHandle
+from .guard import ANYBODY, Action, Identity
+from .heartbeat import HeartBeat, heart_beat_missed
+from .hub import Hub
+from .lanes import Lanes
+from .left_behind import Staying
+from .limits import StompLimits
+from .machine import ServerMachine
+from .naming import introduce
+from .rated import NO_LIMIT_BYTES, RatedReading
+from .replies import Replies
+from .sending import Sender
+from .staging import LargeRun, LargeSends, body_unreadable
+from .subscribing import Subscriptions
+from .temporary import TemporaryDestinations, names_temporary
+from .transactions import Transactions
 
 if TYPE_CHECKING:
-    from protocols.tls import PeerCertificate
+    from ..tls import PeerCertificate
 
 RECEIPT_BYTES: Final = 64
 """About what one waiting RECEIPT takes; turns `receipts_pending_max` into bytes of control frames."""
@@ -115,6 +116,8 @@ class Session:
         self._machine = ServerMachine(
             limits, server_name=hub.server_name, stages=hub.bodies is not None, heads=hub.manager.heads_account
         )
+        self.pile = self._machine.pile
+        """Has room to read to, if the rest of a large frame comes next. Release that, then `receive_filled`."""
         self._large: LargeSends | None = None
         """Its large SENDs, if it has ever sent one."""
         self._held_back: Iterator[Event] | None = None
@@ -125,7 +128,7 @@ class Session:
             manager=hub.manager,
             clock=hub.clock,
             write=write,
-            request_flush=self._request_flush,
+            request_flush=partial(hub.at_turn_end, self._flush_at_turn_end),
             stream_failed=self._body_is_unreadable,
             control=unread,
             framing=framing,
@@ -211,8 +214,7 @@ class Session:
         """Whether more bytes should be read from the peer now."""
         # While it leaves nothing more can come but the end.
         self.lanes.waiting_for = waiting_for = "" if self._leaving else self.reading.why
-        readable = not waiting_for
-        if readable is not self._was_readable:
+        if (readable := not waiting_for) is not self._was_readable:
             self._was_readable = readable
             if self._heart_beat is not None:
                 if readable:
@@ -220,6 +222,13 @@ class Session:
                 else:
                     self._heart_beat.reading_paused()
         return readable
+
+    @property
+    def is_read_as_usual(self) -> bool:
+        """What most reads ask: it `may_read`, with no hold on, is not ending, and nothing waits for `go_on`."""
+        return self._was_readable and not (
+            self.reading.held_count or self._held_back or self.ending is not None or self.lanes.stash.limiter.throttled
+        )
 
     def _may_spool_on(self) -> bool:
         return self._committer.waits_for_room and self._may_free_what_blocks()
@@ -242,13 +251,8 @@ class Session:
         """Deliveries that this connection has not acknowledged."""
         return self.subscriptions.unsettled_count
 
-    @property
-    def room(self) -> memoryview | None:
-        """Where to read to, if the rest of a large frame comes next. Release it, then `receive_filled`."""
-        return self._machine.room
-
     def receive_filled(self, size_bytes: int) -> None:
-        """As `receive`, for so many bytes that were written into `room`."""
+        """As `receive`, for so many bytes that were written into the `room` of `pile`."""
         self._machine.fill(size_bytes)
         self.receive(b"", size_bytes)
 
@@ -354,9 +358,6 @@ class Session:
             # or the last that goes out.
             self._changed()
 
-    def _request_flush(self) -> None:
-        self.hub.at_turn_end(self._flush_at_turn_end)
-
     def _flush_at_turn_end(self) -> None:
         try:
             self.flush()
@@ -418,7 +419,7 @@ class Session:
         """When nothing is delivered any more."""
         self.outbound.close()
         if self._broke:
-            self.subscriptions.note_worked_on()  # of those that were given up before, after what closing let go
+            yield from self.subscriptions.noting_worked_on()  # and of those that were given up before
         yield from self._committer.closing()
         yield from self.subscriptions.returning_unsettled()
         yield from self._temporary.closing(f"its connection {self.peer} ended")
@@ -432,7 +433,8 @@ class Session:
 
     def _leave_behind(self) -> Iterator[None]:
         """What is parked goes on, if the broker has room for it: without this session, unless that has more to do."""
-        is_moving = self._committer.is_moving or bool(self.lanes.barriers_count)
+        yield from self.lanes.leaving()
+        is_moving = self._committer.is_moving or bool(self.lanes.barriers_count or self.lanes.committed_count)
         is_busy = self._large is not None and self._large.is_committing
         self._staying = yield from self.hub.left_behind.leave(self, is_moving=is_moving, is_busy=is_busy)
 
@@ -532,8 +534,7 @@ class Session:
 
     def _let_in(self) -> bool:
         """If its login is decided. Raises ProtocolError if it is refused."""
-        decided = self.entering.take()
-        if decided is None:
+        if (decided := self.entering.take()) is None:
             return False
         event, identity = decided
         if self._connect_timer is not None:
@@ -671,9 +672,9 @@ class Session:
     def _dispatch(self, budget: int) -> bool:
         """Send on what was parked and may go now."""
         self.subscriptions.work.begin_turn()
-        more = self.lanes.unpark(budget, self._sender.publish_parked) or self._committer.commit_waiting()
-        self._committer.move_on()
-        if more:
+        more = self.lanes.unpark(budget, self._sender.publish_parked, self._committer.next_place)
+        more = more or self._committer.commit_waiting()
+        if self._committer.move_on() or more:
             return True
         if not self._is_sending:
             if self.closed and self.lanes.is_open and not self.is_closing:

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from itertools import repeat
 from typing import Final
 
-from protocols.stomp.delivery import ACK_CLIENT, StompSubscription
-from protocols.stomp.ledger import BITE_CHUNKS, Ledger, Portion, charge_named
+from .delivery import ACK_CLIENT, StompSubscription
+from .ledger import BITE_CHUNKS, Ledger, Portion, charge_named
 
 GROUPS_AT_ONCE: Final = 16
 """Runs of ACKs for one subscription after the other that are done in one go."""

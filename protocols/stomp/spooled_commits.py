@@ -10,21 +10,21 @@ Bound: `transaction_spool_bytes_max` of the connection, on the disk; a barrier a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from functools import partial
-from itertools import repeat
+from itertools import islice, repeat
 
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.hub import Hub
-from protocols.stomp.lanes import Barrier, Lane, Lanes
-from protocols.stomp.moving import Leg
-from protocols.stomp.replies import Replies
-from protocols.stomp.spooling import ROUTE_STEPS
-from protocols.stomp.spools import Spool, Target
-from protocols.stomp.transactions import AT_ONCE_COUNT, Transaction, settling
-from queues import MESSAGE_OVERHEAD_BYTES, DestinationLimitError, DestinationRegistry, MessageQueue, parse
-from queues.steps import Waiting
-from queues.storage import Joint
+from ...queues import MESSAGE_OVERHEAD_BYTES, DestinationLimitError, DestinationRegistry, MessageQueue, parse
+from ...queues.storage import Joint
+from ...queues.together import Promise
+from .errors import ProtocolError
+from .hub import Hub
+from .lanes import Barrier, Lane, Lanes
+from .moving import DROP_COUNT, Leg
+from .replies import Replies
+from .spooling import ROUTE_STEPS
+from .spools import Spool, Target
+from .transactions import AT_ONCE_COUNT, Transaction, settling
 
 
 class _Flag:
@@ -39,7 +39,7 @@ class _Flag:
 class SpooledCommits:
     """Those of one connection that are not all in their queues."""
 
-    __slots__ = ("_hub", "_lanes", "_legs", "_replies", "_wake")
+    __slots__ = ("_dropping_count", "_hub", "_lanes", "_legs", "_replies", "_wake")
 
     def __init__(self, hub: Hub, lanes: Lanes, replies: Replies, *, wake: Callable[[], None]) -> None:
         """`wake`: something that was parked may go on, look soon."""
@@ -48,11 +48,13 @@ class SpooledCommits:
         self._replies = replies
         self._wake = wake
         self._legs: dict[Leg, None] = {}
+        self._dropping_count = 0
+        """COMMITs whose pieces for destinations that were gone are being deleted."""
 
     @property
     def is_moving(self) -> bool:
         """Some of them have not left the lanes yet."""
-        return bool(self._legs)
+        return bool(self._legs or self._dropping_count)
 
     @property
     def left_count(self) -> int:
@@ -66,10 +68,11 @@ class SpooledCommits:
         receipt_id: str | None,
         *,
         instead_of: Barrier | None = None,
-    ) -> Iterator[object]:
+    ) -> Generator[object, None, bool]:
         """COMMIT: from now on nothing holds it up. In steps.
         `instead_of`: its place in the lanes, if it has one already. Raises ProtocolError, nothing done, if a queue
-        refuses or there can't be one.
+        refuses or there can't be one. False: the broker made a mistake with a queue of it, nothing of it will be on the
+        disk; the connection ends, and the spool is to be aborted.
         """
         lanes, gone = yield from self._finding_lanes(spool)
         wanted = {
@@ -77,29 +80,41 @@ class SpooledCommits:
             for target, lane in lanes.items()
             if lane.queue.rejects and (spooled := spool.targets[target])
         }
-        yield from transaction.checking_room(wanted)
+        promise = Promise()
         joint: Joint | None = None
-        if transaction.acks_steps_count + len(lanes) > AT_ONCE_COUNT and self._hub.store is not None:
-            joint = self._hub.store.join()
+        is_promised = False
         try:
-            if joint is not None and joint.waits:
-                yield Waiting(joint.begin)
+            yield from transaction.checking_room(wanted, promise)
+            if transaction.acks_steps_count + len(lanes) > AT_ONCE_COUNT and self._hub.store is not None:
+                joint = self._hub.store.join(self._lanes)
+                yield from self._lanes.waiting_for_turn(joint)
             is_durable = _Flag()
-            for _step in self._taking_effect(transaction, spool, lanes, instead_of, is_durable, joint):
+            places: dict[Leg, Barrier] = {}
+            for _step in self._taking_effect(transaction, spool, lanes, instead_of, is_durable, joint, promise, places):
                 if joint is not None:
                     if joint.is_broken:
-                        return  # and the connection ends, with all that this was about
+                        break
                     yield None
+            if joint is not None and joint.is_broken:
+                yield from self._taking_out(places)
+                return False
+            is_promised = True
             shelves = transaction.shelves() if joint is None else list(joint.shelves)
             if spool.targets:
-                spool.commit(shelves, partial(self._durable, spool, gone, is_durable, self._replies.later(receipt_id)))
+                answer = self._replies.later(receipt_id)
+                deleted = [*gone, *(target for target, lane in lanes.items() if lane.queue.closed)]
+                durable = partial(self._durable, spool, lanes.values(), gone, is_durable, answer)
+                spool.commit(shelves, durable, deleted=deleted)
             else:  # none of its SENDs had anywhere to go
                 if self._hub.store is not None:
                     self._hub.store.bind(shelves)
                 self._replies.committed(receipt_id, shelves)
+            return True
         finally:
             if joint is not None:
                 joint.end()
+            if not is_promised:
+                promise.let_go()
 
     def _taking_effect(
         self,
@@ -109,24 +124,41 @@ class SpooledCommits:
         instead_of: Barrier | None,
         is_durable: _Flag,
         joint: Joint | None,
+        promise: Promise,
+        places: dict[Leg, Barrier],
     ) -> Iterator[None]:
         yield from settling(transaction, joint)
         for target, lane in lanes.items():
-            self._add_leg(spool, target, lane, instead_of, lambda: is_durable.is_set)
+            leg, barrier = self._add_leg(spool, target, lane, instead_of, lambda: is_durable.is_set, promise)
+            places[leg] = barrier
             yield
 
-    def _durable(self, spool: Spool, gone: list[Target], is_durable: _Flag, answer: Callable[[], None]) -> None:
+    def _taking_out(self, places: dict[Leg, Barrier]) -> Iterator[None]:
+        """These legs never go: what is parked behind them does. In steps."""
+        for leg, barrier in places.items():
+            del self._legs[leg]
+            self._lanes.let_go(barrier)
+            yield
+        self._wake()
+
+    def _durable(
+        self,
+        spool: Spool,
+        lanes: Collection[Lane],
+        gone: list[Target],
+        is_durable: _Flag,
+        answer: Callable[[], None],
+    ) -> None:
         """The disk knows that it is to be carried out."""
         is_durable.is_set = True
-        for target in gone:
-            self._drop(spool, target)
+        for lane in lanes:
+            self._lanes.look_at(lane)
+        if gone:
+            self._dropping_count += 1
+            self._drop_next(spool, iter([place for target in gone for place in spool.targets[target].places]))
+            self._unheard(sum([spool.targets[target].count for target in gone]))
         self._wake()
         answer()
-
-    def move_on(self) -> None:
-        """Something may have changed: see what may go. Ends the turns of lanes for which nothing can."""
-        for leg in list(self._legs):
-            leg.go()
 
     def _finding_lanes(self, spool: Spool) -> Generator[None, None, tuple[dict[Target, Lane], list[Target]]]:
         """Lanes to where it goes, and what of that is gone. In steps."""
@@ -147,15 +179,28 @@ class SpooledCommits:
         return lanes, gone
 
     def _add_leg(
-        self, spool: Spool, target: Target, lane: Lane, instead_of: Barrier | None, is_durable: Callable[[], bool]
-    ) -> None:
+        self,
+        spool: Spool,
+        target: Target,
+        lane: Lane,
+        instead_of: Barrier | None,
+        is_durable: Callable[[], bool],
+        promise: Promise,
+    ) -> tuple[Leg, Barrier]:
         spooled = spool.targets[target]
         in_place = instead_of if instead_of is not None and lane in instead_of.lanes else None
-        barrier = self._lanes.hold_turns(lane, instead_of=in_place)
 
-        def left(spool: Spool, place: int) -> None:
+        def go() -> None:
+            if not leg.go():
+                lane.source.end_turn()
+
+        barrier = self._lanes.hold_turns(lane, go, instead_of=in_place)
+
+        def left(spool: Spool, place: int, count: int, charge_bytes: int) -> None:
             self._lanes.spooled.release(0, spool.size_of(place))
+            promise.use(lane.queue, count, charge_bytes)
             if not leg.left_count:
+                promise.use(lane.queue, spooled.count, 0)  # what was damaged
                 del self._legs[leg]
                 self._lanes.let_go(barrier)
                 self._wake()
@@ -170,14 +215,28 @@ class SpooledCommits:
             unheard=self._unheard,
         )
         self._legs[leg] = None
+        return leg, barrier
 
-    def _drop(self, spool: Spool, target: Target) -> None:
-        """Where this should go is gone: a temporary destination."""
-        spooled = spool.targets[target]
-        self._unheard(spooled.count)
-        for place in spooled.places:
+    def _drop_next(self, spool: Spool, places: Iterator[int]) -> None:
+        """Where these should go is gone: temporary destinations. The next ones follow when some are gone from the
+        disk.
+        """
+        some = list(islice(places, DROP_COUNT))
+        if not some:
+            self._dropping_count -= 1
+            self._wake()
+            return
+        left_count = len(some)
+
+        def gone() -> None:
+            nonlocal left_count
+            left_count -= 1
+            if not left_count:
+                self._drop_next(spool, places)
+
+        for place in some:
             self._lanes.spooled.release(0, spool.size_of(place))
-            spool.moved(place, None, 0, persistent=False, done=_nothing)
+            spool.moved(place, None, 0, persistent=False, done=gone)
 
     def _unheard(self, count: int) -> None:
         self._hub.registry.unheard_count += count
@@ -192,7 +251,3 @@ def queue_of(target: Target, registry: DestinationRegistry, *, is_stored: bool =
     if address.temporary_global and name not in registry.destinations:
         return None
     return registry.get(address, is_stored=is_stored).stored_queue(priority, topic=topic)
-
-
-def _nothing() -> None:
-    return

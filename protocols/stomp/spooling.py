@@ -20,17 +20,18 @@ from typing import Final
 
 import attrs
 
-from flow import Flow, SourceController
-from protocols.reading import Hold
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.frames import SendRun
-from protocols.stomp.hub import Hub
-from protocols.stomp.lanes import Lane, Lanes, Route
-from protocols.stomp.limits import StompLimits
-from protocols.stomp.sending import ADMIN_PREFIX, Sender
-from protocols.stomp.spools import Spool, Target
-from protocols.stomp.transactions import Transaction, Transactions, charge_of, parts_of, steps_for
-from queues import MESSAGE_OVERHEAD_BYTES, Message, Topic
+from ...flow import Flow, SourceController
+from ...queues import MESSAGE_OVERHEAD_BYTES, Message, Topic
+from ..reading import Hold
+from .errors import ProtocolError
+from .frames import SendRun
+from .hub import Hub
+from .lanes import Lane, Lanes, Route
+from .limits import StompLimits
+from .requesting import ADMIN_PREFIX
+from .sending import Sender
+from .spools import Spool, Target
+from .transactions import Transaction, Transactions, charge_of, parts_of, steps_for
 
 PIECE_BYTES: Final = 1 << 20
 """About how much leaves memory at a time, and comes back at a time: half a millisecond of encoding."""

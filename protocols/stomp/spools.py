@@ -2,7 +2,7 @@
 
 `Spools` begins spools; a `Spool` is the part of one transaction that has left memory. It consists of *pieces*, each
 some messages for one queue, by place: 0, 1, … A piece is written once, and read again when its transaction is
-committed and its queue has room. `store.spool` implements them.
+committed and its queue has room. `sluiceway.store.spool` implements them.
 
 Everything is synchronous and never waits; answers come as callbacks on the dispatch loop.
 """
@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Protocol
 
-from flow import SourceController
-from queues.message import Message
-from queues.queue import MessageQueue
-from queues.storage import Confirms
+from ...flow import SourceController
+from ...queues.message import Message
+from ...queues.queue import MessageQueue
+from ...queues.storage import Confirms
 
 Target = tuple[str, int, bool]
 """A queue: full name of its destination, priority, whether it is a topic (and not what waits in front of one)."""
@@ -50,9 +50,10 @@ class Spool(Protocol):
     def size_of(self, place: int) -> int:
         """Of a piece on the disk, in bytes."""
 
-    def commit(self, shelves: Iterable[Confirms], done: Callable[[], None]) -> None:
+    def commit(self, shelves: Iterable[Confirms], done: Callable[[], None], *, deleted: Iterable[Target] = ()) -> None:
         """It is to be carried out, whatever happens; in one batch with all that was settled in these shelves. `done`
-        when the disk has it.
+        when the disk has it. `deleted`: these queues are gone already; what becomes of pieces for a queue that is
+        deleted later is seen to with its deletion.
         """
 
     def read(self, place: int, done: Callable[[list[Message]], None], failed: Callable[[], None]) -> None:

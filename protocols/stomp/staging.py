@@ -21,12 +21,12 @@ from typing import Final, Protocol
 
 import attrs
 
-from flow import Flow, FlowResource, SourceController
-from protocols.reading import ReadGate
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.frames import LargeSendEnd, LargeSendPiece, LargeSendStart, SendRun
-from queues.large import BodyError, BodyReference
-from queues.storage import Store
+from ...flow import Flow, FlowResource, SourceController
+from ...queues.large import BodyError, BodyReference
+from ...queues.storage import Store
+from ..reading import ReadGate
+from .errors import ProtocolError
+from .frames import LargeSendEnd, LargeSendPiece, LargeSendStart, SendRun
 
 WAITS_FOR: Final = "the disk, for its large message"
 

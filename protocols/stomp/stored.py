@@ -1,7 +1,7 @@
 """Header blocks for the store: which dialect one is in, and the head of a block that is read back.
 
-Satisfies `store.chunks.HeadCodec` without importing it. Heads are made once per distinct block and kept for a while, as
-the parser does: a backlog of a million messages has a handful.
+Satisfies `sluiceway.store.chunks.HeadCodec` without importing it. Heads are made once per distinct block and kept for a
+while, as the parser does: a backlog of a million messages has a handful.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, cast
 
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.escaping import Version
-from protocols.stomp.head import STAMPED_HEADERS, Account, SendHead, parse_headers
-from protocols.stomp.limits import StompLimits
-from queues import Envelope
+from ...queues import Envelope
+from .errors import ProtocolError
+from .escaping import Version
+from .head import STAMPED_HEADERS, Account, SendHead, parse_headers
+from .limits import StompLimits
 
 DIALECTS: Final[tuple[Version, ...]] = ("1.0", "1.1", "1.2")
 HEADS_MAX: Final = 512

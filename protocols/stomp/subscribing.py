@@ -16,29 +16,8 @@ from collections.abc import Callable, Container, Generator, Iterable, Iterator
 from itertools import chain, repeat
 from typing import cast
 
-from protocols.outbound import Outbound
-from protocols.reading import ReadGate
-from protocols.stomp.allowing import check_allowed, refusal
-from protocols.stomp.attaching import Attaching, too_many_attachments
-from protocols.stomp.browsing import BrowsingSubscription, browsable, wants_to_browse
-from protocols.stomp.delivery import ACK_AUTO, SessionTotals, StompSubscription
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.frames import AckRun, Frame
-from protocols.stomp.guard import ANYBODY, Action, ForbiddenError
-from protocols.stomp.hub import Hub
-from protocols.stomp.late import GivenBack
-from protocols.stomp.ledger import Portion
-from protocols.stomp.limits import StompLimits
-from protocols.stomp.logreading import LogSubscription, log_wishes
-from protocols.stomp.named import NamedDeliveries
-from protocols.stomp.replies import Replies
-from protocols.stomp.selecting import selecting
-from protocols.stomp.sending import ADMIN_PREFIX
-from protocols.stomp.settling import GROUPS_AT_ONCE, hold, holding, is_much, settle, settling, steps_of
-from protocols.stomp.temporary import TemporaryDestinations
-from protocols.stomp.transactions import Transactions
-from protocols.stomp.wishes import durable_name_of, prefetch_of
-from queues import (
+from ...flow.upkeep import UPKEEP_FULL, UPKEEP_REMEDY
+from ...queues import (
     Address,
     DestinationLimitError,
     DestinationNameError,
@@ -50,13 +29,35 @@ from queues import (
     WildcardConsumer,
     parse_composite,
 )
-from queues.attachments import AttachmentLimitError
-from queues.logs.table import PREFIX as LOG_PREFIX
-from queues.logs.table import LogError, check_name
-from queues.names import Kind
-from queues.selectors import Selection
-from queues.steps import Waiting
-from queues.storage import Confirms
+from ...queues.attachments import AttachmentLimitError
+from ...queues.logs.table import PREFIX as LOG_PREFIX
+from ...queues.logs.table import LogError, check_name
+from ...queues.names import Kind
+from ...queues.selectors import Selection
+from ...queues.steps import Waiting
+from ...queues.storage import Confirms
+from ..outbound import Outbound
+from ..reading import ReadGate
+from .allowing import check_allowed, refusal
+from .attaching import Attaching, too_many_attachments
+from .browsing import BrowsingSubscription, browsable, wants_to_browse
+from .delivery import ACK_AUTO, SessionTotals, StompSubscription
+from .errors import ProtocolError
+from .frames import AckRun, Frame
+from .guard import ANYBODY, Action, ForbiddenError
+from .hub import Hub
+from .late import GivenBack
+from .ledger import SEEK_CHUNKS, Portion
+from .limits import StompLimits
+from .logreading import LogSubscription, log_wishes
+from .named import NamedDeliveries
+from .replies import Replies
+from .requesting import ADMIN_PREFIX
+from .selecting import selecting
+from .settling import GROUPS_AT_ONCE, hold, holding, is_much, settle, settling, steps_of
+from .temporary import TemporaryDestinations
+from .transactions import Transactions
+from .wishes import durable_name_of, prefetch_of
 
 
 class Subscriptions:
@@ -148,10 +149,22 @@ class Subscriptions:
         return sum(s.unsettled_of(queues) for s in self._by_key.values())
 
     def note_worked_on(self) -> None:
-        """The connection has broken: what its consumers were working on is charged with that."""
+        """The connection has broken: what its consumers were working on is charged with that. What is not found right
+        away is looked for when they are detached, or by `noting_worked_on`.
+        """
+        looks_left = SEEK_CHUNKS
         for subscription in self._by_key.values():
             if subscription.ledger is not None:
-                subscription.ledger.note_worked_on()
+                looks_left -= subscription.ledger.note_worked_on(looks_left)
+
+    def noting_worked_on(self) -> Iterator[None]:
+        """The same for those that were given up before. In steps."""
+        self.note_worked_on()
+        for place, subscription in enumerate(list(self._by_key.values()), 1):
+            if subscription.ledger is not None:
+                yield from subscription.ledger.seeking_worked_on()
+            if place % 32 == 0:
+                yield
 
     def returning_unsettled(self) -> Iterator[None]:
         """The connection is gone: everything goes back to its queues, in steps."""
@@ -206,6 +219,9 @@ class Subscriptions:
                 f"subscription {subscription_id if subscription_id is not None else name!r} is live already",
                 "Give each subscription of a connection its own id, and UNSUBSCRIBE before you reuse it.",
             )
+        why_not = self._hub.manager.why_not(f"the subscription {table_key[:80]!r}")
+        if why_not:
+            raise ProtocolError(UPKEEP_FULL, why_not, UPKEEP_REMEDY)
         if name.startswith(LOG_PREFIX):
             self._subscribe_log(frame, name, subscription_id, table_key, selection)
             return
@@ -217,8 +233,10 @@ class Subscriptions:
             self._check_allowed(Action.BROWSE if browses else Action.RECEIVE, addresses)
             kind = BrowsingSubscription if browses else StompSubscription
             subscription = self._make_subscription(frame, addresses[0], subscription_id, kind)
-        except (DestinationNameError, DestinationLimitError) as error:
+        except DestinationNameError as error:
             raise ProtocolError("bad-destination", str(error)) from None
+        except DestinationLimitError as error:
+            raise ProtocolError(error.code, str(error)) from None
         subscription.selection = selection
         self.live[table_key] = subscription
         self._named.add(subscription)

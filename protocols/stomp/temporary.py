@@ -10,16 +10,17 @@ Bound: as many names as a connection may have subscriptions.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import repeat
 from typing import Final
 
-from protocols.stomp.head import SendHead
-from protocols.stomp.hub import Hub
-from queues import Address, Destination, DestinationNameError, parse_composite
+from ...queues import Address, Destination, DestinationNameError, parse_composite
+from .head import SendHead
+from .hub import Hub
 
 LOCAL_TEMPORARY: Final = {"/temp-queue/": "/remote-temp-queue/", "/temp-topic/": "/remote-temp-topic/"}
 
 DELETE_STEPS: Final = 4
-"""To delete a destination takes as long as so many steps."""
+"""To delete a queue takes as long as so many steps: a destination has one for each priority in use."""
 
 LOCAL_PREFIXES: Final = tuple(LOCAL_TEMPORARY)
 
@@ -70,9 +71,9 @@ class TemporaryDestinations:
         """Delete them, in steps: the connection is gone, or reads no more."""
         while self._temporary:
             _name, destination = self._temporary.popitem()
+            queues_count = len(destination.queues)
             self._hub.registry.delete(destination, reason)
-            for _ in range(DELETE_STEPS):
-                yield
+            yield from repeat(None, DELETE_STEPS * queues_count)
 
 
 def names_temporary(head: SendHead) -> bool:

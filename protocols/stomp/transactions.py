@@ -14,21 +14,23 @@ wait included.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
 from itertools import repeat
 from typing import Final
 
-from flow import FlowController
-from protocols.stomp.delivery import MESSAGES_PER_STEP, StompSubscription
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.frames import SendRun
-from protocols.stomp.lanes import Barrier, Lane, Route
-from protocols.stomp.ledger import Portion
-from protocols.stomp.limits import StompLimits
-from protocols.stomp.spools import Spool
-from queues import MESSAGE_OVERHEAD_BYTES, MessageQueue, Topic
-from queues.logs.outlets import Outlet
-from queues.storage import Confirms, Joint
+from ...flow import FlowController
+from ...queues import MESSAGE_OVERHEAD_BYTES, MessageQueue, Topic
+from ...queues.logs.outlets import Outlet
+from ...queues.storage import Confirms, Joint
+from ...queues.together import Promise
+from .delivery import MESSAGES_PER_STEP, StompSubscription
+from .errors import ProtocolError
+from .frames import SendRun
+from .lanes import PARKED_OVERHEAD_BYTES, Barrier, Lane, Route
+from .ledger import Portion
+from .limits import StompLimits
+from .replies import Owed
+from .spools import Spool
 
 RUN_OVERHEAD_BYTES: Final = 256
 """What the interpreter needs for SENDs that share a head, beside their wires: the run, its lists, the head."""
@@ -46,11 +48,13 @@ PART_COUNT: Final = 128
 CHEAP_PER_STEP: Final = 32
 """Looks at one thing each, that are one step together."""
 
+LANES_PER_STEP: Final = 8
+
 
 class Transaction:
     """One open transaction."""
 
-    __slots__ = ("acks", "acks_steps_count", "name", "requests", "sends", "size_bytes", "spool")
+    __slots__ = ("acks", "acks_steps_count", "freed_queues", "name", "requests", "sends", "size_bytes", "spool")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -63,6 +67,8 @@ class Transaction:
         self.acks: list[tuple[StompSubscription, Portion, bool]] = []
         self.acks_steps_count = 0
         """About as long their settlement takes."""
+        self.freed_queues: dict[object, None] = {}
+        """Where its ACKs make room, or its NACKs may: what is refused, somebody else can take."""
         self.size_bytes = 0
         """Of what is in memory."""
 
@@ -75,14 +81,13 @@ class Transaction:
         """Where it is to be stored what it settles, in queues and for groups of logs, and what it sends to these
         queues.
         """
-        queues: dict[object, None] = {portion.subscription.queue: None for _subscription, portion, _nack in self.acks}
-        queues.update(dict.fromkeys(queues_of_sends))
+        queues = self.freed_queues | dict.fromkeys(queues_of_sends)
         stored = [queue for queue in queues if isinstance(queue, MessageQueue | Outlet)]
         return [queue.shelf for queue in stored if queue.shelf is not None and not queue.closed]
 
-    def checking_room(self, wanted: Mapping[MessageQueue, tuple[int, int]]) -> Iterator[None]:
-        """Raises ProtocolError if one of these queues, of policy reject, has no room for so many messages of so many
-        bytes, counting what the ACKs free there. In steps.
+    def checking_room(self, wanted: Mapping[MessageQueue, tuple[int, int]], promise: Promise) -> Iterator[None]:
+        """Promise these queues' room for so many messages of so many bytes. Raises ProtocolError if one of them, of
+        policy reject, has too little, counting what the ACKs free there. In steps.
         """
         if not wanted:
             return
@@ -95,7 +100,7 @@ class Transaction:
                 count_and_bytes[1] += portion.wire_bytes + len(portion.sequences) * MESSAGE_OVERHEAD_BYTES
             if place % CHEAP_PER_STEP == CHEAP_PER_STEP - 1:
                 yield
-        for queue, (count, charge_bytes) in wanted.items():
+        for place, (queue, (count, charge_bytes)) in enumerate(wanted.items(), 1):
             freed_count, freed_bytes = freed.get(queue, (0, 0))
             over_count, over_bytes = queue.overhang(count - freed_count, charge_bytes - freed_bytes)
             if over_count > 0 or over_bytes > 0:
@@ -104,49 +109,80 @@ class Transaction:
                     f"{queue.name} has no room for the SENDs of transaction {self.name!r}: none of it was carried out",
                     "The destination's full policy is reject. Consume from it, or raise its limits.",
                 )
-
-    def freed_queues(self) -> set[MessageQueue]:
-        """Where its ACKs make room, or its NACKs may: what is refused, somebody else can take."""
-        return {portion.subscription.queue for _subscription, portion, _nack in self.acks}
+            promise.make(queue, count, charge_bytes)
+            if place % CHEAP_PER_STEP == 0:
+                yield
 
 
 class Share:
     """What of a COMMIT goes to one lane."""
 
-    __slots__ = ("charge_bytes", "count", "persistent")
+    __slots__ = ("beside_bytes", "charge_bytes", "count", "is_paced", "persistent")
 
     def __init__(self) -> None:
         self.count = 0
         """Messages."""
         self.charge_bytes = 0
+        self.beside_bytes = 0
+        """What it takes beside its wires where it is parked."""
         self.persistent = False
+        self.is_paced = False
+        """Its queue has counted it among what comes in."""
 
 
 class Commit:
     """A COMMIT with all that it needs: it may have to wait for the destinations of its SENDs."""
 
-    __slots__ = ("barrier", "is_kept", "lanes", "receipt_id", "rejecting", "routed", "steps_count", "transaction")
+    __slots__ = (
+        "_beside_bytes",
+        "barrier",
+        "charge_bytes",
+        "is_kept",
+        "lanes",
+        "owed",
+        "promise",
+        "receipt_id",
+        "rejecting",
+        "requests",
+        "routed",
+        "steps_count",
+        "transaction",
+        "vain_count",
+    )
 
     def __init__(self, transaction: Transaction, receipt_id: str | None) -> None:
         self.transaction = transaction
         self.receipt_id = receipt_id
         self.lanes: dict[Lane, Share] = {}
+        self.charge_bytes = 0
+        """Of all its SENDs, as they go out."""
         self.rejecting: list[Lane] = []
         """Those to queues of policy reject."""
         self.routed: deque[tuple[SendRun, Route]] = deque()
         """In order."""
+        self.requests: list[SendRun] = []
+        """SENDs to the broker itself, made when all else has taken effect."""
+        self._beside_bytes = 0
+        """What its SENDs take beside their wires, each of them once."""
+        self.owed = Owed([] if receipt_id is None else [receipt_id], 1, is_commit=True)
+        """Its RECEIPT, where some of it is parked."""
         self.is_kept = False
-        """Some of its SENDs outlive the broker: it must not come apart."""
+        """Some of its SENDs outlive the broker."""
         self.steps_count = transaction.acks_steps_count
         """About as long it takes."""
         self.barrier: Barrier | None = None
         """Its place in the lanes, while it waits."""
+        self.promise = Promise()
+        self.vain_count = 0
+        """So often its turn came in one queue, and another one was full."""
 
     def add(self, run: SendRun, route: Route) -> None:
         """These SENDs go there."""
         count = len(run.wires)
         self.routed.append((run, route))
         self.steps_count += len(route.targets) * (1 + count // MESSAGES_PER_STEP)
+        beside_bytes = MESSAGE_OVERHEAD_BYTES * count + PARKED_OVERHEAD_BYTES * (1 + count // PART_COUNT)
+        self._beside_bytes += beside_bytes
         for forwarded, lane in route.targets:
             share = self.lanes.get(lane)
             if share is None:
@@ -154,30 +190,73 @@ class Commit:
                 if lane.queue.rejects:
                     self.rejecting.append(lane)
             share.count += count
+            share.beside_bytes += beside_bytes
             grown_bytes = len(forwarded.block) - len(run.head.block) + MESSAGE_OVERHEAD_BYTES
-            share.charge_bytes += run.size_bytes + grown_bytes * count
+            charge_bytes = run.size_bytes + grown_bytes * count
+            share.charge_bytes += charge_bytes
+            self.charge_bytes += charge_bytes
             if run.head.persistent:
                 share.persistent = True
                 self.is_kept = self.is_kept or lane.queue.keeps
 
     def must_wait(self, lane: Lane) -> bool:
         """What goes there can't go now."""
-        if self.barrier is None:
-            return lane.must_wait
-        return lane.source.blocked or lane.parked[0] is not self.barrier
+        return lane.must_wait if self.barrier is None else self.barrier.must_wait(lane)
 
-    def waits_for(self) -> set[MessageQueue]:
-        """The queues that hold it up now."""
-        lanes = [lane for lane in self.lanes if lane.must_wait] if self.barrier is None else self.barrier.waits_for
-        return {lane.queue for lane in lanes}
+    def parked_bytes(self) -> Generator[None, None, int]:
+        """What it takes where all that can't go now is parked: its wires once, and what it takes beside them for each
+        destination. In steps.
+        """
+        beside_bytes = -self._beside_bytes
+        for place, (lane, share) in enumerate(self.lanes.items(), 1):
+            if self.must_wait(lane):
+                beside_bytes += share.beside_bytes
+            if place % CHEAP_PER_STEP == 0:
+                yield
+        return self.transaction.size_bytes + max(0, beside_bytes)
 
-    def looking(self) -> Iterator[None]:
-        """As many steps as a look at all of its lanes is dear."""
-        return repeat(None, 1 + len(self.lanes) // CHEAP_PER_STEP)
+    def looking(self) -> Generator[None, None, bool]:
+        """Whether it has to wait now. In steps, if it has no place in the lanes yet."""
+        if self.barrier is not None:
+            return bool(self.barrier.waits_for)
+        for place, lane in enumerate(self.lanes, 1):
+            if lane.must_wait:
+                return True
+            if place % CHEAP_PER_STEP == 0:
+                yield
+        return False
+
+    def waits_for_one_of(self, queues: Container[object]) -> Generator[None, None, bool]:
+        """Whether one of these queues holds it up. In steps."""
+        for place, lane in enumerate(list(self.lanes if self.barrier is None else self.barrier.waits_for), 1):
+            if lane.queue in queues and self.must_wait(lane):
+                return True
+            if place % CHEAP_PER_STEP == 0:
+                yield
+        return False
+
+    def asking_for_room(self) -> Iterator[None]:
+        """It waits in front of its queues as a whole, like any other source: where there is no room it gets in line. In
+        steps.
+        """
+        for place, (lane, share) in enumerate(self.lanes.items(), 1):
+            if not self.must_wait(lane) and not lane.queue.closed:
+                count = 0 if share.is_paced else share.count
+                share.is_paced = not lane.queue.must_wait(count, lane.source, persistent=share.persistent)
+            if place % LANES_PER_STEP == 0:
+                yield
+
+    def ending_turns(self) -> Iterator[None]:
+        """It does not use the turns that it has: others may. In steps."""
+        for place, lane in enumerate(self.lanes, 1):
+            if lane.parked and lane.parked[0] is self.barrier:
+                lane.source.end_turn()
+            if place % LANES_PER_STEP == 0:
+                yield
 
     def shelves(self) -> list[Confirms]:
         """Where what it does is to be stored: those of its persistent SENDs and of what it settles."""
-        return self.transaction.shelves(lane.queue for lane in self.lanes)
+        return self.transaction.shelves(lane.queue for lane in (self.lanes if self.is_kept else ()))
 
     def headers(self) -> dict[str, str]:
         """What of its frame an ERROR about it names."""
@@ -188,9 +267,13 @@ class Commit:
         """Raises ProtocolError if a queue of policy reject has no room for all its SENDs, counting what its ACKs free
         there. In steps.
         """
-        shares = [(lane.queue, self.lanes[lane]) for lane in self.rejecting]
-        wanted = {queue: (share.count, share.charge_bytes) for queue, share in shares}
-        return self.transaction.checking_room(wanted)
+        wanted: dict[MessageQueue, tuple[int, int]] = {}
+        for place, lane in enumerate(self.rejecting, 1):
+            share = self.lanes[lane]
+            wanted[lane.queue] = share.count, share.charge_bytes
+            if place % CHEAP_PER_STEP == 0:
+                yield
+        yield from self.transaction.checking_room(wanted, self.promise)
 
 
 class Transactions:
@@ -271,6 +354,7 @@ class Transactions:
         for portion in portions:
             count = len(portion.sequences)
             transaction.acks_steps_count += 1 + count // MESSAGES_PER_STEP
+            transaction.freed_queues[portion.subscription.queue] = None
             subscription.refill(count, portion.wire_bytes)
 
     def end(self, name: str) -> Transaction:

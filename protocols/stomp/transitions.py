@@ -39,8 +39,8 @@ from typing import Final, Literal
 
 import attrs
 
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.escaping import SUPPORTED_VERSIONS, Version
+from .errors import ProtocolError
+from .escaping import SUPPORTED_VERSIONS, Version
 
 Role = Literal["server", "client"]
 

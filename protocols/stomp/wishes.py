@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.head import whole_number
-from queues import parse_composite
+from ...queues import parse_composite
+from .errors import ProtocolError
+from .head import whole_number
 
 
 def durable_name_of(headers: Mapping[str, str], destination: str | None) -> str | None:

@@ -27,21 +27,26 @@ Source: issue 5 item 3; the research on Spark, section 7b.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
+from functools import partial
+from itertools import repeat
 from typing import Any, Final, Protocol
 
 import attrs
 
-from flow import Flow, FlowController, FlowResource, WindowLimiter
-from queues.environment import QueueEnvironment
-from queues.logs.batches import BatchError
-from queues.logs.log import GONE, Log
-from queues.logs.table import INTERNAL_ERROR, TOPIC_NOT_EXIST, LogError
-from queues.message import Message
-from queues.slices import Slice
-from queues.subscription import Subscription
+from ...flow import Flow, FlowController, FlowResource, WindowLimiter
+from ..environment import QueueEnvironment
+from ..message import Message
+from ..slices import Slice
+from ..subscription import Subscription
+from .batches import BatchError
+from .log import GONE, Log
+from .table import INTERNAL_ERROR, TOPIC_NOT_EXIST, LogError
 
+SETTLED_PER_STEP: Final = 256
+"""Messages of the queue."""
 CLAIMS_MAX: Final = 1000
 ASKERS_MAX: Final = 100
 """Who wait for the claim that is being made."""
@@ -163,10 +168,13 @@ class ClaimGroup(FlowResource):
         self._truncate = truncate
         self._saving = False
         self._on_kept: list[Callable[[Exception | None], None]] = []
+        self._told: list[Callable[[Exception | None], None]] = []
+        """When the save under way is done."""
         self._attachment: Attached | None = None
         self._making: int | None = None
         self._replies: list[Reply] = []
-        self._taken: list[_Taken] = []
+        self._taken: deque[_Taken] = deque()
+        """In the order of their claims."""
         self._delivered_seconds = 0.0
         """When the queue gave something last, or the claim was begun."""
         self._range: tuple[int, int] | None = None
@@ -311,7 +319,10 @@ class ClaimGroup(FlowResource):
         held = [claim for claim in state.claims if not claim.released and claim.number != self._making]
         if held:
             ranges = [*state.again, *[(claim.start, claim.end) for claim in held]]
-            claims = tuple(attrs.evolve(each, released=True) if each in held else each for each in state.claims)
+            numbers = {claim.number for claim in held}
+            claims = tuple(
+                attrs.evolve(each, released=True) if each.number in numbers else each for each in state.claims
+            )
             self.state = attrs.evolve(state, claims=claims, again=_joined(ranges))
         self._tell_when_kept(reply if reply is not None else _nobody, lambda: {"released": len(held)})
 
@@ -334,8 +345,7 @@ class ClaimGroup(FlowResource):
 
     def _save(self) -> None:
         self._saving = True
-        state, told = self.state, self._on_kept
-        self._on_kept = []
+        state, self._told, self._on_kept = self.state, self._on_kept, []
 
         def saved(error: Exception | None) -> None:
             self._saving = False
@@ -347,8 +357,7 @@ class ClaimGroup(FlowResource):
                 floor = min(state.floor, self.state.floor)
                 if floor > self.log.records.first_index and not self.log.closed:
                     self._truncate(self.log, floor)
-            for done in told:
-                done(error)
+            self._tell_told(error)
             if self._on_kept and not self._saving:
                 self._save()
 
@@ -360,12 +369,32 @@ class ClaimGroup(FlowResource):
 
         self.log.when_made(made)  # what is kept of a log that is not there is not found again
 
+    def _tell_told(self, error: Exception | None) -> None:
+        told, self._told = self._told, []
+        for done in told:
+            self._environment.carefully(partial(done, error))
+
     def _settle(self) -> None:
-        """The queue may forget what is in claims that are kept."""
-        done = [each for each in self._taken if each.number < self._kept.next_number]
-        self._taken = self._taken[len(done) :]
-        for each in done:
+        """The queue may forget what is in claims that are kept: in steps, whoever is told of the claim meanwhile."""
+        self._environment.do_in_steps(self, self._settling())
+
+    def _settling(self) -> Iterator[None]:
+        taken = self._taken
+        while taken and taken[0].number < self._kept.next_number:
+            each = taken.popleft()
             each.subscription.settle(each.sequences, each.wire_bytes, moved_to=self.log.name)
+            yield from repeat(None, 1 + len(each.sequences) // SETTLED_PER_STEP)
+
+    def _give_back(self) -> None:
+        """What is in no claim that is kept goes back to its queue."""
+        for _step in self._settling():
+            pass
+        self._give_all_back()
+
+    def _give_all_back(self) -> None:
+        taken, self._taken = self._taken, deque()
+        for each in taken:
+            each.subscription.give_back(each.sequences, attempted=False)
 
     def _facts_of(self, number: int) -> Mapping[str, Any]:
         """Of a claim that was given out."""
@@ -437,8 +466,9 @@ class ClaimGroup(FlowResource):
                 return place
         return len(messages)
 
-    def cancelled(self, subscription: Subscription, reason: str) -> None:
+    def cancelled(self, subscription: Subscription, reason: str) -> Iterable[None]:
         """The queue was deleted; what was taken of it is in the log."""
+        return ()
 
     # ------------------------------------------------------------------ making one
 
@@ -483,9 +513,7 @@ class ClaimGroup(FlowResource):
         if how == GONE:
             self._refusal = f"{self.log.name} was deleted: ask again"
             self._range = None
-            taken, self._taken = self._taken, []
-            for each in taken:
-                each.subscription.give_back(each.sequences, attempted=False)
+            self._give_back()
         else:
             end = indexes[-1][0] + indexes[-1][1]
             self._range = (indexes[0][0] if self._range is None else self._range[0], end)
@@ -518,7 +546,7 @@ class ClaimGroup(FlowResource):
         self._making = None
         replies, self._replies = self._replies, []
         for reply in replies:
-            reply(answer)
+            self._environment.carefully(partial(reply, answer))
 
     # ------------------------------------------------------------------ its life
 
@@ -538,18 +566,20 @@ class ClaimGroup(FlowResource):
                 timer.cancel()
         if self._attachment is not None:
             self._attachment.close()
-        taken, self._taken = self._taken, []
-        for each in taken:
-            each.subscription.give_back(each.sequences, attempted=False)
+        self._give_back()
         self._context.close()
         super().close()
 
     def abandon(self) -> None:
-        """A mistake of the broker: close it, and tell those that wait for a claim."""
+        """A mistake of the broker: close it, and tell those that wait for a claim, or for the disk."""
         try:
+            self._give_all_back()  # nobody reads its claims before the next start
             self.close()
         finally:
-            self._answer(LogError(INTERNAL_ERROR, f"{self.name} was closed: the broker made a mistake with it"))
+            error = LogError(INTERNAL_ERROR, f"{self.name} was closed: the broker made a mistake with it")
+            self._answer(error)
+            self._told, self._on_kept = [*self._told, *self._on_kept], []
+            self._tell_told(error)
 
     def facts(self) -> Mapping[str, object]:
         return {"claims": len(self.state.claims), "claimed": self.claimed_count}

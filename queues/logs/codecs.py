@@ -45,7 +45,7 @@ _COMPRESS: Final[dict[Codec, Callable[[bytes], Any]]] = {
     Codec.SNAPPY: cramjam.snappy.compress_raw,
     Codec.ZSTD: cramjam.zstd.compress,
 }
-_EXPAND_INTO: Final[dict[Codec, Callable[[Any, bytearray], int]]] = {
+_EXPAND_INTO: Final[dict[Codec, Callable[[Any, Any], int]]] = {
     Codec.GZIP: cramjam.gzip.decompress_into,
     Codec.SNAPPY: cramjam.snappy.decompress_raw_into,
     Codec.ZSTD: cramjam.zstd.decompress_into,
@@ -57,7 +57,11 @@ def compress(codec: Codec, plain: bytes) -> bytes:
     return plain if codec is Codec.NONE else bytes(_COMPRESS[codec](plain))
 
 
-def expand(codec: Codec, body: bytes | memoryview, plain_bytes: int) -> bytes | memoryview:
+Room = Callable[[int], Any]
+"""Makes a buffer of so many bytes that can be written to."""
+
+
+def expand(codec: Codec, body: bytes | memoryview, plain_bytes: int, room: Room = bytearray) -> bytes | memoryview:
     """What was compressed: exactly `plain_bytes` of it, which the caller has found to be acceptable. Without a codec
     the body itself. Raises CodecError.
     """
@@ -65,7 +69,7 @@ def expand(codec: Codec, body: bytes | memoryview, plain_bytes: int) -> bytes | 
         if len(body) != plain_bytes:
             raise CodecError(f"the body has {len(body)} bytes, its batch says {plain_bytes}")
         return body
-    buffer = bytearray(plain_bytes)
+    buffer = room(plain_bytes)
     try:
         length_bytes = _EXPAND_INTO[codec](bytes(body), buffer)
     except (cramjam.DecompressionError, ValueError) as error:

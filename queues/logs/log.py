@@ -11,7 +11,7 @@ readers go on.
 
 Invariants: a batch is appended once and whole, or its sender is told; receipts leave in the order of indexes; answers
 (receipts, `when_written`) leave when the state of the log is whole again, for an answer may delete the log.
-Bound: `memory_bytes`, and one run or transaction more.
+Bound: `memory_bytes`, and one run or transaction more. Who waits for an answer counts that (`answers.py`).
 Not here: reading (`reading.py`, `outlets.py`); which logs there are (`table.py`).
 Source: DESIGN section 8; seed 001 "The Design of the Persistent Queue".
 """
@@ -19,43 +19,51 @@ Source: DESIGN section 8; seed 001 "The Design of the Persistent Queue".
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from functools import partial
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from itertools import accumulate, chain, groupby, islice
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from flow import Flow, FlowController, FlowResource, SizeLimiter, SourceController
-from queues.environment import QueueEnvironment
-from queues.gate import Run
-from queues.logs.batches import (
-    CONTENT_TYPE,
-    COUNT_MAX,
-    HEAD_BYTES_MAX,
-    Batch,
-    BatchError,
-    BatchTooLargeError,
-    encode,
-    split,
+from ...flow import Flow, FlowController, FlowResource, SizeLimiter, SourceController
+from ...flow.graph import at_once
+from ..environment import QueueEnvironment
+from ..gate import Run
+from ..message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message
+from ..policy import QueuePolicy
+from .answers import SENDS_PER_ANSWER, Answer, Answers
+from .batches import COUNT_MAX, HEAD_BYTES_MAX, BatchTooLargeError, encode
+from .offers import (
+    ENCODED_ELSEWHERE_BYTES,
+    HEAD,
+    RECORD_OVERHEAD_BYTES,
+    Batches,
+    OfferCheck,
+    OfferedBatches,
+    Unencoded,
+    apart,
+    values_of,
 )
-from queues.logs.ports import Disk, DiskError, Missing, Records
-from queues.logs.reading import Reading
-from queues.logs.warmth import Warmth
-from queues.message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message
-from queues.policy import QueuePolicy
+from .ports import Disk, DiskError, Missing, Records
+from .reading import Reading
+from .warmth import Warmth
 
 if TYPE_CHECKING:
-    from queues.logs.outlets import Outlet
+    from .outlets import Outlet
 
+T = TypeVar("T")
 WRITE_BYTES_MAX: Final = 8 * 1024 * 1024
 """About how much one write takes."""
+WRITE_COUNT_MAX: Final = 512
+"""What so many offers have brought goes out in one write, and is booked in one step."""
+WOKEN_PER_STEP: Final = 256
+"""Readers at the end of the log that are dispatched in one step when there is more."""
 AGAIN_SECONDS: Final = 1.0
 """After a write that failed."""
 STORED_HEADS_MAX: Final = 256
-RECORD_OVERHEAD_BYTES: Final = 80
-"""What a batch of one record has beside its headers and its value, at most."""
 _LENGTH_LINE: Final = re.compile(rb"^content-length:[0-9]+\n?", re.MULTILINE)
 
 OnDurable = Callable[[str, SequenceOf[tuple[int, int]]], None]
@@ -64,27 +72,30 @@ the log was deleted before they were safe.
 """
 
 GONE: Final = ""
+_END: Final = attrgetter("end_index")
 
 NOT_STORED: Final = frozenset({"destination", "content-length", "receipt", "transaction", "persistent"})
 """Headers of a SEND that say nothing about its record."""
 
 
-class RefusedSendError(BatchError):
-    """One SEND of a run can't be appended; `place`: which. Those before it could."""
-
-    def __init__(self, place: int, why: BatchError) -> None:
-        super().__init__(str(why))
-        self.place = place
-        self.too_large = isinstance(why, BatchTooLargeError)
-
-
 class _Piece:
     """What one `offer` brought."""
 
-    __slots__ = ("batches", "charge_bytes", "counts", "end_index", "first_index", "must_sync", "size_bytes", "waiters")
+    __slots__ = (
+        "awaits_sync",
+        "batches",
+        "charge_bytes",
+        "counts",
+        "end_index",
+        "first_index",
+        "must_sync",
+        "size_bytes",
+        "waiters",
+    )
 
-    def __init__(self, batches: list[bytes | memoryview], counts: list[int], charge_bytes: int) -> None:
+    def __init__(self, batches: SequenceOf[Batches], counts: list[int], charge_bytes: int) -> None:
         self.batches = batches
+        """Or runs of them."""
         self.counts = counts
         """Records of each SEND."""
         self.charge_bytes = charge_bytes
@@ -94,6 +105,8 @@ class _Piece:
         self.end_index = -1
         self.must_sync = False
         """Whatever the policy says."""
+        self.awaits_sync = False
+        """Its waiters are told when it is synced."""
 
 
 class Log(FlowResource):
@@ -146,7 +159,6 @@ class Log(FlowResource):
         self._disk = disk
         self._pending: deque[_Piece] = deque()
         self._accepted: _Piece | None = None
-        self._checked: list[Batch] | None = None
         self._written: deque[_Piece] = deque()
         """Have waiters, and are not synced."""
         self._writing = False
@@ -154,15 +166,17 @@ class Log(FlowResource):
         self._sync_due = False
         self._timer: Any = None
         self._sync_timer: Any = None
-        self._good_head = b""
-        """Of the batch that was checked last."""
+        self._check = OfferCheck(self)
         self._make = make
         self._on_made: list[Callable[[DiskError | None], None]] = []
+        self._answers = Answers(environment, self._request_dispatch, owner=log_id)
         self._lines: dict[tuple[Any, bytes], bytes] = {}
         self._last_head: Any = None
         self._last_lines = b""
         self._on_written: deque[tuple[_Piece, Callable[[], None]]] = deque()
         self._tail: dict[Outlet, None] = {}
+        self._waking: deque[Outlet] = deque()
+        """To be dispatched: there is more to read, or less."""
         self.outlets: dict[Outlet, None] = {}
         self.controller: FlowController[Run] = FlowController(
             self,
@@ -182,7 +196,8 @@ class Log(FlowResource):
 
     def offer(self, messages: list[Message], wire_bytes: int, source: SourceController) -> bool:
         """Take a run (of any headers), or refuse it (False) and block `source` until there is room. Raises
-        RefusedSendError for a batch that is none, or is too large, with nothing of the run taken.
+        RefusedSendError for a batch that is none, or is too large, with nothing of the run taken. Batches that may be
+        many or long have come through `checking` before.
         """
         charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
         store = self.environment.store
@@ -190,7 +205,7 @@ class Log(FlowResource):
             store.hold_back(source)
             return False
         if self.controller.accepts(source):
-            self._check_batches(messages)
+            messages = at_once(self.checking(messages))
         return self.controller.offer(Run(messages, charge_bytes), len(messages), charge_bytes, source)
 
     def fits(self, count: int, wire_bytes: int) -> bool:
@@ -207,14 +222,14 @@ class Log(FlowResource):
         """Append these as records, over the limit if need be, whatever their headers say that their bodies are."""
         charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
         self.controller.charge(len(messages), charge_bytes, None)
-        batches: list[bytes | memoryview] = []
+        batches: list[Batches] = []
         head: Any = messages[0].head
         heads = [message.head for message in messages]
         if heads.count(head) == len(heads):  # as nearly always: no Python for each of them
             offset = head.body_offset
-            self._encode([message.wire[offset:-1] for message in messages], self._stored_lines(head), batches)
+            self._encode([message.wire[offset:-1] for message in messages], self.stored_lines(head), batches)
         else:
-            for lines, group in groupby(messages, key=lambda message: self._stored_lines(message.head)):
+            for lines, group in groupby(messages, key=lambda message: self.stored_lines(message.head)):
                 values = [message.wire[message.head.body_offset : -1] for message in group]  # type: ignore[attr-defined]
                 self._encode(values, lines, batches)
         self._take_piece(_Piece(batches, [1] * len(messages), charge_bytes))
@@ -229,23 +244,26 @@ class Log(FlowResource):
 
     def check_plain(self, head: Any, wire_bytes: int) -> None:
         """Raise BatchError if `take_plain` can't append a message with this header block and so many bytes in all."""
-        lines_bytes = len(self._stored_lines(head))
+        lines_bytes = len(self.stored_lines(head))
         if lines_bytes > HEAD_BYTES_MAX:
             raise BatchTooLargeError(f"{lines_bytes} bytes of headers: a record has {HEAD_BYTES_MAX} at most")
         if wire_bytes + lines_bytes + RECORD_OVERHEAD_BYTES > self.records.batch_bytes_max:
-            self._refuse_for_file(wire_bytes)
+            self._check.refuse_for_file(wire_bytes)
 
     def when_settled(self, callback: Callable[[], None]) -> None:
         """Tell this when all that was offered so far is safe, or the log is gone."""
         piece = self._accepted
         if self.closed or piece is None or (piece.end_index >= 0 and piece.end_index <= self.records.synced_index):
-            callback()
-        elif piece.end_index >= 0 and piece not in self._written:  # written, nobody has waited for it
-            piece.waiters.append(lambda _how, _indexes: callback())
-            self._written.append(piece)
+            self._answers.tell(callback)  # behind those who were told of it before, and have not heard it
+            return
+        if piece.end_index >= 0 and not piece.awaits_sync:  # written, and nobody waits for the sync
+            mark = _Piece((), [], 0)
+            mark.first_index = mark.end_index = piece.end_index
+            mark.awaits_sync = True
+            self._accepted = piece = mark
+            self._written.append(mark)
             self._ask_for_sync()
-        else:
-            piece.waiters.append(lambda _how, _indexes: callback())
+        piece.waiters.append(lambda _how, _indexes: callback())
 
     def when_synced(self, callback: Callable[[], None]) -> None:
         """Tell this when all that was offered so far is on the disk, whatever the policy says; or the log is gone."""
@@ -254,103 +272,46 @@ class Log(FlowResource):
             piece.must_sync = True  # not written yet
         self.when_settled(callback)
 
-    def check(self, messages: SequenceOf[Message]) -> None:
-        """Raise RefusedSendError if some of these say that they are batches and are not, or are too large."""
-        self._check_batches(messages)
-        self._checked = None
-
-    def _check_batches(self, messages: SequenceOf[Message]) -> None:
-        if self.is_private:
-            raise RefusedSendError(0, BatchError(f"{self.name} is the broker's own: nobody else appends to it"))
-        self._checked = None
-        checked: list[Batch] = []
-        for place, message in enumerate(messages):
-            try:
-                self._size_checked(message)
-                if _is_batch(message.head):
-                    self._check_run(memoryview(message.wire)[message.head.body_offset : -1], checked)  # type: ignore[attr-defined]
-            except BatchError as error:
-                raise RefusedSendError(place, error) from None
-        self._checked = checked
-
-    def _size_checked(self, message: Message) -> None:
-        limit_bytes, what = self.policy.log_batch_bytes_max, "log_batch_bytes_max of the destination"
-        if len(message.wire) > limit_bytes:
-            raise BatchTooLargeError(
-                f"{len(message.wire)} bytes in one SEND to {self.name}: it takes {limit_bytes} ({what})"
-            )
-        if _is_batch(message.head):
-            return
-        lines_bytes = len(self._stored_lines(message.head))
-        if lines_bytes > HEAD_BYTES_MAX:
-            raise BatchTooLargeError(
-                f"{lines_bytes} bytes of headers for {self.name}: a record has {HEAD_BYTES_MAX} at most"
-            )
-        if len(message.wire) + lines_bytes + RECORD_OVERHEAD_BYTES > self.records.batch_bytes_max:
-            self._refuse_for_file(len(message.wire))
-
-    def _refuse_for_file(self, size_bytes: int) -> None:
-        raise BatchTooLargeError(
-            f"{size_bytes} bytes do not fit into a file of {self.name}, which has {self.records.batch_bytes_max} "
-            "(data_page_bytes of [journal], when the log was made)"
-        )
-
-    def _check_run(self, body: memoryview, checked: list[Batch]) -> None:
-        """The batches of one SEND. What they expand to is limited together, so that many bombs cost what one does."""
-        if not body:
-            raise BatchError("a SEND of batches without a body")
-        expanded_bytes_max = left_bytes = self.policy.log_expanded_bytes_max
-        for batch in split(body):
-            if batch.total_bytes > self.records.batch_bytes_max:
-                self._refuse_for_file(batch.total_bytes)
-            if batch.codec_number:
-                left_bytes -= batch.plain_bytes
-                if left_bytes < 0:
-                    raise BatchTooLargeError(
-                        f"the batches of one SEND expand to more than {expanded_bytes_max} bytes "
-                        "(log_expanded_bytes_max of the destination): send fewer of them, or smaller ones"
-                    )
-            batch.check(plain_bytes_max=max(expanded_bytes_max, len(body)))
-            batch.forget()
-            head = batch.head
-            if head != self._good_head:
-                self.reading.head_of(self.name, head, offered=True)
-                self._good_head = head
-            checked.append(batch)
+    def checking(self, messages: SequenceOf[Message]) -> Generator[object, None, list[Message]]:
+        """These as `offer` takes them, all found good, in steps. Raises RefusedSendError if some say that they are
+        batches and are not, or are too large.
+        """
+        return self._check.checking(messages)
 
     def _accept_run(self, run: Run) -> None:
         """This is charged: make batches of it, and have them written."""
-        batches: list[bytes | memoryview] = []
+        batches: list[Batches] = []
         counts: list[int] = []
-        given = iter(self._checked or ())
-        self._checked = None
-        values: list[bytes] = []
+        values: list[bytes | memoryview] = []
         lines = b""
-        for message in run.messages:
-            head: Any = message.head
-            if _is_batch(head):
+        head: Any
+        for head, same in groupby(run.messages, key=HEAD):
+            messages = list(same)
+            if isinstance(messages[0], OfferedBatches):
                 if values:
                     self._encode(values, lines, batches)
                     values = []
-                count = self._add_given(message.wire, head.body_offset, given, batches)
-                counts.append(count)
+                start = head.body_offset
+                batches += [memoryview(message.wire)[start:-1] for message in messages]
+                counts += [message.records_count for message in messages]  # type: ignore[attr-defined]
                 continue
-            its_lines = self._stored_lines(head)
+            its_lines = self.stored_lines(head)
             if values and its_lines != lines:
                 self._encode(values, lines, batches)
                 values = []
             lines = its_lines
-            values.append(message.wire[head.body_offset : -1])
-            counts.append(1)
+            values += values_of(messages, head)
+            counts += [1] * len(messages)
         if values:
             self._encode(values, lines, batches)
         self._take_piece(_Piece(batches, counts, run.charge_bytes))
 
-    def _encode(self, values: list[bytes], lines: bytes, batches: list[bytes | memoryview]) -> None:
+    def _encode(self, values: SequenceOf[bytes | memoryview], lines: bytes, batches: list[Batches]) -> None:
         """Add these records, as batches that fit into a file."""
         room_bytes = self.records.batch_bytes_max - len(lines) - RECORD_OVERHEAD_BYTES
-        if len(values) <= COUNT_MAX and sum(map(len, values)) + 4 * len(values) <= room_bytes:
-            batches.append(encode(values, head=lines))
+        if len(values) <= COUNT_MAX and (size_bytes := sum(map(len, values)) + 4 * len(values)) <= room_bytes:
+            is_long = size_bytes >= ENCODED_ELSEWHERE_BYTES
+            batches.append(Unencoded(values, lines) if is_long else encode(values, head=lines))
             return
         start = size_bytes = 0
         for place, value in enumerate(values):
@@ -366,19 +327,7 @@ class Log(FlowResource):
         if not self._writing:
             self.context.request_dispatch()
 
-    @staticmethod
-    def _add_given(wire: bytes, start: int, given: Iterator[Batch], batches: list[bytes | memoryview]) -> int:
-        """Add the batches of this SEND; returns how many records they have. `given`: those that were checked before."""
-        body = memoryview(wire)[start:-1]
-        place = count = 0
-        while place < len(body):
-            batch = next(given, None) or Batch(body, place)
-            place += batch.total_bytes
-            count += batch.count
-            batches.append(batch.data)
-        return count
-
-    def _stored_lines(self, head: Any) -> bytes:
+    def stored_lines(self, head: Any) -> bytes:
         """The header lines that are kept of a SEND, in the form of 1.2."""
         if head is self._last_head:
             return self._last_lines
@@ -428,8 +377,7 @@ class Log(FlowResource):
                 self._disk_works()
                 self.context.request_dispatch()
         waiting, self._on_made = self._on_made, []
-        for callback in waiting:
-            callback(error)
+        self._answers.add((partial(callback, error), 1) for callback in waiting)
 
     def _make_again(self) -> None:
         self._timer = None
@@ -441,8 +389,7 @@ class Log(FlowResource):
             self.failing = str(what)
             self.on_failing(self.name, self.failing)
         waiting, self._on_written = self._on_written, deque()
-        for _piece, callback in waiting:
-            callback()
+        self._answers.add((callback, 1) for _piece, callback in waiting)
 
     def _disk_works(self) -> None:
         if self.failing:
@@ -452,13 +399,33 @@ class Log(FlowResource):
     def _dispatch(self, _budget: int) -> bool:
         if self._pending and not self._writing and self._timer is None and self._make is None:
             self._write()
-        return False
+        has_more = self._wake_some()
+        return self._answers.go_on() or has_more
+
+    def wake_all(self) -> None:
+        """Dispatch all readers: something else than its end has changed."""
+        self._wake(self.outlets)
+
+    def _wake(self, outlets: Iterable[Outlet]) -> None:
+        self._waking += outlets
+        if self._wake_some():
+            self.context.request_dispatch()
+
+    def _wake_some(self) -> bool:
+        """Dispatch some of those that waited for more to read. Returns whether there are more of them."""
+        waking = self._waking
+        for _ in range(min(WOKEN_PER_STEP, len(waking))):
+            waking.popleft().context.request_dispatch()
+        return bool(waking)
+
+    def _request_dispatch(self) -> None:
+        self.context.request_dispatch()
 
     def _write(self) -> None:
-        batches: list[bytes | memoryview] = []
+        batches: list[Batches] = []
         size_bytes = pieces_count = 0
         for piece in self._pending:
-            if pieces_count and size_bytes + piece.size_bytes > WRITE_BYTES_MAX:
+            if pieces_count and (size_bytes + piece.size_bytes > WRITE_BYTES_MAX or pieces_count == WRITE_COUNT_MAX):
                 break
             pieces_count += 1
             size_bytes += piece.size_bytes
@@ -466,7 +433,7 @@ class Log(FlowResource):
         self._writing = True
         records = self.records
         self._disk.append(
-            lambda: records.append_batches(batches), lambda result: self._written_to_disk(pieces_count, result)
+            lambda: records.append_batches(apart(batches)), lambda result: self._written_to_disk(pieces_count, result)
         )
 
     def _written_to_disk(self, pieces_count: int, result: int | DiskError) -> None:
@@ -481,24 +448,23 @@ class Log(FlowResource):
         index = result
         charge_bytes = charge_count = 0
         must_sync = self.policy.log_sync == "receipt"
-        answers: list[Callable[[], None]] = []
+        answers: list[Iterable[Answer]] = []
         for _ in range(pieces_count):
             piece = self._pending.popleft()
             piece.first_index = index
             index += sum(piece.counts)
             piece.end_index = index
-            piece.batches = []
+            piece.batches = ()
             self.warmth.written(piece.first_index, piece.size_bytes)
             charge_bytes += piece.charge_bytes
             charge_count += len(piece.counts) if piece.charge_bytes else 0
             self.appended_bytes += piece.size_bytes
-            while self._on_written and self._on_written[0][0] is piece:
-                answers.append(self._on_written.popleft()[1])
             if piece.waiters:
                 if must_sync or piece.must_sync:
+                    piece.awaits_sync = True
                     self._written.append(piece)
                 else:
-                    answers.append(partial(self._tell, piece, "memory"))
+                    answers.append(_telling((piece,), "memory"))
         self.appended_count += index - result
         if self._pending:
             self._write()  # before anybody goes on: the disk is what is slow
@@ -506,13 +472,14 @@ class Log(FlowResource):
             self._ask_for_sync()
         elif self.policy.log_sync != "none" and self._sync_timer is None:
             self._sync_timer = self.environment.scheduling.call_later(self.policy.log_sync_seconds, self._interval_over)
-        tail = self._tail
-        if tail:
-            self._tail = {}
-            for outlet in tail:
-                outlet.context.request_dispatch()
+        tail, self._tail = self._tail, {}
+        self._wake(tail)
+        waiting = self._on_written
+        written_count = bisect_left(waiting, True, key=_is_unwritten)
+        answers.append((callback, 1) for _piece, callback in list(islice(waiting, written_count)))
+        self._on_written = deque(islice(waiting, written_count, None))
         self.controller.release(charge_count, charge_bytes)
-        self._answer_all(answers)  # last: whoever is answered may delete the log
+        self._answers.add(chain.from_iterable(answers))  # last: whoever is answered may delete the log
 
     def _write_again(self) -> None:
         self._timer = None
@@ -544,32 +511,26 @@ class Log(FlowResource):
             return
         if not self._timer:
             self._disk_works()
-        synced: list[_Piece] = []
-        while self._written and self._written[0].end_index <= result:
-            synced.append(self._written.popleft())
+        synced_count = bisect_right(self._written, result, key=_END)
+        synced = list(islice(self._written, synced_count))
+        self._written = deque(islice(self._written, synced_count, None))
         if self._sync_due or self._written:
             self._ask_for_sync()
-        self._answer_all([partial(self._tell, piece, "disk") for piece in synced])  # last, as above
-
-    def _tell(self, piece: _Piece, how: str) -> None:
-        indexes: list[tuple[int, int]] = []
-        index = piece.first_index
-        for count in piece.counts:
-            indexes.append((index, count))
-            index += count
-        waiters, piece.waiters = piece.waiters, []
-        self._answer_all([partial(callback, how, indexes) for callback in waiters])
-
-    def _answer_all(self, answers: Iterable[Callable[[], None]]) -> None:
-        """Call these: what one raises is no matter of the others, nor of the log."""
-        for answer in answers:
-            self.environment.carefully(answer)
+        self._answers.add(_telling(synced, "disk"))  # last, as above
 
     # ------------------------------------------------------------------ out
 
     def await_tail(self, outlet: Outlet) -> None:
         """Dispatch this outlet when there is more to read."""
         self._tail[outlet] = None
+
+    def elsewhere(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None:
+        """Have this done by the thread that reads."""
+        self._disk.read(work, done)
+
+    def room(self, size_bytes: int) -> Any:
+        """A buffer for what the thread that reads expands."""
+        return self._disk.room(size_bytes)
 
     def read_ahead(self, start: int, stop: int, done: Callable[[object], None]) -> None:
         """Have these read into the page cache."""
@@ -595,7 +556,9 @@ class Log(FlowResource):
     @property
     def is_idle(self) -> bool:
         """Nothing of it is on its way to the disk, and nobody uses it."""
-        return not (self._pending or self._writing or self._written or self._syncing or self.outlets)
+        return not (
+            self._pending or self._writing or self._written or self._syncing or self._answers.waits or self.outlets
+        )
 
     def when_written(self, callback: Callable[[], None]) -> None:
         """Call this when all that was offered so far is in its file; at once if it is, or if the disk does not work."""
@@ -609,9 +572,10 @@ class Log(FlowResource):
         """SENDs that are not written."""
         return sum([len(piece.counts) for piece in self._pending])
 
-    def close(self, *, deleted: bool = False) -> None:
-        """No more comes in or goes out: the broker stops, or the log is `deleted`. What waits for the disk is given up:
-        nobody was told that it is safe. If the log is deleted, who waits is told that.
+    def close(self, *, deleted: bool = False, abandoned: bool = False) -> None:
+        """No more comes in or goes out: the broker stops, or the log is `deleted`, or `abandoned` after a mistake of
+        the broker. What waits for the disk is given up: nobody was told that it is safe. If the log is deleted, who
+        waits is told that; if it is abandoned, requests go on, and find no log.
         """
         if self.closed:
             return
@@ -619,29 +583,23 @@ class Log(FlowResource):
         for timer in (self._timer, self._sync_timer):
             if timer is not None:
                 timer.cancel()
-        for outlet in list(self.outlets):
-            outlet.close()
+        if not deleted:  # else who deletes it ends them, in steps
+            for outlet in list(self.outlets):
+                outlet.close()
         self.context.close()
         given_up = [*self._written, *self._pending] if deleted else []
-        if deleted and self._accepted is not None and self._accepted not in given_up:
-            given_up.append(self._accepted)
         self._pending.clear()
         self._written.clear()
         self.controller.close()
         super().close()
-        waiting: deque[tuple[_Piece, Callable[[], None]]] = deque()
-        if deleted:
-            waiting, self._on_written = self._on_written, waiting
-        for _piece, written in waiting:
-            written()
+        if deleted or abandoned:
+            waiting, self._on_written = self._on_written, deque()
+            self._answers.add((written, 1) for _piece, written in waiting)
         unmade, self._on_made = self._on_made, []
         if deleted:  # else nothing is kept any more: who would do that has stopped when the last files are there
-            for made in unmade:
-                made(self._gone_error)
-        for piece in given_up:
-            waiters, piece.waiters = piece.waiters, []
-            for callback in waiters:
-                callback(GONE, ())
+            self._answers.add((partial(made, self._gone_error), 1) for made in unmade)
+        self._answers.add(_telling(given_up, GONE))
+        self._answers.close()
 
     def facts(self) -> Mapping[str, object]:
         facts: dict[str, object] = {"first": self.records.first_index, "next": self.records.next_index}
@@ -650,9 +608,22 @@ class Log(FlowResource):
         return facts
 
 
+def _telling(pieces: Iterable[_Piece], how: str) -> Iterator[Answer]:
+    """The answers to all who wait for these. A piece has its indexes, if it is not GONE."""
+    for piece in pieces:
+        piece.awaits_sync = False
+        waiters, piece.waiters = piece.waiters, []
+        if waiters:
+            counts = piece.counts if how != GONE else []
+            indexes = list(zip(accumulate(counts, initial=piece.first_index), counts, strict=False))
+            weight = 1 + len(counts) // SENDS_PER_ANSWER
+            for callback in waiters:
+                yield partial(callback, how, indexes), weight
+
+
+def _is_unwritten(waiting: tuple[_Piece, Callable[[], None]]) -> bool:
+    return waiting[0].end_index < 0
+
+
 def _first_of(gap: Missing) -> int:
     return gap.from_index
-
-
-def _is_batch(head: Any) -> bool:
-    return bool(head.content_type == CONTENT_TYPE)

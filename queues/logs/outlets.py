@@ -22,25 +22,26 @@ Source: seed 001 "Logical View" (fan-out queue), DESIGN section 8, anchors e5, e
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from flow import FlowResource
-from queues.logs.codecs import Codec
-from queues.logs.log import AGAIN_SECONDS, Log
-from queues.logs.ports import PLACE_RANGES_MAX, DiskError, GroupKeeper, GroupPlace, GroupState
-from queues.logs.reading import Unreadable
-from queues.logs.refused import Again, Refused, is_among, joined, overlaid, start_of
-from queues.logs.runs import Run, cut_run
-from queues.message import PRIORITY_DEFAULT, Message
-from queues.ranges import RangeSet, stretches
-from queues.selectors.selector import Selection
-from queues.slices import Slice, fit
-from queues.subscription import Consumer, Subscription
+from ...flow import FlowResource
+from ..message import PRIORITY_DEFAULT, Message
+from ..ranges import RangeSet, stretches
+from ..selectors.selector import Selection
+from ..slices import Slice, fit
+from ..subscription import Consumer, Subscription
+from .again import ComingAgain
+from .codecs import Codec
+from .epochs import Reader
+from .log import AGAIN_SECONDS, Log
+from .ports import PLACE_RANGES_MAX, DiskError, GroupKeeper, GroupPlace, GroupState
+from .reading import NotReadyError, Unreadable
+from .refused import Refused, joined, overlaid
+from .runs import Run, cut_run
 
 SHARE_COUNT: Final = 256
 """Messages that one consumer of several gets before the next one has its turn."""
@@ -49,8 +50,14 @@ OTHER_LOG: Final = "other-log"
 """Why records are not there: the log was deleted, and this is another one under its name."""
 LOOK_BYTES: Final = 1024 * 1024
 """Of records that a consumer with a selector looks at together."""
-LOOKS_PER_COST: Final = 8
+LOOKS_PER_COST: Final = 3
 """Of a dispatch's budget: so many records passed over cost as much as one that is handed over."""
+MADE_COST: Final = 1
+"""Likewise, of each that was made a message for that."""
+SLICE_COST: Final = 16
+"""Of a dispatch's budget, for each slice: what comes again may lie in runs of one."""
+BATCH_COST: Final = 32
+"""Of a dispatch's budget, for one batch that is taken apart."""
 RUN_COST: Final = 64
 """Of a dispatch's budget, for one run."""
 
@@ -131,19 +138,18 @@ class Outlet(FlowResource):
         self.stop = stop
         self.closed = False
         self.elements = _Elements(self)
-        self.subscriptions: deque[Subscription] = deque()
+        self.subscriptions: deque[Reader] = deque()
+        self.epoch = 0
+        """What was handed out in an earlier one is settled by nobody, and comes back for nobody."""
         self.delivered_count = 0
         self.gap_count = 0
-        self._again: list[Again] = []
-        """Sorted."""
+        self._again = ComingAgain()
         self._attempts: dict[int, int] = {}
         """How often what is out and was out before has failed: by its index, or that of its run."""
         self.refused: Refused | None = None
         """None: nothing ever waited or was given up."""
-        self._runs: dict[tuple[Subscription, int], list[int]] = {}
-        """Runs that are out: with whom, and from which first index, to behind the last; several where the group was
-        moved meanwhile, ascending.
-        """
+        self._runs: dict[int, int] = {}
+        """Runs that are out: from which first index, to behind the last."""
         self._told_end = False
         self.unreadable = ""
         """What the disk said last, if it can't be read."""
@@ -156,13 +162,7 @@ class Outlet(FlowResource):
 
     def subscribe(self, consumer: LogConsumer) -> Subscription:
         """Deliver to this one, too."""
-        subscription = Subscription(
-            self,  # type: ignore[arg-type]
-            consumer,
-            exclusive=False,
-            clock=self.log.environment.clock,
-            on_resume=lambda _subscription: self._resumed(),
-        )
+        subscription = Reader(self, consumer)
         self.subscriptions.append(subscription)
         self.context.request_dispatch()
         return subscription
@@ -171,7 +171,7 @@ class Outlet(FlowResource):
         """Whether there is anything to hand over."""
         return bool(self._again) or self.position < self.log.records.next_index
 
-    def unsubscribed(self, subscription: Subscription) -> None:
+    def unsubscribed(self, subscription: Reader) -> None:
         """From `Subscription.close`."""
         if subscription in self.subscriptions:
             self.subscriptions.remove(subscription)
@@ -198,24 +198,29 @@ class Outlet(FlowResource):
         self.subscriptions.clear()
         super().close()
 
-    def end_deleted(self) -> None:
-        """The log goes: tell the consumers, and close."""
+    def ending_deleted(self) -> Iterator[object]:
+        """The log goes: tell the consumers, and close, in steps."""
         for subscription in list(self.subscriptions):
+            if subscription not in self.subscriptions:
+                continue  # it has left meanwhile
             consumer: Any = subscription.consumer
             consumer.tell_deleted(subscription)
-            consumer.cancelled(subscription, f"{self.log.name} was deleted")
+            yield from consumer.cancelled(subscription, f"{self.log.name} was deleted")
+            yield None
         self.close()
 
     # ------------------------------------------------------------------ what comes back
 
-    def settled(self, subscription: Subscription, sequences: SequenceOf[int], wire_bytes: int) -> None:
+    def settled(self, subscription: Reader, sequences: SequenceOf[int], wire_bytes: int) -> None:
         """From `Subscription.settle`."""
+        if subscription.epoch != self.epoch:
+            return
         attempts = self._attempts
         runs = self._runs
         if runs:
             for sequence in sequences:
                 attempts.pop(sequence, None)
-                self._settle(sequence, self._end_of_run(subscription, sequence, 0))
+                self._settle(sequence, runs.pop(sequence, sequence + 1))
         else:
             if attempts:
                 for sequence in sequences:
@@ -228,23 +233,29 @@ class Outlet(FlowResource):
 
     def given_back(
         self,
-        subscription: Subscription,
+        subscription: Reader,
         sequences: SequenceOf[int],
         *,
         attempted: bool,
         charged: SequenceOf[int] | None = None,
     ) -> None:
         """From `Subscription.give_back`."""
-        if self.closed:
+        if self.closed or subscription.epoch != self.epoch:
             return
         failed = sequences if charged is None else frozenset(charged)
+        wanted = self._wanted
         back: list[tuple[int, int, int]] = []
+        if not (self._attempts or self._runs or (attempted and failed)):  # nothing of it is counted
+            failures = 0 if attempted else UNSEEN
+            ranges = [hole for start, end in stretches(sequences) for hole in wanted(start, end)]
+            self.comes_again([(start, end, failures) for start, end in ranges])
+            return
         for sequence in sequences:
             failures = self._attempts.pop(sequence, UNSEEN)
             charge = attempted and (failed is sequences or sequence in failed)
             if attempted:
                 failures = max(0, failures) + charge
-            for start, end in self._wanted(sequence, self._end_of_run(subscription, sequence, -1)):
+            for start, end in wanted(sequence, self._runs.pop(sequence, sequence + 1)):
                 if not charge or not self._refuse(start, end, failures):
                     back.append((start, end, failures))
         self.comes_again(back)
@@ -270,14 +281,7 @@ class Outlet(FlowResource):
 
     def comes_again(self, ranges: Iterable[tuple[int, int, int]]) -> None:
         """These, with how often they failed, are handed out again, before anything later."""
-        again = self._again
-        for start, end, failures in ranges:
-            last = again[-1] if again else None
-            if last is not None and last.end == start and last.failures == failures:
-                last.end = end
-            else:
-                again.append(Again(start, end, failures))
-        again.sort(key=start_of)
+        self._again.add(ranges)
         self._changed()
         self.context.request_dispatch()
 
@@ -299,32 +303,21 @@ class Outlet(FlowResource):
         """Of the log."""
         return self.log.name
 
-    def _end_of_run(self, subscription: Subscription, start: int, which: int) -> int:
-        """Behind the last record of this delivery, which comes back; a single record ends behind itself. Of several
-        runs with the same beginning the shortest (0) is taken to be settled, the longest (-1) to be given back: so none
-        is taken to be settled that was not.
-        """
-        ends = self._runs.get((subscription, start))
-        if ends is None:
-            return start + 1
-        end = ends.pop(which)
-        if not ends:
-            del self._runs[subscription, start]
-        return end
-
     def _wanted(self, start: int, end: int) -> Iterable[tuple[int, int]]:
         """Hook: what of this, which was given back, is to come again."""
         return ((start, end),)
 
     # ------------------------------------------------------------------ dispatch
 
-    def _resumed(self) -> bool:
+    def resumed(self) -> bool:
+        """From a consumer: it has credit again."""
         self.context.request_dispatch()
         return True
 
     def _dispatch(self, budget: int) -> bool:
         subscriptions = self.subscriptions
         share = SINGLE_COUNT if len(subscriptions) == 1 else SHARE_COUNT
+        reading = self.log.reading
         more = False
         idle_count = 0
         while idle_count < len(subscriptions) and not self.closed:
@@ -332,10 +325,11 @@ class Outlet(FlowResource):
                 more = True
                 break
             subscription = subscriptions[0]
+            before_count = reading.taken_apart_count
             served = 0 if subscription.source.blocked else self._serve(subscription, min(share, budget))
             if served:
                 idle_count = 0
-                budget -= served
+                budget -= served + BATCH_COST * (reading.taken_apart_count - before_count)
             else:
                 idle_count += 1
             subscriptions.rotate(-1)
@@ -343,7 +337,7 @@ class Outlet(FlowResource):
             subscription.source.end_turn()
         return more and not self.closed
 
-    def _serve(self, subscription: Subscription, count_max: int) -> int:
+    def _serve(self, subscription: Reader, count_max: int) -> int:
         """Hand something over; returns its cost, 0 if there was no credit or nothing to be had."""
         consumer: Any = subscription.consumer
         if not self._has_more():
@@ -354,7 +348,7 @@ class Outlet(FlowResource):
             return 0
         if self._pass_over(subscription):
             return 1
-        again = self._again[0] if self._again else None
+        again = self._again.first
         start, end = (again.start, again.end) if again is not None else (self.position, self._end())
         if not self._is_warm(start):
             return 0
@@ -364,11 +358,12 @@ class Outlet(FlowResource):
                 return self._hand_run(subscription, start, end, min(room_bytes, consumer.batch_bytes), attempts)
             if consumer.selection is not None:
                 selector = consumer.selection.selector
-                before_units = selector.spent_units
+                before_units, before_count = selector.spent_units, self.log.reading.made_count
                 count_max = min(count_max, selector.looks_max)
                 part = self.log.reading.part(self.log, start, end, count_max, LOOK_BYTES)
                 looked_count, selected = self._select(consumer.selection, part, room_count, room_bytes)
                 looks_cost: int = selector.cost_since(before_units)
+                looks_cost += MADE_COST * (self.log.reading.made_count - before_count)
                 cost = self._hand_over(subscription, selected, part.first + looked_count, attempts, looked_count)
                 return cost + looks_cost
             part = self.log.reading.part(self.log, start, end, min(count_max, room_count), room_bytes)
@@ -378,13 +373,16 @@ class Outlet(FlowResource):
         except IndexError:  # retention has come by since we looked
             self.context.request_dispatch()
             return 0
+        except NotReadyError as error:
+            self.log.reading.await_batch(error.key, self)
+            return 0
         except DiskError as error:
             self._read_later(str(error))
             return 0
         return self._hand_over(subscription, part, part.end, attempts, len(part))
 
     def _hand_over(
-        self, subscription: Subscription, part: Slice | None, moved_to: int, attempts: int, looked_count: int
+        self, subscription: Reader, part: Slice | None, moved_to: int, attempts: int, looked_count: int
     ) -> int:
         """These are for this consumer, of those before `moved_to`. Returns what that cost."""
         self._moved(moved_to)
@@ -393,10 +391,11 @@ class Outlet(FlowResource):
         if attempts != UNSEEN:
             self._attempts.update(dict.fromkeys(part.sequences, attempts))
             part = part.tried(attempts)
-        subscription.unsettled_count += len(part)
         self._count(subscription, len(part))
-        subscription.consumer.deliver(subscription, part, dropped_count=0)
-        return len(part)
+        hand = subscription.hand(self.epoch)
+        hand.unsettled_count += len(part)
+        hand.consumer.deliver(hand, part, dropped_count=0)
+        return SLICE_COST + len(part)
 
     def _select(self, selection: Selection, part: Slice, room_count: int, room_bytes: int) -> tuple[int, Slice | None]:
         """How many of these are done with, and which of them the consumer takes. The others are settled."""
@@ -422,6 +421,13 @@ class Outlet(FlowResource):
         sequences = part.sequences[:looked_count] if not passed_count else chosen
         return looked_count, Slice([part.messages[place] for place in places], sequences, wire_bytes)
 
+    def go_on(self, error: DiskError | None) -> None:
+        """What was awaited is ready, or the disk did not do it."""
+        if error is not None and not self.closed:
+            self._read_later(str(error))
+        elif not self.closed:
+            self.context.request_dispatch()
+
     def _read_later(self, why: str) -> None:
         """It can't be read now, which says nothing of what is there."""
         if self.unreadable != why:
@@ -435,16 +441,17 @@ class Outlet(FlowResource):
 
             self._reading_timer = self.log.environment.scheduling.call_later(AGAIN_SECONDS, again)
 
-    def _hand_run(self, subscription: Subscription, start: int, end: int, bytes_max: int, attempts: int) -> int:
+    def _hand_run(self, subscription: Reader, start: int, end: int, bytes_max: int, attempts: int) -> int:
         consumer: Any = subscription.consumer
         run = cut_run(self.log, start, end, bytes_max, consumer.codecs)
         self._moved(run.end_index)
-        insort(self._runs.setdefault((subscription, start), []), run.end_index)
+        self._runs[start] = run.end_index
         if attempts != UNSEEN:
             self._attempts[start] = attempts
-        subscription.unsettled_count += 1
         self._count(subscription, run.end_index - start)
-        consumer.deliver_run(subscription, run, None if attempts == UNSEEN else attempts)
+        hand = subscription.hand(self.epoch)
+        hand.unsettled_count += 1
+        consumer.deliver_run(hand, run, None if attempts == UNSEEN else attempts)
         return RUN_COST
 
     def _count(self, subscription: Subscription, count: int) -> None:
@@ -459,11 +466,7 @@ class Outlet(FlowResource):
         if not self._again:
             self.position = end
             return
-        first = self._again[0]
-        if end >= first.end:
-            del self._again[0]
-        else:
-            first.start = end
+        self._again.pass_first(end)
 
     def _end(self) -> int:
         end = self.log.records.next_index
@@ -490,7 +493,8 @@ class Outlet(FlowResource):
 
     def _pass_over(self, subscription: Subscription) -> bool:
         """Tell of what is next and is not there."""
-        start = self._again[0].start if self._again else self.position
+        again = self._again.first
+        start = self.position if again is None else again.start
         first = self.log.records.first_index
         if start < first:
             self._gap(subscription, start, first if self.stop is None else min(first, self.stop), "retention")
@@ -503,12 +507,7 @@ class Outlet(FlowResource):
         return False
 
     def _gap(self, subscription: Subscription, start: int, end: int, reason: str) -> None:
-        again = self._again
-        while again and again[0].start < end:
-            if again[0].end <= end:
-                del again[0]
-            else:
-                again[0].start = end
+        self._again.drop_below(end)
         if self.position < end:
             self.position = end
         if self.refused is not None:
@@ -554,13 +553,14 @@ class Outlet(FlowResource):
     @property
     def unsettled_count(self) -> int:
         """Deliveries that are out."""
-        return sum([subscription.unsettled_count for subscription in self.subscriptions])
+        return sum([subscription.unsettled_in(self.epoch) for subscription in self.subscriptions])
 
     @property
     def front(self) -> int:
         """The lowest index that is not done."""
         lowest = None if self.refused is None else self.refused.lowest()
-        front = min(self.position, self._again[0].start) if self._again else self.position
+        again = self._again.first
+        front = self.position if again is None else min(self.position, again.start)
         return front if lowest is None else min(front, lowest)
 
     def facts(self) -> Mapping[str, object]:
@@ -586,7 +586,7 @@ class Group(Outlet):
             (start, stop, 0 if stop <= state.handed_to else UNSEEN)
             for start, stop in self._settled.holes(state.front, end)
         ]
-        self._again = [Again(*each) for each in overlaid(holes, state.failures)]
+        self._again = ComingAgain(overlaid(holes, state.failures))
         self.position = max(state.front, end)
         if any(self.is_spent(again.failures) for again in self._again):
             # Not from in here: who hears of it is not ready yet.
@@ -596,11 +596,11 @@ class Group(Outlet):
         """What an earlier run had given up goes on its way."""
         if self.closed:
             return
-        self._again = [
-            again
+        self._again = ComingAgain(
+            (again.start, again.end, again.failures)
             for again in self._again
             if not self.is_spent(again.failures) or not self._refuse(again.start, again.end, again.failures)
-        ]
+        )
         if self.refused is not None:
             self.refused.move()
 
@@ -617,7 +617,7 @@ class Group(Outlet):
 
     def _settle(self, start: int, end: int) -> None:
         if end <= self._front:
-            return  # it was moved meanwhile
+            return  # it had gone from the log before
         settled = self._settled
         settled.add(max(start, self._front), end)
         if start <= self._front:
@@ -626,26 +626,19 @@ class Group(Outlet):
         self._changed()
 
     def _wanted(self, start: int, end: int) -> Iterable[tuple[int, int]]:
-        # If the group was moved meanwhile: forward, it is done; back, it comes in any case, or came to another one.
-        start, end = max(start, self._front), min(end, self.position)
-        if start >= end or not (self._again or len(self._settled) or self.refused):
-            return ((start, end),) if start < end else ()
-        if end == start + 1:
-            spoken_for = start in self._settled or is_among(self._again, start)
-            return () if spoken_for or (self.refused is not None and start in self.refused) else ((start, end),)
-        there = RangeSet(self._settled)
-        for again in self._again:
-            there.add(again.start, again.end)
-        if self.refused is not None:
-            self.refused.mark(there)
-        return list(there.holes(start, end))
+        # It may have gone from the log while it was out, and then it counts as settled.
+        return self._settled.holes(max(start, self._front), end)
 
     def seek(self, index: int) -> None:
-        """Go on from here: what is out and comes back from before counts for nothing. Consumers keep what they have."""
+        """Go on from here, in a new epoch: what is out and comes back from before counts for nothing. Consumers keep
+        what they have.
+        """
+        self.epoch += 1
         self._front = self.position = index
         self._settled = RangeSet()
-        self._again.clear()
+        self._again = ComingAgain()
         self._attempts.clear()
+        self._runs.clear()
         if self.refused is not None:
             self.refused.forget(0, self.log.records.next_index)
         self._changed()
@@ -668,7 +661,7 @@ class Group(Outlet):
         """What has failed and is not settled, wherever it is now. O(that)."""
         found = [(again.start, again.end, again.failures) for again in self._again if again.failures > 0]
         if self._attempts:
-            ends = {start: ends[-1] for (_subscription, start), ends in self._runs.items()}
+            ends = self._runs
             found += [(start, ends.get(start, start + 1), count) for start, count in self._attempts.items() if count]
         if self.refused is not None:
             found += self.refused.ranges()

@@ -7,8 +7,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 
-from queues.logs.batches import Batch
-from queues.storage import Confirms
+from ..storage import Confirms
+from .batches import Batch
 
 T = TypeVar("T")
 
@@ -56,8 +56,8 @@ class Part(Protocol):
 
 
 class Records(Protocol):
-    """An append-only array of records. `store.bigarray.BigArray` fits. What is here does not block (but for a page that
-    must come from the disk, see `Disk.warm`); what does is asked of `Disk`.
+    """An append-only array of records. `sluiceway.store.bigarray.BigArray` fits. What is here does not block (but for a
+    page that must come from the disk, see `Disk.warm`); what does is asked of `Disk`.
     """
 
     @property
@@ -113,6 +113,9 @@ class Disk(Protocol):
 
     def read(self, work: Callable[[], T], done: Callable[[T | DiskError], None]) -> None: ...
 
+    def room(self, size_bytes: int) -> Any:
+        """A buffer that can be written to. For jobs: making it holds up nobody."""
+
 
 PLACE_RANGES_MAX: Final = 4096
 """Ranges beyond the front that are kept on disk of a group, and of what failed: if there are more holes, some records
@@ -164,7 +167,7 @@ class GroupKeeper(Protocol):
 
 
 class HeadCodec(Protocol):
-    """Header blocks to envelopes: `protocols.stomp.stored.HeadBlocks` fits."""
+    """Header blocks to envelopes: `sluiceway.protocols.stomp.stored.HeadBlocks` fits."""
 
     def restore(self, dialect: int, block: bytes) -> Any: ...
 

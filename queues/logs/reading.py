@@ -1,6 +1,6 @@
 """Records as they are handed over: MESSAGEs are made once for all readers at one position, and kept for a while.
 
-A *chunk* is up to a thousand consecutive records (or a megabyte) as messages; readers get slices of it. Batches that
+A *chunk* is up to five hundred consecutive records (or a megabyte) as messages; readers get slices of it. Batches that
 were taken apart, compressed ones above all, are kept too, since the next chunk begins in the middle of one. Both are
 charged to one limiter for all logs; the oldest unused go.
 
@@ -13,20 +13,40 @@ import base64
 import re
 from bisect import bisect_right, insort
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter
-from queues.logs.batches import Batch, BatchError
-from queues.logs.ports import DiskError, HeadCodec, MissingRecordsError
-from queues.message import MESSAGE_OVERHEAD_BYTES, Envelope, Message
-from queues.slices import Slice, fit
+from ...flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter
+from ..message import MESSAGE_OVERHEAD_BYTES, Envelope, Message
+from ..slices import Slice, fit
+from .batches import Batch, BatchError
+from .codecs import Room
+from .offers import INLINE_PLAIN_BYTES
+from .ports import DiskError, HeadCodec, MissingRecordsError
 
 if TYPE_CHECKING:
-    from queues.logs.log import Log
+    from .log import Log
+    from .outlets import Outlet
 
-CHUNK_COUNT: Final = 1024
+CHUNK_COUNT: Final = 512
+"""Records that are made messages in one go: two milliseconds. More of them in one dispatch would be too much, see
+RECORDS_PER_BATCH.
+"""
+RECORDS_PER_BATCH: Final = 32
+"""So many records that were made, or written anew, count as one more batch that was taken apart: a chunk of them uses
+up a dispatch.
+"""
 CHUNK_BYTES: Final = 1024 * 1024
+BATCH_BYTES: Final = 1024
+"""What one takes by itself that is taken apart: views of its page, what its header says, its chunk's share."""
+CHUNK_BATCHES: Final = 24
+"""Each takes as long as some 50 records of one."""
+CHECKED_COUNT: Final = 2048
+"""A batch of more records than that is checked by a thread,"""
+CHECKED_BYTES: Final = 1024 * 1024
+"""and one of more bytes."""
+FORGOTTEN_COUNT: Final = 64
+"""Batches that are looked at in one step when a log is gone."""
 DIALECT_12: Final = 2
 _PLAIN_KEY: Final = re.compile(rb"[!-9;-\[\]-~](?:[ -9;-\[\]-~]*[!-9;-\[\]-~])?")
 
@@ -38,6 +58,14 @@ class Unreadable(Exception):
         super().__init__(why)
         self.first_index = first_index
         self.end_index = end_index
+
+
+class NotReadyError(DiskError):
+    """A batch that is as much work as a thread should do is being checked, or expanded, by one."""
+
+    def __init__(self, key: tuple[str, int]) -> None:
+        super().__init__("a long batch is being checked")
+        self.key = key
 
 
 class Record(Message):
@@ -71,8 +99,15 @@ class Reading(FlowResource):
         self._heads = heads
         self._chunks: OrderedDict[tuple[str, int], _Chunk] = OrderedDict()
         self._starts: dict[str, list[int]] = {}
-        self._batches: OrderedDict[tuple[str, int], tuple[Batch, int]] = OrderedDict()
+        self._batches: OrderedDict[tuple[str, int], tuple[Batch, int, str]] = OrderedDict()
+        """With their sizes, and what is wrong with those that can't be read."""
+        self._checking: dict[tuple[str, int], dict[Outlet, None]] = {}
+        """Who waits for what a thread checks."""
         self._used_bytes = 0
+        self.taken_apart_count = 0
+        """Batches whose records were made messages, or written anew, ever; weighed by RECORDS_PER_BATCH."""
+        self.made_count = 0
+        """Records that were."""
         self._controller: FlowController[None] = FlowController(
             self,
             Flow("log records"),
@@ -93,7 +128,9 @@ class Reading(FlowResource):
         return Slice(messages[:count], range(start, start + count), wire_bytes)
 
     def batch(self, log: Log, index: int) -> Batch:
-        """The batch that holds this record, checked. Raises Unreadable."""
+        """The batch that holds this record, checked. Raises Unreadable, and NotReadyError for a long one that was not
+        checked yet: a thread does that.
+        """
         records = log.records
         try:
             batch = records.batch_of(index)
@@ -101,19 +138,46 @@ class Reading(FlowResource):
             raise Unreadable(max(index, gone.from_index), gone.to_index, str(gone)) from None
         key = log.log_id, batch.first_index
         known = self._batches.get(key)
-        if known is not None:
+        if known is None and _is_long(batch):
+            self._check_elsewhere(log, batch, key)
+            known = self._batches.get(key)
+            if known is None:
+                raise NotReadyError(key)
+        if known is None:
+            known = self._keep(key, batch, _trouble(log, batch))
+        else:
             self._batches.move_to_end(key)
-            return known[0]
-        try:
-            batch.check(plain_bytes_max=max(log.policy.log_expanded_bytes_max, batch.total_bytes))
-            if not batch.is_stamped_right():
-                raise BatchError(f"index {index} of {log.name} is stored under the wrong number")
-        except BatchError as error:
-            raise Unreadable(index, max(index + 1, min(batch.end_index, records.next_index)), str(error)) from None
-        size_bytes = 4 * batch.count + 512 + (batch.plain_bytes if batch.codec_number else 0)
-        self._batches[key] = batch, size_bytes
-        self._take(size_bytes)
+        batch, _size_bytes, trouble = known
+        if trouble:
+            raise Unreadable(index, max(index + 1, min(batch.end_index, records.next_index)), trouble)
         return batch
+
+    def await_batch(self, key: tuple[str, int], outlet: Outlet) -> None:
+        """This one got a NotReadyError: it is told when the batch is ready."""
+        self._checking[key][outlet] = None
+
+    def _check_elsewhere(self, log: Log, batch: Batch, key: tuple[str, int]) -> None:
+        if key in self._checking:
+            return
+        self._checking[key] = {}
+
+        def checked(trouble: str | DiskError) -> None:
+            waiting = self._checking.pop(key)
+            error = trouble if isinstance(trouble, DiskError) else None
+            if not isinstance(trouble, DiskError) and not log.closed:
+                self._keep(key, batch, trouble)
+            for outlet in waiting:
+                outlet.go_on(error)
+
+        log.elsewhere(lambda: _trouble(log, batch, log.room), checked)
+
+    def _keep(self, key: tuple[str, int], batch: Batch, trouble: str) -> tuple[Batch, int, str]:
+        size_bytes = BATCH_BYTES
+        if not trouble:
+            size_bytes += (8 if batch.has_keys else 4) * batch.count + (batch.plain_bytes if batch.codec_number else 0)
+        kept = self._batches[key] = batch, size_bytes, trouble
+        self._take(size_bytes)
+        return kept
 
     def head_of(self, name: str, lines: bytes, *, offered: bool = False) -> Envelope:
         """The head of records of this log that share these header lines. Raises BatchError for lines that can't stand
@@ -131,13 +195,20 @@ class Reading(FlowResource):
         except ValueError as error:
             raise BatchError(f"the headers of a batch can't be: {error}") from None
 
-    def forget(self, log: Log) -> None:
-        """That log is gone, or is another one under the same name."""
-        for key in [key for key in self._chunks if key[0] == log.log_id]:
-            self._drop_chunk(key)
-        for key in [key for key in self._batches if key[0] == log.log_id]:
-            self._drop_batch(key)
-        self._starts.pop(log.log_id, None)
+    def forgetting(self, log: Log) -> Iterator[None]:
+        """That log is gone, and nobody reads it any more: in steps."""
+        log_id = log.log_id
+        starts = self._starts.get(log_id, [])
+        while starts:
+            self._drop_chunk((log_id, starts[-1]))
+            yield
+        self._starts.pop(log_id, None)
+        keys = list(self._batches)
+        for first in range(0, len(keys), FORGOTTEN_COUNT):
+            for key in keys[first : first + FORGOTTEN_COUNT]:
+                if key[0] == log_id and key in self._batches:
+                    self._drop_batch(key)
+            yield
 
     def facts(self) -> Mapping[str, object]:
         return {"chunks": len(self._chunks), "batches": len(self._batches)}
@@ -168,7 +239,8 @@ class Reading(FlowResource):
         messages: list[Message] = []
         wire_bytes = 0
         index = start
-        while index < stop and wire_bytes < CHUNK_BYTES:
+        batches_count = 0
+        while index < stop and wire_bytes < CHUNK_BYTES and batches_count < CHUNK_BATCHES:
             if index > start and log.gap_at(index) is not None:
                 break
             try:
@@ -183,6 +255,9 @@ class Reading(FlowResource):
                     break  # it is told when somebody comes there
                 raise
             messages += made
+            batches_count += 1
+            self.taken_apart_count += 1 + len(made) // RECORDS_PER_BATCH
+            self.made_count += len(made)
             wire_bytes += sum([len(message.wire) for message in made])
             index += len(made)
         return _Chunk(start, messages, wire_bytes)
@@ -237,6 +312,25 @@ class Reading(FlowResource):
     def _give(self, size_bytes: int) -> None:
         self._used_bytes -= size_bytes
         self._controller.release(0, size_bytes)
+
+
+def _is_long(batch: Batch) -> bool:
+    """Whether checking it is more than the loop should do in one go."""
+    if batch.count > CHECKED_COUNT or batch.total_bytes > CHECKED_BYTES:
+        return True
+    return bool(batch.codec_number) and batch.plain_bytes > INLINE_PLAIN_BYTES
+
+
+def _trouble(log: Log, batch: Batch, room: Room = bytearray) -> str:
+    """What is wrong with this batch; nothing: it is checked, and expanded. In any thread."""
+    try:
+        batch.check(plain_bytes_max=max(log.policy.log_expanded_bytes_max, batch.total_bytes), room=room)
+        if not batch.is_stamped_right():
+            raise BatchError(f"index {batch.first_index} of {log.name} is stored under the wrong number")
+    except BatchError as error:
+        batch.forget()
+        return str(error)
+    return ""
 
 
 def _digits(number: int) -> int:

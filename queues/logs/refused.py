@@ -15,56 +15,38 @@ Source: issue 13 item 19; the parts are those of queues and topics (later.py, de
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
+from itertools import chain
+from operator import itemgetter, lt
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
-from queues.dead_letters import FAILED, Condemned
-from queues.later import Later, backoff_ms
-from queues.logs.ports import PLACE_RANGES_MAX, DiskError
-from queues.logs.reading import Record, Unreadable
-from queues.message import Message
-from queues.ranges import RangeSet, stretches
+from ..dead_letters import FAILED, Condemned
+from ..later import Later, backoff_ms
+from ..message import Message
+from ..ranges import stretches
+from .ports import PLACE_RANGES_MAX, DiskError
+from .reading import Record, Unreadable
 
 if TYPE_CHECKING:
-    from queues.environment import TimerHandle
-    from queues.logs.outlets import Outlet
-    from queues.queue import MessageQueue
+    from ..environment import TimerHandle
+    from ..queue import MessageQueue
+    from .outlets import Outlet
 
 REFUSED_MAX: Final = PLACE_RANGES_MAX
 """So many holes are kept on disk of a group."""
+ENTRY_BYTES: Final = 200
+"""What each takes that waits."""
 GIVEN_UP_COUNT: Final = 1024
 """Records of one batch that wait for the dead-letter queue at once; the rest waits as a batch, and looks every so often
 whether they have gone."""
 REST_SECONDS: Final = 0.05
 DUE_COUNT: Final = 512
 """Records whose time has come that are let go in one go."""
+JOINED_COUNT: Final = 256
+"""Ranges that are looked at together, whether they lie apart."""
 OWN_LINES: Final = frozenset({"key", "key-base64"})
 """Of the lines that the broker writes before a record's headers: what its sender said."""
-
-
-@attrs.define
-class Again:
-    """What was given back, and is to be handed out again."""
-
-    start: int
-    end: int
-    failures: int
-    """How often it was refused or broken over; UNSEEN: no consumer has had it."""
-
-
-def start_of(again: Again) -> int:
-    """What lists of these are sorted by."""
-    return again.start
-
-
-def is_among(again: list[Again], index: int) -> bool:
-    """Whether this one is in one of these, which ascend. O(log n)."""
-    place = bisect_right(again, index, key=start_of) - 1
-    return place >= 0 and index < again[place].end
 
 
 class Refused:
@@ -73,6 +55,7 @@ class Refused:
     __slots__ = (
         "_condemned",
         "_ends",
+        "_kept_bytes",
         "_later",
         "_outlet",
         "_timer",
@@ -91,6 +74,8 @@ class Refused:
         """How often each of those failed that wait, or are given up; of a batch its first record stands for all."""
         self._ends: dict[int, int] = {}
         """Where batches end that wait, by their first record."""
+        self._kept_bytes = 0
+        """Of all that waits, as the broker's memory counts it."""
         self.dead_lettered_count = 0
         self.dropped_count = 0
         """Given up where there are no dead letters."""
@@ -106,6 +91,12 @@ class Refused:
             self._ends[start] = end
         if self._later.put((start,), due_ms):
             self._arm()
+        self._count()
+
+    def _count(self) -> None:
+        size_bytes = ENTRY_BYTES * len(self.failures)
+        self._outlet.keep(size_bytes - self._kept_bytes)
+        self._kept_bytes = size_bytes
 
     def give_up(self, sequences: range, count: int) -> None:
         """These, which failed so often and nobody holds, go to the dead letters; without any they are dropped."""
@@ -132,6 +123,7 @@ class Refused:
                 letter_of=self._letter_of,
             )
         self._condemned.add(sequences, FAILED)
+        self._count()
 
     def _wait_as_rest(self, start: int) -> None:
         if self._later.put((start,), self._outlet.log.environment.now_ms() + round(REST_SECONDS * 1000)):
@@ -152,24 +144,18 @@ class Refused:
             self._ends.pop(index, None)
         if self._condemned is not None:
             self._condemned.discard(indexes)
+        self._count()
         rest = [(first, min(last, start), count) for first, last, count in gone if first < start]
         rest += [(max(first, end), last, count) for first, last, count in gone if end < last]
         if rest:  # of batches
             self._outlet.comes_again(rest)
 
-    def ranges(self) -> Iterator[tuple[int, int, int]]:
+    def ranges(self) -> list[tuple[int, int, int]]:
         """What waits or is given up, with how often it failed."""
+        if not self._ends:
+            return [(index, index + 1, count) for index, count in self.failures.items()]
         ends = self._ends
-        return ((index, ends.get(index, index + 1), count) for index, count in self.failures.items())
-
-    def __contains__(self, index: int) -> bool:
-        """Whether this one waits or is given up. O(1), and O(batches that wait)."""
-        return index in self.failures or any(start <= index < end for start, end in self._ends.items())
-
-    def mark(self, there: RangeSet) -> None:
-        """Add what waits or is given up."""
-        for start, end, _count in self.ranges():
-            there.add(start, end)
+        return [(index, ends.get(index, index + 1), count) for index, count in self.failures.items()]
 
     # ------------------------------------------------------------------ what dead letters need (GivesUp)
 
@@ -219,9 +205,13 @@ class Refused:
         return record
 
     def _settle(self, sequences: SequenceOf[int]) -> None:
-        known = [index for index in self.failures if index in sequences] if type(sequences) is range else sequences
+        failures = self.failures
+        known: Iterable[int] = sequences
+        if type(sequences) is range and len(sequences) > len(failures):  # what is longer is not walked over
+            known = [index for index in failures if index in sequences]
         for sequence in known:
-            self.failures.pop(sequence, None)
+            failures.pop(sequence, None)
+        self._count()
         for start, end in stretches(sequences):
             self._outlet.passed(start, end)
 
@@ -276,6 +266,7 @@ class Refused:
                     self.give_up(range(index, self._ends.pop(index, index + 1)), self.failures.pop(index))
             else:
                 again.append((index, self._ends.pop(index, index + 1), self.failures.pop(index)))
+        self._count()
         self._outlet.comes_again(again)
         self.move()
         self._arm()
@@ -310,16 +301,33 @@ def overlaid(
 
 def joined(found: Iterable[tuple[int, int, int]], floor: int) -> list[tuple[int, int, int]]:
     """These ranges with their counts from `floor` on, ascending, none over another, those that go on as one; the first
-    PLACE_RANGES_MAX. O(n log n).
+    PLACE_RANGES_MAX. O(n log n). A group with thousands is written each second, and most lie apart: so no loop walks
+    over those.
     """
     kept: list[tuple[int, int, int]] = []
-    for start, end, count in sorted(found):
-        last = kept[-1] if kept else (0, floor, 0)
-        start = max(start, last[1])
-        if start >= end:
+    behind = floor
+    ranges = sorted(found)
+    for place in range(0, len(ranges), JOINED_COUNT):
+        some = ranges[place : place + JOINED_COUNT]
+        if all(map(lt, chain((behind,), map(itemgetter(1), some)), map(itemgetter(0), some))):
+            kept += some
+            behind = some[-1][1]
+        else:
+            behind = _join(kept, some, behind)
+        if len(kept) > PLACE_RANGES_MAX:
+            break
+    return kept[:PLACE_RANGES_MAX]
+
+
+def _join(kept: list[tuple[int, int, int]], ranges: list[tuple[int, int, int]], behind: int) -> int:
+    """Add these from `behind` on; returns behind what they end."""
+    for start, end, count in ranges:
+        if end <= behind:
             continue
-        if start == last[1] and count == last[2]:
-            kept[-1] = (last[0], end, count)
+        start = max(start, behind)
+        if kept and kept[-1][1:] == (start, count):
+            kept[-1] = (kept[-1][0], end, count)
         else:
             kept.append((start, end, count))
-    return kept[:PLACE_RANGES_MAX]
+        behind = end
+    return behind

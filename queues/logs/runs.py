@@ -1,22 +1,29 @@
 """Runs: batches as one delivery, cut from the file as they lie there.
 
 A run holds exactly the records that it is said to hold. Where a reader begins or ends in the middle of a batch, or does
-not take its codec, that batch is written anew, uncompressed: only then something is copied.
+not take its codec, that batch is written anew, uncompressed: only then something is copied. That is done a part at a
+time, each a run with one batch of its own: the same parts wherever one reads from the same place.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from queues.logs.batches import Batch, BatchError, encode, stamped
-from queues.logs.codecs import Codec
-from queues.logs.ports import MissingRecordsError
-from queues.logs.reading import Unreadable
+from ..slices import fit
+from .batches import Batch, BatchError, encode, stamped
+from .codecs import Codec
+from .ports import MissingRecordsError
+from .reading import RECORDS_PER_BATCH, Unreadable
 
 if TYPE_CHECKING:
-    from queues.logs.log import Log
+    from .log import Log
+
+
+ANEW_COUNT: Final = 1024
+ANEW_BYTES: Final = 256 * 1024
+"""Of records that are written anew in one go: a millisecond. A longer record is a part by itself."""
 
 
 @attrs.frozen
@@ -36,11 +43,7 @@ def cut_run(log: Log, start: int, stop: int, bytes_max: int, codecs: frozenset[C
     except MissingRecordsError as gone:
         raise Unreadable(start, gone.to_index, str(gone)) from None
     if batch.first_index < start or batch.end_index > stop or not _takes(batch, codecs):
-        batch = log.reading.batch(log, start)
-        end = min(batch.end_index, stop)
-        place, place_end = start - batch.first_index, end - batch.first_index
-        data = encode(batch.values(place, place_end), head=batch.head, keys=batch.keys(place, place_end))
-        return Run(stamped(data, start, batch.timestamp_ms) + data[32:], start, end)
+        return _anew(log, start, stop)
     part = log.records.cut(start, stop, bytes_max)
     if len(codecs) == len(Codec):
         return Run(part.data, start, part.end_index)
@@ -57,6 +60,19 @@ def cut_run(log: Log, start: int, stop: int, bytes_max: int, codecs: frozenset[C
         offset += batch.total_bytes
         end = batch.end_index
     return Run(part.data[:offset], start, end)
+
+
+def _anew(log: Log, start: int, stop: int) -> Run:
+    """A part of the batch with this record, from it on, uncompressed. Raises Unreadable, NotReadyError."""
+    batch = log.reading.batch(log, start)
+    place = start - batch.first_index
+    place_end = min(batch.end_index, stop, start + ANEW_COUNT) - batch.first_index
+    values = batch.values(place, place_end)
+    count, _size_bytes = fit(values, ANEW_BYTES)
+    keys = batch.keys(place, place + count)
+    data = encode(values[:count], head=batch.head, keys=keys)
+    log.reading.taken_apart_count += count // RECORDS_PER_BATCH
+    return Run(stamped(data, start, batch.timestamp_ms) + data[32:], start, start + count)
 
 
 def _takes(batch: Batch, codecs: frozenset[Codec]) -> bool:

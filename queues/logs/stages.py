@@ -23,16 +23,17 @@ Source: issue 5 item 4; the research on Spark, section 7a.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
+from functools import partial
 from typing import Any, Final, Protocol
 
 import attrs
 
-from queues.logs.batches import Batch, BatchError, encode, reheaded, split
-from queues.logs.log import Log
-from queues.logs.ports import DiskError, MissingRecordsError, Records
-from queues.logs.table import INTERNAL_ERROR, OWN_PREFIX, LogError, LogTable
+from .batches import Batch, BatchError, encode, reheaded, split
+from .log import Log
+from .ports import DiskError, MissingRecordsError, Records
+from .table import DESTINATION_FAILED, INTERNAL_ERROR, OWN_PREFIX, UNREADABLE, LogError, LogTable
 
 STAGE_PREFIX: Final = OWN_PREFIX + "stage."
 STAGE_SECONDS: Final = 24 * 3600.0
@@ -81,6 +82,9 @@ class SinkState:
 class SinkKeeper(Protocol):
     """Keeps what queries have published. `done` is called on the loop, when it is on disk, or with what went wrong."""
 
+    def check(self, state: SinkState) -> None:
+        """Raises LogError if this is more than can be kept."""
+
     def save(self, state: SinkState, done: Callable[[Exception | None], None]) -> None: ...
 
     def forget(self, query: str) -> None: ...
@@ -124,6 +128,8 @@ class Sinks:
         """In the order of their use."""
         self._commits: dict[str, _Commit] = {}
         """Those that are under way."""
+        self._dropping: set[str] = set()
+        """Stages that are about to go."""
         self._appended: dict[bytes, Log] = {}
         """Parts of batches that are not done yet, by their marks: they are in these logs, or on the way there."""
 
@@ -164,6 +170,7 @@ class Sinks:
             self._keep_and_begin(state, [self._dropping_others(stages, parts, reply)])
             return
         intended = attrs.evolve(state, intended=batch, parts=self._intended(parts), used_ms=self._now_ms())
+        self._keeper.check(intended)
         self._keep_and_begin(intended, [reply])
 
     def _intended(self, parts: SequenceOf[StagedPart]) -> tuple[StagedPart, ...]:
@@ -173,7 +180,8 @@ class Sinks:
         if len({part.stage for part in parts}) != len(parts):
             raise LogError(INVALID_COMMIT, "a stage is named twice in one commit")
         used = self._used()
-        intended = []
+        intended: list[StagedPart] = []
+        stage_ids: list[str] = []
         for part in parts:
             if not part.stage.startswith(STAGE_PREFIX):
                 raise LogError(INVALID_COMMIT, f"{part.stage[:80]!r} is no stage: its name begins with {STAGE_PREFIX}")
@@ -181,17 +189,17 @@ class Sinks:
                 raise LogError(INVALID_COMMIT, f"{part.target[:80]!r} is the broker's own, and no target")
             if part.stage in used:
                 raise LogError(INVALID_COMMIT, f"{part.stage[:80]!r} is being published by another query")
-            self._table.existing(part.stage)
-        for part in parts:
-            target = self._table.get(part.target)
-            intended.append(
-                attrs.evolve(
-                    part,
-                    from_index=target.records.next_index,
-                    stage_id=self._table.existing(part.stage).log_id,
-                    target_id=target.log_id,
-                )
-            )
+            stage = self._table.logs.get(part.stage)
+            if stage is None or part.stage in self._dropping:
+                raise self._table.no_log(part.stage)
+            stage_ids.append(stage.log_id)
+        targets: dict[str, tuple[int, str]] = {}
+        for part, stage_id in zip(parts, stage_ids, strict=True):
+            place = targets.get(part.target)
+            if place is None:
+                target = self._table.get(part.target)
+                place = targets[part.target] = target.records.next_index, target.log_id
+            intended.append(StagedPart(part.stage, part.target, part.count, place[0], stage_id, place[1]))
         return tuple(intended)
 
     def _dropping_others(self, stages: set[str], parts: SequenceOf[StagedPart], reply: Reply) -> Reply:
@@ -207,10 +215,28 @@ class Sinks:
     def drop(self, stages: SequenceOf[str]) -> None:
         """These are not wanted any more; those that are not there are none. Those of a commit that has begun stay."""
         used = self._used()
+        doomed = [name for name in stages if name.startswith(STAGE_PREFIX) and name not in used]
+        self._dropping.update(doomed)
+        self._table.do_in_steps(self, self._removing(doomed))
+
+    def _removing(self, stages: SequenceOf[str]) -> Iterator[None]:
         for name in stages:
-            log = self._table.logs.get(name) if name.startswith(STAGE_PREFIX) and name not in used else None
+            self._dropping.discard(name)
+            log = self._table.logs.get(name)
             if log is not None:
                 self._table.remove(log, _nobody)
+            yield None
+            yield None
+
+    def abandon(self, log: Log) -> None:
+        """A mistake of the broker has closed this log, and who waits for its disk will hear nothing. Commits that are
+        being published from or in it fail; when they come again they go on, once the log is there again.
+        """
+        name = log.name
+        error = LogError(DESTINATION_FAILED, f"{name} was closed: the broker made a mistake with it")
+        for commit in list(self._commits.values()):
+            if any(name in (part.target, part.stage) for part in commit.state.parts):
+                self._failed(commit, error)
 
     def drop_forgotten(self) -> None:
         """Stages to which nothing came for a long time, and queries that are too many."""
@@ -257,8 +283,7 @@ class Sinks:
 
     def _begin(self, commit: _Commit) -> None:
         """Look at all parts, then publish them."""
-        parts = commit.state.parts
-        left_count = len(parts) + 1
+        left_count = len(commit.state.parts) + 1
 
         def one_looked() -> None:
             nonlocal left_count
@@ -266,9 +291,20 @@ class Sinks:
             if not left_count:
                 self._all_looked(commit)
 
-        for place, part in enumerate(parts):
-            self._look_at(commit, place, part, one_looked)
-        one_looked()
+        self._table.do_in_steps(
+            commit, self._for_each(commit, partial(self._look_at, commit, done=one_looked), one_looked)
+        )
+
+    def _for_each(
+        self, commit: _Commit, do: Callable[[int, StagedPart], None], done: Callable[[], None]
+    ) -> Iterator[None]:
+        """Do this with each part, in steps."""
+        for place, part in enumerate(commit.state.parts):
+            if self._commits.get(commit.query) is not commit:
+                return  # it has failed
+            do(place, part)
+            yield
+        done()
 
     def _look_at(self, commit: _Commit, place: int, part: StagedPart, done: Callable[[], None]) -> None:
         mark = marker(commit.query, commit.batch, place)
@@ -280,7 +316,10 @@ class Sinks:
         try:
             target_log = self._table.get(part.target)
         except LogError as error:
-            commit.looked[place] = _Looked(fault=str(error))
+            if error.code in UNREADABLE:  # the part may be in there
+                commit.disk_error = error
+            else:
+                commit.looked[place] = _Looked(fault=str(error))
             done()
             return
         stage = self._table.logs.get(part.stage)
@@ -312,6 +351,8 @@ class Sinks:
         self._read(look, looked)
 
     def _all_looked(self, commit: _Commit) -> None:
+        if self._commits.get(commit.query) is not commit:
+            return  # a log of it was abandoned meanwhile
         if commit.disk_error is not None:
             self._failed(commit, commit.disk_error)
             return
@@ -331,9 +372,9 @@ class Sinks:
             if not left_count:
                 self._all_published(commit)
 
-        for place, part in enumerate(commit.state.parts):
-            self._publish_part(commit, place, part, one_done)
-        one_done()
+        self._table.do_in_steps(
+            commit, self._for_each(commit, partial(self._publish_part, commit, done=one_done), one_done)
+        )
 
     def _publish_part(self, commit: _Commit, place: int, part: StagedPart, done: Callable[[], None]) -> None:
         found = commit.looked.pop(place)
@@ -359,6 +400,8 @@ class Sinks:
         target.when_durable(lambda _how, _indexes: done(), synced=True)
 
     def _all_published(self, commit: _Commit) -> None:
+        if self._commits.get(commit.query) is not commit:
+            return  # likewise
         published = SinkState(commit.query, commit.batch, used_ms=self._now_ms())
 
         def noted(error: Exception | None) -> None:
@@ -412,7 +455,8 @@ class _Commit:
         self.state = state
         self.replies = replies
         self.looked: dict[int, _Looked] = {}
-        self.disk_error: DiskError | None = None
+        self.disk_error: DiskError | LogError | None = None
+        """Why a part can't be looked at now."""
 
     @property
     def query(self) -> str:

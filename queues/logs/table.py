@@ -11,22 +11,23 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
 import attrs
 
-from dispatcher import Periodic
-from flow.graph import Steps, at_once, sorted_in_steps
-from queues.environment import QueueEnvironment
-from queues.logs.log import Log
-from queues.logs.outlets import OTHER_LOG, Group, LogConsumer, Outlet
-from queues.logs.places import Place, PlaceKind
-from queues.logs.ports import Disk, DiskError, GroupKeeper, GroupState, MissingRecordsError, Records
-from queues.logs.reading import Reading
-from queues.policy import QueuePolicy
-from queues.subscription import Subscription
+from ...dispatcher import Periodic
+from ...flow.graph import Steps, at_once, sorted_in_steps
+from ...flow.upkeep import UPKEEP_FULL, UPKEEP_REMEDY
+from ..environment import QueueEnvironment
+from ..policy import QueuePolicy
+from ..subscription import Subscription
+from .log import Log
+from .outlets import OTHER_LOG, Group, LogConsumer, Outlet
+from .places import Place, PlaceKind
+from .ports import Disk, DiskError, GroupKeeper, GroupState, MissingRecordsError, Records
+from .reading import Reading
 
 PREFIX: Final = "/log/"
 OWN_PREFIX: Final = "/log/sluiceway."
@@ -55,6 +56,9 @@ GROUP_NOT_EXIST: Final = "GROUP_NOT_EXIST"
 GROUP_IN_USE: Final = "GROUP_IN_USE"
 OTHER_SELECTOR: Final = "other-selector"
 INTERNAL_ERROR: Final = "INTERNAL_ERROR"
+DESTINATION_FAILED: Final = "destination-failed"
+UNREADABLE: Final = frozenset({INTERNAL_ERROR, DESTINATION_FAILED})
+"""Codes that say: there is such a log, with all its records, and nobody can read it now."""
 
 
 @attrs.frozen
@@ -84,7 +88,9 @@ class Cabinet(Protocol):
         """
 
     def remove(self, name: str) -> None:
-        """Delete the files of a log that is closed. Blocks. Raises DiskError."""
+        """Close the records of a log, whatever the disk says of that, and delete its files. Blocks. Raises DiskError:
+        then they are there as before, but closed, or take room until the next start; the message says which.
+        """
 
 
 def open_all(cabinet: Cabinet) -> dict[str, Opened | DiskError]:
@@ -120,6 +126,7 @@ class LogTable:
         self._keeper = keeper
         self.reading = reading
         self._environment = environment
+        self.do_in_steps: Final = environment.do_in_steps
         self._policy_for = policy_for
         self._logs_max = logs_max
         self._delete_passcode = delete_passcode
@@ -184,25 +191,36 @@ class LogTable:
             raise LogError(
                 INVALID_TOPIC, f"there are {self._logs_max} logs already (logs_max of [journal]): {name} can't be made"
             )
+        self._check_upkeep(name)
         try:
             return self._add(name, self._cabinet.begin(name))
         except DiskError as error:
             raise LogError(INTERNAL_ERROR, f"{name} can't be opened: {error}") from None
+
+    def _check_upkeep(self, what: str) -> None:
+        """Raise LogError if nothing new is to be made."""
+        why_not = self._environment.manager.why_not(what)
+        if why_not:
+            raise LogError(UPKEEP_FULL, f"{why_not}. {UPKEEP_REMEDY}")
 
     def existing(self, name: str) -> Log:
         """The log of this name, with or without `/log/`. Raises LogError if there is none."""
         full = name if name.startswith(PREFIX) else PREFIX + name
         log = self.logs.get(full)
         if log is None:
-            check_name(full)
-            self._check_abandoned(full)
-            raise LogError(TOPIC_NOT_EXIST, f"there is no log {full}")
+            raise self.no_log(full)
         return log
+
+    def no_log(self, name: str) -> LogError:
+        """Why there is no log of this name, in full. Raises LogError if there can be none."""
+        check_name(name)
+        self._check_abandoned(name)
+        return LogError(TOPIC_NOT_EXIST, f"there is no log {name}")
 
     def _check_abandoned(self, name: str) -> None:
         if name in self._abandoned:
             raise LogError(
-                "destination-failed",
+                DESTINATION_FAILED,
                 f"{name} was closed after a mistake of the broker: its records are safe, and there again when the "
                 "broker is restarted",
             )
@@ -220,8 +238,10 @@ class LogTable:
         if self.logs.get(log.name) is log:
             del self.logs[log.name]
             self.groups.pop(log.name, None)
-        log.close()
-        self.reading.forget(log)
+        try:
+            log.close(abandoned=True)
+        finally:
+            self._environment.do_in_steps(log.log_id, self.reading.forgetting(log))
 
     def meant(self, name: str, log_id: str) -> Log:
         """The log of this name that a request means: with `log_id` only the one that is called so, without it any.
@@ -340,6 +360,7 @@ class LogTable:
                 GROUP_NOT_EXIST,
                 f"{log.name} has {log.policy.log_groups_max} groups already: {name!r} can't be made",
             )
+        self._check_upkeep(f"the group {name!r} of {log.name}")
         state = GroupState(self.index_of(log, place, refuse_gaps=refuse_gaps))
         group = groups[name] = Group(log, name, state, self._keeper)
         group.creating = [created]
@@ -401,6 +422,7 @@ class LogTable:
 
     def describe_in_steps(self, log: Log, *, groups_max: int | None = None) -> Steps[dict[str, Any]]:
         """`describe`, in steps."""
+        yield
         groups = yield from self.groups_in_steps(log, limit=groups_max)
         records = log.records
         first, end = records.first_index, records.next_index
@@ -527,35 +549,53 @@ class LogTable:
         # First: whoever is told of the end may ask about the log again.
         del self.logs[name]
         self._deleting.add(name)
-        for outlet in list(log.outlets):
-            outlet.end_deleted()
-        for group_name, group in self.groups.pop(name, {}).items():
-            group.delete()
-            self._keeper.delete(name, group_name, lambda _error: None)
-        for group_name in self._outdated.pop(name, ()):
-            self._keeper.delete(name, group_name, lambda _error: None)
         log.close(deleted=True)
-        self.reading.forget(log)
+        groups = self.groups.pop(name, {})
+        self._environment.do_in_steps(log.log_id, self._removing(log, groups, self._outdated.pop(name, {}), done))
 
-        def remove() -> None:
-            log.records.close()
-            self._cabinet.remove(name)
+    def _removing(
+        self,
+        log: Log,
+        groups: Mapping[str, Group],
+        outdated: Mapping[str, GroupState],
+        done: Callable[[DiskError | None], None],
+    ) -> Iterator[object]:
+        """`remove`, of a log that is closed and not in the table any more, in steps."""
+        name = log.name
+        for outlet in list(log.outlets):
+            yield from outlet.ending_deleted()
+            yield None
+        for group_name, group in groups.items():
+            self._environment.carefully(group.delete)
+            self._environment.carefully(partial(self._keeper.delete, name, group_name, _nobody))
+            yield None
+        for group_name in outdated:
+            self._environment.carefully(partial(self._keeper.delete, name, group_name, _nobody))
+            yield None
+        yield from self.reading.forgetting(log)
 
         def removed(result: DiskError | None) -> None:
             self._deleting.discard(name)
             done(result)
 
+        def synced(_result: object) -> None:
+            self._disk.append(partial(self._cabinet.remove, name), removed)
+
         def made(_result: object) -> None:
-            self._disk.sync(lambda: None, lambda _result: self._disk.append(remove, removed))
+            self._disk.sync(lambda: None, synced)
 
         self._disk.make(lambda: None, made)  # behind what is being made, written and synced
 
     # ------------------------------------------------------------------ retention
 
     def _look(self) -> None:
-        now_ms = self._environment.now_ms()
-        for log in tuple(self.logs.values()):
-            self._environment.carefully(partial(self._look_at, log, now_ms))
+        self.do_in_steps(self, self._looking(tuple(self.logs.values()), self._environment.now_ms()))
+
+    def _looking(self, logs: Iterable[Log], now_ms: int) -> Iterator[None]:
+        for log in logs:
+            if not log.closed:
+                self._environment.carefully(partial(self._look_at, log, now_ms))
+            yield
 
     def _look_at(self, log: Log, now_ms: int) -> None:
         policy, records = log.policy, log.records
@@ -575,8 +615,7 @@ class LogTable:
             if isinstance(result, DiskError):
                 self._warn("a log can't be pruned", log=log.name, error=str(result))
             else:
-                for outlet in tuple(log.outlets):
-                    outlet.context.request_dispatch()
+                log.wake_all()
             done(result)
 
         self._disk.append(work, trimmed)

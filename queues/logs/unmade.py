@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
-from queues.logs.ports import DiskError, Missing
+from .ports import DiskError, Missing
 
 
 class Unmade:
-    """Satisfies `queues.logs.ports.Records`."""
+    """Satisfies `sluiceway.queues.logs.ports.Records`."""
 
     first_index: Final = 0
     next_index: Final = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from queues.logs.ports import Records
+from .ports import Records
 
 TAIL_BYTES: Final = 64 * 1024 * 1024
 STRETCH_BYTES: Final = 4 * 1024 * 1024

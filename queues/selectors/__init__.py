@@ -11,8 +11,8 @@ Source: JMS 1.1 section 3.8; ActiveMQ's and Artemis' additions as far as docs/se
 
 from __future__ import annotations
 
-from queues.selectors.errors import SelectorError
-from queues.selectors.selector import (
+from .errors import SelectorError
+from .selector import (
     SELECTOR_CHARS_MAX,
     UNITS_PER_COST,
     Selection,

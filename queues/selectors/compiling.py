@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import attrs
 
-from queues.message import Envelope, Message
-from queues.selectors.errors import SelectorError, quoted
-from queues.selectors.likeness import LIKE_CHARS_MAX, LOOSE_CHARS_MAX, PatternError, like, loose_chars
-from queues.selectors.properties import NOT_HERE, OfHead, OfMessage, of_head, of_message
-from queues.selectors.values import (
+from ..message import Envelope, Message
+from .errors import SelectorError, quoted
+from .likeness import LIKE_CHARS_MAX, LOOSE_CHARS_MAX, PatternError, like, loose_chars
+from .properties import NOT_HERE, OfHead, OfMessage, of_head, of_message
+from .values import (
     Count,
     Look,
     Number,

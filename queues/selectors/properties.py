@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from queues.message import Envelope, Message
-from queues.selectors.values import Raw
+from ..message import Envelope, Message
+from .values import Raw
 
 OfHead = Callable[[Envelope], Raw]
 OfMessage = Callable[[Message], Raw]

@@ -8,10 +8,10 @@ from itertools import islice
 from typing import Final
 from weakref import WeakValueDictionary
 
-from queues.message import Envelope, Message
-from queues.selectors.compiling import Compiled, compile_tree
-from queues.selectors.errors import SelectorError
-from queues.selectors.grammar import parsing
+from ..message import Envelope, Message
+from .compiling import Compiled, compile_tree
+from .errors import SelectorError
+from .grammar import parsing
 
 SELECTOR_CHARS_MAX: Final = 4096
 """A longer one is refused."""

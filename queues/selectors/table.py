@@ -10,10 +10,10 @@ from collections.abc import Callable, Generator, Mapping
 
 import attrs
 
-from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter
-from queues.selectors.grammar import is_prepared
-from queues.selectors.selector import Selection, Selector, compiling
-from queues.steps import Waiting
+from ...flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter
+from ..steps import Waiting
+from .grammar import is_prepared
+from .selector import Selection, Selector, compiling
 
 
 class SelectorLimitError(Exception):

@@ -11,8 +11,8 @@ a block that was moved. Which messages that were is arithmetic: numbers and sequ
 
 from __future__ import annotations
 
-from queues.trails.asking import Found, Search, TrailEntry, run
-from queues.trails.locating import Step, Wanted
-from queues.trails.recording import Trails
+from .asking import Found, Search, TrailEntry, run
+from .locating import Step, Wanted
+from .recording import Trails
 
 __all__ = ["Found", "Search", "Step", "TrailEntry", "Trails", "Wanted", "run"]

@@ -15,13 +15,13 @@ from typing import Final, Protocol, TypeVar
 
 import attrs
 
-from queues.message import Message
-from queues.queue import MessageQueue
-from queues.readers import ReaderQueue
-from queues.trails import recording as kinds
-from queues.trails.locating import Elements, Place, Step, locate, place_of
-from queues.trails.recording import QueueTrail, Trails
-from queues.trails.rings import Event
+from ..message import Message
+from ..queue import MessageQueue
+from ..readers import ReaderQueue
+from . import recording as kinds
+from .locating import Elements, Place, Step, locate, place_of
+from .recording import QueueTrail, Trails
+from .rings import Event
 
 EVENTS_PER_STEP: Final = 2048
 TOLD_PER_STEP: Final = 512
@@ -152,7 +152,7 @@ class Search:
     def _in_memory(self, correlation_id: str, limit: int, numbers: dict[int, None]) -> Steps[None]:
         """Messages of which it is forgotten, or was never known, with what they came."""
         correlation_of = self._surroundings.correlation_of
-        for queue in list(self._surroundings.queues()):
+        for queue in self._surroundings.queues():
             for index in [index for index, _block in queue.elements.blocks()]:
                 block = queue.elements.block(index)
                 if block is None or block.outside is not None:

@@ -16,11 +16,11 @@ from typing import Final
 
 import attrs
 
-from queues.blocks import Block
-from queues.cursored import BLOCK_BITS
-from queues.message import Message
-from queues.queue import MessageQueue
-from queues.readers import ReaderQueue
+from ..blocks import Block
+from ..cursored import BLOCK_BITS
+from ..message import Message
+from ..queue import MessageQueue
+from ..readers import ReaderQueue
 
 READS_MAX: Final = 32
 """Blocks that are read from the disk to find one message: each some milliseconds of it."""
@@ -68,7 +68,7 @@ def locate(number: int, queues: Iterable[MessageQueue]) -> Steps:
     disk, where not all could be read).
     """
     unread: list[MessageQueue] = []
-    for queue in list(queues):
+    for queue in queues:
         elements, steps = queue.elements, 0
         for index in [index for index, _block in elements.blocks()]:
             block = elements.block(index)

@@ -18,14 +18,14 @@ from collections.abc import Sequence as SequenceOf
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from queues.cursored import BLOCK_BITS
-from queues.message import Message
-from queues.trails.rings import GRANT_MAX, Budget, Event, Ring
-from queues.witness import Fate
+from ..cursored import BLOCK_BITS
+from ..message import Message
+from ..witness import Fate
+from .rings import GRANT_MAX, Budget, Event, Ring
 
 if TYPE_CHECKING:
-    from flow import SourceController
-    from queues.gate import Gate
+    from ...flow import SourceController
+    from ..gate import Gate
 
 PARKED: Final = 0
 TURNED_AWAY: Final = 1
@@ -295,7 +295,10 @@ class QueueTrail(Ring):
         """About these, whatever they are: a range, a list with gaps, or one that does not ascend."""
         if not sequences:
             return
-        first, last = min(sequences), max(sequences)
+        if type(sequences) is range:
+            first, last = sorted((sequences[0], sequences[-1]))
+        else:
+            first, last = min(sequences), max(sequences)
         if last - first == len(sequences) - 1:
             self._add((kind, self._clock(), first, last + 1, who, None))
         else:

@@ -32,9 +32,9 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from protocols.stomp.guard import ANYBODY, Action, Identity
-from protocols.stomp.hub import LoginRefusedError
 from sluiceway.admin.errors import ApiError
+from sluiceway.protocols.stomp.guard import ANYBODY, Action, Identity
+from sluiceway.protocols.stomp.hub import LoginRefusedError
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
@@ -46,6 +46,8 @@ BASIC_SECONDS: Final = 30.0
 """How long verified credentials are taken without another look: a removed user or a new passcode counts at once, for
 then the configuration's generation is another."""
 BASIC_MAX: Final = 256
+SESSION_BYTES: Final = 1536
+BASIC_ENTRY_BYTES: Final = 1024
 LOGINS_MAX: Final = 16
 """Logins under way at a time: each may be made to wait some seconds."""
 LISTENER: Final = "admin"
@@ -93,6 +95,8 @@ class Access:
         """By hash of the cookie, the one idle for longest first."""
         self._basic: OrderedDict[bytes, tuple[Identity, int, float]] = OrderedDict()
         """By HMAC of the credentials: who, the guard's generation, until when."""
+        self._kept_bytes = 0
+        """Of both, as the broker's memory counts them."""
         self._logins = trio.CapacityLimiter(LOGINS_MAX)
 
     def configure(self, config: AdminConfig) -> None:
@@ -154,7 +158,14 @@ class Access:
         self._basic[key] = identity, generation, self._clock() + BASIC_SECONDS
         while len(self._basic) > BASIC_MAX:
             self._basic.popitem(last=False)
+        self._count()
         return identity
+
+    def _count(self) -> None:
+        """Tell the broker's memory what is remembered now."""
+        size_bytes = SESSION_BYTES * len(self._sessions) + BASIC_ENTRY_BYTES * len(self._basic)
+        self._broker.manager.keep(size_bytes - self._kept_bytes)
+        self._kept_bytes = size_bytes
 
     async def _log_in(self, login: str, passcode: str, peer: str) -> Identity:
         try:
@@ -183,11 +194,13 @@ class Access:
         self._sessions[key] = session
         while len(self._sessions) > self._sessions_max:
             self._sessions.popitem(last=False)
+        self._count()
         return cookie, Caller(identity, "cookie", session.csrf, key)
 
     def log_out(self, caller: Caller) -> None:
         """End its session, if it has one."""
         self._sessions.pop(caller.session_key, None)
+        self._count()
 
     def _live_session(self, key: bytes) -> _Session | None:
         session = self._sessions.get(key)
@@ -199,6 +212,7 @@ class Access:
             or session.generation != self._broker.guard.generation  # the user may be another now, or gone
         ):
             del self._sessions[key]
+            self._count()
             return None
         session.used_seconds = now_seconds
         self._sessions.move_to_end(key)

@@ -7,15 +7,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from protocols.log import get_logger
-from protocols.stomp.guard import Action
-from queues import DurableNameError
 from sluiceway.admin import schema
 from sluiceway.admin.errors import bad_request, conflict, not_found
 from sluiceway.admin.operations import Done
 from sluiceway.admin.routes import PREFIX, ApiRoute, Call, Door
 from sluiceway.admin.schema import Schema
 from sluiceway.admin.tables import Row
+from sluiceway.protocols.log import get_logger
+from sluiceway.protocols.stomp.guard import Action
+from sluiceway.queues import DurableNameError
 
 IDS_MAX: Final = 5_000
 NAME_LENGTH_MAX: Final = 4_096

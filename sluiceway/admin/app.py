@@ -20,8 +20,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from protocols.log import get_logger
-from protocols.stomp.guard import Action
 from sluiceway import metrics
 from sluiceway.admin.acting import ACTING
 from sluiceway.admin.errors import ApiError, bad_request
@@ -31,6 +29,8 @@ from sluiceway.admin.pages import File, Pages
 from sluiceway.admin.routes import PREFIX, ApiRoute, Call, Door, check_body, refuse_stopped
 from sluiceway.admin.services import Services
 from sluiceway.config.admin import AdminConfig
+from sluiceway.protocols.log import get_logger
+from sluiceway.protocols.stomp.guard import Action
 from sluiceway.steps import json_in_steps, read_json
 
 log = get_logger("sluiceway.admin")
@@ -198,11 +198,13 @@ class Gate:
         if not (length.isascii() and length.isdigit()) or int(length[:19]) > bytes_max:
             raise too_large
         body = bytearray()
+        keep = self._services.broker.manager.keep
         try:
             with trio.fail_after(self.config.client_seconds):
                 async with aclosing(request.stream()) as chunks:
                     async for chunk in chunks:
                         body += chunk
+                        keep(len(chunk))
                         if len(body) > bytes_max:
                             raise too_large
         except ClientDisconnect:
@@ -211,6 +213,8 @@ class Gate:
             raise ApiError(
                 408, "too-slow", "the body did not come in time", "Send it faster.", headers={"Connection": "close"}
             ) from None
+        finally:
+            keep(-len(body))
         try:
             return read_json(body)
         except ValueError as error:

@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from flow import FlowResource
-from flow.graph import Steps
-from flow.snapshot import BlockEdge, FlowSnapshot, LimiterSnapshot
-from flow.survey import picture_in_steps
-from flow.words import age_in_words, count_in_words, facts_in_words
-from queues import Destination
 from sluiceway.admin.errors import not_found
 from sluiceway.admin.sampling import resource_id_of
+from sluiceway.flow import FlowResource
+from sluiceway.flow.graph import Steps
+from sluiceway.flow.resource import ResourceId
+from sluiceway.flow.snapshot import BlockEdge, FlowSnapshot, LimiterSnapshot
+from sluiceway.flow.survey import picture_in_steps
+from sluiceway.flow.words import age_in_words, count_in_words, facts_in_words
+from sluiceway.queues import Destination
 from sluiceway.remedies import remedy_for
 
 if TYPE_CHECKING:
@@ -173,7 +174,8 @@ class _Drawing:
                 session=session,
             )
         by_consumer: dict[int, float] = {}
-        for (_name, consumer), rate in self._sampler.delivered.rates.items():
+        for (_name, consumer), rate in list(self._sampler.delivered.rates.items()):
+            yield
             by_consumer[consumer] = by_consumer.get(consumer, 0.0) + rate
         for connection in list(self._broker.connections):
             for subscription in list(connection.session.subscriptions.live.values()):
@@ -193,11 +195,10 @@ class _Drawing:
             if source != sink:
                 self._held_up.add(source)
             self._waited_for[sink] = max(self._waited_for.get(sink, 0.0), edge.age_seconds)
-        known: dict[int, FlowResource] = {resource.resource_id: resource for resource in self._broker.manager.resources}
         for end in (*self._waits, *self._waited_for):
             yield
-            if end not in self._candidates and end in known:
-                resource = known[end]
+            resource = None if end in self._candidates else self._broker.manager.resource(ResourceId(end))
+            if resource is not None:
                 self._candidates[end] = _Candidate(
                     [resource], _KINDS.get(resource.kind, "other"), resource.name, by_consumer.get(end, 0.0)
                 )

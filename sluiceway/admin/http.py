@@ -26,12 +26,15 @@ from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
-from protocols.bursts import Bursts
-from protocols.listener import EXHAUSTED, EXHAUSTED_PAUSE_SECONDS, NOT_OURS, name_of
-from protocols.log import get_logger
+from sluiceway.protocols.bursts import Bursts
+from sluiceway.protocols.listener import EXHAUSTED, EXHAUSTED_PAUSE_SECONDS, NOT_OURS, name_of
+from sluiceway.protocols.log import get_logger
 
 VERSIONS: Final = frozenset({"1.0", "1.1"})
 """Of HTTP, that are spoken."""
+CONNECTION_BYTES: Final = 40 * 1024
+"""What one takes that is idle: tasks, Hypercorn, h11."""
+READ_COPIES: Final = 2
 CLOSING_SECONDS: Final = 2.0
 """For answers under way when the server stops."""
 
@@ -70,12 +73,14 @@ class HttpServer:
         connections_max: int,
         client_seconds: float,
         contain: Callable[[Exception], None],
+        keep: Callable[[int], None],
         tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         """`tls`: asked at each connection for the context that is in force; None: plain HTTP. Owns the sockets.
-        `contain` is given what the look for new ones raised.
+        `contain` is given what the look for new ones raised, `keep` what connections take, and give back.
         """
         self._contain = contain
+        self._keep = keep
         self._app = app
         self._sockets = sockets
         self.connections_max = connections_max
@@ -83,7 +88,6 @@ class HttpServer:
         self._tls = tls
         self.connections_count = 0
         self.refused_count = 0
-        self._full = False
         self._bursts = Bursts(trio.current_time)
         self._accepting = trio.CancelScope()
         self._ended = trio.Event()
@@ -129,40 +133,58 @@ class HttpServer:
         while True:
             try:
                 connected, _where = await accepting.accept()
+                self._take(connected, serving)
             except OSError as error:
                 if error.errno in EXHAUSTED:
-                    log.warning("no more HTTP connections for now", reason=error.strerror)
+                    self._say("exhausted", "no more HTTP connections for now", reason=error.strerror)
                     await trio.sleep(EXHAUSTED_PAUSE_SECONDS)
                     continue
                 if error.errno in NOT_OURS:
                     continue
                 self._contain(error)
                 await trio.sleep(EXHAUSTED_PAUSE_SECONDS)
-                continue
-            if self.connections_count >= self.connections_max:
-                self.refused_count += 1
-                if not self._full:
-                    self._full = True
-                    log.warning(
-                        "too many HTTP connections",
-                        connections_max=self.connections_max,
-                        remedy="raise connections_max of [admin], or look who asks so much",
-                    )
-                connected.close()
-                continue
-            self._full = False
-            self.connections_count += 1
-            serving.start_soon(self._serve, trio.SocketStream(connected))
+            except Exception as error:  # noqa: BLE001 - the shell of one look
+                self._contain(error)
+                await trio.sleep(EXHAUSTED_PAUSE_SECONDS)
+
+    def _take(self, connected: trio.socket.SocketType, serving: trio.Nursery) -> None:
+        if self.connections_count >= self.connections_max:
+            self.refused_count += 1
+            self._say(
+                "full",
+                "too many HTTP connections",
+                connections_max=self.connections_max,
+                remedy="raise connections_max of [admin], or look who asks so much",
+            )
+            connected.close()
+            return
+        try:
+            stream = trio.SocketStream(connected)
+        except BaseException:
+            connected.close()
+            raise
+        self.connections_count += 1
+        serving.start_soon(self._serve, stream)
+
+    def _say(self, kind: str, what: str, **facts: object) -> None:
+        """Warn of what may last, or come again with each connection."""
+        more_count = self._bursts.say(kind)
+        if more_count is not None:
+            log.warning(what, more_since_last=more_count, **facts)
 
     async def _serve(self, stream: trio.SocketStream) -> None:
+        self._keep(CONNECTION_BYTES)
         try:
-            bounded: Any = _Bounded(stream, self._client_seconds)
+            bounded: Any = _Bounded(stream, self._client_seconds, self._keep)
             if self._tls is not None:
                 secured = trio.SSLStream(stream, self._tls(), server_side=True, https_compatible=True)
-                bounded = _BoundedTls(secured, self._client_seconds)
+                bounded = _BoundedTls(secured, self._client_seconds, self._keep)
             with trio.CancelScope() as connection:
                 app: Any = _App(self._app, connection)
-                await TCPServer(app, self._config, self._context, ConnectionState({}), bounded)
+                try:
+                    await TCPServer(app, self._config, self._context, ConnectionState({}), bounded)
+                finally:
+                    bounded.forget()
         except Exception:
             # The outermost shell of one HTTP connection: whatever a peer makes Hypercorn do costs this connection.
             more_count = self._bursts.say("broke")
@@ -170,6 +192,7 @@ class HttpServer:
                 log.exception("an HTTP connection broke", more_since_last=more_count)
         finally:
             self.connections_count -= 1
+            self._keep(-CONNECTION_BYTES)
             self._ended.set()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + self._client_seconds):
                 await trio.aclose_forcefully(stream)
@@ -211,11 +234,14 @@ async def _drop(receive: Receive) -> None:
 
 
 class _Bounded:
-    """A stream whose writes have a deadline. As much of it as Hypercorn asks for."""
+    """A stream whose writes have a deadline, and whose bytes are counted. As much of it as Hypercorn asks for."""
 
-    def __init__(self, stream: Any, seconds: float) -> None:
+    def __init__(self, stream: Any, seconds: float, keep: Callable[[int], None]) -> None:
         self._stream = stream
         self._seconds = seconds
+        self._keep = keep
+        self._read_bytes = 0
+        """Of the last read: Hypercorn holds it until the next one comes, and h11 what it has made of it."""
         self._sending = trio.Lock()
         """An answer may be under way when what comes behind its request is no HTTP, and is told so."""
 
@@ -224,15 +250,26 @@ class _Bounded:
         return self._stream.socket
 
     async def receive_some(self, count: int) -> Any:
-        return await self._stream.receive_some(count)
+        data = await self._stream.receive_some(count)
+        self._keep(READ_COPIES * (len(data) - self._read_bytes))
+        self._read_bytes = len(data)
+        return data
+
+    def forget(self) -> None:
+        """The connection is over."""
+        self._keep(-READ_COPIES * self._read_bytes)
+        self._read_bytes = 0
 
     async def send_all(self, data: bytes) -> None:
+        self._keep(len(data))
         try:
             with trio.fail_after(self._seconds):
                 async with self._sending:
                     await self._stream.send_all(data)
         except trio.TooSlowError:
             raise trio.BrokenResourceError("it does not take its answer") from None
+        finally:
+            self._keep(-len(data))
 
     async def send_eof(self) -> None:
         async with self._sending:

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import trio
 
-from protocols.stomp.guard import Action
 from sluiceway.admin import schema
 from sluiceway.admin.access import COOKIE
 from sluiceway.admin.errors import ApiError, bad_request
 from sluiceway.admin.routes import NAME, PAGING, PREFIX, ApiRoute, Call, Door, Parameter
 from sluiceway.admin.tables import LIMIT_MAX, Row
+from sluiceway.protocols.stomp.guard import Action
 from sluiceway.readiness import not_ready_because
 from sluiceway.trails.answering import TooManySearchesError, TrailRequestError
 
@@ -127,7 +127,7 @@ async def _groups(call: Call) -> Row:
 
 
 async def _store(call: Call) -> Row:
-    return call.services.state.store()
+    return await call.services.state.store()
 
 
 async def _config(call: Call) -> Row:

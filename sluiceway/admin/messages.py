@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from flow import Flow, FlowController, FlowResource, SizeLimiter
-from queues import Destination, Message
-from queues.cursored import BLOCK_BITS
-from queues.large import LargeMessage
-from queues.message import size_of
-from queues.queue import MessageQueue
 from sluiceway.admin.errors import ApiError, bad_request, not_found
 from sluiceway.admin.tables import Row
+from sluiceway.flow import Flow, FlowController, FlowResource, SizeLimiter
+from sluiceway.queues import Destination, Message
+from sluiceway.queues.cursored import BLOCK_BITS
+from sluiceway.queues.large import LargeMessage
+from sluiceway.queues.message import size_of
+from sluiceway.queues.queue import MessageQueue
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from flow.words import count_in_words
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.guard import Identity
-from protocols.stomp.rewriting import rewrite
-from queues import Destination, DestinationLimitError, DestinationNameError, Durable, Message, Topic, parse
-from queues.leaving import LeavingQueue
-from queues.names import Kind
-from queues.queue import MessageQueue
-from queues.transfers import Outcome, Transfer
 from sluiceway.admin.errors import ApiError, bad_request, conflict, not_found
+from sluiceway.flow.words import count_in_words
+from sluiceway.protocols.stomp.errors import ProtocolError
+from sluiceway.protocols.stomp.guard import Identity
+from sluiceway.protocols.stomp.rewriting import rewrite
+from sluiceway.queues import Destination, DestinationLimitError, DestinationNameError, Durable, Message, Topic, parse
+from sluiceway.queues.leaving import LeavingQueue
+from sluiceway.queues.names import Kind
+from sluiceway.queues.queue import MessageQueue
+from sluiceway.queues.transfers import Outcome, Transfer
 from sluiceway.reloading import ReloadError
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import attrs
 import trio
 
-from flow.graph import Steps
-from queues import Destination
+from sluiceway.flow.graph import Steps
+from sluiceway.queues import Destination
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
@@ -111,6 +111,8 @@ class Sampler:
         self._sampled = trio.Event()
         """Of the sample under way; a new one for each."""
         self._is_ready = False
+        self._has_tried = False
+        """A sample was made, or broke: whoever waits does not wait for good ones."""
         self._sampled_seconds = -math.inf
         self.totals = Totals()
         self.taken_in: Meter[str] = Meter()
@@ -133,20 +135,18 @@ class Sampler:
         while True:
             if self._clock() - self._asked_seconds > WATCH_SECONDS:
                 self._asked = trio.Event()
-                self._is_ready = False
+                self._is_ready = self._has_tried = False
                 self._sampled_seconds = -math.inf
                 await self._asked.wait()
             worked = self._pace.worked_seconds
-            passed_seconds = self._clock() - self._sampled_seconds
-            self._sampled_seconds = self._clock()
+            began_seconds = self._clock()
             try:
-                await self._pace.run(self._sample(passed_seconds))
+                await self._pace.run(self._sample(began_seconds - self._sampled_seconds))
+                self._sampled_seconds = began_seconds
             except Exception as error:  # noqa: BLE001 - the shell of one sample: whoever waits gets the last good numbers
                 self._broker.faults.contain(error)
             cost_seconds = self._pace.worked_seconds - worked  # or more, if others worked in between
-            was_first = math.isinf(passed_seconds)
-            if not was_first:
-                self._is_ready = True
+            self._is_ready, self._has_tried, was_first = self._has_tried, True, not self._has_tried
             done, self._sampled = self._sampled, trio.Event()
             done.set()
             await trio.sleep(max(FIRST_SECONDS if was_first else SAMPLE_SECONDS, cost_seconds / COST_SHARE))
@@ -189,6 +189,7 @@ class Sampler:
             self.connection_out.note(key, session.totals.messages_out_count)
             yield
             for lane in list(session.lanes.lanes):
+                yield
                 self.sent.note((key, lane.target.name), lane.sent_count)
                 flows_count += 1
         meters: tuple[Meter[Any], ...] = (
@@ -231,6 +232,7 @@ class Sampler:
                 if key is not None:
                     ways[key] = ways.get(key, 0) + subscription.delivered_count
         for key, count in ways.items():
+            yield
             self.delivered.note((name, key), count)
         self.taken_in.note(name, added)
         self.put_out.note(name, delivered)

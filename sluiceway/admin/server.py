@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from protocols.listener import bind, start_listening
-from protocols.log import get_logger
-from protocols.tls import TlsServer
 from sluiceway.admin.access import Access
 from sluiceway.admin.app import Gate, make_app
 from sluiceway.admin.flowmap import FlowMaps
@@ -23,6 +20,9 @@ from sluiceway.admin.state import State
 from sluiceway.config.admin import AdminConfig
 from sluiceway.config.model import ADMIN_NAME
 from sluiceway.doors import is_loopback
+from sluiceway.protocols.listener import bind, start_listening
+from sluiceway.protocols.log import get_logger
+from sluiceway.protocols.tls import TlsServer
 from sluiceway.steps import Pace
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ class AdminServer:
             connections_max=config.connections_max,
             client_seconds=config.client_seconds,
             contain=broker.faults.contain,
+            keep=broker.manager.keep,
             tls=self._certificate if config.tls.is_on else None,
         )
         for key in LIVE:

@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from flow.graph import Steps
-from flow.survey import picture_in_steps
-from protocols.connection import Connection
-from protocols.stomp.delivery import StompSubscription
-from queues import Destination, Topic
 from sluiceway.admin.errors import not_found
 from sluiceway.admin.flowmap import FlowMaps, flat_limiters, node_id
 from sluiceway.admin.sampling import Sampler
 from sluiceway.admin.tables import Page, Row, page_in_steps
 from sluiceway.config import Config
+from sluiceway.flow.graph import Steps
+from sluiceway.flow.survey import picture_in_steps
 from sluiceway.metrics.destinations import oldest_seconds
+from sluiceway.protocols.connection import Connection
+from sluiceway.protocols.stomp.delivery import StompSubscription
+from sluiceway.queues import Destination, Topic
 from sluiceway.report import blocked_seconds_of, connection_report, destination_report, durable_report, rss_bytes
 from sluiceway.steps import Pace
+from sluiceway.store.reporting import report_in_steps
 from sluiceway.version import VERSION
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class State:
             },
             "bottlenecks": bottlenecks,
             "chains": chains,
-            "store": self.store()["store"],
+            "store": (await self.store())["store"],
         }
 
     # ------------------------------------------------------------------ destinations
@@ -413,10 +414,10 @@ class State:
                 rows += [{"log": log.name, **group} for group in table.describe_groups(log)]
         return rows
 
-    def store(self) -> Row:
+    async def store(self) -> Row:
         """The store, None without one."""
         store = self._broker.store
-        return {"store": None if store is None else store.report()}
+        return {"store": None if store is None else await self._pace.run(report_in_steps(store))}
 
     # ------------------------------------------------------------------ configuration
 

@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from flow.graph import Steps
 from sluiceway.admin.errors import bad_request
+from sluiceway.flow.graph import Steps
 from sluiceway.steps import each
 
 T = TypeVar("T")

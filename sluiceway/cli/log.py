@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from flow.words import count_in_words, size_in_words
 from sluiceway.cli.log_append import append
 from sluiceway.cli.log_asking import (
     WORK_SECONDS,
@@ -26,6 +25,7 @@ from sluiceway.cli.log_asking import (
 )
 from sluiceway.cli.log_tail import tail
 from sluiceway.cli.suggestions import SuggestingGroup
+from sluiceway.flow.words import count_in_words, size_in_words
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import click
 
-from flow.words import count_in_words
 from sluiceway.cli.exits import Exit, fail
 from sluiceway.cli.log_asking import asking, in_words, log_argument, log_options
 from sluiceway.cli.messages import header_option
+from sluiceway.flow.words import count_in_words
 
 if TYPE_CHECKING:
     from sluiceway.client import Producer, Sent

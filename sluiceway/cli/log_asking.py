@@ -148,8 +148,8 @@ class Place:
 
 def parse_place(text: str, now_ms: int) -> Place:
     """Raises ValueError, which says how places are written."""
-    from queues.logs import places
     from sluiceway.config.units import parse_ms
+    from sluiceway.queues.logs import places
 
     if re.fullmatch(r"-[0-9]{1,18}", text):
         return Place(None, int(text[1:]))

@@ -15,9 +15,9 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
-from flow.words import count_in_words
 from sluiceway.cli.exits import Exit, fail
 from sluiceway.cli.log_asking import Place, asking, log_argument, log_options, place_option, size_option
+from sluiceway.flow.words import count_in_words
 
 if TYPE_CHECKING:
     from sluiceway.cli.client import Event

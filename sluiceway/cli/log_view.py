@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from flow.words import count_in_words, size_in_words
 from sluiceway.cli.stat_view import GROUPS, LOGS, draw_table
+from sluiceway.flow.words import count_in_words, size_in_words
 
 
 def draw_logs(logs: Sequence[Mapping[str, Any]], console: Console) -> None:

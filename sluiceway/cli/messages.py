@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
-from flow.words import count_in_words
 from sluiceway.cli.exits import Exit, fail
+from sluiceway.flow.words import count_in_words
 
 if TYPE_CHECKING:
     from sluiceway.cli.client import Event, Target

@@ -43,9 +43,9 @@ def explain(file: Path, user: str, action: str, destination: str | None) -> None
       sluiceway permissions explain --config sluiceway.toml web receive '/queue/orders.>'
       sluiceway permissions explain --config sluiceway.toml ops admin
     """
-    from protocols.stomp.guard import Action
-    from queues.names import DestinationNameError, parse
     from sluiceway.config import ConfigError, load
+    from sluiceway.protocols.stomp.guard import Action
+    from sluiceway.queues.names import DestinationNameError, parse
     from sluiceway.security.permissions import Permissions
     from sluiceway.security.rules import rules_of
 

@@ -115,13 +115,13 @@ def serve(
 
     import trio
 
-    from protocols.tls import CertificateError
     from sluiceway.broker import ListenError
     from sluiceway.following import TracingError
+    from sluiceway.protocols.tls import CertificateError
     from sluiceway.serving import serve as serve_until_signalled
-    from store.directory import DirectoryError
-    from store.engine import EngineError
-    from store.keys import StoreFormatError
+    from sluiceway.store.directory import DirectoryError
+    from sluiceway.store.engine import EngineError
+    from sluiceway.store.keys import StoreFormatError
 
     refused: list[ListenError] = []
     unusable: list[Exception] = []

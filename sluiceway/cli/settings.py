@@ -62,7 +62,7 @@ def _certificate_mistakes(loaded: Config) -> list[str]:
     wanted = [(key, tls) for key, tls in [*wanted, ("admin.tls", loaded.admin.tls)] if tls.is_on]
     if not wanted:
         return []
-    from protocols.tls import CertificateError, TlsServer
+    from sluiceway.protocols.tls import CertificateError, TlsServer
 
     mistakes = []
     for key, tls in wanted:

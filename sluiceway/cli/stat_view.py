@@ -14,8 +14,8 @@ from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
-from flow.words import age_in_words, count_in_words, size_in_words
 from sluiceway.cli.answers import is_number, list_of, mapping_of, rows_of, title_of, words_of
+from sluiceway.flow.words import age_in_words, count_in_words, size_in_words
 from sluiceway.remedies import remedy_for
 
 CHAINS_MAX: Final = 5

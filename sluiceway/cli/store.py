@@ -16,17 +16,17 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import click
 
-from flow.words import count_in_words, size_in_words
 from sluiceway.cli.exits import Exit, fail
 from sluiceway.cli.suggestions import SuggestingGroup
+from sluiceway.flow.words import count_in_words, size_in_words
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from protocols.stomp.head import SendHead
-    from queues.message import Envelope
-    from store.maintenance.check import CheckReport
-    from store.maintenance.importing import ImportReport
+    from sluiceway.protocols.stomp.head import SendHead
+    from sluiceway.queues.message import Envelope
+    from sluiceway.store.maintenance.check import CheckReport
+    from sluiceway.store.maintenance.importing import ImportReport
 
 FAULTS_SHOWN_MAX: Final = 20
 PIPED_WIDTH: Final = 160
@@ -74,9 +74,9 @@ def _folder_options(command: Callable[..., None]) -> Callable[..., None]:
     def with_folder(data_dir: str | None, config_file: Path | None, **options: Any) -> None:
         from sluiceway.config import ConfigError, load
         from sluiceway.config.sources import Layer
-        from store.directory import DirectoryError
-        from store.engine import EngineError
-        from store.keys import StoreFormatError
+        from sluiceway.store.directory import DirectoryError
+        from sluiceway.store.engine import EngineError
+        from sluiceway.store.keys import StoreFormatError
 
         flags = [Layer("--data", {"broker": {"data_dir": data_dir}})] if data_dir is not None else []
         try:
@@ -109,9 +109,9 @@ def check(folder: Path, as_json: bool) -> None:
       sluiceway store check
       sluiceway store check --data /var/lib/sluiceway --json | jq .faults
     """
-    from protocols.stomp.stored import HeadBlocks
     from sluiceway.cli.progress import shown
-    from store.maintenance.check import check_folder
+    from sluiceway.protocols.stomp.stored import HeadBlocks
+    from sluiceway.store.maintenance.check import check_folder
 
     with shown("checking") as tell:
         report = check_folder(folder, HeadBlocks(), on_progress=tell)
@@ -141,10 +141,10 @@ def repair(folder: Path, dry_run: bool) -> None:
       sluiceway store repair --dry-run
       sluiceway store repair
     """
-    from protocols.stomp.stored import HeadBlocks
     from sluiceway.cli.progress import shown
-    from store.maintenance.mending import repair as mend
-    from store.maintenance.opening import open_folder
+    from sluiceway.protocols.stomp.stored import HeadBlocks
+    from sluiceway.store.maintenance.mending import repair as mend
+    from sluiceway.store.maintenance.opening import open_folder
 
     with shown("looking for faults") as tell, open_folder(folder) as directory:
         mended = mend(directory, HeadBlocks(), dry_run=dry_run, on_progress=tell)
@@ -274,11 +274,11 @@ def export(folder: Path, output: str, patterns: tuple[str, ...]) -> None:
       sluiceway store export --queue '/queue/orders.>' --output orders.jsonl
       sluiceway store export | jq -r 'select(.line == "message") | .body'
     """
-    from protocols.stomp.stored import HeadBlocks
-    from queues.names import DestinationNameError
     from sluiceway.cli.progress import shown
-    from store.maintenance.export import Export, destination_filter
-    from store.maintenance.opening import open_store
+    from sluiceway.protocols.stomp.stored import HeadBlocks
+    from sluiceway.queues.names import DestinationNameError
+    from sluiceway.store.maintenance.export import Export, destination_filter
+    from sluiceway.store.maintenance.opening import open_store
 
     try:
         wanted = destination_filter(patterns) if patterns else lambda _name: True
@@ -363,10 +363,10 @@ def import_(folder: Path, file: str, dry_run: bool) -> None:
       sluiceway store import backup.jsonl.gz --dry-run
       ssh other sluiceway store export | sluiceway store import -
     """
-    from protocols.stomp.stored import HeadBlocks
     from sluiceway.cli.progress import Display
-    from store.maintenance.importing import import_folder
-    from store.maintenance.lines import ExportFormatError
+    from sluiceway.protocols.stomp.stored import HeadBlocks
+    from sluiceway.store.maintenance.importing import import_folder
+    from sluiceway.store.maintenance.lines import ExportFormatError
 
     if Path(file).is_dir():
         fail(Exit.USAGE, f"{file} is a folder: name the file that `sluiceway store export` wrote")
@@ -484,10 +484,10 @@ def compact(folder: Path) -> None:
       sluiceway store compact
     """
     from sluiceway.cli.progress import shown
-    from store.directory import told_of
-    from store.maintenance.compacting import compact as give_back
-    from store.maintenance.opening import open_store
-    from store.pages import clear
+    from sluiceway.store.directory import told_of
+    from sluiceway.store.maintenance.compacting import compact as give_back
+    from sluiceway.store.maintenance.opening import open_store
+    from sluiceway.store.pages import clear
 
     with open_store(folder) as opened, shown("compacting", "families") as tell:
         _say_repaired(opened.repaired)

@@ -12,13 +12,13 @@ from typing import Any, Final, Generic, Literal, TypeVar, overload
 
 import attrs
 
-from queues.logs.codecs import codec_named
 from sluiceway.client.address import parse_all
 from sluiceway.client.backoff import Backoff
 from sluiceway.client.errors import ClosedError, Gap, GapError
 from sluiceway.client.inbox import Inbox
 from sluiceway.client.reader import Reader, ReadingOptions
 from sluiceway.client.records import Record
+from sluiceway.queues.logs.codecs import codec_named
 
 T = TypeVar("T")
 

@@ -21,8 +21,6 @@ from itertools import accumulate, count
 
 import attrs
 
-from queues.logs.batches import CONTENT_TYPE, BatchError
-from queues.logs.codecs import Codec
 from sluiceway.client.address import Address
 from sluiceway.client.backoff import Backoff
 from sluiceway.client.errors import (
@@ -35,6 +33,8 @@ from sluiceway.client.errors import (
 )
 from sluiceway.client.link import Link
 from sluiceway.client.packs import Pack
+from sluiceway.queues.logs.batches import CONTENT_TYPE, BatchError
+from sluiceway.queues.logs.codecs import Codec
 
 _log = logging.getLogger("sluiceway.client")
 

@@ -11,9 +11,9 @@ import logging
 import threading
 from collections.abc import Callable
 
-from queues.logs.batches import encode
-from queues.logs.codecs import Codec
 from sluiceway.client.errors import ClientError
+from sluiceway.queues.logs.batches import encode
+from sluiceway.queues.logs.codecs import Codec
 
 _log = logging.getLogger("sluiceway.client")
 

@@ -12,15 +12,15 @@ from typing import Any, Final, Generic, Literal, TypeVar, cast, overload
 
 import attrs
 
-from protocols.stomp.encoder import encode_frame
-from queues.logs.batches import COUNT_MAX
-from queues.logs.codecs import codec_named
 from sluiceway.client.address import parse_all
 from sluiceway.client.backoff import Backoff
 from sluiceway.client.errors import ClientError
 from sluiceway.client.outbox import Outbox, SendingOptions
 from sluiceway.client.packs import Sent
 from sluiceway.client.partitioning import Partitioner, key_bytes, partitioner_named
+from sluiceway.protocols.stomp.encoder import encode_frame
+from sluiceway.queues.logs.batches import COUNT_MAX
+from sluiceway.queues.logs.codecs import codec_named
 
 R = TypeVar("R", Sent, int)
 """What `send` returns: a handle, or in the mode `sync` the index."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 import attrs
 
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.escaping import unescape
-from queues.logs.batches import CONTENT_TYPE, Batch, BatchError, Damage, sound
 from sluiceway.client.errors import DamagedError, Gap
+from sluiceway.protocols.stomp.errors import ProtocolError
+from sluiceway.protocols.stomp.escaping import unescape
+from sluiceway.queues.logs.batches import CONTENT_TYPE, Batch, BatchError, Damage, sound
 
 if TYPE_CHECKING:
     from sluiceway.client.link import Link

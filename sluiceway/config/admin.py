@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import attrs
 
-from protocols.settings import TlsConfig
 from sluiceway.config.fields import about, at_least, field, is_address_or_empty, section
+from sluiceway.protocols.settings import TlsConfig
 
 
 def _hosts(values: Sequence[str]) -> tuple[str, ...]:

@@ -18,17 +18,11 @@ from typing import Any, Final
 
 import attrs
 
-from dispatcher.config import DispatcherConfig
-from protocols.settings import TlsConfig, WebSocketConfig
-from protocols.stomp.limits import StompLimits
-from queues import names
-from queues.policy import QueuePolicy
-from queues.registry import ATTACHMENTS_MAX, SELECTORS_BYTES_MAX
-from queues.wildcards import PatternTrie
 from sluiceway.config.admin import AdminConfig
 from sluiceway.config.fields import (
     about,
     at_least,
+    at_least_or_none,
     copied,
     field,
     is_address,
@@ -37,12 +31,19 @@ from sluiceway.config.fields import (
     section,
     split_address,
 )
+from sluiceway.dispatcher.config import DispatcherConfig
 from sluiceway.metrics.config import MetricsConfig
+from sluiceway.protocols.settings import TlsConfig, WebSocketConfig
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.queues import names
+from sluiceway.queues.policy import QueuePolicy
+from sluiceway.queues.registry import ATTACHMENTS_MAX, SELECTORS_BYTES_MAX
+from sluiceway.queues.wildcards import PatternTrie
 from sluiceway.security.config import Rates, SecurityConfig
+from sluiceway.store.config import StoreConfig
+from sluiceway.store.journal import JournalConfig
 from sluiceway.tracing.config import TracingConfig
 from sluiceway.trails.config import TrailsConfig
-from store.config import StoreConfig
-from store.journal import JournalConfig
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LOG_FORMATS: Final = ("auto", "json", "console")
@@ -215,6 +216,16 @@ class BrokerConfig:
         "The other half is for the interpreter, the page cache that the store lives from, and what objects take "
         "beyond what is counted ([the figures](flow-control.md#the-memory-of-the-broker)).",
         _room_for_messages,
+    )
+    upkeep_bytes_max: int | None = field(
+        None,
+        "bytes",
+        "Part of `memory_bytes` that connections, subscriptions and destinations may take by themselves, beside their "
+        "messages: 24 KiB for a connection, 3 to 4 KiB for a subscription, 7 KiB for a destination and each of its "
+        "priorities in use. At the limit new ones are refused with the ERROR `upkeep-full`, and a connection keeps "
+        "what it needs to send to 16 destinations in place of 1,024; what is there stays and works on. None: half of "
+        "`memory_bytes`, and 16 MiB at least.",
+        at_least_or_none(1),
     )
     left_behind_bytes_max: int = field(
         64 * 1024 * 1024,

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import attrs
 
-from protocols.settings import TlsConfig, WebSocketConfig
-from queues.policy import QueuePolicy
 from sluiceway.config.model import Config, DestinationPolicy, Listener
 from sluiceway.config.units import format_bytes, format_ms
+from sluiceway.protocols.settings import TlsConfig, WebSocketConfig
+from sluiceway.queues.policy import QueuePolicy
 from sluiceway.security.config import Rates
 
 _WIDTH: Final = 110

@@ -21,10 +21,10 @@ import attrs
 import cattrs
 from cattrs.gen import make_dict_structure_fn, override
 
-from queues.policy import QueuePolicy
 from sluiceway.config.listening import listener_table
 from sluiceway.config.model import Config, DestinationPolicy, Listener
 from sluiceway.config.units import parse_bytes, parse_ms, parse_seconds
+from sluiceway.queues.policy import QueuePolicy
 
 T = TypeVar("T")
 KeyPath = tuple[str | int, ...]

@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from flow.words import age_in_words, count_in_words, size_in_words
-from queues.names import DestinationNameError, parse
-from queues.policy import QueuePolicy
 from sluiceway.cli.answers import is_number, mapping_of, rows_of, words_of
 from sluiceway.config import Config
 from sluiceway.doctor.facts import Facts, Folder, Port
 from sluiceway.doctor.findings import Finding, warning
 from sluiceway.doors import is_loopback
+from sluiceway.flow.words import age_in_words, count_in_words, size_in_words
+from sluiceway.queues.names import DestinationNameError, parse
+from sluiceway.queues.policy import QueuePolicy
+from sluiceway.store.directory import PAGED, VALUES
 from sluiceway.version import VERSION
 
 MIB: Final = 1024 * 1024
@@ -29,6 +30,8 @@ FILES_ITSELF: Final = 200
 FREE_TIMES: Final = 4
 """With less than so many times the reserve a disk will be full soon."""
 FREE_FILES_MIN: Final = 1_000
+PAGED_FREE_BYTES_MIN: Final = 64 * MIB
+"""On a disk of its own what is paged out has no reserve to keep: four files of 16 MiB are little all the same."""
 SLOW_SYNC_SECONDS: Final = 0.05
 SLOW_ANSWER_SECONDS: Final = 1.0
 EXPIRES_SOON_SECONDS: Final = 21 * DAY_SECONDS
@@ -183,6 +186,13 @@ def disk(facts: Facts) -> Iterator[Finding]:
         return
     if it.free_bytes is not None:
         yield _space(it.free_bytes, config.store.disk_free_min_bytes)
+    if it.values_bytes:
+        yield Finding(
+            "stored messages",
+            f"{size_in_words(it.values_bytes)} of them in {it.path / VALUES}, the rest in {it.path / 'db'}: "
+            "one without the other is damaged",
+        )
+    yield from _paged(it)
     if it.free_files is not None and it.free_files < FREE_FILES_MIN:
         yield warning(
             "files on the disk",
@@ -224,6 +234,31 @@ def disk(facts: Facts) -> Iterator[Finding]:
         )
     elif it.sync_seconds is not None:
         yield Finding("sync", f"takes {age_in_words(it.sync_seconds)}" if it.sync_seconds >= 0.001 else "under 1 ms")
+
+
+def _paged(it: Folder) -> Iterator[Finding]:
+    """What makes room in memory, and dies with its broker."""
+    if it.paged_bytes:
+        size, where = size_in_words(it.paged_bytes), it.path / PAGED
+        if it.lock_is_held:
+            yield Finding(
+                "paged out", f"{size} in {where}: messages that are not persistent and found no room in memory"
+            )
+        else:
+            yield Finding(
+                "paged out", f"{size} in {where}, left by a broker that was killed; the next start removes it"
+            )
+    if it.paged_path is not None and it.paged_free_bytes is not None:
+        free = size_in_words(it.paged_free_bytes)
+        if it.paged_free_bytes < PAGED_FREE_BYTES_MIN:
+            yield warning(
+                "paged out",
+                f"{free} free on the disk of {it.paged_path}: without room there nothing leaves memory, and senders of "
+                "messages that are not persistent wait at memory_bytes",
+                "free some space there, or choose a folder on a larger disk for the link",
+            )
+        else:
+            yield Finding("paged out", f"on a disk of its own, {it.paged_path}: {free} free")
 
 
 def _space(free_bytes: int, reserve_bytes: int) -> Finding:

@@ -79,6 +79,14 @@ class Folder:
     """Why nothing could be written, synced and mapped; empty: it could, or nobody tried."""
     attic_count: int = 0
     """Damaged things that were moved aside."""
+    values_bytes: int = 0
+    """What is in files of persistent messages that wait."""
+    paged_bytes: int = 0
+    """What is in files that only make room in memory."""
+    paged_path: Path | None = None
+    """Where they really lie, if that is another disk than that of `path`."""
+    paged_free_bytes: int | None = None
+    """There."""
     newest_seconds: float | None = None
     """When something in it was last written, in seconds since the epoch."""
 

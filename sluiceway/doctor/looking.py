@@ -20,13 +20,15 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from protocols.tls import CertificateError, TlsServer
 from sluiceway.config import Config
 from sluiceway.config.model import ADMIN_NAME
 from sluiceway.doctor.facts import Access, Certificate, Clock, Folder, Machine, Port, SecretFile, Tracing
 from sluiceway.doctor.ports import look_at_port
+from sluiceway.protocols.tls import CertificateError, TlsServer
 from sluiceway.security.users import SecurityError, Users
-from store.directory import DirectoryError, lock_state, look_at
+from sluiceway.store.directory import PAGED, VALUES, DirectoryError, lock_state, look_at
+from sluiceway.store.pages import measure
+from sluiceway.store.values import SUFFIX as VALUES_SUFFIX
 
 SYNC_COUNT: Final = 5
 SYNC_BYTES: Final = 4096
@@ -91,6 +93,7 @@ def _existing(path: Path) -> Folder:
     except DirectoryError as error:
         fault = str(error)
     seconds, sync_fault = (None, "") if fault or not is_writable else try_sync(path)
+    paged_bytes, paged_path = _look_at_pages(path)
     return Folder(
         path=path,
         exists=True,
@@ -107,8 +110,28 @@ def _existing(path: Path) -> Folder:
         sync_seconds=seconds,
         sync_fault=sync_fault,
         attic_count=len(_written(path / "attic")),
+        values_bytes=_bytes_of_values(path),
+        paged_bytes=paged_bytes,
+        paged_path=paged_path,
+        paged_free_bytes=None if paged_path is None else _free_bytes(paged_path),
         newest_seconds=max(_written(path), default=None),
     )
+
+
+def _bytes_of_values(path: Path) -> int:
+    try:
+        return sum(measure(path / VALUES, VALUES_SUFFIX))
+    except OSError:
+        return 0  # not there yet, or not ours
+
+
+def _look_at_pages(path: Path) -> tuple[int, Path | None]:
+    """Bytes of what is paged out, and where that is if it is another disk."""
+    folder = path / PAGED
+    try:
+        return sum(measure(folder)), folder.resolve() if folder.stat().st_dev != path.stat().st_dev else None
+    except OSError:
+        return 0, None  # not there yet, or not ours
 
 
 def _written(folder: Path) -> list[float]:

@@ -65,7 +65,7 @@ def _package(requirement: str, python: tuple[int, int, int]) -> Package | None:
 
 def _binding_fault() -> str:
     try:
-        import_module("store.binding")
+        import_module("sluiceway.store.binding")
     except (ImportError, OSError) as error:
         return str(error)
     return ""

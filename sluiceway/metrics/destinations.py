@@ -10,15 +10,14 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from flow import FlowController
-from flow.graph import Steps
-from queues import Destination, Topic
-from queues.oldest import Oldest, oldest_of
-from queues.queue import MessageQueue
-from queues.topic import LAG_FACTOR
+from sluiceway.flow.graph import Steps
 from sluiceway.metrics.catalogue import OTHERS, TEMPORARY
 from sluiceway.metrics.exposition import Gathered
 from sluiceway.metrics.series import Naming, Rest
+from sluiceway.queues import Destination, Topic
+from sluiceway.queues.oldest import Oldest, oldest_of
+from sluiceway.queues.queue import MessageQueue
+from sluiceway.queues.topic import LAG_FACTOR
 from sluiceway.rates import Trend
 from sluiceway.report import destination_report
 
@@ -219,9 +218,5 @@ class _Sums:
 def _waits_on(destination: Destination) -> list[float]:
     """Since when each sender waits for it."""
     return [
-        since
-        for queue in destination.queues
-        for controller in queue.controllers
-        if isinstance(controller, FlowController)
-        for since in controller.waiting_since()
+        since for queue in destination.queues for controller in queue.entrances for since in controller.waiting_since()
     ]

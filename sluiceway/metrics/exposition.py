@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from flow.graph import Steps
+from sluiceway.flow.graph import Steps
 from sluiceway.metrics.catalogue import FAMILIES, Family
 
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from flow import FlowController, FlowResource
-from flow.graph import Steps
-from queues import Topic
-from queues.oldest import oldest_of
+from sluiceway.flow import FlowController, FlowResource
+from sluiceway.flow.graph import Steps
 from sluiceway.metrics.catalogue import OTHERS
 from sluiceway.metrics.destinations import Destinations, age_seconds
 from sluiceway.metrics.exposition import Exposition, Gathered
 from sluiceway.metrics.outside import Outside, look
+from sluiceway.queues import Topic
+from sluiceway.queues.oldest import oldest_of
 from sluiceway.rationing import SHARE
 from sluiceway.steps import Pace
 from sluiceway.version import VERSION
@@ -202,6 +202,7 @@ class Metrics:
                 blocked[kind] = blocked.get(kind, 0.0) + resource.held_up_seconds
             now_seconds = manager.clock()
             for controller in resource.controllers:
+                yield  # a connection has one for each lane, a topic one for each reader
                 if controller.waits:
                     for sink, since in controller.blocked_by.items():
                         sink_kind = sink.resource.kind

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from protocols.log import get_logger
-from protocols.stomp.guard import ANYBODY, Action, ForbiddenError, Identity
-from protocols.stomp.hub import LoginRefusedError
 from sluiceway.answering import ROWS_MAX, encoded
 from sluiceway.claims import CLAIM_LOG_PREFIX
 from sluiceway.config.model import Config
 from sluiceway.journal import REQUEST_BYTES_MAX, BadRequestError, Handler, Send, answer, list_known, page_of
+from sluiceway.protocols.log import get_logger
+from sluiceway.protocols.stomp.guard import ANYBODY, Action, ForbiddenError, Identity
+from sluiceway.protocols.stomp.hub import LoginRefusedError
 from sluiceway.report import LISTS, Part, stat_in_steps
 from sluiceway.security.gate import SecurityGate
 from sluiceway.security.requests import LIST, SESSIONS, SESSIONS_MAX, check_request, may_know
 from sluiceway.security.rules import Rules, rules_of, slow_logins
 
 if TYPE_CHECKING:
-    from protocols.tls import PeerCertificate
     from sluiceway.broker import Broker
+    from sluiceway.protocols.tls import PeerCertificate
 
 log = get_logger("sluiceway.security")
 
@@ -111,7 +111,7 @@ class Admission:
         """Answer the request `/sluiceway/NAME` of this one; `handler` None: it is one of OWN. Raises ForbiddenError."""
         gate = self.gate
         answers, contain = self._broker.answers, self._broker.contain
-        bytes_max = SINK_BYTES_MAX if name.startswith("sink/") else REQUEST_BYTES_MAX
+        bytes_max = _bytes_max(name)
         if name == SESSIONS:
             answer(self._sessions, body, reply, answers, contain=contain)
         elif handler is None:
@@ -129,6 +129,21 @@ class Admission:
                 bytes_max=bytes_max,
                 contain=contain,
             )
+
+    def check(self, name: str, handler: Handler | None, body: bytes, identity: Identity) -> None:
+        """Raises ForbiddenError if `answer` would."""
+        gate = self.gate
+        if name == SESSIONS or gate.allows_everything:
+            return
+        if handler is None:
+            if not gate.may(identity, Action.ADMIN):
+                raise ForbiddenError(Action.ADMIN)
+            return
+        checking = partial(self._check, name, identity)
+        answer(checking, body, _ignore, self._broker.answers, bytes_max=_bytes_max(name), contain=self._broker.contain)
+
+    def _check(self, name: str, identity: Identity, request: Mapping[str, Any], _send: Send) -> None:
+        check_request(self.gate, identity, name, request, self._exists)
 
     def _stat(self, reply: Callable[[bytes], None], request: Mapping[str, Any], _send: Send) -> None:
         """The state of the broker, or more rows of one of its lists. Who asks for the same gets the same."""
@@ -194,6 +209,14 @@ def _part_of(request: Mapping[str, Any]) -> Part:
         raise BadRequestError(f'"list" must be one of {", ".join(LISTS)}')
     offset, limit = page_of(request)
     return Part(limit, offset, of)
+
+
+def _bytes_max(name: str) -> int:
+    return SINK_BYTES_MAX if name.startswith("sink/") else REQUEST_BYTES_MAX
+
+
+def _ignore(_answer: bytes) -> None:
+    return
 
 
 def _nothing() -> None:

@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter
-from protocols.bursts import Bursts
-from protocols.log import get_logger
-from protocols.stomp.guard import ANYBODY, Action, Identity, RateGate
-from protocols.stomp.hub import LoginRefusedError
+from sluiceway.flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter
+from sluiceway.protocols.bursts import Bursts
+from sluiceway.protocols.log import get_logger
+from sluiceway.protocols.stomp.guard import ANYBODY, Action, Identity, RateGate
+from sluiceway.protocols.stomp.hub import LoginRefusedError
 from sluiceway.security.attempts import Attempts, host_of
 from sluiceway.security.config import ANY, Rates, SecurityConfig, UserRates
 from sluiceway.security.permissions import Decision, Permissions
@@ -44,7 +44,7 @@ from sluiceway.security.rules import Rules, make_rules
 from sluiceway.security.secrets import Secret
 
 if TYPE_CHECKING:
-    from protocols.tls import PeerCertificate
+    from sluiceway.protocols.tls import PeerCertificate
 
 CACHE_MAX: Final = 10_000
 _SHOWN: Final = 80
@@ -100,7 +100,7 @@ class _Hashing(FlowResource):
 
 
 class SecurityGate:
-    """Satisfies `protocols.stomp.guard.Guard`."""
+    """Satisfies `sluiceway.protocols.stomp.guard.Guard`."""
 
     def __init__(
         self,

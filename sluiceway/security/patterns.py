@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from queues.names import DestinationNameError
-from queues.names import check_pattern as check_levels
+from sluiceway.queues.names import DestinationNameError
+from sluiceway.queues.names import check_pattern as check_levels
 
 USER: Final = "{user}"
 """Is replaced by the name of the user."""

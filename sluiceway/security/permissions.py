@@ -21,9 +21,9 @@ from typing import Final
 
 import attrs
 
-from protocols.stomp.guard import Action, Identity
-from queues.names import DestinationNameError, covers_name, edges_of, parse
-from queues.wildcards import PatternTrie
+from sluiceway.protocols.stomp.guard import Action, Identity
+from sluiceway.queues.names import DestinationNameError, covers_name, edges_of, parse
+from sluiceway.queues.wildcards import PatternTrie
 from sluiceway.security.config import ANY, Permission
 from sluiceway.security.patterns import EVERYTHING, USER, covers, for_user, overlaps
 from sluiceway.security.users import SecurityError

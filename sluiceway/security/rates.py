@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, Protocol
 
-from flow import (
+from sluiceway.flow import (
     CompositeLimiter,
     Flow,
     FlowController,
@@ -21,7 +21,7 @@ from flow import (
     RateLimiter,
     SourceController,
 )
-from queues.environment import TimerHandle
+from sluiceway.queues.environment import TimerHandle
 from sluiceway.security.config import Rates
 
 READ_BYTES_MIN: Final = 1024

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from protocols.stomp.guard import Action, ForbiddenError, Guard, Identity
-from queues.logs.stages import STAGE_PREFIX
-from queues.logs.table import PREFIX
-from queues.names import DestinationNameError, parse
+from sluiceway.protocols.stomp.guard import Action, ForbiddenError, Guard, Identity
+from sluiceway.queues.logs.stages import STAGE_PREFIX
+from sluiceway.queues.logs.table import PREFIX
+from sluiceway.queues.names import DestinationNameError, parse
 
 Need = tuple[tuple[Action, ...], str]
 """One of these actions on that destination."""

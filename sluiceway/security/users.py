@@ -7,8 +7,8 @@ from pathlib import Path
 
 import attrs
 
-from protocols.stomp.guard import Identity
 from sluiceway.config.structure import ConfigError
+from sluiceway.protocols.stomp.guard import Identity
 from sluiceway.security import secrets
 from sluiceway.security.config import SecurityConfig
 from sluiceway.security.secrets import Hashed, Plain, Secret

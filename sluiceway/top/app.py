@@ -24,7 +24,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import DataTable, Input, Static
 
-from flow.words import age_in_words
+from sluiceway.flow.words import age_in_words
 from sluiceway.top.chains import Chain
 from sluiceway.top.columns import GAP, SORT_BY, Column, arranged, cell, cut, fitting
 from sluiceway.top.feed import Gone, News, gone_in_words

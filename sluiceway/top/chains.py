@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import attrs
 
-from flow.words import age_in_words, count_in_words
 from sluiceway.cli.answers import is_number, list_of, mapping_of, rows_of, title_of, words_of
 from sluiceway.cli.stat_view import LASTING_SECONDS
+from sluiceway.flow.words import age_in_words, count_in_words
 from sluiceway.remedies import remedy_for
 
 _KINDS: Final = ("delay queue ", "exclusive queue ", "queue ", "topic ", "log group ", "log ", "connection ")

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import attrs
 
-from flow.words import age_in_words, size_in_words
 from sluiceway.cli.answers import is_number
+from sluiceway.flow.words import age_in_words, size_in_words
 from sluiceway.top.course import Age
 from sluiceway.top.picture import Row, View
 

@@ -12,10 +12,10 @@ from typing import Any, Final, Protocol, Self
 
 import attrs
 
-from flow.words import age_in_words
 from sluiceway.cli.client import CannotConnect, Client, ClientError, NotSluiceway, Refused, Target
 from sluiceway.cli.stat import ask
 from sluiceway.client.backoff import Backoff
+from sluiceway.flow.words import age_in_words
 from sluiceway.top.picture import REPLY_NAME
 
 REPLY_DESTINATION: Final = f"/temp-queue/{REPLY_NAME}"

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
-from flow.words import age_in_words, count_in_words, size_in_words
+from sluiceway.flow.words import age_in_words, count_in_words, size_in_words
 from sluiceway.top.columns import cut, printable, say_rate
 from sluiceway.top.picture import Head, Trouble, View
 

@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from flow.words import age_in_words
+from sluiceway.flow.words import age_in_words
 from sluiceway.top.chains import Chain
 from sluiceway.top.columns import COLUMNS, printable
 from sluiceway.top.picture import View

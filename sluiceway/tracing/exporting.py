@@ -26,7 +26,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from protocols.log import get_logger
+from sluiceway.protocols.log import get_logger
 from sluiceway.tracing.config import TracingConfig
 from sluiceway.tracing.context import TraceContext
 from sluiceway.tracing.spans import Attributes

@@ -28,14 +28,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
-from protocols.stomp.head import SendHead
-from queues.message import Message
-from queues.witness import Fate
+from sluiceway.protocols.stomp.head import SendHead
+from sluiceway.queues.message import Message
+from sluiceway.queues.witness import Fate
 from sluiceway.tracing.context import TraceContext, is_chosen, parse_traceparent
 
 if TYPE_CHECKING:
-    from flow import SourceController
-    from queues.gate import Gate
+    from sluiceway.flow import SourceController
+    from sluiceway.queues.gate import Gate
 
 OPEN_MAX: Final = 10_000
 """Traced messages that are followed at a time; about 1 KiB each. Beyond it the oldest is followed no further."""

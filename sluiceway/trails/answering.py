@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from protocols.stomp.head import SendHead
-from queues.logs.table import LogError
-from queues.message import Message
-from queues.queue import MessageQueue
-from queues.trails import Found, Search, Trails, run
-from queues.trails.asking import Steps
-from queues.trails.locating import Elements
 from sluiceway.journal import BadRequestError, Handler, Send
+from sluiceway.protocols.stomp.head import SendHead
+from sluiceway.queues.logs.table import LogError
+from sluiceway.queues.message import Message
+from sluiceway.queues.queue import MessageQueue
+from sluiceway.queues.trails import Found, Search, Trails, run
+from sluiceway.queues.trails.asking import Steps
+from sluiceway.queues.trails.locating import Elements
 from sluiceway.trails.config import TrailsConfig
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """BigArray: records on the disk by index, appended at the end, removed at the beginning. See array.py and FORMAT.md."""
 
-from store.bigarray.array import BigArray
-from store.bigarray.errors import (
+from .array import BigArray
+from .errors import (
     ArrayError,
     ArrayFailedError,
     ArrayFormatError,
@@ -12,10 +12,10 @@ from store.bigarray.errors import (
     Gap,
     GapError,
 )
-from store.bigarray.files import Files, RealFiles, current_boot_id
-from store.bigarray.options import ArrayOptions
-from store.bigarray.reading import Cut, Item
-from store.bigarray.recovery import RecoveryReport
+from .files import Files, RealFiles, current_boot_id
+from .options import ArrayOptions
+from .reading import Cut, Item
+from .recovery import RecoveryReport
 
 __all__ = [
     "ArrayError", "ArrayFailedError", "ArrayFormatError", "ArrayFullError", "ArrayLockedError", "ArrayOptions",

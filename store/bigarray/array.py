@@ -25,9 +25,9 @@ from typing import Final, Self
 
 import attrs
 
-from queues.logs.batches import COUNT_MAX, HEADER_BYTES, Batch, encode
-from queues.logs.codecs import Codec
-from store.bigarray.errors import (
+from ...queues.logs.batches import COUNT_MAX, HEADER_BYTES, Batch, encode
+from ...queues.logs.codecs import Codec
+from .errors import (
     ArrayError,
     ArrayFormatError,
     ArrayLockedError,
@@ -35,9 +35,9 @@ from store.bigarray.errors import (
     Gap,
     from_os,
 )
-from store.bigarray.files import Bytes, Files, RealFiles
-from store.bigarray.gaps import Gaps, decode_gaps
-from store.bigarray.head import (
+from .files import Bytes, Files, RealFiles
+from .gaps import Gaps, decode_gaps
+from .head import (
     HEAD_BYTES,
     Slot,
     boot_hash,
@@ -45,10 +45,10 @@ from store.bigarray.head import (
     identity_of,
     newest,
 )
-from store.bigarray.options import ITEM_BYTES, ArrayOptions
-from store.bigarray.pages import Pages
-from store.bigarray.reading import Cut, Item, Reading
-from store.bigarray.recovery import (
+from .options import ITEM_BYTES, ArrayOptions
+from .pages import Pages
+from .reading import Cut, Item, Reading
+from .recovery import (
     GAPS_NAME,
     HEAD_NAME,
     Recovery,
@@ -59,7 +59,7 @@ from store.bigarray.recovery import (
     survey,
     write_identity,
 )
-from store.bigarray.writing import Writing
+from .writing import Writing
 
 _HEAD_READS_MAX: Final = 1000
 

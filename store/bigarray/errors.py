@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import attrs
 
-from queues.logs.ports import DiskError, MissingRecordsError
+from ...queues.logs.ports import DiskError, MissingRecordsError
 
 Reason = Literal["lost", "damaged"]
 LOST: Final = "lost"

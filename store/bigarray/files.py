@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from store.folders import make_private_folder, sync_folder
+from ..folders import make_private_folder, sync_folder
 
 Bytes = bytes | bytearray | memoryview
 

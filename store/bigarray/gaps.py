@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from store.bigarray.errors import DAMAGED, LOST, Gap, Reason
+from .errors import DAMAGED, LOST, Gap, Reason
 
 MAGIC: Final = b"SLUICEGP"
 HEADER: Final = struct.Struct("<8sII")

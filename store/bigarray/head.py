@@ -21,7 +21,7 @@ from typing import Final
 
 import attrs
 
-from store.bigarray.errors import ArrayFormatError
+from .errors import ArrayFormatError
 
 MAGIC: Final = b"SLUICEAR"
 VERSION: Final = 1

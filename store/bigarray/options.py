@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from store.bigarray.errors import ArrayError
+from .errors import ArrayError
 
 ITEM_BYTES: Final = 16
 DATA_PAGE_BYTES_MAX: Final = 1 << 31

@@ -20,8 +20,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from store.bigarray.errors import ReadFailedError, from_os
-from store.bigarray.files import Files
+from .errors import ReadFailedError, from_os
+from .files import Files
 
 INDEX_NAME: Final = re.compile(r"index-(\d{16})")
 DATA_NAME: Final = re.compile(r"data-(\d{10})")

@@ -17,13 +17,13 @@ from typing import Final
 
 import attrs
 
-from queues.logs.batches import Batch, BatchError
-from store.bigarray.errors import DAMAGED, Gap, GapError
-from store.bigarray.files import Files
-from store.bigarray.gaps import Gaps
-from store.bigarray.head import Slot
-from store.bigarray.options import ITEM_BYTES
-from store.bigarray.pages import Pages, PageShortError, data_path
+from ...queues.logs.batches import Batch, BatchError
+from .errors import DAMAGED, Gap, GapError
+from .files import Files
+from .gaps import Gaps
+from .head import Slot
+from .options import ITEM_BYTES
+from .pages import Pages, PageShortError, data_path
 
 ITEM: Final = struct.Struct("<QQ")
 MORE: Final = 1 << 63

@@ -20,11 +20,11 @@ from typing import Final
 
 import attrs
 
-from queues.logs.batches import BatchError
-from store.bigarray.errors import DAMAGED, LOST, Gap
-from store.bigarray.files import Files
-from store.bigarray.gaps import Gaps, encode_gaps
-from store.bigarray.head import (
+from ...queues.logs.batches import BatchError
+from .errors import DAMAGED, LOST, Gap
+from .files import Files
+from .gaps import Gaps, encode_gaps
+from .head import (
     CLEAN,
     HEAD_BYTES,
     IDENTITY_OFFSET,
@@ -34,10 +34,10 @@ from store.bigarray.head import (
     encode_slot,
     new_head,
 )
-from store.bigarray.options import ITEM_BYTES, ArrayOptions
-from store.bigarray.pages import DATA_NAME, INDEX_NAME, Pages, PageShortError, data_path, index_path
-from store.bigarray.reading import OFFSET_MASK, Reading
-from store.bigarray.verifying import DamagedError, Walk, rewrite, walk
+from .options import ITEM_BYTES, ArrayOptions
+from .pages import DATA_NAME, INDEX_NAME, Pages, PageShortError, data_path, index_path
+from .reading import OFFSET_MASK, Reading
+from .verifying import DamagedError, Walk, rewrite, walk
 
 HEAD_NAME: Final = "head"
 GAPS_NAME: Final = "gaps"

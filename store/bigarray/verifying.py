@@ -7,11 +7,11 @@ from typing import Final
 
 import attrs
 
-from queues.logs.batches import BatchError
-from store.bigarray.files import Files
-from store.bigarray.options import ITEM_BYTES, ArrayOptions
-from store.bigarray.pages import PageShortError
-from store.bigarray.reading import MORE, OFFSET_MASK, TIME_MASK, Reading
+from ...queues.logs.batches import BatchError
+from .files import Files
+from .options import ITEM_BYTES, ArrayOptions
+from .pages import PageShortError
+from .reading import MORE, OFFSET_MASK, TIME_MASK, Reading
 
 _COPY_BYTES: Final = 1 << 20
 

@@ -19,14 +19,14 @@ from struct import Struct
 from threading import Lock
 from typing import Final
 
-from queues.logs.batches import HEADER_BYTES, BatchError, stamped
-from store.bigarray.errors import ArrayFailedError, ArrayReadOnlyError, BatchTooLargeError, from_os
-from store.bigarray.files import Bytes, Files
-from store.bigarray.head import CLEAN, SLOT_OFFSETS, SUSPECT, Slot, pack_slot
-from store.bigarray.options import ITEM_BYTES, ArrayOptions
-from store.bigarray.pages import Pages, PageShortError, data_path, index_path
-from store.bigarray.reading import ITEM, MORE, OFFSET_MASK, Reading
-from store.bigarray.verifying import DamagedError, rewrite
+from ...queues.logs.batches import HEADER_BYTES, BatchError, stamped
+from .errors import ArrayFailedError, ArrayReadOnlyError, BatchTooLargeError, from_os
+from .files import Bytes, Files
+from .head import CLEAN, SLOT_OFFSETS, SUSPECT, Slot, pack_slot
+from .options import ITEM_BYTES, ArrayOptions
+from .pages import Pages, PageShortError, data_path, index_path
+from .reading import ITEM, MORE, OFFSET_MASK, Reading
+from .verifying import DamagedError, rewrite
 
 _PARTS_MAX: Final = 1000
 """Of one pwritev; the system takes 1024."""
@@ -257,7 +257,7 @@ class Writing:
             try:
                 if self._files.size(file) < size_bytes:
                     self._files.truncate(file, size_bytes)
-            except OSError:
+            except (OSError, MemoryError):
                 self._files.close(file)
                 raise
             self._folder_dirty = True
@@ -291,7 +291,7 @@ class Writing:
     def _sync_or_suspect(self, key: int, file: int) -> None:
         try:
             self._files.sync(file)
-        except OSError:
+        except (OSError, MemoryError):
             with self._lock:
                 self._dirty.add(key)
                 self._suspect = True
@@ -382,7 +382,7 @@ class Writing:
                 self._files.sync(self._file(key))
             if folder_dirty:
                 self._files.sync_folder(self._folder)
-        except (OSError, ArrayFailedError):
+        except (OSError, ArrayFailedError, MemoryError):
             with self._lock:
                 self._dirty |= dirty
                 self._folder_dirty |= folder_dirty
@@ -390,7 +390,7 @@ class Writing:
                 slot.flags |= SUSPECT
                 try:
                     self._write_both_slots()
-                except OSError:
+                except (OSError, MemoryError):
                     pass  # a disk that takes nothing any more: the first error says so, and it is raised
             raise
         with self._lock:

@@ -9,13 +9,17 @@ from typing import Any, Final
 
 import attrs
 
-from store.chunks import HeadCodec
-from store.engine import CorruptionError, Engine
-from store.keys import FORMAT_VERSION
-from store.maintenance.faults import Fault, QueueCount
-from store.maintenance.opening import open_store
-from store.maintenance.records import Progress, of_total
-from store.maintenance.survey import Survey
+from ...flow.words import count_in_words, size_in_words
+from ..chunks import HeadCodec
+from ..directory import Directory, told_of
+from ..engine import CorruptionError, Engine
+from ..keys import FORMAT_VERSION_MIN
+from ..pages import measure
+from ..values import ValueLog
+from .faults import Fault, QueueCount
+from .opening import open_store
+from .records import Progress, of_total
+from .survey import Survey
 
 FAULTS_KEPT_MAX: Final = 1_000
 """Faults that a report lists one by one; the others are counted. A disk full of damage is no longer news."""
@@ -29,6 +33,8 @@ BY_LEVELDB: Final = (
 class CheckReport:
     """What a check found."""
 
+    format_version: int = FORMAT_VERSION_MIN
+    """Of the folder."""
     queues: list[QueueCount] = attrs.field(factory=list)
     durables_count: int = 0
     subscriptions_count: int = 0
@@ -45,7 +51,9 @@ class CheckReport:
     complete: bool = True
     """All was read: False if LevelDB could not read on."""
     size_bytes: int = 0
-    """On disk, about."""
+    """On disk, about; without `paged_bytes`."""
+    paged_bytes: int = 0
+    """Of files that make room for a broker that runs, and that no later one reads: left by one that was killed."""
 
     @property
     def messages_count(self) -> int:
@@ -68,10 +76,11 @@ class CheckReport:
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
         return {
-            "format": FORMAT_VERSION,
+            "format": self.format_version,
             "clean": self.clean,
             "complete": self.complete,
             "size_bytes": self.size_bytes,
+            "paged_bytes": self.paged_bytes,
             "messages_count": self.messages_count,
             "durables_count": self.durables_count,
             "subscriptions_count": self.subscriptions_count,
@@ -103,11 +112,41 @@ def check_folder(path: Path, heads: HeadCodec, *, on_progress: Progress | None =
     """
     try:
         with open_store(path, mend=False) as store:
-            return check(store.engine, heads, large_folder=store.directory.large_path, on_progress=on_progress)
+            report = check(store.engine, heads, large_folder=store.directory.large_path, on_progress=on_progress)
+            report.notes += values_notes(store.engine)
+            _look_at_pages(report, store.directory)
+            report.format_version = store.directory.format_version
+            if useless_bytes := store.engine.useless_bytes:
+                store.engine.find_useless()
+                because = store.engine.kept_because
+                then = "the next start gives them back" if because is None else f"kept, for {because}"
+                report.notes.append(f"{size_in_words(useless_bytes)} in values/ that no message has: {then}")
+            return report
     except CorruptionError as error:
         report = CheckReport(complete=False)
         report.add(database_fault(error))
         return report
+
+
+def values_notes(engine: ValueLog) -> list[str]:
+    """Why large values could not be read, after a survey: of files that are missing, and of bad sectors."""
+    missing = "mount or restore it, and nothing is lost; a repair gives up what lay there"
+    unreadable = "a repair moves what can be read of it to the attic"
+    return [
+        *[f"{found}: {missing}" for found in engine.missing],
+        *[f"{found} Copy the data folder to another disk first; {unreadable}" for found in engine.unreadable],
+    ]
+
+
+def _look_at_pages(report: CheckReport, directory: Directory) -> None:
+    with told_of(directory.paged_path):
+        sizes = measure(directory.paged_path)
+    report.paged_bytes = sum(sizes)
+    if sizes:
+        report.notes.append(
+            f"{count_in_words(len(sizes), 'file')} of {size_in_words(report.paged_bytes)} in {directory.paged_path}: "
+            "messages that were not persistent, left by a broker that was killed. The next start removes them"
+        )
 
 
 def check(

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from store import keys
-from store.engine import Change, Engine, delete
+from .. import keys
+from ..engine import Change, Engine, delete
 
 _BATCH_COUNT: Final = 5_000
 """Records deleted at once."""

@@ -14,34 +14,14 @@ from collections.abc import Sequence as SequenceOf
 from pathlib import Path
 from typing import Final
 
-from queues.message import Message
-from queues.names import parse
-from store import keys
-from store.chunks import ChunkError, HeadCodec, decode_chunk
-from store.durables import kept_durables
-from store.engine import Engine
-from store.keys import StoreFormatError
-from store.maintenance.lines import (
-    BodyLine,
-    CursorLine,
-    End,
-    Header,
-    MessageLine,
-    SubscriptionLine,
-    write_line,
-)
-from store.maintenance.metadata import metadata_lines
-from store.maintenance.records import (
-    BlockRecords,
-    Progress,
-    QueueName,
-    blocks,
-    body_path,
-    make_large,
-    of_total,
-    queue_of,
-)
-from store.states import (
+from ...queues.message import Message
+from ...queues.names import parse
+from .. import keys
+from ..chunks import ChunkError, HeadCodec, decode_chunk
+from ..durables import kept_durables
+from ..engine import Engine
+from ..keys import StoreFormatError
+from ..states import (
     KIND_TOPIC,
     CursorRecord,
     DurableRecord,
@@ -51,6 +31,26 @@ from store.states import (
     decode_numbers,
     decode_queue,
     decode_state,
+)
+from .lines import (
+    BodyLine,
+    CursorLine,
+    End,
+    Header,
+    MessageLine,
+    SubscriptionLine,
+    write_line,
+)
+from .metadata import metadata_lines
+from .records import (
+    BlockRecords,
+    Progress,
+    QueueName,
+    blocks,
+    body_path,
+    make_large,
+    of_total,
+    queue_of,
 )
 
 PIECE_BYTES: Final = 192 * 1024

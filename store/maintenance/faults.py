@@ -6,11 +6,11 @@ from typing import Final
 
 import attrs
 
-from queues.blocks import bit_range
-from store import keys
-from store.chunks import ChunkError, Summary, decode_summary
-from store.engine import Change
-from store.maintenance.records import BlockRecords, QueueName
+from ...queues.blocks import bit_range
+from .. import keys
+from ..chunks import ChunkError, Summary, decode_summary
+from ..engine import Change
+from .records import BlockRecords, QueueName
 
 CARRY_OVER: Final = "nothing here; `sluiceway store export` and `import` into a new folder put it in order"
 NO_MEND: Final = "nothing: it is left alone"

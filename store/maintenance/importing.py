@@ -22,16 +22,26 @@ from typing import BinaryIO, Final
 
 import attrs
 
-from queues.durables import DurableKey, key_of
-from queues.message import DelayedMessage, Envelope, Message
-from queues.names import DestinationNameError, parse
-from store import keys
-from store.chunks import LARGE, HeadCodec, decode_chunk
-from store.directory import told_of
-from store.durables import durable_changes, kept_durables
-from store.engine import Change, Engine, put
-from store.keys import StoreFormatError
-from store.maintenance.lines import (
+from ...queues.durables import DurableKey, key_of
+from ...queues.message import DelayedMessage, Envelope, Message
+from ...queues.names import DestinationNameError, parse
+from .. import keys
+from ..chunks import LARGE, HeadCodec, decode_chunk
+from ..directory import told_of
+from ..durables import durable_changes, kept_durables
+from ..engine import Change, Engine, put
+from ..keys import StoreFormatError
+from ..memory import MemoryEngine
+from ..states import (
+    DurableRecord,
+    decode_durable,
+    decode_numbers,
+    encode_clean,
+    encode_cursor,
+    encode_format,
+    encode_numbers,
+)
+from .lines import (
     BodyLine,
     CursorLine,
     ExportFormatError,
@@ -44,20 +54,10 @@ from store.maintenance.lines import (
     SubscriptionLine,
     read_lines,
 )
-from store.maintenance.metadata import MetadataImport
-from store.maintenance.opening import open_store
-from store.maintenance.records import QueueName, body_path, make_large
-from store.maintenance.targets import Target, Targets
-from store.memory import MemoryEngine
-from store.states import (
-    DurableRecord,
-    decode_durable,
-    decode_numbers,
-    encode_clean,
-    encode_cursor,
-    encode_format,
-    encode_numbers,
-)
+from .metadata import MetadataImport
+from .opening import open_store
+from .records import QueueName, body_path, make_large
+from .targets import Target, Targets
 
 BATCH_BYTES: Final = 4 << 20
 """About the size of a write, and the most that one chunk has of wires."""
@@ -316,7 +316,7 @@ class Import:
         if self._is_new:
             self._put(
                 [
-                    put(keys.META_FORMAT_KEY, encode_format(keys.FORMAT_VERSION)),
+                    put(keys.META_FORMAT_KEY, encode_format(keys.FORMAT_VERSION_MIN)),
                     put(keys.META_CLEAN_KEY, encode_clean(True)),
                 ]
             )

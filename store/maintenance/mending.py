@@ -13,16 +13,16 @@ from typing import Final
 
 import attrs
 
-from store.attic import Attic
-from store.chunks import HeadCodec
-from store.directory import Directory
-from store.engine import CorruptionError, Engine
-from store.leveldb import LevelDbEngine
-from store.maintenance.check import CheckReport, check, database_fault
-from store.maintenance.faults import Fault
-from store.maintenance.opening import check_version
-from store.maintenance.records import Progress
-from store.repair import RepairReport
+from ..attic import Attic
+from ..chunks import HeadCodec
+from ..directory import Directory
+from ..engine import CorruptionError
+from ..repair import RepairReport
+from ..values import ValueLog
+from .check import CheckReport, check, database_fault, values_notes
+from .faults import Fault
+from .opening import check_version
+from .records import Progress
 
 _NO_BOUND: Final = 1 << 62
 
@@ -53,13 +53,13 @@ def repair(
     database: RepairReport | None = None
     unopened: Fault | None = None
     try:
-        engine = LevelDbEngine(directory.database_path)
+        engine = directory.open_undamaged()
     except CorruptionError as error:
         unopened = database_fault(error)
         if dry_run:
             return Mended(_only(unopened))
         database = directory.repair()
-        engine = LevelDbEngine(directory.database_path)
+        engine = directory.open_undamaged(keeps_all=True)
     try:
         check_version(directory, engine)
         mended = _mend(directory, engine, heads, dry_run, on_progress)
@@ -68,7 +68,7 @@ def repair(
         elif not mended.found.complete and not dry_run:
             engine.close()
             database = directory.repair()
-            engine = LevelDbEngine(directory.database_path)
+            engine = directory.open_undamaged(keeps_all=True)
             # What was found before LevelDB could not read on has been mended; the rest shows now.
             first, mended = mended, _mend(directory, engine, heads, dry_run, on_progress)
             mended.found.add_first(first.found)
@@ -88,7 +88,7 @@ def _only(fault: Fault) -> CheckReport:
 
 def _mend(
     directory: Directory,
-    engine: Engine,
+    engine: ValueLog,
     heads: HeadCodec,
     dry_run: bool,
     on_progress: Progress | None,
@@ -108,6 +108,7 @@ def _mend(
 
     large_folder = directory.large_path
     found = check(engine, heads, large_folder=large_folder, on_progress=on_progress, on_fault=mend)
+    found.notes += values_notes(engine)
     mended = Mended(found, done_count=done_count, aside_count=aside_count)
     if not dry_run:
         engine.write([], sync=True)

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from store import keys
-from store.durables import is_durable
-from store.engine import Change, Engine, put
-from store.keys import StoreFormatError
-from store.maintenance.faults import Fault
-from store.maintenance.lines import ExportFormatError, OwnerLine, PageRangesLine, SubscriptionDataLine
-from store.metadata.damage import TOPICS, Damage, DamageSearch
-from store.metadata.port import checked_name
-from store.metadata.records import (
+from .. import keys
+from ..durables import is_durable
+from ..engine import Change, Engine, put
+from ..keys import StoreFormatError
+from ..metadata.damage import TOPICS, Damage, DamageSearch
+from ..metadata.port import checked_name
+from ..metadata.records import (
     HubInfo,
     PageRange,
     PageRanges,
@@ -30,6 +28,8 @@ from store.metadata.records import (
     encode_preferences,
     encode_subscription_state,
 )
+from .faults import Fault
+from .lines import ExportFormatError, OwnerLine, PageRangesLine, SubscriptionDataLine
 
 MetadataLine = OwnerLine | PageRangesLine | SubscriptionDataLine
 

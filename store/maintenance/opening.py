@@ -11,12 +11,12 @@ from typing import Self
 
 import attrs
 
-from store import keys
-from store.directory import Directory, FormatError, MissingError, open_directory, told_of
-from store.engine import CorruptionError
-from store.leveldb import LevelDbEngine
-from store.repair import RepairReport
-from store.states import decode_format, encode_format
+from .. import keys
+from ..directory import Directory, FormatError, MissingError, open_directory, told_of
+from ..engine import CorruptionError, Engine
+from ..repair import RepairReport
+from ..states import decode_format, encode_format
+from ..values import ValueLog
 
 
 @attrs.define
@@ -24,7 +24,7 @@ class OpenStore:
     """A folder that is ours, with its database open. A context manager that closes both."""
 
     directory: Directory
-    engine: LevelDbEngine
+    engine: ValueLog
     repaired: RepairReport | None
     """LevelDB's part was damaged, and this was done about it."""
 
@@ -72,7 +72,7 @@ def open_store(path: Path, *, create: bool = False, mend: bool = True) -> OpenSt
         if mend:
             engine, repaired = directory.open_engine()
         else:
-            engine = LevelDbEngine(directory.database_path)
+            engine = directory.open_undamaged()
         try:
             check_version(directory, engine)
         except BaseException:
@@ -84,7 +84,7 @@ def open_store(path: Path, *, create: bool = False, mend: bool = True) -> OpenSt
     return OpenStore(directory, engine, repaired)
 
 
-def check_version(directory: Directory, engine: LevelDbEngine) -> None:
+def check_version(directory: Directory, engine: Engine) -> None:
     """The records are of the version that we know, or do not say (a damaged store). Raises FormatError."""
     # What is damaged is for the survey to find; only what reads as another version is none of ours.
     try:
@@ -94,7 +94,7 @@ def check_version(directory: Directory, engine: LevelDbEngine) -> None:
     if value is None or len(value) != len(encode_format(keys.FORMAT_VERSION)):
         return
     version = decode_format(value)
-    if version != keys.FORMAT_VERSION:
+    if not keys.FORMAT_VERSION_MIN <= version <= keys.FORMAT_VERSION:
         raise FormatError(
             f"the records in {directory.database_path} have format {version}, this version of Sluiceway knows format "
             f"{keys.FORMAT_VERSION}. Use the version of Sluiceway that wrote them."

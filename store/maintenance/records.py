@@ -17,13 +17,13 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from queues.large import BodyReference, LargeMessage
-from queues.message import Envelope, Message
-from queues.names import DestinationNameError, parse
-from store import keys
-from store.chunks import ChunkError, decode_summary
-from store.engine import Engine
-from store.keys import KeyFormatError
+from ...queues.large import BodyReference, LargeMessage
+from ...queues.message import Envelope, Message
+from ...queues.names import DestinationNameError, parse
+from .. import keys
+from ..chunks import ChunkError, decode_summary
+from ..engine import Engine
+from ..keys import KeyFormatError
 
 _Placed = tuple[tuple[int, int], bytes, int, bytes]
 """Queue and block; family; what else the key says; value."""

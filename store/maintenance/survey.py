@@ -25,20 +25,17 @@ from typing import Final
 
 import attrs
 
-from flow.words import count_in_words
-from queues.blocks import bit_range, bits_of
-from queues.durables import DurableKey, key_of
-from queues.message import Message
-from store import keys
-from store.chunks import ChunkError, HeadCodec, decode_chunk, encode_summary, summary_of
-from store.durables import kept_durables, removal
-from store.engine import Engine, delete, delete_range, put
-from store.keys import KeyFormatError, StoreFormatError
-from store.maintenance.faults import CARRY_OVER, NO_MEND, Fault, QueueCount, alive_count, summary_fault
-from store.maintenance.metadata import metadata_faults
-from store.maintenance.records import BlockRecords, QueueName, blocks, body_path, make_large, queue_of
-from store.metadata.damage import DamageSearch
-from store.states import (
+from ...flow.words import count_in_words
+from ...queues.blocks import bit_range, bits_of
+from ...queues.durables import DurableKey, key_of
+from ...queues.message import Message
+from .. import keys
+from ..chunks import ChunkError, HeadCodec, decode_chunk, encode_summary, summary_of
+from ..durables import kept_durables, removal
+from ..engine import Engine, delete, delete_range, put
+from ..keys import KeyFormatError, StoreFormatError
+from ..metadata.damage import DamageSearch
+from ..states import (
     KIND_QUEUE,
     KIND_TOPIC,
     DurableRecord,
@@ -58,6 +55,9 @@ from store.states import (
     encode_queue,
     encode_state,
 )
+from .faults import CARRY_OVER, NO_MEND, Fault, QueueCount, alive_count, summary_fault
+from .metadata import metadata_faults
+from .records import BlockRecords, QueueName, blocks, body_path, make_large, queue_of
 
 _PROGRESS_CHUNKS: Final = 64
 _KEYS_END: Final = b"\xff" * 16
@@ -554,7 +554,7 @@ class Survey:
     def _meta(self) -> Iterator[Fault]:
         numbers_end = self._numbers_end
         wanted: dict[bytes, tuple[Callable[[bytes], int], bytes, str]] = {
-            keys.META_FORMAT_KEY: (decode_format, encode_format(keys.FORMAT_VERSION), "format"),
+            keys.META_FORMAT_KEY: (decode_format, encode_format(keys.FORMAT_VERSION_MIN), "format"),
             keys.META_CLEAN_KEY: (decode_clean, encode_clean(False), "clean"),
             keys.META_NUMBERS_KEY: (decode_numbers, encode_numbers(numbers_end), "numbers"),
         }
@@ -627,7 +627,7 @@ class Survey:
         """Records of families that this version does not know, or does not look into."""
         count = 0
         start = b""
-        looked_into = sorted(keys.FAMILIES - {keys.LARGE})
+        looked_into = sorted(keys.FAMILIES - {keys.VALUE})
         for family in [*looked_into, None]:
             begin, end = keys.family_range(family) if family is not None else (_KEYS_END, _KEYS_END)
             for _key in self._engine.iterate_keys(start, begin):

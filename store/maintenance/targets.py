@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from queues.blocks import bit_range, bits_of
-from queues.message import Message
-from store import keys
-from store.chunks import HeadCodec, decode_summary, encode_chunk_and_summary
-from store.engine import Change, Engine, put
-from store.maintenance.records import QueueName
-from store.states import KIND_QUEUE, KIND_TOPIC, decode_head, decode_queue, encode_head, encode_queue, encode_state
+from ...queues.blocks import bit_range, bits_of
+from ...queues.message import Message
+from .. import keys
+from ..chunks import HeadCodec, decode_summary, encode_chunk_and_summary
+from ..engine import Change, Engine, put
+from ..states import KIND_QUEUE, KIND_TOPIC, decode_head, decode_queue, encode_head, encode_queue, encode_state
+from .records import QueueName
 
 
 class Target:

@@ -8,8 +8,8 @@ stored      one behind the store's engine
 damage      records that can't be read, and what mends them
 """
 
-from store.metadata.memory import MemoryMetadata
-from store.metadata.port import (
+from .memory import MemoryMetadata
+from .port import (
     BadVersionError,
     MetadataClosedError,
     MetadataError,
@@ -26,7 +26,7 @@ from store.metadata.port import (
     Version,
     Versioned,
 )
-from store.metadata.records import (
+from .records import (
     HubInfo,
     PageRange,
     PageRanges,
@@ -34,7 +34,7 @@ from store.metadata.records import (
     SubscriptionPreferences,
     SubscriptionState,
 )
-from store.metadata.stored import StoredMetadata
+from .stored import StoredMetadata
 
 __all__ = [
     "BadVersionError",

@@ -16,10 +16,10 @@ from typing import Final
 
 import attrs
 
-from store import keys
-from store.engine import Change, Engine, delete, put
-from store.keys import KeyFormatError, StoreFormatError
-from store.metadata.records import (
+from .. import keys
+from ..engine import Change, Engine, delete, put
+from ..keys import KeyFormatError, StoreFormatError
+from .records import (
     SubscriptionPreferences,
     SubscriptionState,
     decode_owner,

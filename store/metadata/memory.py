@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import attrs
 
-from store.metadata.port import (
+from .port import (
     MetadataClosedError,
     MetadataError,
     MetadataStatistics,
@@ -27,7 +27,7 @@ from store.metadata.port import (
     checked_name,
     next_version,
 )
-from store.metadata.records import HubInfo, PageRanges, SubscriptionData, SubscriptionPreferences, SubscriptionState
+from .records import HubInfo, PageRanges, SubscriptionData, SubscriptionPreferences, SubscriptionState
 
 T = TypeVar("T")
 

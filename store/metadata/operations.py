@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from queues.environment import Scheduling, TimerHandle
-from store.engine import Change, CorruptionError, Engine, EngineError, delete, put
-from store.keys import StoreFormatError
-from store.metadata.port import MetadataClosedError, MetadataError, MetadataFailedError, MetadataStatistics
-from store.worker import Worker
+from ...queues.environment import Scheduling, TimerHandle
+from ..engine import Change, CorruptionError, Engine, EngineError, delete, put
+from ..keys import StoreFormatError
+from ..worker import Worker
+from .port import MetadataClosedError, MetadataError, MetadataFailedError, MetadataStatistics
 
 T = TypeVar("T")
 

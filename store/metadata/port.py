@@ -34,7 +34,7 @@ from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 import attrs
 
-from store.metadata.records import HubInfo, PageRanges, SubscriptionData, SubscriptionPreferences, SubscriptionState
+from .records import HubInfo, PageRanges, SubscriptionData, SubscriptionPreferences, SubscriptionState
 
 T = TypeVar("T")
 

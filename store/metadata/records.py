@@ -15,14 +15,17 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Sequence as SequenceOf
+from itertools import chain, islice
+from operator import le, lt
 from struct import Struct
 from struct import error as StructError
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 import attrs
 
-from store.keys import StoreFormatError
+from ..keys import StoreFormatError
 
 T = TypeVar("T")
 
@@ -183,11 +186,27 @@ class SubscriptionPreferences:
 
 
 def _failures(ranges: Iterable[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
-    return tuple((start, end, count) for start, end, count in ranges)
+    return cast("tuple[tuple[int, int, int], ...]", tuple(map(tuple, ranges)))
 
 
 def _settled(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    return tuple((start, end) for start, end in ranges)
+    return cast("tuple[tuple[int, int], ...]", tuple(map(tuple, ranges)))
+
+
+def _lie_apart(front: int, settled: SequenceOf[tuple[int, int]], failures: SequenceOf[tuple[int, int, int]]) -> bool:
+    """Whether a state may have these ranges. A group with thousands is written each second, so no loop walks here."""
+    borders = [front, *chain.from_iterable(settled), _U64_END]
+    if not all(map(lt, borders, islice(borders, 1, None))):
+        return False
+    if not failures:
+        return True
+    starts, ends, counts = zip(*failures, strict=True)
+    return (
+        all(map(lt, starts, ends))
+        and all(map(le, ends, islice(starts, 1, None)))
+        and (starts[0] >= 0 and ends[-1] < _U64_END)
+        and 0 < min(counts) <= max(counts) < _U64_END
+    )
 
 
 @attrs.frozen
@@ -211,6 +230,8 @@ class SubscriptionState:
                 f"{len(self.settled)} settled ranges and {len(self.failures)} that failed, at most {SETTLED_COUNT_MAX} "
                 "of each are allowed"
             )
+        if _lie_apart(self.front, self.settled, self.failures):
+            return
         failed_before = 0
         for start, end, count in self.failures:
             if not (failed_before <= start < end < _U64_END and 0 < count < _U64_END):
@@ -307,11 +328,11 @@ def encode_subscription_state(state: SubscriptionState, version: int) -> bytes:
     settled = state.settled
     layout = STATE_WITH_FAILURES_LAYOUT if state.failures else STATE_LAYOUT
     head = _STATE.pack(layout, version, state.front, len(settled))
-    column = array("Q", [border for pair in settled for border in pair])
+    column = array("Q", chain.from_iterable(settled))
     column.append(state.handed_to)
     if state.failures:
         column.append(len(state.failures))
-        column.extend([number for failed in state.failures for number in failed])
+        column.extend(chain.from_iterable(state.failures))
     if _BIG_ENDIAN:
         column.byteswap()
     return head + column.tobytes()

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from queues.environment import Scheduling
-from store import keys
-from store.metadata.operations import OperationLine, View
-from store.metadata.port import (
+from ...queues.environment import Scheduling
+from .. import keys
+from ..worker import Worker
+from .operations import OperationLine, View
+from .port import (
     MetadataError,
     MetadataStatistics,
     NoSubscriptionStateError,
@@ -32,7 +33,7 @@ from store.metadata.port import (
     checked_name,
     next_version,
 )
-from store.metadata.records import (
+from .records import (
     HubInfo,
     MetadataFormatError,
     PageRanges,
@@ -48,7 +49,6 @@ from store.metadata.records import (
     encode_preferences,
     encode_subscription_state,
 )
-from store.worker import Worker
 
 T = TypeVar("T")
 

@@ -10,11 +10,11 @@ import httpx
 import pytest
 import trio
 
-from protocols.stomp.hub import LoginRefusedError
 from sluiceway.admin import access, looking
 from sluiceway.admin.access import COOKIE
 from sluiceway.config import SecurityConfig
 from sluiceway.config.admin import AdminConfig
+from sluiceway.protocols.stomp.hub import LoginRefusedError
 from sluiceway.security.config import Permission
 from tests.admin.conftest import AdminStage, basic, error_of
 

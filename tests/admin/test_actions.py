@@ -9,7 +9,7 @@ import trio
 
 from sluiceway.admin.server import make_services
 from sluiceway.config.admin import AdminConfig
-from store.memory import MemoryEngine
+from sluiceway.store.memory import MemoryEngine
 from tests.admin.conftest import AdminStage
 from tests.scenarios.client import Client
 from tests.scenarios.lives import Lives

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import trio
 
-from flow.graph import at_once
 from sluiceway import steps
 from sluiceway.admin import sampling
+from sluiceway.flow.graph import at_once
 from sluiceway.steps import Pace, json_in_steps
 from tests.admin.conftest import AdminStage, error_of
 

@@ -18,15 +18,15 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.settings import SettingCodes
 
-from protocols.listener import bind
-from protocols.settings import TlsConfig
-from protocols.tls import CertificateError
 from sluiceway import serving
 from sluiceway.admin.http import HttpServer
 from sluiceway.broker import Broker, ListenError
 from sluiceway.config import BrokerConfig, Config, Listener, SecurityConfig
 from sluiceway.config.admin import AdminConfig
 from sluiceway.embedded import EmbeddedBroker
+from sluiceway.protocols.listener import bind
+from sluiceway.protocols.settings import TlsConfig
+from sluiceway.protocols.tls import CertificateError
 from sluiceway.reloading import ReloadError
 from tests.log_lines import LogLines
 from tests.network.authority import authority, certificate_until, server_certificate

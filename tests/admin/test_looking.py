@@ -19,7 +19,7 @@ from sluiceway.admin.reference import with_tables
 from sluiceway.admin.routes import ApiRoute
 from sluiceway.config import SecurityConfig
 from sluiceway.security.config import Permission
-from store.memory import MemoryEngine
+from sluiceway.store.memory import MemoryEngine
 from tests.admin.conftest import AdminStage, basic, error_of
 from tests.house.sources import ROOT
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from protocols.settings import TlsConfig, WebSocketConfig
-from protocols.stomp.limits import StompLimits
 from sluiceway.config import Config, Listener
 from sluiceway.embedded import EmbeddedBroker
+from sluiceway.protocols.settings import TlsConfig, WebSocketConfig
+from sluiceway.protocols.stomp.limits import StompLimits
 from tests.network import authority
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from typing import Any
 
 import attrs
 
-from protocols.stomp.encoder import encode_frame, receipt
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.frames import Connect, Event, Fault, Frame, SendRun
-from protocols.stomp.limits import StompLimits
-from protocols.stomp.machine import ServerMachine
-from queues.logs.batches import CONTENT_TYPE, Batch, encode, split, stamped
+from sluiceway.protocols.stomp.encoder import encode_frame, receipt
+from sluiceway.protocols.stomp.errors import ProtocolError
+from sluiceway.protocols.stomp.frames import Connect, Event, Fault, Frame, SendRun
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.protocols.stomp.machine import ServerMachine
+from sluiceway.queues.logs.batches import CONTENT_TYPE, Batch, encode, split, stamped
 
 TIMESTAMP_MS = 1_700_000_000_000
 """Of the first record; each batch is one millisecond later."""

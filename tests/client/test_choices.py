@@ -109,7 +109,7 @@ def test_a_log_is_asked_for_once() -> None:
 
 
 def test_a_client_loads_neither_trio_nor_the_store() -> None:
-    forbidden = "{'trio', 'plyvel', 'store', 'structlog'}"
+    forbidden = "{'trio', 'plyvel', 'sluiceway.store', 'structlog'}"
     code = f"import sys; from sluiceway.client import *; print({forbidden} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

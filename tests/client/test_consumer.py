@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from queues.logs.batches import Batch, encode, stamped
-from queues.logs.codecs import Codec
 from sluiceway.client import (
     CannotConnectError,
     ClosedError,
@@ -21,6 +19,8 @@ from sluiceway.client import (
     RefusedError,
     Stream,
 )
+from sluiceway.queues.logs.batches import Batch, encode, stamped
+from sluiceway.queues.logs.codecs import Codec
 from tests.client.conftest import quick
 from tests.client.fake_broker import TIMESTAMP_MS, FakeBroker
 from tests.client.test_producer import numbers

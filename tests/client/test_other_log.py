@@ -13,8 +13,8 @@ from sluiceway.cli import main
 from sluiceway.client import Consumer, Gap, GapError, LogClient, LogDeletedError, Producer, RequestError
 from sluiceway.config import Config, Listener
 from sluiceway.embedded import EmbeddedBroker
-from store.config import StoreConfig
-from store.journal import JournalConfig
+from sluiceway.store.config import StoreConfig
+from sluiceway.store.journal import JournalConfig
 from tests.client.conftest import quick
 from tests.client.test_producer import numbers
 

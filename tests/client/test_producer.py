@@ -6,8 +6,6 @@ import threading
 
 import pytest
 
-from queues.logs.batches import Batch
-from queues.logs.codecs import Codec
 from sluiceway.client import (
     BufferFullError,
     CannotConnectError,
@@ -18,6 +16,8 @@ from sluiceway.client import (
     Sent,
 )
 from sluiceway.client.producer import Compression
+from sluiceway.queues.logs.batches import Batch
+from sluiceway.queues.logs.codecs import Codec
 from tests.client.conftest import quick
 from tests.client.fake_broker import FakeBroker
 

@@ -12,7 +12,7 @@ from sluiceway.client import Consumer, LogClient, Producer, RefusedError, Reques
 from sluiceway.client.producer import Compression
 from sluiceway.config import Config, Listener
 from sluiceway.embedded import EmbeddedBroker
-from store.config import StoreConfig
+from sluiceway.store.config import StoreConfig
 from tests.client.conftest import quick
 from tests.client.test_producer import numbers
 

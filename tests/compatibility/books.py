@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from queues.logs.batches import CONTENT_TYPE, encode
+from sluiceway.queues.logs.batches import CONTENT_TYPE, encode
 from tests.interop.raw_client import RawClient, RawFrame, frame
 
 CONFIG: Final = """\

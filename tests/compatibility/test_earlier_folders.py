@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from queues.logs.batches import split
+from sluiceway.queues.logs.batches import split
+from sluiceway.store.bigarray import current_boot_id
+from sluiceway.store.bigarray.head import SLOT_BYTES, SLOT_OFFSETS, boot_hash, encode_slot, newest
 from tests.compatibility.books import (
     BATCHES,
     COUNTS,
@@ -40,14 +42,30 @@ pytestmark = pytest.mark.interop
 
 @pytest.fixture(params=ENDS)
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """One of the folders, unpacked."""
-    end: str = request.param
+    """One of the folders, unpacked. Its broker was killed on this machine since it was started, if it was."""
+    unpack(request.param, tmp_path)
+    for head in tmp_path.glob("data/logs/*/head"):
+        move_to_this_machine(head)
+    return tmp_path
+
+
+def unpack(end: str, where: Path) -> None:
     with tarfile.open(Path(__file__).with_name(f"{end}.tar.xz")) as packed:
         if hasattr(tarfile, "data_filter"):
-            packed.extractall(tmp_path, filter="data")
+            packed.extractall(where, filter="data")
         else:
-            packed.extractall(tmp_path)
-    return tmp_path
+            packed.extractall(where)
+
+
+def move_to_this_machine(head: Path) -> None:
+    """A log knows in which start of which machine it was written: after another one it was not in memory any more."""
+    data = bytearray(head.read_bytes())
+    slot = newest(data)
+    assert slot is not None
+    slot.boot = boot_hash(current_boot_id())
+    offset = SLOT_OFFSETS[slot.sequence & 1]
+    data[offset : offset + SLOT_BYTES] = encode_slot(slot)
+    head.write_bytes(data)
 
 
 def start(folder: Path) -> BrokerProcess:
@@ -141,6 +159,19 @@ def test_logs_keep_their_identity_and_their_batches(folder: Path) -> None:
             stop(process, "in order")
         for path in folder.glob("data/logs/*/id"):
             path.unlink()  # from the first opening on they are in the arrays
+
+
+def test_a_power_cut_with_an_earlier_version_costs_a_log_nothing_that_was_synced(tmp_path: Path) -> None:
+    """The machine was started anew meanwhile: indexes that may have been seen are not given out again."""
+    unpack("killed", tmp_path)
+    with start(tmp_path) as process, Peer(process.address) as peer:
+        peer.join(LOG, **{"from": "earliest"})
+        assert indexes(peer.take(LOG_COUNT)) == list(range(LOG_COUNT))
+        receipt = peer.ask("SEND", b"new", destination=LOG)
+        gap, new = peer.take(2)
+        assert gap["gap-from"] == str(LOG_COUNT)
+        assert new["index"] == receipt["index"] == gap["gap-to"]
+        assert new.body == b"new"
 
 
 def read(process: BrokerProcess, claimed: Mapping[str, Any]) -> list[str]:

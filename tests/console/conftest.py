@@ -27,7 +27,7 @@ Open = Callable[..., "Page"]
 Picture = Callable[["Page", str], None]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def broker(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """With a bottleneck, dead letters and what flows. (After the browser: without one nothing need start.)"""
     with BrokerProcess(tmp_path_factory.mktemp("broker"), CONFIG) as running, Traffic(running) as traffic:
@@ -52,7 +52,7 @@ def watched() -> Iterator[list[str]]:
     assert not troubles, "\n".join(troubles)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def window(browser: Browser) -> Iterator[BrowserContext]:
     """What all pages share: what the browser has fetched already. A test leaves nothing else in it."""
     opened = browser.new_context()

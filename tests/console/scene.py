@@ -149,7 +149,7 @@ class Traffic:
         for connection in self._connections:
             # Not in good order: a DISCONNECT would wait behind what is blocked.
             connection.transport.disconnect_socket()
-        for thread in self._threads:
+        for thread in (*self._threads, *(connection.transport.io_thread for connection in self._connections)):
             thread.join(PATIENCE_SECONDS)
 
     def connect(self, client_id: str) -> Any:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
-from typing import Protocol
+from typing import Final, Protocol
 
-from store.engine import Engine
-from store.faulty import FaultyEngine
-from store.leveldb import LevelDbEngine
-from store.memory import MemoryEngine
+from sluiceway.store import keys
+from sluiceway.store.engine import DELETE_RANGE, Change, Engine
+from sluiceway.store.faulty import FaultyEngine, FaultySegments
+from sluiceway.store.leveldb import LevelDbEngine
+from sluiceway.store.memory import MemoryEngine
+from sluiceway.store.segments import SegmentFiles
+from sluiceway.store.values import SUFFIX, ValueLog, ValueOptions
+
+TINY: Final = ValueOptions(record_bytes_min=2, batch_bytes_min=3, segment_bytes=200, moved_bytes=40, ahead_bytes=100)
+"""So that values of some bytes lie in segments, and segments come and go."""
 
 
 class Maker(Protocol):
@@ -53,3 +60,71 @@ class MakesFaulty:
         assert isinstance(engine, FaultyEngine)
         engine.close()
         return engine.crash()
+
+
+class AllChunks:
+    """An engine of which all keys are those of chunks, so that a value log has to do with them."""
+
+    def __init__(self, engine: ValueLog) -> None:
+        self.engine = engine
+
+    def get(self, key: bytes) -> bytes | None:
+        return self.engine.get(keys.CHUNK + key)
+
+    def iterate(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        found = self.engine.iterate(keys.CHUNK + start, keys.CHUNK + stop, reverse=reverse)
+        return ((key[1:], value) for key, value in found)
+
+    def iterate_keys(self, start: bytes, stop: bytes) -> Iterator[bytes]:
+        return (key[1:] for key in self.engine.iterate_keys(keys.CHUNK + start, keys.CHUNK + stop))
+
+    def write(self, changes: Sequence[Change], *, sync: bool) -> None:
+        def renamed(change: Change) -> Change:
+            kind, key, value = change
+            return kind, keys.CHUNK + key, keys.CHUNK + value if kind == DELETE_RANGE else value
+
+        self.engine.write([renamed(change) for change in changes], sync=sync)
+
+    def size_bytes(self) -> int:
+        return self.engine.size_bytes()
+
+    def compact(self, start: bytes, stop: bytes) -> None:
+        self.engine.compact(keys.CHUNK + start, keys.CHUNK + stop)
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+class MakesValueLogs:
+    """On LevelDB, with files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._count = 0
+
+    def open(self) -> Engine:
+        self._count += 1
+        (self._folder / f"values {self._count}").mkdir()
+        return self._opened()
+
+    def _opened(self) -> Engine:
+        segments = SegmentFiles(self._folder / f"values {self._count}", SUFFIX, "values", is_lasting=True)
+        return AllChunks(ValueLog(LevelDbEngine(self._folder / str(self._count)), segments, TINY))
+
+    def reopen(self, engine: Engine) -> Engine | None:
+        engine.close()
+        return self._opened()
+
+
+class MakesFaultyValueLogs:
+    """On what a fault round has."""
+
+    def open(self) -> Engine:
+        self._segments = FaultySegments(Random(1))
+        self._engine = FaultyEngine(Random(1))
+        return AllChunks(ValueLog(self._engine, self._segments, TINY))
+
+    def reopen(self, engine: Engine) -> Engine | None:
+        engine.close()
+        self._engine, self._segments = self._engine.crash(), self._segments.crash()
+        return AllChunks(ValueLog(self._engine, self._segments, TINY))

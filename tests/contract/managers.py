@@ -11,12 +11,12 @@ from queue import SimpleQueue
 from random import Random
 from typing import Any, Protocol
 
-from store.engine import Engine
-from store.faulty import FaultyEngine
-from store.leveldb import LevelDbEngine
-from store.memory import MemoryEngine
-from store.metadata import MemoryMetadata, MetadataManagers, StoredMetadata
-from store.worker import InlineWorker, ThreadWorker, Worker
+from sluiceway.store.engine import Engine
+from sluiceway.store.faulty import FaultyEngine
+from sluiceway.store.leveldb import LevelDbEngine
+from sluiceway.store.memory import MemoryEngine
+from sluiceway.store.metadata import MemoryMetadata, MetadataManagers, StoredMetadata
+from sluiceway.store.worker import InlineWorker, ThreadWorker, Worker
 
 ANSWER_SECONDS_MAX = 20.0
 

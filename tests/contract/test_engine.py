@@ -10,16 +10,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.engine import DELETE, PUT, Change, Engine, EngineClosedError, delete, delete_range, put
-from tests.contract.engines import Maker, MakesFaulty, MakesLevelDb, MakesMemory
+from sluiceway.store.engine import DELETE, PUT, Change, Engine, EngineClosedError, delete, delete_range, put
+from tests.contract.engines import (
+    Maker,
+    MakesFaulty,
+    MakesFaultyValueLogs,
+    MakesLevelDb,
+    MakesMemory,
+    MakesValueLogs,
+)
 
-KINDS = ("leveldb", "memory", "faulty")
+KINDS = ("leveldb", "memory", "faulty", "values", "faulty-values")
 LAST = b"\xff" * 8
 
 
 def maker_of(kind: str, folder: Path) -> Maker:
     if kind == "leveldb":
         return MakesLevelDb(folder)
+    if kind == "values":
+        return MakesValueLogs(folder)
+    if kind == "faulty-values":
+        return MakesFaultyValueLogs()
     return MakesMemory() if kind == "memory" else MakesFaulty()
 
 

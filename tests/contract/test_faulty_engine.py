@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.engine import (
+from sluiceway.store.engine import (
     CorruptionError,
     DiskFullError,
     Engine,
@@ -18,7 +18,7 @@ from store.engine import (
     delete_range,
     put,
 )
-from store.faulty import Failure, FaultyEngine, Pace
+from sluiceway.store.faulty import Failure, FaultyEngine, Pace
 
 LAST = b"\xff" * 8
 

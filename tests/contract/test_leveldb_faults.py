@@ -14,13 +14,13 @@ import subprocess
 import sys
 import threading
 from collections import namedtuple
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from store.binding import plyvel
-from store.engine import (
+from sluiceway.store.binding import plyvel
+from sluiceway.store.engine import (
     CorruptionError,
     DiskFullError,
     EngineClosedError,
@@ -29,7 +29,7 @@ from store.engine import (
     delete_range,
     put,
 )
-from store.leveldb import Database, LevelDbEngine, LevelDbOptions, WriteBatch, mapped_error, open_database
+from sluiceway.store.leveldb import Database, LevelDbEngine, LevelDbOptions, WriteBatch, mapped_error, open_database
 
 LAST = b"\xff" * 8
 
@@ -43,8 +43,8 @@ def run(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
     start = (
         "import os, resource, sys\n"
         "from pathlib import Path\n"
-        "from store.engine import *\n"
-        "from store.leveldb import LevelDbEngine\n"
+        "from sluiceway.store.engine import *\n"
+        "from sluiceway.store.leveldb import LevelDbEngine\n"
         "folder = Path(sys.argv[1])\n"
     )
     return subprocess.run(
@@ -122,7 +122,7 @@ def test_an_append_that_failed_half_way_costs_nothing_written_before_or_after(tm
 class FailingBatch:
     """Takes what it is given, and fails when it is written."""
 
-    def __init__(self, error: plyvel.Error) -> None:
+    def __init__(self, error: Exception) -> None:
         self._error = error
 
     def put(self, key: bytes, value: bytes) -> None: ...
@@ -137,7 +137,7 @@ class Disk:
     """Opens real databases, whose next writes, or which themselves, fail on demand."""
 
     def __init__(self) -> None:
-        self.write_errors: list[plyvel.Error] = []
+        self.write_errors: list[Exception] = []
         self.open_errors: list[plyvel.Error] = []
         self.open_count = 0
 
@@ -157,6 +157,7 @@ class FailingDatabase:
         self.get = real.get
         self.raw_iterator = real.raw_iterator
         self.compact_range = real.compact_range
+        self.get_property = real.get_property
         self.close = real.close
 
     def write_batch(self, *, sync: bool) -> WriteBatch:
@@ -182,12 +183,13 @@ def broken(text: str = "IO error: 000003.log: Input/output error") -> plyvel.Err
     return plyvel.IOError(text.encode())
 
 
+@pytest.mark.parametrize(("fails", "words"), [(broken, "Input/output"), (MemoryError, "memory")])
 def test_a_failed_write_is_followed_by_one_reopening_and_reading_goes_on_before_it(
-    engine: LevelDbEngine, disk: Disk
+    engine: LevelDbEngine, disk: Disk, fails: Callable[[], Exception], words: str
 ) -> None:
-    disk.write_errors.append(broken())
+    disk.write_errors.append(fails())
     steps = engine.iterate(b"", LAST)
-    with pytest.raises(EngineFailedError, match="Input/output"):
+    with pytest.raises(EngineFailedError, match=words):
         engine.write([put(b"c", b"3")], sync=True)
     assert engine.get(b"a") == b"1"
     assert next(steps) == (b"a", b"1")
@@ -240,7 +242,7 @@ def test_no_database_is_closed_under_a_reader(
 
     monkeypatch.setattr(database, "get", get)
     monkeypatch.setattr(database, "close", close)
-    monkeypatch.setattr("store.leveldb.shutil.disk_usage", disk_usage)
+    monkeypatch.setattr("sluiceway.store.leveldb.shutil.disk_usage", disk_usage)
     found: list[bytes | None] = []
     reader = threading.Thread(target=lambda: found.append(engine.get(b"a")))
     reader.start()

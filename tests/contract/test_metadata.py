@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.metadata import (
+from sluiceway.store.metadata import (
     BadVersionError,
     HubInfo,
     MetadataClosedError,

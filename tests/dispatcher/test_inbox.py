@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher import DONE, MORE, DispatcherClosedError
-from dispatcher.inbox import Inbox
+from sluiceway.dispatcher import DONE, MORE, DispatcherClosedError
+from sluiceway.dispatcher.inbox import Inbox
 
 
 def nothing() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher import DispatcherCore, Periodic
+from sluiceway.dispatcher import DispatcherCore, Periodic
 
 
 class Clock:

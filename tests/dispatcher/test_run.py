@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from dispatcher import (
+from sluiceway.dispatcher import (
     DONE,
     MORE,
     DispatchContext,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dispatcher.timers import COMPACT_MIN_COUNT, Timer, TimerHeap
+from sluiceway.dispatcher.timers import COMPACT_MIN_COUNT, Timer, TimerHeap
 
 
 def nothing() -> None:

@@ -7,8 +7,8 @@ import math
 import pytest
 import trio
 
-from dispatcher import Dispatcher
-from dispatcher.context import DONE, MORE
+from sluiceway.dispatcher import Dispatcher
+from sluiceway.dispatcher.context import DONE, MORE
 
 
 class BrokenError(Exception):
@@ -38,6 +38,24 @@ async def test_what_the_work_asks_for_is_done_before_it_returns(nursery: trio.Nu
     assert seen == ["work", "dispatched", "turn end"]
     await asleep(dispatcher)
     assert dispatcher.statistics().wakeups_count == wakeups_count
+    dispatcher.close()
+
+
+async def test_each_work_for_all_has_a_turn_however_soon_it_comes_after_another_one(nursery: trio.Nursery) -> None:
+    """`turn_with` leaves what comes so soon to the loop."""
+    dispatcher = Dispatcher(clock=lambda: 1.0)
+    await nursery.start(dispatcher.run)
+    await asleep(dispatcher)
+    seen: list[int] = []
+    context = dispatcher.register(lambda _budget: bool(seen.append(1)), "test")
+    wakeups_count = dispatcher.statistics().wakeups_count
+    for count in range(1, 4):
+        dispatcher.turn_for_all(context.request_dispatch)
+        assert len(seen) == count
+    dispatcher.turn_with(context.request_dispatch)
+    assert len(seen) == 3
+    await asleep(dispatcher)
+    assert dispatcher.statistics().wakeups_count == wakeups_count + 1
     dispatcher.close()
 
 

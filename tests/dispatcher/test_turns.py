@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher import (
+from sluiceway.dispatcher import (
     DONE,
     MORE,
     DispatchContext,

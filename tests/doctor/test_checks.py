@@ -8,7 +8,6 @@ from typing import Any
 import attrs
 import pytest
 
-from protocols.settings import TlsConfig
 from sluiceway.config import Config, DestinationPolicy, Listener
 from sluiceway.doctor import checks
 from sluiceway.doctor.facts import (
@@ -26,6 +25,7 @@ from sluiceway.doctor.facts import (
     Tracing,
 )
 from sluiceway.doctor.findings import Finding, Verdict, tell_all, worst
+from sluiceway.protocols.settings import TlsConfig
 from sluiceway.version import VERSION
 
 GIB = 1024**3
@@ -89,6 +89,7 @@ def listening(*addresses: str, **changes: Any) -> dict[str, Any]:
     return {"config": Config(listeners=[Listener(address=address) for address in addresses], **changes)}
 
 
+FAST = {"paged_path": Path("/fast/paged")}
 HELD = {"lock_is_held": True, "lock_pid": 123, "lock_host": "h"}
 ANSWERS = Running(
     url="stomp://127.0.0.1:61613",
@@ -160,6 +161,16 @@ CASES: list[tuple[checks.Check, dict[str, Any], Verdict, str]] = [
     (checks.folder, {"folder": folder(attic_count=2)}, Verdict.WARNING, "2 damaged things moved aside"),
     (checks.disk, {}, Verdict.OK, "100.0 GiB free"),
     (checks.disk, {"folder": None}, Verdict.OK, ""),
+    (checks.disk, {"folder": folder(values_bytes=40 * MIB)}, Verdict.OK, "40.0 MiB of them in /var/lib/sw/values"),
+    (
+        checks.disk,
+        {"folder": folder(paged_bytes=30 * MIB)},
+        Verdict.OK,
+        "30.0 MiB in /var/lib/sw/paged, left by a broker",
+    ),
+    (checks.disk, {"folder": folder(paged_bytes=30 * MIB, **HELD)}, Verdict.OK, "found no room in memory"),
+    (checks.disk, {"folder": folder(**FAST, paged_free_bytes=9 * MIB)}, Verdict.WARNING, "9.0 MiB free on the disk of"),
+    (checks.disk, {"folder": folder(**FAST, paged_free_bytes=90 * MIB)}, Verdict.OK, "own, /fast/paged: 90.0 MiB free"),
     (checks.disk, {"folder": folder(free_bytes=100 * MIB)}, Verdict.PROBLEM, "less than the reserve of 256.0 MiB"),
     (checks.disk, {"folder": folder(free_bytes=500 * MIB)}, Verdict.WARNING, "below 256.0 MiB persistent messages"),
     (checks.disk, {"folder": folder(free_files=10)}, Verdict.WARNING, "only 10 more can be made"),

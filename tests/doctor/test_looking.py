@@ -5,21 +5,23 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from protocols.settings import TlsConfig
 from sluiceway.config import Config, Listener, SecurityConfig
 from sluiceway.config.admin import AdminConfig
 from sluiceway.doctor import looking
 from sluiceway.doctor.facts import Tracing
 from sluiceway.doctor.ports import holder_of, look_at_port
 from sluiceway.doctor.software import look_at_software
+from sluiceway.protocols.settings import TlsConfig
+from sluiceway.store.directory import DirectoryError, lock_state, look_at, open_directory
 from sluiceway.tracing.config import TracingConfig
-from store.directory import DirectoryError, lock_state, look_at, open_directory
 
 NOT_ROOT = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+MEMORY_DISK = Path("/dev/shm")
 
 MOUNTS = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -92,6 +94,43 @@ def test_a_folder_that_was_not_closed_names_who_had_it(tmp_path: Path) -> None:
     (tmp_path / "data" / "lock").write_text("4711 some-host\n")
     folder = looking.look_at_folder(tmp_path / "data")
     assert (folder.lock_is_held, folder.lock_pid, folder.lock_host) == (False, 4711, "some-host")
+
+
+def test_stored_messages_in_the_value_log_are_weighed(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with open_directory(data):
+        assert looking.look_at_folder(data).values_bytes == 0
+    (data / "values").mkdir(exist_ok=True)
+    (data / "values" / "7.values").write_bytes(bytes(1000))
+    (data / "values" / "7.pages").write_bytes(bytes(10))
+    assert looking.look_at_folder(data).values_bytes == 1000
+
+
+def paged_out(data: Path) -> Path:
+    """A folder with one page file of 1,000 bytes in it."""
+    with open_directory(data):
+        assert looking.look_at_folder(data).paged_bytes == 0
+    (data / "paged").mkdir()
+    (data / "paged" / "7.pages").write_bytes(bytes(1000))
+    return data / "paged"
+
+
+def test_what_is_paged_out_is_weighed(tmp_path: Path) -> None:
+    paged_out(tmp_path / "data")
+    folder = looking.look_at_folder(tmp_path / "data")
+    assert (folder.paged_bytes, folder.paged_path, folder.paged_free_bytes) == (1000, None, None)
+
+
+@pytest.mark.skipif(
+    not MEMORY_DISK.is_dir() or MEMORY_DISK.stat().st_dev == Path(tempfile.gettempdir()).stat().st_dev,
+    reason="one disk only",
+)
+def test_pages_on_another_disk_are_told_with_their_place(tmp_path: Path) -> None:
+    paged = paged_out(tmp_path / "data")
+    paged.rename(tmp_path / "data" / "paged.before")
+    paged.symlink_to(MEMORY_DISK)
+    folder = looking.look_at_folder(tmp_path / "data")
+    assert folder.paged_path == MEMORY_DISK.resolve() and folder.paged_free_bytes is not None
 
 
 def test_another_format_and_a_lost_database_are_faults(tmp_path: Path) -> None:

@@ -11,12 +11,13 @@ from typing import Any
 import attrs
 import pytest
 
-from protocols.stomp.limits import StompLimits
-from queues.policy import FULL_ACTIONS, PAGING_MODES, QueuePolicy
-from queues.statistics import QueueStatistics
 from sluiceway.cli.exits import Exit
 from sluiceway.config import BrokerConfig, Listener
-from store.config import StoreConfig
+from sluiceway.flow.upkeep import UPKEEP_FULL
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.queues.policy import FULL_ACTIONS, PAGING_MODES, QueuePolicy
+from sluiceway.queues.statistics import QueueStatistics
+from sluiceway.store.config import StoreConfig
 from tests.examples.pages import PAGES, anchors, blocks, links
 from tests.examples.session import Session, shows
 from tests.house.sources import ROOT, modules
@@ -82,12 +83,17 @@ def error_codes() -> Iterator[str]:
             if not isinstance(node, ast.Call):
                 continue
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            at = {"ProtocolError": 0, "_send_error": 2}.get(name)
-            if at is not None and len(node.args) > at and isinstance(node.args[at], ast.Constant):
-                yield str(ast.literal_eval(node.args[at]))
-            elif name == "refusal":
-                yield from (str(ast.literal_eval(word.value)) for word in node.keywords if word.arg == "code")
-            elif name == "whole_number" and isinstance(node.args[1], ast.Constant):
+            at = {"ProtocolError": 0, "_refuse": 1, "send_error": 2}.get(name)
+            words = node.args[at : at + 1] if at is not None else []
+            if name == "refusal":
+                words = [word.value for word in node.keywords if word.arg == "code"]
+            for word in words:
+                match word:
+                    case ast.Constant(str(code)):
+                        yield code
+                    case ast.Name("UPKEEP_FULL"):
+                        yield UPKEEP_FULL
+            if name == "whole_number" and isinstance(node.args[1], ast.Constant):
                 yield f"bad-{ast.literal_eval(node.args[1])}"
 
 

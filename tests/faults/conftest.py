@@ -34,7 +34,11 @@ def start_broker(broker_log: BrokerLog) -> Iterator[StartBroker]:
     with ExitStack() as running:
 
         def start(
-            *, connections_max: int = 1000, destinations: tuple[DestinationPolicy, ...] = (), **limits: Any
+            *,
+            connections_max: int = 1000,
+            upkeep_bytes_max: int | None = None,
+            destinations: tuple[DestinationPolicy, ...] = (),
+            **limits: Any,
         ) -> EmbeddedBroker:
             config = embedded_config()
             listener = attrs.evolve(
@@ -42,8 +46,9 @@ def start_broker(broker_log: BrokerLog) -> Iterator[StartBroker]:
                 connections_max=connections_max,
                 limits=attrs.evolve(config.listeners[0].limits, **limits),
             )
+            settings = attrs.evolve(config.broker, upkeep_bytes_max=upkeep_bytes_max)
             return running.enter_context(
-                EmbeddedBroker(attrs.evolve(config, listeners=(listener,), destinations=destinations))
+                EmbeddedBroker(attrs.evolve(config, broker=settings, listeners=(listener,), destinations=destinations))
             )
 
         yield start

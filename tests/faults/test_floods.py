@@ -8,11 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from sluiceway import EmbeddedBroker
 from tests.faults.broker_log import BrokerLog
 from tests.faults.bystander import Bystander
 from tests.faults.conftest import StartBroker
 from tests.interop.raw_client import RawClient, frame, poll
 from tests.sluiceway.broker_process import BrokerProcess
+
+
+def only_the_bystander_is_left(broker: EmbeddedBroker) -> None:
+    """Waits until the broker has noticed that the others went."""
+    for _ in poll("there is room again"):
+        if len(broker.report()["connections"]) == 2:
+            break
 
 
 def test_one_connection_too_many_is_told_so_and_closed(start_broker: StartBroker, broker_log: BrokerLog) -> None:
@@ -29,14 +37,51 @@ def test_one_connection_too_many_is_told_so_and_closed(start_broker: StartBroker
                 assert error["code"] == "too-many-connections"
         bystander.is_served()
         inside.close()
-        for _ in poll("there is room again"):
-            if len(broker.report()["connections"]) == 2:
-                break
+        only_the_bystander_is_left(broker)
         with RawClient(address) as accepted:
             accepted.connect()
     refused_lines = broker_log.lines(event="connection refused")
     assert [line["connections_max"] for line in refused_lines] == [5]
     assert [line["refused"] for line in broker_log.lines(event="accepting again")] == [50]
+
+
+def test_a_listener_that_is_full_now_and_then_says_so_once(start_broker: StartBroker, broker_log: BrokerLog) -> None:
+    broker = start_broker(connections_max=3)
+    address = (broker.host, broker.port)
+    with Bystander(address) as bystander:
+        for _ in range(5):
+            with RawClient(address) as inside:
+                inside.connect()
+                with RawClient(address) as refused:
+                    assert refused.frames_to_end()[0]["code"] == "too-many-connections"
+            only_the_bystander_is_left(broker)
+        bystander.is_served()
+    assert len(broker_log.lines(event="connection refused")) == 1
+    assert len(broker_log.lines(event="accepting again")) == 1
+
+
+def test_connections_stop_where_the_upkeep_does(start_broker: StartBroker, broker_log: BrokerLog) -> None:
+    """Those inside go on; when one leaves, the next gets in."""
+    broker = start_broker(upkeep_bytes_max=200_000)
+    address = (broker.host, broker.port)
+    with Bystander(address) as bystander, ExitStack() as inside:
+        for _ in range(20):
+            client = inside.enter_context(RawClient(address))
+            client.send(frame("CONNECT", accept_version="1.2", host="x"))
+            answer = client.frame()
+            if answer.command == "ERROR":
+                break
+        assert answer["code"] == "upkeep-full"
+        assert "upkeep_bytes_max of [broker]" in answer["message"]
+        assert 4 <= len(broker.report()["connections"]) <= 8
+        bystander.is_served()
+        inside.close()
+        only_the_bystander_is_left(broker)
+        with RawClient(address) as accepted:
+            accepted.connect()
+    assert broker.report()["memory"]["upkeep_refused_count"] == 1
+    (line,) = broker_log.lines(event="connection refused")
+    assert "upkeep_bytes_max" in line["reason"]
 
 
 def test_a_refused_client_that_spoke_first_can_read_why(start_broker: StartBroker) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flow import FlowManager
+from sluiceway.flow import FlowManager
 from tests.flow.models import ManualClock
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flow import Flow, FlowController, FlowLimiter, FlowManager, FlowResource, SourceController
+from sluiceway.flow import Flow, FlowController, FlowLimiter, FlowManager, FlowResource, SourceController
 
 
 class ManualClock:

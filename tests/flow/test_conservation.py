@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from flow import FlowManager, SizeLimiter, WindowLimiter
+from sluiceway.flow import FlowManager, SizeLimiter, WindowLimiter
 from tests.flow.models import Executor, ManualClock, Source, Tank
 
 SIZES = st.integers(0, 60)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flow import (
+from sluiceway.flow import (
     Flow,
     FlowClosedError,
     FlowController,
@@ -328,6 +328,23 @@ class TestClose:
         assert (source.resume_calls_count, other.resume_calls_count) == (1, 1)
         assert tank.controller.overflow_count == tank.controller.overflow_bytes == 0
         assert tank.controller.close() == []
+
+    def test_sink_that_is_shut_lets_everybody_go_and_is_counted_until_it_is_closed(
+        self, manager: FlowManager, tank: Tank, source: Source
+    ) -> None:
+        tank.resource.open()
+        tank.add("a", 100, source)
+        tank.add("b", 5, source)
+        assert tank.controller.shut() == [("b", 5)]
+        assert not source.controller.blocked
+        with pytest.raises(FlowClosedError):
+            tank.add("c", 1, source)
+        assert manager.used_bytes == 100
+        tank.controller.release(1, 60)
+        assert manager.used_bytes == 40
+        assert tank.controller.shut() == tank.controller.close() == []
+        assert (manager.used_bytes, tank.controller in tank.resource.controllers) == (0, False)
+        tank.controller.release(0, 40)
 
     def test_closed_sink_takes_nothing(self, tank: Tank, source: Source) -> None:
         tank.controller.close()

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow import Flow, FlowManager, FlowResource, FlowSnapshot, SizeLimiter, WaitEdge
-from flow.graph import CHAIN_LENGTH_MAX
+from sluiceway.flow import Flow, FlowManager, FlowResource, FlowSnapshot, SizeLimiter, WaitEdge
+from sluiceway.flow.graph import CHAIN_LENGTH_MAX
 from tests.flow.models import ManualClock, Source, Tank
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow import (
+from sluiceway.flow import (
     CompositeLimiter,
     FlowLimiter,
     NegativeAmountError,

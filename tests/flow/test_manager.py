@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import attrs
 import pytest
 
-from flow import (
+from sluiceway.flow import (
     CompositeLimiter,
     Flow,
     FlowController,

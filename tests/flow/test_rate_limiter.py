@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow import RateLimiter, ThresholdError
+from sluiceway.flow import RateLimiter, ThresholdError
 from tests.flow.models import ManualClock
 
 

@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from flow import NegativeAmountError, OverReleaseError, ResidencyLimiter
-from flow.errors import ThresholdError
+from sluiceway.flow import NegativeAmountError, OverReleaseError, ResidencyLimiter
+from sluiceway.flow.errors import ThresholdError
 from tests.flow.models import ManualClock
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow import FlowManager, RateLimiter, SizeLimiter, WindowLimiter
+from sluiceway.flow import FlowManager, RateLimiter, SizeLimiter, WindowLimiter
 from tests.flow.models import Executor, ManualClock, Source, Tank
 
 

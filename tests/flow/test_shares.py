@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow import Flow, FlowController, FlowManager, MemoryBudget, ResidencyLimiter, SizeLimiter, WindowLimiter
-from flow.errors import ThresholdError
-from flow.limiters import UNLIMITED, FlowLimiter
-from flow.shares import PIECE_MIN_BYTES, SOFT
+from sluiceway.flow import Flow, FlowController, FlowManager, MemoryBudget, ResidencyLimiter, SizeLimiter, WindowLimiter
+from sluiceway.flow.errors import ThresholdError
+from sluiceway.flow.limiters import UNLIMITED, FlowLimiter
+from sluiceway.flow.shares import PIECE_MIN_BYTES, SOFT
 from tests.flow.models import ManualClock, Resource
 
 MIB = 1 << 20

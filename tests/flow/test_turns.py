@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from flow import Flow, FlowController, FlowManager, SizeLimiter, SourceController, ThresholdError, WindowLimiter
-from flow.waiting import SHARE_INTERVAL_COUNT, WaitingLine
+from sluiceway.flow import (
+    Flow,
+    FlowController,
+    FlowManager,
+    SizeLimiter,
+    SourceController,
+    ThresholdError,
+    WindowLimiter,
+)
+from sluiceway.flow.waiting import SHARE_INTERVAL_COUNT, WaitingLine
 from tests.flow.models import ManualClock, Resource, Source, Tank
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flow import (
+from sluiceway.flow import (
     CompositeLimiter,
     RateLimiter,
     SizeLimiter,

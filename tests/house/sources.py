@@ -10,6 +10,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CORE: Final = ("flow", "dispatcher", "queues", "store", "protocols")
+"""Folders at the root that are imported as `sluiceway.flow` and so on, by way of the links in `sluiceway/`."""
 PACKAGES: Final = (*CORE, "sluiceway", "pyspark_stomp")
 SKIPPED_FOLDERS: Final = frozenset({"__pycache__", "build", "dist", "out", "node_modules", "sluiceway-data"})
 
@@ -37,9 +38,18 @@ def project_files() -> Iterator[Path]:
 
 
 def name_of(path: Path) -> str:
-    """`protocols/stomp/parser.py` as `protocols.stomp.parser`, a package by its own name."""
+    """`protocols/stomp/parser.py` as `sluiceway.protocols.stomp.parser`, a package by its own name."""
     parts = path.relative_to(ROOT).with_suffix("").parts
+    if parts[0] in CORE:
+        parts = ("sluiceway", *parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def folder_of(name: str) -> str:
+    """The folder at the root that holds a module: `queues` for `sluiceway.queues.names`, `perf` for `perf.turns`."""
+    first, _dot, rest = name.partition(".")
+    second = rest.partition(".")[0]
+    return second if first == "sluiceway" and second in CORE else first
 
 
 def imports_of(path: Path) -> set[str]:
@@ -54,9 +64,10 @@ def imports_of(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             if node.level:
                 base = package[: len(package) - node.level + 1]
-                found.add(".".join([*base, *([node.module] if node.module else [])]))
-            elif node.module:
-                found.add(node.module)
-                # `from protocols import stomp` imports a module too.
-                found.update(f"{node.module}.{alias.name}" for alias in node.names)
+                module = ".".join([*base, *([node.module] if node.module else [])])
+            else:
+                module = node.module or ""
+            found.add(module)
+            # `from sluiceway.protocols import stomp` imports a module too.
+            found.update(f"{module}.{alias.name}" for alias in node.names)
     return found

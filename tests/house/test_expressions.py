@@ -105,7 +105,7 @@ def test_no_expression_made_on_import_has_a_possessive_or_atomic_group() -> None
     ).stdout
     compiled = json.loads(out)
     assert len(compiled) > 40, "the expressions were not seen"
-    assert "protocols.stomp.acks" in {name for name, _, _ in compiled}
+    assert "sluiceway.protocols.stomp.acks" in {name for name, _, _ in compiled}
     found = [f"{name}: {text}" for name, text, flags in compiled if forbidden_in(ast.literal_eval(text), flags)]
     assert not found, "; ".join(found)
 

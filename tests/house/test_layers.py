@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.house.sources import PACKAGES, ROOT, imports_of, modules
+from tests.house.sources import PACKAGES, ROOT, folder_of, imports_of, modules
 
 RANKS: Final = {"flow": 0, "dispatcher": 0, "queues": 1, "store": 2, "protocols": 2, "sluiceway": 3, "pyspark_stomp": 4}
 """Low to high; a package imports itself and what ranks lower. Equal ranks don't know each other."""
@@ -30,7 +30,7 @@ STOMP_MACHINE: Final = frozenset(
     f"protocols/stomp/{name}.py"
     for name in (
         "__init__", "acks", "encoder", "errors", "escaping", "faults", "frames", "head", "headcache", "largebody",
-        "limits", "machine", "octets", "parser", "pile", "rawhead", "transitions",
+        "limits", "machine", "octets", "parser", "pile", "rawhead", "strides", "transitions",
     )
 )  # fmt: skip
 """The sans-I/O machine, usable without the broker (by a client, by pyspark_stomp); the others bind it to queues."""
@@ -51,7 +51,7 @@ def test_imports_only_point_down(path: Path) -> None:
     allowed = {package, *(other for other, rank in RANKS.items() if rank < RANKS[package])}
     if relative(path) == "sluiceway/cli/spark.py":
         allowed.add("pyspark_stomp")  # a command about it, which imports it when it is asked for
-    wrong = {name for name in imports_of(path) if name.split(".")[0] in PROJECT - allowed}
+    wrong = {name for name in imports_of(path) if folder_of(name) in PROJECT - allowed and name != "sluiceway"}
     assert not wrong, (
         f"{relative(path)} imports {', '.join(sorted(wrong))}; {package} may import {', '.join(sorted(allowed))}"
     )
@@ -65,14 +65,19 @@ def test_the_core_touches_no_io_clock_or_chance(path: Path) -> None:
 
 def stays_in_the_machine(name: str) -> bool:
     """Whether an imported name is the machine, a part of it, or something that a part defines."""
-    path = name.replace(".", "/")
+    path = name.removeprefix("sluiceway.").replace(".", "/")
     parts = (path, path.rpartition("/")[0])
-    return name in ("protocols", "protocols.stomp") or any(
+    return name in ("sluiceway.protocols", "sluiceway.protocols.stomp") or any(
         f"{part}.py" in STOMP_MACHINE or f"{part}/__init__.py" in STOMP_MACHINE for part in parts
     )
 
 
-SPARK_USES: Final = ("sluiceway.client", "queues.logs.batches", "queues.logs.codecs", "pyspark_stomp")
+SPARK_USES: Final = (
+    "sluiceway.client",
+    "sluiceway.queues.logs.batches",
+    "sluiceway.queues.logs.codecs",
+    "pyspark_stomp",
+)
 """Beside the machine: the log clients, which are light themselves (tests/client), and the framing of batches."""
 
 
@@ -83,7 +88,7 @@ def test_the_spark_source_stays_light() -> None:
         wrong = {
             name
             for name in imports_of(path)
-            if name.split(".")[0] in foreign and not name.startswith(SPARK_USES) and not stays_in_the_machine(name)
+            if folder_of(name) in foreign and not name.startswith(SPARK_USES) and not stays_in_the_machine(name)
         }
         assert not wrong, f"{relative(path)} imports {', '.join(sorted(wrong))}"
 
@@ -92,6 +97,6 @@ def test_the_spark_source_stays_light() -> None:
 def test_the_stomp_machine_knows_nothing_of_the_broker(module: str) -> None:
     """Neither queues and flow, nor those parts of its own folder that bind it to them."""
     wrong = {
-        name for name in imports_of(ROOT / module) if name.split(".")[0] in PROJECT and not stays_in_the_machine(name)
+        name for name in imports_of(ROOT / module) if folder_of(name) in PROJECT and not stays_in_the_machine(name)
     }
     assert not wrong, f"{module} imports {', '.join(sorted(wrong))}"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 from importlib import import_module
+from importlib.util import resolve_name
 from pathlib import Path
 
 import pytest
 
-LAZY = ("sluiceway", "sluiceway.client", "sluiceway.config", "queues")
+LAZY = ("sluiceway", "sluiceway.client", "sluiceway.config", "sluiceway.queues")
 
 
 @pytest.mark.parametrize("package", LAZY)
@@ -18,7 +19,7 @@ def test_names_and_their_homes_are_the_same_list(package: str) -> None:
     homes: dict[str, str] = module._HOMES
     assert module.__file__ is not None
     told = {
-        name.asname or name.name: node.module
+        name.asname or name.name: resolve_name("." * node.level + (node.module or ""), package)
         for block in ast.parse(Path(module.__file__).read_text()).body
         if isinstance(block, ast.If)
         for node in block.body

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import pytest
 
-from sluiceway._layout import CORE_PACKAGES
 from sluiceway.version import VERSION
 from tests.house.sources import CORE, PACKAGES, ROOT
 
@@ -31,13 +30,18 @@ def package_of(requirement: str) -> str:
     return plain(match[0])
 
 
-def test_the_layout_guard_knows_every_core_folder_there_is() -> None:
-    assert set(CORE_PACKAGES) == {name for name in CORE if (ROOT / name / "__init__.py").exists()}
-
-
-def test_the_wheel_holds_every_package_there_is() -> None:
+def test_every_package_is_one_of_the_two_that_are_installed_or_of_the_five_that_are_linked() -> None:
+    """What a wheel holds is in tests/packaging."""
     listed = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    assert set(listed) == set(PACKAGES)
+    assert set(listed) == set(PACKAGES) - set(CORE)
+    there = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert there - {"tests", "perf", "examples"} == set(PACKAGES)
+
+
+def test_the_sdist_has_each_of_the_five_once() -> None:
+    """Where they are imported from; what is the same folder by another way would be left out there."""
+    excluded = PYPROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["exclude"]
+    assert set(excluded) >= {f"/{name}" for name in CORE}
 
 
 @pytest.mark.parametrize("requirement", DEPENDENCIES)

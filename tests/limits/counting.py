@@ -13,6 +13,8 @@ and the garbage collector looks at them). `perf gaps` shows real gaps.
 *Clock.* While it counts, trio's virtual clock and the clocks that measure work (of the admin views, of rationed
 answers) advance with the work. So time slices end where they would end on a slow machine, always at the same event.
 
+*Threads.* What one does in earnest is done by the loop here, and not counted: jobs of logs and of large bodies.
+
 *Step.* What can't be interrupted: one dispatch (the dispatcher looks at the clock behind each), the callbacks at the
 end of a turn together, or what one task does otherwise between two checkpoints.
 """
@@ -31,7 +33,8 @@ import attrs
 import trio
 from trio.testing import MockClock
 
-from dispatcher.core import DispatcherCore
+from sluiceway.dispatcher.core import DispatcherCore
+from sluiceway.store.bodythread import Job
 from tests.house.sources import PACKAGES, ROOT
 
 UNITS_PER_MS: Final = 8_000
@@ -39,6 +42,7 @@ STEP_UNITS_MAX: Final = 5 * UNITS_PER_MS
 
 _FOLDERS: Final = tuple(f"{ROOT / name}/" for name in PACKAGES)
 _BETWEEN_DISPATCHES: Final = DispatcherCore._run_contexts.__code__
+_ELSEWHERE: Final = Job.run.__code__
 _TURN_END: Final = DispatcherCore._run_turn_end.__code__
 
 
@@ -72,6 +76,7 @@ class Counting(trio.abc.Instrument):
         self._tracers: dict[CodeType, Callable[[FrameType, str, Any], Any] | None] = {}
         self._step_units = 0
         self._label = "nothing"
+        self._is_elsewhere = False
         self._undo: list[Callable[[], None]] = []
         self._ours = trio.lowlevel.current_task()
 
@@ -150,7 +155,8 @@ class Counting(trio.abc.Instrument):
             self.steps_count += 1
             kept = self._by_label.get(self._label)
             if kept is None or kept.units < units:
-                where = Counter({_name(code): cell[0] for code, cell in self._touched.items()})
+                touched = list(self._touched.items())  # finalizers are traced, too, and come at any time
+                where = Counter({_name(code): cell[0] for code, cell in touched})
                 self._by_label[self._label] = Step(units, self._label, tuple(where.most_common()))
         for cell in self._touched.values():
             cell[0] = 0
@@ -159,7 +165,12 @@ class Counting(trio.abc.Instrument):
     # ------------------------------------------------------------------ events
 
     def _entered(self, frame: FrameType, _event: str, _argument: object) -> Any:
+        if self._is_elsewhere:
+            return None
         code = frame.f_code
+        if code is _ELSEWHERE:
+            self._is_elsewhere = True
+            return self._until_back
         if code in self._tracers:
             tracer = self._tracers[code]
         else:
@@ -179,6 +190,11 @@ class Counting(trio.abc.Instrument):
         self._touched[code] = cell
         return tracer
 
+    def _until_back(self, _frame: FrameType, event: str, _argument: object) -> Any:
+        if event == "return":
+            self._is_elsewhere = False
+        return self._until_back
+
     def _tracer_of(self, code: CodeType) -> Callable[[FrameType, str, Any], Any] | None:
         if not code.co_filename.startswith(_FOLDERS):
             return None
@@ -194,6 +210,8 @@ class Counting(trio.abc.Instrument):
 
     def weigh(self, units: int) -> None:
         """Something of this weight was done by C."""
+        if self._is_elsewhere:
+            return
         self.units += units
         self._step_units += units
         code = sys._getframe(2).f_code
@@ -305,6 +323,7 @@ _WEIGHED: Final[dict[str, Callable[[Counting, Any], Any]]] = {
     "frozenset": _type(2),
     "dict": _type(2),
     "bytes": _type(4096),
+    "zlib.crc32": _by_argument(256),
     "json.dumps": _by_result(16),
     "json.loads": _by_argument(16),
 }

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from protocols.streams import memory_pair
+from sluiceway.protocols.streams import memory_pair
 from tests.limits.counting import STEP_UNITS_MAX, Counting
 from tests.limits.known import KNOWN, WORSE_SHARE
 from tests.scenarios.client import Client

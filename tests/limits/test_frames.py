@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import cast
-
 import pytest
 import trio
 
-from queues.logs.batches import CONTENT_TYPE
 from tests.limits.law import CROWD_COUNT, LawStage, frame
-from tests.scenarios.log_stage import LogStage, numbered
 from tests.scenarios.stage import wall_clock_ms
 
 Q = "/queue/q"
@@ -72,6 +67,15 @@ async def test_a_read_of_sends(stage: LawStage, kind: str) -> None:
     data = b"".join(frame("SEND", b"x", destination=Q, **SENDS[kind](n)) for n in range(MANY))
     await sender.frame("BEGIN", {"transaction": "t"})
     with stage.law(kind, limit="bytes of one read"):
+        await sender.send_raw(data)
+        await sender.sync()
+
+
+@pytest.mark.slow
+async def test_a_read_of_the_shortest_sends(stage: LawStage) -> None:
+    sender = await stage.client()
+    data = b"SEND\ndestination:/queue/q\n\n\0" * 100_000
+    with stage.law("SEND shortest", limit="bytes of one read"):
         await sender.send_raw(data)
         await sender.sync()
 
@@ -178,15 +182,6 @@ async def test_messages_for_ten_thousand_durable_selectors_that_are_away(stage: 
     with stage.law("SEND to durable selectors", limit="one message", crowd="10,000 durable subscriptions, all away"):
         await sender.sent("/topic/t", b"x")
         await trio.sleep(1)
-
-
-async def test_batches_to_a_log(tmp_path: Path) -> None:
-    async with LogStage(folder=tmp_path) as stage:
-        sender = await stage.connect()
-        body = numbered(range(50_000))
-        law = LawStage.law
-        with law(cast("LawStage", stage), "SEND to a log", limit="log_batch_bytes_max"):
-            await sender.sent("/log/orders", body, content_type=CONTENT_TYPE)
 
 
 # ---------------------------------------------------------------------- SUBSCRIBE

@@ -9,6 +9,9 @@ from tests.limits.law import CROWD_COUNT, LawStage, frame
 from tests.limits.test_frames import MANY, MOST
 from tests.scenarios.client import Client
 
+PARKED = 2_500
+"""Messages of one byte, that a stash has room for."""
+
 
 async def leave(client: Client, how: str) -> None:
     if how == "abrupt":
@@ -83,15 +86,56 @@ async def test_with_the_most_temporary_destinations(stage: LawStage, how: str, k
     assert not any("temp" in name for name in stage.broker.registry.destinations)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+async def test_with_temporary_destinations_of_ten_priorities(stage: LawStage, kind: str) -> None:
+    client = await stage.client()
+    names = [f"/temp-{kind}/t{number}" for number in range(100)]
+    await client.send_raw(
+        b"".join(frame("SUBSCRIBE", id=n, destination=name, ack="client") for n, name in enumerate(names))
+        + b"".join(frame("SEND", b"x", destination=name, priority=n) for name in names for n in range(10))
+    )
+    await client.sync()
+    with stage.law(f"abrupt with temporary {kind}s of ten priorities", limit="priorities"):
+        await leave(client, "abrupt")
+    assert not any("temp" in name for name in stage.broker.registry.destinations)
+
+
+@pytest.mark.slow
+async def test_with_long_temporary_queues_of_ten_priorities(stage: LawStage) -> None:
+    client = await stage.client()
+    names = [f"/temp-queue/t{number}" for number in range(8)]
+    subscribes = (frame("SUBSCRIBE", id=n, destination=name, ack="client", credit=1) for n, name in enumerate(names))
+    await client.send_raw(b"".join(subscribes))
+    for name in names:
+        for priority in range(10):
+            await client.send_raw(frame("SEND", b"x", destination=name, priority=priority) * 4096)
+            await client.sync()
+    with stage.law("abrupt with long temporary queues of ten priorities", limit="priorities, and 4,096 messages each"):
+        await leave(client, "abrupt")
+    assert not any("temp" in name for name in stage.broker.registry.destinations)
+
+
+@pytest.mark.parametrize("there_is_room", [True, False])
 @pytest.mark.parametrize("how", ["abrupt", "DISCONNECT"])
-async def test_with_a_full_stash(how: str) -> None:
+async def test_with_a_full_stash(how: str, there_is_room: bool) -> None:
+    """What is in it goes on by itself, or is dropped where others have left too much."""
     async with LawStage({"/queue/full.*": {"memory_bytes": 1_000}}) as stage:
+        if not there_is_room:
+            stage.broker.left_behind._bytes_max = 0
         client = await stage.client()
-        sends = (frame("SEND", b"x", destination=f"/queue/full.{n % 1000}", k=n) for n in range(MANY))
+        # Not quite full: a connection that is not read is not seen to be gone.
+        sends = (frame("SEND", b"x", destination=f"/queue/full.{n % 1000}", k=n) for n in range(PARKED + 5_000))
         await client.send_raw(b"".join(sends))
         await trio.sleep(1)
-        with stage.law(f"{how} with a full stash", limit="stash_bytes_max"):
+        (connection,) = stage.broker.connections
+        assert connection.session.lanes.parked_count == PARKED
+        case = f"{how} with a full stash" + ("" if there_is_room else " that is dropped")
+        with stage.law(case, limit="stash_bytes_max"):
             await leave(client, how)
+        if how == "abrupt":
+            assert not stage.broker.connections
+            assert stage.broker.left_behind.dropped_count == (0 if there_is_room else PARKED)
 
 
 async def test_a_thousand_at_once(stage: LawStage) -> None:
@@ -120,3 +164,18 @@ async def test_of_a_commit_that_is_refused(refused: str) -> None:
             await trio.sleep(3)
         client.receive_now()
         assert client.error is not None
+
+
+@pytest.mark.slow
+async def test_the_removal_of_many_durables_with_a_backlog(stage: LawStage) -> None:
+    """Of one topic, whose messages each of them needs."""
+    client = await stage.client(client_id="me")
+    durable = {"destination": "/topic/t", "durable": "true", "ack": "client", "credit": 10}
+    await client.send_raw(b"".join(frame("SUBSCRIBE", id=n, **durable) for n in range(1000)))
+    await client.sync()
+    await stage.filled("/topic/t", 1000, persistent="true")
+    with stage.law("UNSUBSCRIBE of durables", limit="subscriptions_max", crowd="1,000 messages"):
+        await client.send_raw(b"".join(frame("UNSUBSCRIBE", id=n, durable="true") for n in range(1000)))
+        await client.sync()
+        await trio.sleep(3)
+    assert not len(stage.broker.registry.durables)

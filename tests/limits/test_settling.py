@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import trio
 
+from sluiceway.protocols.stomp.ledger import Ledger
+from tests.limits.counting import STEP_UNITS_MAX, Counting
 from tests.limits.law import LawStage, frame
-from tests.limits.test_frames import MANY, Q
+from tests.limits.test_frames import MANY, MOST, Q
+from tests.protocols.session.deliveries import origin, queue_of, slice_of
 
 DEAD = {"dead_letter": "/queue/dead", "redeliveries_max": 0}
 BACKOFF = {"redelivery_delay_ms": 5_000, "redeliveries_max": 1, "dead_letter": "/queue/dead"}
@@ -125,3 +130,33 @@ async def test_all_kinds(stage: LawStage, kind: str, how: str) -> None:
         else:
             await client.request(how, client.naming(last))
         await trio.sleep(5)
+
+
+def _see_who_worked(ledger: Ledger) -> None:
+    ledger.note_worked_on()
+
+
+def _ask_for_a_queue(ledger: Ledger) -> None:
+    assert ledger.unsettled_of({queue_of(ledger._chunks[0].subscription)}) == MOST // 2
+
+
+def _settle_until_half_are_done(ledger: Ledger) -> None:
+    for ordinal in range(MOST // 2 - 8, MOST // 2 + 8):
+        ledger.take([ordinal])
+
+
+@pytest.mark.parametrize("act", [_see_who_worked, _ask_for_a_queue, _settle_until_half_are_done])
+async def test_where_each_delivery_came_from_another_queue_than_the_one_before(act: Callable[[Ledger], None]) -> None:
+    """What a connection does in one step with 100,000 deliveries, none of which can be taken together."""
+    ledger = Ledger(by_number=False)
+    origins = origin(), origin()
+    for ordinal in range(MOST):
+        ledger.add(origins[ordinal % 2], slice_of(range(ordinal, ordinal + 1)))
+    ledger.flushed_ordinal = MOST
+    if act is _settle_until_half_are_done:
+        ledger.take(range(MOST // 2 - 8))
+    else:
+        ledger.hold(range(MOST - 1), through=False)
+    with Counting() as counting, counting.called("one step"):
+        act(ledger)
+    assert counting.largest[0].units <= STEP_UNITS_MAX, counting.largest[0]

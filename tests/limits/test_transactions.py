@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from store.engine import Change
-from store.memory import MemoryEngine
+from sluiceway.store.engine import Change
+from sluiceway.store.memory import MemoryEngine
 from tests.limits.law import LawStage, frame
 from tests.limits.test_frames import MANY, Q
 from tests.scenarios.client import Client
@@ -152,14 +152,64 @@ async def test_the_end_of_acks_of_a_group_of_a_log(tmp_path: Path, end: str) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spread", [1, 500])
+@pytest.mark.parametrize("spread", [1, 500, SPREAD])
 @pytest.mark.parametrize("end", ["COMMIT", "ABORT", "abrupt"])
 async def test_transactions_that_are_spooled(spooling: LawStage, spread: int, end: str) -> None:
+    count = 2 * SPREAD if spread == SPREAD else SENDS // 2
     with spooling.law("SENDs of a transaction that is spooled", limit="bytes of one read"):
-        client = await begun(spooling, sends(SENDS // 2, spread=spread))
-    with spooling.law(f"{end} of a spooled transaction to {spread}", limit="10,000 SENDs, 500 queues"):
+        client = await begun(spooling, sends(count, spread=spread))
+    with spooling.law(f"{end} of a spooled transaction to {spread}", limit=f"{count:,} SENDs, {spread:,} queues"):
         if end == "abrupt":
             client.vanish()
         else:
             await client.request(end, {"transaction": "t"})
         await trio.sleep(3)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("persistent", ["false", "true"])
+async def test_a_commit_that_waits_for_one_of_many_queues(persistent: str) -> None:
+    """It takes its place in all of them, is looked at whenever something happens, and leaves them."""
+    full = {"/queue/full": {"count_max": 1, "full": "block"}}
+    async with LawStage(full, engine=Disk()) as stage:
+        other = await stage.filled("/queue/full", 1)
+        client = await stage.client()
+        await client.send_raw(frame("SEND", b"x", destination="/queue/full"))
+        names = [*(f"/queue/q{n}" for n in range(SENDS)), "/queue/full"]
+        heads = ({"destination": name, "transaction": "t", "persistent": persistent} for name in names)
+        await client.frame("BEGIN", {"transaction": "t"})
+        await client.send_raw(b"".join(frame("SEND", b"x", **head) for head in heads))
+        await client.sync()
+        case = f"COMMIT that waits, persistent {persistent}"
+        with stage.law(case, limit="20,000 queues, one of them full"):
+            await client.send_raw(frame("COMMIT", transaction="t", receipt="done"))
+            await trio.sleep(3)
+        with stage.law(f"SENDs beside a {case}", limit="20,000 lanes"):
+            for _ in range(5):
+                await client.send_raw(frame("SEND", b"x", destination="/queue/other"))
+                await stage.settled_down()
+        assert "done" not in client.receipts
+        if persistent == "true":
+            return  # its queues are bound together in one step: ARCHITECTURE.md, "Known, and open"
+        with stage.law(f"end of a {case}", limit="20,000 queues"):
+            await other.subscribe("/queue/full")
+            await client._until(lambda: "done" in client.receipts, "the receipt of COMMIT")
+            await trio.sleep(3)
+
+
+@pytest.mark.timeout(120)
+async def test_a_queue_that_is_deleted_in_front_of_a_spooled_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pieces are many, and nobody wants them any more."""
+    monkeypatch.setattr("sluiceway.protocols.stomp.spooling.PIECE_COUNT", 1)
+    full = {"/queue/q0": {"count_max": 1, "full": "block"}}
+    async with LawStage(full, engine=Disk(), transaction_bytes_max=1 << 16) as stage:
+        await stage.filled("/queue/q0", 1)
+        client = await begun(stage, sends(4_000))
+        await client.request("COMMIT", {"transaction": "t"})
+        await trio.sleep(1)
+        with stage.law("DELETE of a queue in front of a spooled COMMIT", limit="4,000 pieces"):
+            stage.broker.registry.delete(stage.destination("/queue/q0"), "a test")
+            await trio.sleep(5)
+        assert stage.broker.store is not None
+        client.vanish()

@@ -20,9 +20,9 @@ from typing import Any, Final
 import attrs
 import trio
 
-from protocols.streams import MemoryStream, memory_pair
-from queues import names
-from store.memory import MemoryEngine
+from sluiceway.protocols.streams import MemoryStream, memory_pair
+from sluiceway.queues import names
+from sluiceway.store.memory import MemoryEngine
 from tests.limits.known import UNCOUNTED, UNCOUNTED_WORSE_SHARE
 from tests.limits.law import PIPE_BYTES, frame
 from tests.scenarios.client import PATIENCE_SECONDS

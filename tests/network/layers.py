@@ -12,12 +12,12 @@ import trio
 import wsproto
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping, Request, TextMessage
 
-from protocols.framing import PLAIN
-from protocols.settings import WebSocketConfig
-from protocols.streams import ByteStream, MemoryStream, memory_pair
-from protocols.tls import TlsStream
-from protocols.websocket import accept_websocket
 from sluiceway.broker import Broker
+from sluiceway.protocols.framing import PLAIN
+from sluiceway.protocols.settings import WebSocketConfig
+from sluiceway.protocols.streams import ByteStream, MemoryStream, memory_pair
+from sluiceway.protocols.tls import TlsStream
+from sluiceway.protocols.websocket import accept_websocket
 from tests.network import authority
 from tests.network.web import Messages
 

@@ -7,8 +7,8 @@ from collections import deque
 
 import trio
 
-from protocols.stomp.frames import Frame
-from protocols.stomp.machine import ClientMachine
+from sluiceway.protocols.stomp.frames import Frame
+from sluiceway.protocols.stomp.machine import ClientMachine
 
 PATIENCE_SECONDS = 15.0
 

@@ -11,12 +11,12 @@ import pytest
 import trio
 import trio.testing
 
-from protocols.arrivals import IS_AVAILABLE
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.limits import StompLimits
-from protocols.stomp.session import Session
 from sluiceway.broker import Broker
 from sluiceway.config import Config, DestinationPolicy, Listener
+from sluiceway.protocols.arrivals import IS_AVAILABLE
+from sluiceway.protocols.stomp.errors import ProtocolError
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.protocols.stomp.session import Session
 from tests.network.talking import PATIENCE_SECONDS, Talker, dial
 
 pytestmark = pytest.mark.skipif(not IS_AVAILABLE, reason="the system has no epoll")
@@ -90,9 +90,9 @@ async def test_so_does_one_in_the_question_whether_it_is_read(monkeypatch: pytes
         def broken(self: Session) -> bool:
             if self is asked:
                 raise RuntimeError("injected")
-            return False
+            return True
 
-        monkeypatch.setattr(Session, "reads_slowly", property(broken))
+        monkeypatch.setattr(Session, "is_read_as_usual", property(broken))
         await one.send("SEND", {"destination": "/queue/a"})
         error = await one.expect("ERROR")
         assert error.headers["code"] == "internal-error"

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from protocols.settings import TlsConfig
 from pyspark_stomp.wire import Connection
 from sluiceway.cli import main
 from sluiceway.cli.client import Target
@@ -17,6 +16,7 @@ from sluiceway.client import CannotConnectError, Consumer, Producer
 from sluiceway.client.address import Address, Tls
 from sluiceway.config import Config, Listener
 from sluiceway.embedded import EmbeddedBroker
+from sluiceway.protocols.settings import TlsConfig
 from tests.network import authority
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import ssl
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,18 @@ import attrs
 import pytest
 import trio
 
-from protocols.settings import TlsConfig
-from protocols.stomp.limits import StompLimits
-from queues import parse
-from queues.registry import SWEEP_SECONDS
 from sluiceway.broker import Broker
-from sluiceway.config import BrokerConfig, Config, ConfigError, DestinationPolicy, Listener
+from sluiceway.config import BrokerConfig, Config, ConfigError, DestinationPolicy, Listener, LogsConfig
 from sluiceway.doors import Counts
+from sluiceway.faults import Faults
+from sluiceway.protocols.settings import TlsConfig
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.queues import parse
+from sluiceway.queues.registry import SWEEP_SECONDS
 from sluiceway.reloading import ReloadError
 from sluiceway.security.config import Permission, SecurityConfig
-from store.config import StoreConfig
+from sluiceway.serving import serve
+from sluiceway.store.config import StoreConfig
 from tests.log_lines import LogLines
 from tests.network import authority
 from tests.network.talking import Talker, dial, dial_tls
@@ -259,7 +262,7 @@ class TestPolicies:
             old.queue.partition(4)
             settings = {"redeliveries_max": 3, "auto_delete_seconds": None, "memory_bytes": 1 << 20}
             report = broker.reload(config(destinations=(DestinationPolicy("/queue/>", settings),)))
-            assert report.changed == ("destinations",)
+            assert "destinations" in report.changed
             assert report.needs_restart == ("destinations[/queue/>].memory_bytes (for destinations that exist)",)
             await trio.sleep(SWEEP_SECONDS * 1.5)
             assert old.policy.redeliveries_max == 3
@@ -267,6 +270,29 @@ class TestPolicies:
             assert old.policy.memory_bytes != 1 << 20
             new = broker.registry.get(parse("/queue/new"))
             assert new.policy.memory_bytes == 1 << 20
+
+
+async def test_a_setting_that_breaks_is_tried_again_and_keeps_no_other_back() -> None:
+    levels: list[str] = []
+    before = config(logs=LogsConfig(level="info"))
+    after = config(
+        logs=LogsConfig(level="debug"), destinations=(DestinationPolicy(match="/queue/>", settings={"count_max": 7}),)
+    )
+    async with Broker(before) as broker:
+
+        def breaks_once(changed: Config) -> None:
+            levels.append(changed.logs.level)
+            if len(levels) == 1:
+                raise RuntimeError("nobody expected this")
+
+        broker.reloading.takes("logs", breaks_once)
+        report = broker.reload(after)
+        assert broker.faults.count == 1 and broker.config.logs.level == "info"
+        assert "logs.level (the broker made a mistake with it)" in report.needs_restart
+        assert "destinations" in report.changed
+        assert broker.registry.get(parse("/queue/new")).policy.count_max == 7
+        assert broker.reload(after).changed == ("logs.level",)
+        assert levels == ["debug", "debug"] and broker.config == after
 
 
 class TestSignal:
@@ -318,3 +344,42 @@ class TestSignal:
             process.signal(signal.SIGTERM)
             with trio.fail_after(15):
                 assert await trio.to_thread.run_sync(process.wait) == 0
+
+    async def test_what_a_reload_raises_costs_that_reload(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One that nobody expected, of where the settings come from."""
+        memory = StoreConfig(engine="memory")
+        settings = iter([RuntimeError("nobody expected this"), config(store=memory, logs=LogsConfig(level="debug"))])
+        ready, contained, applied = trio.Event(), trio.Event(), trio.Event()
+        met: list[Exception] = []
+
+        def source() -> Config:
+            found = next(settings)
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        def contain(_faults: Faults, error: Exception) -> None:
+            met.append(error)
+            contained.set()
+
+        monkeypatch.setattr(Faults, "contain", contain)
+        monkeypatch.setattr("sluiceway.serving.tune_garbage_collector", lambda: None)
+        monkeypatch.setattr("sluiceway.serving.tune_allocator", lambda: None)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(
+                partial(
+                    serve,
+                    config(store=memory),
+                    on_ready=lambda _urls: ready.set(),
+                    source=source,
+                    apply_logs=lambda _config: applied.set(),
+                )
+            )
+            with trio.fail_after(15):
+                await ready.wait()
+                signal.raise_signal(signal.SIGHUP)
+                await contained.wait()
+                signal.raise_signal(signal.SIGHUP)
+                await applied.wait()
+                signal.raise_signal(signal.SIGTERM)
+        assert [type(error) for error in met] == [RuntimeError]

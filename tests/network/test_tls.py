@@ -11,11 +11,11 @@ import pytest
 import trio
 import trustme
 
-from protocols.settings import TlsConfig
-from protocols.stomp.limits import StompLimits
-from protocols.tls import CertificateError
 from sluiceway.broker import Broker
 from sluiceway.config import Config, Listener
+from sluiceway.protocols.settings import TlsConfig
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.protocols.tls import CertificateError
 from sluiceway.security.config import Permission, SecurityConfig
 from tests.log_lines import LogLines
 from tests.network import authority

@@ -11,10 +11,10 @@ import pytest
 import trio
 from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
 
-from protocols.settings import TlsConfig, WebSocketConfig
-from protocols.stomp.limits import StompLimits
 from sluiceway.broker import Broker
 from sluiceway.config import BrokerConfig, Config, Listener
+from sluiceway.protocols.settings import TlsConfig, WebSocketConfig
+from sluiceway.protocols.stomp.limits import StompLimits
 from tests.log_lines import LogLines
 from tests.network import authority
 from tests.network.talking import PATIENCE_SECONDS, Talker, dial, dial_tls, read_to_end
@@ -453,7 +453,7 @@ async def test_a_mistake_of_ours_costs_one_connection_and_not_the_broker(
         client = Talker(await dial_web(broker))
         await client.connect()
         with monkeypatch.context() as wrong:
-            wrong.setattr("protocols.websocket._judged", mistaken)
+            wrong.setattr("sluiceway.protocols.websocket._judged", mistaken)
             stream = await dial(broker.addresses[0])
             await stream.send_all(b"GET /stomp HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert await read_to_end(stream) == b""

@@ -17,7 +17,7 @@ from perf.runner import Effort
 from perf.scenarios import BY_NAME
 from perf.started import Started, started
 from perf.tables import figures_of, headline
-from queues.logs.batches import encode, stamped
+from sluiceway.queues.logs.batches import encode, stamped
 
 pytestmark = pytest.mark.timeout(90)
 

@@ -6,6 +6,7 @@ The broker is Sluiceway; `SLUICEWAY_PERF_PEER=rabbitmq` (or another of `perf.pee
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -13,7 +14,7 @@ import pytest
 
 from perf.peers import peer_named
 from perf.runner import Effort, Run
-from perf.scenarios import CATALOGUE, Scenario
+from perf.scenarios import CATALOGUE, Scenario, choose
 from perf.started import Started, started
 
 _PEER = os.environ.get("SLUICEWAY_PERF_PEER", "sluiceway")
@@ -62,3 +63,14 @@ def test_scenario_delivers_every_message_of_ten_exactly_once(
     else:
         assert measured.figures["delivered_count"] >= 10
     assert measured.figures["rss_peak_bytes"] > 0
+
+
+def test_a_broker_that_ends_in_the_midst_says_why() -> None:
+    """A client only sees that it closed."""
+    (scenario,) = choose(["drain-1k-10k-persistent"])
+    with started(peer_named("sluiceway"), None) as broker:
+        (pid,) = broker.peer.pids()
+        os.kill(pid, signal.SIGKILL)
+        measured = Run(scenario, broker, 1, Effort().tiny()).measure()
+    assert "the broker's process has ended" in measured.faults
+    assert "sluiceway ended with exit code -9; its output ends with:\n" in measured.faults[-1]

@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from protocols.arrivals import IS_AVAILABLE, Arrivals, Watched
+from sluiceway.protocols.arrivals import IS_AVAILABLE, Arrivals, Watched
 
 pytestmark = pytest.mark.skipif(not IS_AVAILABLE, reason="the system has no epoll")
 PATIENCE_SECONDS = 15.0

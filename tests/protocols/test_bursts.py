@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocols.bursts import KEYS_MAX, QUIET_SECONDS, Bursts
+from sluiceway.protocols.bursts import KEYS_MAX, QUIET_SECONDS, Bursts
 
 
 class Clock:

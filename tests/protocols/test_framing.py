@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.framing import PLAIN
-from protocols.wsframes import BINARY, FRAGMENT_BYTES, TEXT, WebSocketFraming
+from sluiceway.protocols.framing import PLAIN
+from sluiceway.protocols.wsframes import BINARY, FRAGMENT_BYTES, TEXT, WebSocketFraming
 from tests.protocols.session.framings import messages_of
 
 WEB = WebSocketFraming()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter
-from protocols.reading import ReadGate
+from sluiceway.flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter
+from sluiceway.protocols.reading import ReadGate
 
 
 class Asked:

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 import trio
 
-from protocols import wsframes
-from protocols.streams import ByteStream, SocketStream, memory_pair
-from protocols.tls import TlsStream
-from protocols.websocket import WebSocketStream
+from sluiceway.protocols import wsframes
+from sluiceway.protocols.streams import ByteStream, SocketStream, memory_pair
+from sluiceway.protocols.tls import TlsStream
+from sluiceway.protocols.websocket import WebSocketStream
 from tests.network import authority
 
 DATA = bytes(random.Random(7).randbytes(900_000))

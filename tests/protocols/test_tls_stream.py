@@ -11,9 +11,9 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.settings import TlsConfig
-from protocols.streams import MemoryStream, memory_pair
-from protocols.tls import SEAL_BYTES, TlsError, TlsStream, not_after, server_context
+from sluiceway.protocols.settings import TlsConfig
+from sluiceway.protocols.streams import MemoryStream, memory_pair
+from sluiceway.protocols.tls import SEAL_BYTES, TlsError, TlsStream, not_after, server_context
 from tests.network import authority
 
 
@@ -217,6 +217,6 @@ async def test_a_session_is_resumed_until_the_certificate_of_the_client_ends(
     assert server.peer_certificate is not None
     if is_expired:
         end = server.peer_certificate.not_after
-        monkeypatch.setattr("protocols.tls.time.time", lambda: end + 1)
+        monkeypatch.setattr("sluiceway.protocols.tls.time.time", lambda: end + 1)
     _client, server = await connect(client._tls.session)
     assert server._tls.session_reused

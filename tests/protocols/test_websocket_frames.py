@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Message, Ping, TextMessage
 
-from protocols import wsframes
-from protocols.websocket import WebSocketStream
-from protocols.wsframes import FrameError, FrameReader, head, unmasked, unmasked_by_tables
+from sluiceway.protocols import wsframes
+from sluiceway.protocols.websocket import WebSocketStream
+from sluiceway.protocols.wsframes import FrameError, FrameReader, head, unmasked, unmasked_by_tables
 
 payloads = st.one_of(st.binary(max_size=300), st.sampled_from([b"x" * 125, b"y" * 126, b"z" * 65_535, b"\0" * 65_536]))
 

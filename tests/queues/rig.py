@@ -14,9 +14,9 @@ from typing import Protocol
 
 import attrs
 
-from dispatcher import DispatcherConfig, DispatcherCore
-from flow import Flow, FlowController, FlowManager, FlowResource, SourceController, WindowLimiter
-from queues import (
+from sluiceway.dispatcher import DispatcherConfig, DispatcherCore
+from sluiceway.flow import Flow, FlowController, FlowManager, FlowResource, SourceController, WindowLimiter
+from sluiceway.queues import (
     MESSAGE_OVERHEAD_BYTES,
     Message,
     MessageQueue,
@@ -202,8 +202,9 @@ class FakeConsumer(FlowResource):
             self.window.release(len(new), part.wire_bytes)
             subscription.settle(part.sequences, part.wire_bytes)
 
-    def cancelled(self, subscription: Subscription, reason: str) -> None:
+    def cancelled(self, subscription: Subscription, reason: str) -> Iterable[None]:
         self.cancelled_for.append(reason)
+        return ()
 
     # What tests do
 

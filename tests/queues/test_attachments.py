@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from queues import QueuePolicy, parse
-from queues.attachments import ATTACHMENT_BYTES, GROWTH_SHARE, AttachmentAccount, AttachmentLimitError
-from queues.registry import DestinationRegistry, WildcardConsumer
+from sluiceway.queues import QueuePolicy, parse
+from sluiceway.queues.attachments import ATTACHMENT_BYTES, GROWTH_SHARE, AttachmentAccount, AttachmentLimitError
+from sluiceway.queues.registry import DestinationRegistry, WildcardConsumer
 from tests.queues.rig import FakeConsumer, Head, World
 
 

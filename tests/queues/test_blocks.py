@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queues.blocks import Block, Dates, QueueInvariantError, bit_range, bits_of, dates_of, places_of
-from queues.message import Message
+from sluiceway.queues.blocks import Block, Dates, QueueInvariantError, bit_range, bits_of, dates_of, places_of
+from sluiceway.queues.message import Message
 from tests.queues.rig import Head
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from flow import MemoryBudget, size_in_words
-from queues import MessageQueue, QueuePolicy, SharedQueue, Topic
-from store.memory import MemoryEngine
+from sluiceway.flow import MemoryBudget, size_in_words
+from sluiceway.queues import MessageQueue, QueuePolicy, SharedQueue, Topic
+from sluiceway.store.memory import MemoryEngine
 from tests.queues.rig import FakeConsumer, Head, World
 from tests.store.rig import OfferingProducer, StoreWorld
 

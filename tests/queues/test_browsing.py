@@ -9,10 +9,10 @@ from itertools import pairwise
 import attrs
 import pytest
 
-from flow import Flow, FlowController, FlowResource, SizeLimiter, SourceController
-from queues import Address, DestinationRegistry, Message, QueuePolicy, SharedQueue, Slice, parse
-from queues.browsing import BROWSE_PRIORITY, QueueBrowser
-from queues.storage import Joint, Saved, Shelf, Stored
+from sluiceway.flow import Flow, FlowController, FlowResource, SizeLimiter, SourceController
+from sluiceway.queues import Address, DestinationRegistry, Message, QueuePolicy, SharedQueue, Slice, parse
+from sluiceway.queues.browsing import BROWSE_PRIORITY, QueueBrowser
+from sluiceway.queues.storage import Joint, Saved, Shelf, Stored
 from tests.queues.rig import Producer, World, assert_exact, make_policy, numbers
 
 QUEUE = parse("/queue/a")
@@ -92,7 +92,7 @@ class FakeShelf:
     def when_settled(self, callback: Callable[[], None]) -> None:
         callback()
 
-    def put_out(self, index: int, done: Callable[[int], None]) -> None:
+    def put_out(self, index: int, done: Callable[[int], None], refused: Callable[[], None] | None = None) -> None:
         block = self._queue.elements.block(index)
         assert block is not None
         self._kept[index] = {block.base + k: m for k, m in enumerate(block.elements) if m is not None}
@@ -115,6 +115,10 @@ class FakeStore:
         self.shelves: list[FakeShelf] = []
 
     accepting = True
+
+    @property
+    def paged(self) -> FakeStore:
+        return self
 
     def accepts(self, source: SourceController) -> bool:
         return True

@@ -18,8 +18,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-import queues.cursored as cursored
-from queues import (
+import sluiceway.queues.cursored as cursored
+from sluiceway.queues import (
     Attachment,
     ConsumedQueue,
     ExclusiveQueue,
@@ -31,7 +31,7 @@ from queues import (
     SharedQueue,
     by_priority,
 )
-from queues.selectors import Selection, Selector, compile_selector
+from sluiceway.queues.selectors import Selection, Selector, compile_selector
 from tests.queues.rig import Delivery, FakeConsumer, Head, Producer, World, assert_exact, make_policy
 
 PRODUCTION_BITS = cursored.BLOCK_BITS

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from queues import Cursor, CursoredQueue, Message, QueueInvariantError
-from queues.cursored import BLOCK_SIZE
-from queues.cursors import TrackingCursor
-from queues.slices import fit
+from sluiceway.queues import Cursor, CursoredQueue, Message, QueueInvariantError
+from sluiceway.queues.cursored import BLOCK_SIZE
+from sluiceway.queues.cursors import TrackingCursor
+from sluiceway.queues.slices import fit
 from tests.queues.rig import Head, numbers
 
 
@@ -17,7 +17,7 @@ def make(count: int, *, first: int = 0, wire_bytes: int = 10) -> list[Message]:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("queues.cursored.BLOCK_BITS", 2)
+    monkeypatch.setattr("sluiceway.queues.cursored.BLOCK_BITS", 2)
 
 
 def test_one_stuck_element_pins_one_block_however_many_pass() -> None:
@@ -259,7 +259,7 @@ def test_a_reader_with_little_credit_in_bytes_looks_only_at_what_may_fit(monkeyp
         looked_at.append(len(wires))
         return fit(wires, bytes_max)
 
-    monkeypatch.setattr("queues.cursored.fit", counting_fit)
+    monkeypatch.setattr("sluiceway.queues.cursored.fit", counting_fit)
     queue = CursoredQueue()
     cursor = Cursor(queue, 0)
     queue.extend(make(BLOCK_SIZE))
@@ -289,3 +289,21 @@ def test_a_shared_slice_is_forgotten_when_something_of_it_leaves_unread() -> Non
     queue.remove([1, 2], unread=True)
     part = two.take(4, 1 << 30)
     assert part is not None and list(part.sequences) == [0, 3]
+
+
+def test_a_cursor_that_closes_while_all_is_trimmed_does_not_end_that(
+    small_blocks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue was deleted: the places of others hold nothing any more."""
+    monkeypatch.setattr("sluiceway.queues.cursored.TRIM_BLOCKS", 1)
+    queue = CursoredQueue()
+    lowest, other = TrackingCursor(queue, 0), TrackingCursor(queue, 0)
+    queue.extend(make(40))
+    part = other.take(10, 1 << 30)
+    assert part is not None
+    other.settle(part.sequences)
+    queue.trim(queue.next_sequence)
+    lowest.close()
+    while queue.trims_to is not None:
+        queue.trim(queue.trims_to, 1)
+    assert queue.live_count == 0

@@ -8,10 +8,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-import queues.cursored as cursored
-from queues import Cursor, CursoredQueue, Message
-from queues.blocks import Gone
-from queues.cursors import TrackingCursor
+import sluiceway.queues.cursored as cursored
+from sluiceway.queues import Cursor, CursoredQueue, Message
+from sluiceway.queues.blocks import Gone
+from sluiceway.queues.cursors import TrackingCursor
 from tests.queues.rig import Head
 
 COUNTS = st.integers(1, 9)
@@ -254,7 +254,10 @@ class TrackingMachine(_Small):
             self._left(reader.cursor.pass_over(chosen))
 
     def _left(self, gone: Gone) -> None:
-        """Whatever is not there any more left just now, and was counted."""
+        """Whatever is not there any more left just now, and was counted; the rest of many blocks is trimmed on."""
+        while (floor := self.queue.trims_to) is not None:
+            more = self.queue.trim(floor)
+            gone = gone[0] + more[0], gone[1] + more[1]
         left = [s for s in range(len(self.all)) if s not in self.gone and self.queue.get(s) is None]
         assert gone == (len(left), sum(len(self.all[s].wire) for s in left))
         self.gone |= set(left)

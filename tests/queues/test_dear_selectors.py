@@ -9,12 +9,12 @@ from typing import Any
 import attrs
 import pytest
 
-from queues import QueuePolicy, parse
-from queues.environment import DispatchHandle, TimerHandle
-from queues.registry import DestinationRegistry
-from queues.selectors import UNITS_PER_COST, Selection, Selector, compile_selector
-from queues.selectors.selector import LOOK_UNITS_MAX
-from store.memory import MemoryEngine
+from sluiceway.queues import QueuePolicy, parse
+from sluiceway.queues.environment import DispatchHandle, TimerHandle
+from sluiceway.queues.registry import DestinationRegistry
+from sluiceway.queues.selectors import UNITS_PER_COST, Selection, Selector, compile_selector
+from sluiceway.queues.selectors.selector import LOOK_UNITS_MAX
+from sluiceway.store.memory import MemoryEngine
 from tests.queues.rig import World
 from tests.store.rig import StoreWorld
 

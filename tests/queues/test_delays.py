@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queues import DestinationRegistry, ExclusiveQueue, QueuePolicy, SharedQueue, parse
-from queues.consumed import DUE_COUNT, PASS_COUNT
-from queues.later import DEAD_MIN, Later
+from sluiceway.queues import DestinationRegistry, ExclusiveQueue, QueuePolicy, SharedQueue, parse
+from sluiceway.queues.consumed import DUE_COUNT, PASS_COUNT
+from sluiceway.queues.later import DEAD_MIN, Later
 from tests.queues.rig import Head, World, assert_exact, make_policy, numbers
 
 # ---------------------------------------------------------------------- the heap

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queues import DestinationRegistry, ExclusiveQueue, Exclusivity, SharedQueue, parse
+from sluiceway.queues import DestinationRegistry, ExclusiveQueue, Exclusivity, SharedQueue, parse
 from tests.queues.rig import World, make_policy
 
 

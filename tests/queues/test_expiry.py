@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from queues.cursored import CursoredQueue
-from queues.expiry import EXPIRIES_MIN, SWEEP_COUNT, ExpiryDates
-from queues.message import Message
-from queues.queue import EXPIRE_COUNT
-from queues.topic import FAN_OUT_COUNT
+from sluiceway.queues.cursored import CursoredQueue
+from sluiceway.queues.expiry import EXPIRIES_MIN, SWEEP_COUNT, ExpiryDates
+from sluiceway.queues.message import Message
+from sluiceway.queues.queue import EXPIRE_COUNT
+from sluiceway.queues.slices import FAN_OUT_COUNT
 from tests.queues.rig import Delivery, Head, Producer, World, assert_exact, numbers
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queues.lag import LagBudget
+from sluiceway.queues.lag import LagBudget
 
 
 class _Clock:

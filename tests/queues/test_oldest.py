@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from queues import CursoredQueue, Message
-from queues.oldest import LOOK_COUNT, Oldest, oldest_of
+from sluiceway.queues import CursoredQueue, Message
+from sluiceway.queues.oldest import LOOK_COUNT, Oldest, oldest_of
 from tests.queues.rig import Head
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from flow import ResidencyLimiter
-from queues import MESSAGE_OVERHEAD_BYTES, ConsumedQueue, MessageQueue
-from queues.paging import Pager
-from store.faulty import Failure, FaultyEngine
-from store.memory import MemoryEngine
+from sluiceway.flow import ResidencyLimiter
+from sluiceway.queues import MESSAGE_OVERHEAD_BYTES, ConsumedQueue, MessageQueue
+from sluiceway.queues.paging import Pager
+from sluiceway.store.faulty import Failure, FaultyEngine
+from sluiceway.store.memory import MemoryEngine
 from tests.queues.rig import FakeConsumer, Head
 from tests.store.rig import WIRE_BYTES, OfferingProducer, StoreWorld, tight
 

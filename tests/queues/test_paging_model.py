@@ -25,13 +25,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-import queues.cursored as cursored
-from flow import ResidencyLimiter
-from queues import MESSAGE_OVERHEAD_BYTES, ConsumedQueue, ExclusiveQueue, Message, QueuePolicy, SharedQueue
-from queues.blocks import bits_of
-from queues.selectors import Selection, Selector, compile_selector
-from queues.subscription import Subscription
-from store.faulty import Failure, FaultyEngine
+import sluiceway.queues.cursored as cursored
+from sluiceway.flow import ResidencyLimiter
+from sluiceway.queues import MESSAGE_OVERHEAD_BYTES, ConsumedQueue, ExclusiveQueue, Message, QueuePolicy, SharedQueue
+from sluiceway.queues.blocks import bits_of
+from sluiceway.queues.selectors import Selection, Selector, compile_selector
+from sluiceway.queues.subscription import Subscription
+from sluiceway.store.faulty import Failure, FaultyEngine
 from tests.queues.rig import Delivery, FakeConsumer, Head, make_policy
 from tests.store.rig import OfferingProducer, StoreWorld, tight
 
@@ -524,7 +524,7 @@ class PagingMachine(RuleBasedStateMachine):
         queue, elements, pager = self.queue, self.queue.elements, self.queue.pager
         assert pager is not None
         limiter = queue.controller.limiter
-        if pager.is_over and limiter.throttled and not pager._will_look:  # consumers are not waited for, or no longer
+        if pager.is_over and limiter.throttled and pager._timer is None:  # consumers are not waited for, or no longer
             assert not pager._farthest(near=True), "memory is used up, and nobody sends blocks out"
         assert not pager._leaving_bytes or not self.world.is_flushed
         for producer in self.producers:
@@ -612,8 +612,8 @@ class SelectingPagingMachine(PagingMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.patches.enter_context(patch("queues.seeking.LOOK_COUNT_MIN", 1))
-        self.patches.enter_context(patch("queues.seeking.HELD_UP_COUNT", 2))
+        self.patches.enter_context(patch("sluiceway.queues.seeking.LOOK_COUNT_MIN", 1))
+        self.patches.enter_context(patch("sluiceway.queues.seeking.HELD_UP_COUNT", 2))
 
 
 class ExclusivePagingMachine(PagingMachine):

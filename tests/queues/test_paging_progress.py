@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow import ResidencyLimiter
-from queues import MESSAGE_OVERHEAD_BYTES, MessageQueue, QueuePolicy, SharedQueue, Topic
-from queues.delays import DelayQueue
-from queues.partitioned import by_priority
-from store.memory import MemoryEngine
+from sluiceway.flow import ResidencyLimiter
+from sluiceway.queues import MESSAGE_OVERHEAD_BYTES, MessageQueue, QueuePolicy, SharedQueue, Topic
+from sluiceway.queues.delays import DelayQueue
+from sluiceway.queues.partitioned import by_priority
+from sluiceway.store.memory import MemoryEngine
 from tests.queues.rig import FakeConsumer, Head
 from tests.store.rig import OfferingProducer, StoreWorld, tight
 

@@ -6,8 +6,16 @@ from collections.abc import Hashable
 
 import pytest
 
-from flow import FlowClosedError
-from queues import Message, MessageQueue, PartitionedQueue, PartitionLimitError, SharedQueue, by_key, by_priority
+from sluiceway.flow import FlowClosedError
+from sluiceway.queues import (
+    Message,
+    MessageQueue,
+    PartitionedQueue,
+    PartitionLimitError,
+    SharedQueue,
+    by_key,
+    by_priority,
+)
 from tests.queues.rig import Head, Producer, World, make_policy, numbers
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from flow import FlowClosedError
-from queues import QueueFullError, QueuePolicy
+from sluiceway.flow import FlowClosedError
+from sluiceway.queues import QueueFullError, QueuePolicy
 from tests.queues.rig import CHARGE_BYTES, WIRE_BYTES, Producer, World, assert_exact, make_policy
 
 LIMITS: list[dict[str, Any]] = [

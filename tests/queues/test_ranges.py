@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from queues.ranges import RangeSet
+from sluiceway.queues.ranges import RangeSet
 
 NUMBERS = st.lists(st.integers(0, 30))
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import attrs
 import pytest
 
-from queues import DestinationRegistry, Message, MessageQueue, QueuePolicy, SharedQueue, parse
-from queues.later import backoff_ms
-from queues.message import Envelope
+from sluiceway.queues import DestinationRegistry, Message, MessageQueue, QueuePolicy, SharedQueue, parse
+from sluiceway.queues.later import backoff_ms
+from sluiceway.queues.message import Envelope
 from tests.queues.rig import FakeConsumer, Head, Producer, World, assert_exact, numbers
 
 GRAVE = "/queue/dead-letters"

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from flow import FlowClosedError
-from queues import (
+from sluiceway.flow import FlowClosedError
+from sluiceway.queues import (
     Address,
     DestinationLimitError,
     DestinationRegistry,
@@ -17,7 +17,7 @@ from queues import (
     WildcardConsumer,
     parse,
 )
-from queues.registry import DELETED_COST, SWEEP_COUNT
+from sluiceway.queues.registry import DELETED_COST, SWEEP_COUNT
 from tests.queues.rig import Producer, World, make_policy
 
 
@@ -194,6 +194,7 @@ def test_a_name_held_beside_a_wildcard_keeps_its_destination() -> None:
     for _ in range(5):
         world.advance(5)
     assert not registry.destinations
+    world.run()
     assert isinstance(wild, WildcardConsumer) and not wild.attachments
 
 
@@ -211,4 +212,16 @@ def test_a_sweep_goes_in_slices_that_other_work_comes_between() -> None:
         lefts.append(len(registry.destinations))
     deleted_max = SWEEP_COUNT // (1 + DELETED_COST) + 1
     assert {before - after for before, after in pairwise(lefts[:-1])} == {deleted_max}
+    world.run()
     assert isinstance(wild, WildcardConsumer) and not wild.attachments
+
+
+def test_deleting_again_leaves_another_one_of_that_name_alone() -> None:
+    """Whoever waited with the one that was deleted in his hands."""
+    registry = make_registry(World())
+    first = registry.get(parse("/queue/a"))
+    registry.delete(first, "the test says so")
+    second = registry.get(parse("/queue/a"))
+    registry.delete(first, "the test says so")
+    assert registry.get(parse("/queue/a")) is second and not second.queue.closed
+    assert registry.statistics().deleted_count == 1

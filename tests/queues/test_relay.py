@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flow import FlowClosedError
-from queues import Relay
+from sluiceway.flow import FlowClosedError
+from sluiceway.queues import Relay
 from tests.queues.rig import CHARGE_BYTES, Producer, World, numbers
 
 

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
-from queues import QueueInvariantError
+from sluiceway.queues import QueueInvariantError
 from tests.queues.rig import World, assert_exact, numbers
 
 

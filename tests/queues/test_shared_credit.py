@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flow.waiting import SHARE_INTERVAL_COUNT
-from queues import MessageQueue, SharedQueue, Topic
+from sluiceway.flow.waiting import SHARE_INTERVAL_COUNT
+from sluiceway.queues import MessageQueue, SharedQueue, Topic
 from tests.queues.rig import FakeConsumer, World, make_policy
 
 

@@ -5,10 +5,12 @@ What they get, and what leaves the topic, is in test_topic_model.py and scenario
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from queues.selectors import Selection, compile_selector
-from queues.skipping import SkippingQueue
+from sluiceway.queues.selectors import Selection, compile_selector
+from sluiceway.queues.skipping import SkippingQueue
 from tests.queues.rig import Head, Producer, World
 
 READERS_COUNT = 500
@@ -20,14 +22,14 @@ def test_looking_for_what_nobody_needs_costs_no_more_than_passing_it_over(monkey
     due after some messages of each, but after as many messages as it looks at readers.
     """
     looks_count = 0
-    let_go = SkippingQueue._let_go_of_pinned
+    looking = SkippingQueue._looking
 
-    def counted(topic: SkippingQueue) -> tuple[int, int]:
+    def counted(topic: SkippingQueue) -> Iterator[list[int]]:
         nonlocal looks_count
         looks_count += 1
-        return let_go(topic)
+        return looking(topic)
 
-    monkeypatch.setattr(SkippingQueue, "_let_go_of_pinned", counted)
+    monkeypatch.setattr(SkippingQueue, "_looking", counted)
     world = World()
     topic = world.topic()
     selector = compile_selector("color = 'red'")

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from queues import MESSAGE_OVERHEAD_BYTES, QueuePolicy, SharedQueue, Topic
-from queues.selectors import Selection, compile_selector
-from queues.taking import DRAIN_SECONDS, PATIENCE_SECONDS, Taking
-from store.memory import MemoryEngine
+from sluiceway.queues import MESSAGE_OVERHEAD_BYTES, QueuePolicy, SharedQueue, Topic
+from sluiceway.queues.selectors import Selection, compile_selector
+from sluiceway.queues.taking import DRAIN_SECONDS, PATIENCE_SECONDS, Taking
+from sluiceway.store.memory import MemoryEngine
 from tests.queues.rig import Head
 from tests.store.rig import OfferingProducer, StoreWorld, tight
 

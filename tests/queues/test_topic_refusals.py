@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from queues import MESSAGE_OVERHEAD_BYTES, DestinationRegistry, QueuePolicy, Topic, parse
-from store.memory import MemoryEngine
+from sluiceway.queues import MESSAGE_OVERHEAD_BYTES, DestinationRegistry, QueuePolicy, Topic, parse
+from sluiceway.store.memory import MemoryEngine
 from tests.queues.rig import FakeConsumer, assert_exact, make_policy
 from tests.queues.test_redelivery_limits import GRAVE, Estate, rewrite
 from tests.store.rig import WIRE_BYTES, StoreWorld, tight

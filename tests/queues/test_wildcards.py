@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queues.names import DestinationNameError, covers_name, edges_of, parse
-from queues.wildcards import NameTrie, PatternTrie, path_of
+from sluiceway.queues.names import DestinationNameError, covers_name, edges_of, parse
+from sluiceway.queues.wildcards import NameTrie, PatternTrie, path_of
 
 levels = st.sampled_from(("a", "b", "c", "", "*", ">", "a*"))
 separators = st.sampled_from("./")

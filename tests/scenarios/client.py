@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 import attrs
 import trio
 
-from protocols.stomp.escaping import Version
-from protocols.stomp.frames import Fault, Frame
-from protocols.stomp.machine import ClientMachine
-from protocols.streams import MemoryStream
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.frames import Fault, Frame
+from sluiceway.protocols.stomp.machine import ClientMachine
+from sluiceway.protocols.streams import MemoryStream
 
 PATIENCE_SECONDS = 20.0
 """How long a client waits for what it expects. Virtual: nobody really waits."""

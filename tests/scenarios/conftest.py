@@ -14,9 +14,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from protocols.stomp import spooling
-from protocols.stomp.escaping import Version
-from queues.selectors.grammar import prepare
+from sluiceway.protocols.stomp import spooling
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.queues.selectors.grammar import prepare
 from tests.scenarios.stage import Stage
 
 HERE = Path(__file__).parent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.security.config import Permission, SecurityConfig
 from tests.scenarios.client import Client
 from tests.scenarios.log_stage import LogStage

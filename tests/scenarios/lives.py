@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
-from store.faulty import FaultyEngine
+from sluiceway.store.faulty import FaultyEngine
 from tests.scenarios.client import Client
 from tests.scenarios.stage import Stage
 

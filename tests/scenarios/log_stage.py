@@ -14,14 +14,14 @@ from typing import Any
 
 import attrs
 
-from queues.logs.batches import CONTENT_TYPE, Batch, encode, split
-from queues.logs.codecs import Codec
 from sluiceway.broker import Broker
-from store.bigarray import Files
-from store.engine import Engine
-from store.faulty import FaultyEngine
-from store.journal import JournalConfig
-from store.memory import MemoryEngine
+from sluiceway.queues.logs.batches import CONTENT_TYPE, Batch, encode, split
+from sluiceway.queues.logs.codecs import Codec
+from sluiceway.store.bigarray import Files
+from sluiceway.store.engine import Engine
+from sluiceway.store.faulty import FaultyEngine
+from sluiceway.store.journal import JournalConfig
+from sluiceway.store.memory import MemoryEngine
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.stage import Stage, wall_clock_ms
 

@@ -24,10 +24,10 @@ import attrs
 import structlog
 import trio
 
-from protocols.stomp.escaping import SUPPORTED_VERSIONS
-from queues import Kind
-from store import keys
-from store.memory import MemoryEngine
+from sluiceway.protocols.stomp.escaping import SUPPORTED_VERSIONS
+from sluiceway.queues import Kind
+from sluiceway.store import keys
+from sluiceway.store.memory import MemoryEngine
 from tests.faults.store.small_store import repeatable_trio
 from tests.scenarios.client import Client
 from tests.scenarios.conftest import run_in_virtual_time

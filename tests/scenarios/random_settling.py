@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 import trio
 
-from protocols.stomp.session import Session
+from sluiceway.protocols.stomp.session import Session
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.stage import Stage
 
@@ -282,8 +282,8 @@ class Crowd:
 
 def make_small(monkeypatch: Any) -> None:
     """Bites of two or three deliveries, one step at a time."""
-    from protocols.stomp import delivery, ledger, settling
-    from queues import cursors, steps
+    from sluiceway.protocols.stomp import delivery, ledger, settling
+    from sluiceway.queues import cursors, steps
 
     monkeypatch.setattr(ledger, "BITE_CHUNKS", 2)
     monkeypatch.setattr(ledger, "BITE_COUNT", 3)

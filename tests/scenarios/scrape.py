@@ -5,8 +5,8 @@ from __future__ import annotations
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from flow.graph import at_once
 from sluiceway.broker import Broker
+from sluiceway.flow.graph import at_once
 from sluiceway.metrics.catalogue import FAMILIES
 from sluiceway.metrics.outside import Outside
 

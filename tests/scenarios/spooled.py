@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from store import keys
-from store.faulty import FaultyEngine
-from store.memory import MemoryEngine
+from sluiceway.store import keys
+from sluiceway.store.faulty import FaultyEngine
+from sluiceway.store.memory import MemoryEngine
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.stage import Stage
 

@@ -14,12 +14,12 @@ from typing import Any, Self
 import attrs
 import trio
 
-from protocols.stomp.escaping import Version
-from protocols.stomp.limits import StompLimits
-from queues import Destination, MessageQueue
 from sluiceway.broker import Broker
 from sluiceway.config import BrokerConfig, Config, DestinationPolicy, Listener, SecurityConfig
-from store.engine import Engine
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.queues import Destination, MessageQueue
+from sluiceway.store.engine import Engine
 from tests.scenarios.client import Client
 
 EPOCH_MS = 1_700_000_000_000
@@ -165,7 +165,8 @@ class Stage:
         """Empty the cache of logs: what it holds is charged."""
         logs = self.broker.logs
         for each in () if logs is None else logs:
-            each.reading.forget(each)
+            for _ in each.reading.forgetting(each):
+                pass
 
     async def check_all_accounted_for(self) -> None:
         """Everybody goes, everything is consumed: now nothing may be charged, registered or waited for any more."""

@@ -18,7 +18,7 @@ import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.stomp.escaping import SUPPORTED_VERSIONS, Version
+from sluiceway.protocols.stomp.escaping import SUPPORTED_VERSIONS, Version
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.conftest import run_in_virtual_time
 from tests.scenarios.stage import Stage

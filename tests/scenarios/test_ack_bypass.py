@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from protocols.stomp.escaping import Version
-from protocols.stomp.session import Session
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.session import Session
 from tests.scenarios.client import Client
 from tests.scenarios.stage import Stage
 

@@ -8,10 +8,10 @@ from random import Random
 import pytest
 import trio
 
-from protocols.stomp.escaping import Version
-from store.engine import PUT
-from store.faulty import Failure, FaultyEngine
-from store.memory import MemoryEngine
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.store.engine import PUT
+from sluiceway.store.faulty import Failure, FaultyEngine
+from sluiceway.store.memory import MemoryEngine
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.stage import Stage
 

@@ -301,3 +301,21 @@ async def test_readers_see_a_part_as_a_whole() -> None:
         start = values.index("0")
         assert values[start : start + 100] == [str(n) for n in range(100)]
         assert len(values) == 200
+
+
+async def test_a_commit_with_more_parts_than_can_be_kept_is_refused_and_another_one_goes() -> None:
+    """Nothing of it is begun: its query is not held up by it."""
+    async with LogStage() as stage:
+        producer, asker = await stage.connect(), await planner(stage)
+        names = [f"{'é' * 30}{number}" for number in range(170)]
+        for name in names:
+            await send_batch(producer, numbered(["x"]), log=STAGE + name)
+        target = "/log/" + "ü" * 30
+        parts = [{"stage": STAGE + name, "to": target} for name in names]
+        body = json.dumps({"query": "q", "batch": 1, "parts": parts}, ensure_ascii=False)
+        await asker.client.send("/sluiceway/sink/commit", body, reply_to=REPLIES)
+        refused = json.loads((await asker.client.next_message()).body)
+        assert (refused["ok"], refused["error"]) == (False, "INVALID_COMMIT"), refused
+        assert "more than can be kept" in refused["message"]
+        assert stage.broker.faults.count == 0
+        assert (await asker.commit(1, *[(name, target) for name in names[:50]]))["published"] is True

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from protocols.stomp.sending import AT_ONCE_LEGS, Sender
-from queues import parse
-from queues.steps import AT_ONCE_COUNT, Line
+from sluiceway.protocols.stomp.sending import AT_ONCE_LEGS, Sender
+from sluiceway.queues import parse
+from sluiceway.queues.steps import AT_ONCE_COUNT, Line
 from tests.scenarios.stage import Stage
 
 LEGS = 100
@@ -119,8 +119,8 @@ async def test_a_destination_that_is_deleted_in_the_middle_is_as_if_before_or_af
 async def test_lanes_that_are_let_go_in_the_middle_are_taken_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("protocols.stomp.lanes.LANES_MAX", 10)
-    monkeypatch.setattr("protocols.stomp.lanes.LANES_KEPT", 5)
+    monkeypatch.setattr("sluiceway.protocols.stomp.lanes.LANES_MAX", 10)
+    monkeypatch.setattr("sluiceway.protocols.stomp.lanes.LANES_KEPT", 5)
     sender = await stage.connect()
     session = next(connection.session for connection in stage.broker.connections)
     at_leg(monkeypatch, 30, session.lanes.trim)
@@ -141,10 +141,10 @@ async def test_a_long_run_to_one_destination_goes_at_once(stage: Stage, monkeypa
     """However its SENDs are dated or grouped: nothing is multiplied there."""
     sender = await stage.connect()
     [connection] = stage.broker.connections
-    before_count = connection.session.subscriptions.work._line.spent_count
+    before_count = connection.session.subscriptions.work.line.spent_count
     await sender.send_raw(sender.encode("SEND", {"destination": NAMES[0], "expires": "99999999999999"}, b"x") * 1000)
     await sender.sync()
     assert stage.depth_count(NAMES[0]) == 1000
-    spent_count = connection.session.subscriptions.work._line.spent_count - before_count
+    spent_count = connection.session.subscriptions.work.line.spent_count - before_count
     assert spent_count <= 1, "a step for the frame that asks, and none for the SENDs"
     await stage.drain_queues()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.escaping import Version
 from tests.scenarios.stage import Stage
 
 Q = "/queue/work"

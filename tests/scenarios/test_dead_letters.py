@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.escaping import Version
 from tests.scenarios.lives import Lives
 from tests.scenarios.stage import Stage, wall_clock_ms
 

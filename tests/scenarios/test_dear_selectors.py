@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from queues.selectors import grammar
-from queues.steps import AT_ONCE_COUNT, Line
+from sluiceway.queues.selectors import grammar
+from sluiceway.queues.steps import AT_ONCE_COUNT, Line
 from tests.scenarios.stage import Stage
 
 
@@ -31,7 +31,7 @@ async def test_many_in_one_read_are_read_in_turns(stage: Stage, monkeypatch: pyt
             steps_count += 1
             yield
 
-    monkeypatch.setattr("queues.selectors.selector.parsing", counted)
+    monkeypatch.setattr("sluiceway.queues.selectors.selector.parsing", counted)
     most_steps = 0
     advance = Line.advance
 

@@ -7,7 +7,7 @@ import json
 import pytest
 import trio
 
-from protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.escaping import Version
 from tests.scenarios.stage import Stage
 
 # ---------------------------------------------------------------------- request and reply

@@ -5,22 +5,27 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
+import structlog
 import trio
+import trio.testing
 
 import sluiceway.broker as brokers
-from flow.graph import Steps
-from protocols.listener import Listener as Accepting
-from protocols.listener import bind_now
-from protocols.streams import ByteStream
+from sluiceway.admin.http import HttpServer
+from sluiceway.admin.sampling import Sampler
 from sluiceway.answering import Answers
 from sluiceway.broker import Broker
 from sluiceway.config import Config, Listener
 from sluiceway.draining import Draining
+from sluiceway.flow.graph import Steps
+from sluiceway.protocols.listener import Listener as Accepting
+from sluiceway.protocols.listener import bind_now
+from sluiceway.protocols.streams import ByteStream
 from sluiceway.steps import Pace
-from store.memory import MemoryEngine
+from sluiceway.store.memory import MemoryEngine
 from tests.scenarios.stage import Stage
 from tests.scenarios.test_faults import GOOD, Injected, check_good
 
@@ -223,3 +228,162 @@ async def test_faults_of_one_place_are_said_once_and_counted_each_time(
         assert stage.broker.report()["faults"]["count"] == 5
         await check_good(stage, client)
     assert capsys.readouterr().err.count("Traceback") == 1
+
+
+@pytest.mark.parametrize("where", ["accept", "connection", "descriptors"])
+async def test_the_admin_port_goes_on_whatever_its_look_for_connections_raises(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def broken(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            made.append(1)
+            if len(made) == 1:
+                raise OSError(errno.EMFILE, "too many") if where == "descriptors" else Injected(where)
+            return real(*arguments)
+
+        return call
+
+    class Knocking:
+        """A socket of trio."""
+
+        def __init__(self, listening: socket.socket) -> None:
+            self._accept = broken(socket.socket.accept) if where != "connection" else socket.socket.accept
+            self._listening = listening
+
+        async def accept(self) -> Any:
+            await trio.lowlevel.wait_readable(self._listening)
+            connected, peer = self._accept(self._listening)
+            connected.setblocking(False)
+            return from_stdlib_socket(connected), peer
+
+    from_stdlib_socket = trio.socket.from_stdlib_socket
+    (listening,) = bind_now("127.0.0.1:0")
+    address = listening.getsockname()
+    contained: list[Exception] = []
+    served: list[str] = []
+
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        served.append(scope["path"])
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    kept: list[int] = []
+    server = HttpServer(
+        app, [listening], connections_max=5, client_seconds=5.0, contain=contained.append, keep=kept.append
+    )
+    async with trio.open_nursery() as nursery:
+        with monkeypatch.context() as patch:
+            patch.setattr("sluiceway.admin.http.trio.socket.from_stdlib_socket", Knocking)
+            nursery.start_soon(server.run)
+            await trio.testing.wait_all_tasks_blocked()
+        if where == "connection":
+            monkeypatch.setattr("sluiceway.admin.http.trio.SocketStream", broken(trio.SocketStream))
+        with trio.fail_after(10):
+            for _ in range(2):
+                with trio.socket.socket() as client, suppress(ConnectionResetError):
+                    await client.connect(address)
+                    await client.send(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                    while await client.recv(4096):
+                        pass
+        server.close()
+    assert served == ["/health"] * (1 if where == "connection" else 2)
+    assert len(contained) == (0 if where == "descriptors" else 1)
+    assert server.connections_count == sum(kept) == 0
+
+
+async def test_the_admin_port_says_once_that_descriptors_are_short_or_connections_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However long that lasts, and however often somebody knocks."""
+    looks_count = 0
+
+    class Short:
+        """A listening socket of trio while there are no descriptors; then one that many use."""
+
+        def __init__(self, _listening: socket.socket) -> None:
+            pass
+
+        async def accept(self) -> Any:
+            nonlocal looks_count
+            looks_count += 1
+            if looks_count <= 20:
+                raise OSError(errno.EMFILE, "too many open files")
+            if looks_count > 40:
+                await trio.sleep_forever()
+            return trio.socket.socket(), "somebody"
+
+    (listening,) = bind_now("127.0.0.1:0")
+    kept: list[int] = []
+    server = HttpServer(None, [listening], connections_max=0, client_seconds=5.0, contain=pytest.fail, keep=kept.append)
+    with structlog.testing.capture_logs() as said:
+        async with trio.open_nursery() as nursery:
+            with monkeypatch.context() as patch:
+                patch.setattr("sluiceway.admin.http.trio.socket.from_stdlib_socket", Short)
+                nursery.start_soon(server.run)
+                await trio.testing.wait_all_tasks_blocked()
+            await trio.sleep(30)
+            server.close()
+    assert (looks_count, server.refused_count, kept) == (41, 20, [])
+    assert [line["event"] for line in said] == ["no more HTTP connections for now", "too many HTTP connections"]
+
+
+async def test_a_sample_that_breaks_leaves_the_last_good_numbers_and_right_ones_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rates are of the time since the last good sample."""
+    async with Stage() as stage:
+        producer = await stage.connect()
+        sampler = Sampler(stage.broker, Pace(lambda: stage.broker.dispatcher.statistics().turns_count))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sampler.run)
+            await sampler.ready()
+
+            async def pass_seconds(count: int) -> None:
+                for _ in range(10 * count):
+                    await producer.send_all("/queue/load", range(10))
+                    await trio.sleep(0.1)
+                    await sampler.ready()
+
+            await pass_seconds(10)
+            rate = sampler.totals.in_per_second
+            assert 90 <= rate <= 110
+            with monkeypatch.context() as patch:
+                fail_always(Sampler, "_sample_destination", patch)
+                await pass_seconds(4)
+                assert sampler.totals.in_per_second == rate
+                assert stage.broker.faults.counts["other"] >= 3
+            most = 0.0
+            for _ in range(5):
+                await pass_seconds(1)
+                most = max(most, sampler.totals.in_per_second)
+            assert most <= 110
+            nursery.cancel_scope.cancel()
+        await check_good(stage, producer)
+
+
+async def test_who_waits_for_samples_that_always_break_is_not_kept_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Stage() as stage:
+        client = await stage.connect()
+        await client.sent(GOOD, "x")
+        sampler = Sampler(stage.broker, Pace(lambda: stage.broker.dispatcher.statistics().turns_count))
+        fails = fail_always(Sampler, "_sample_destination", monkeypatch)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sampler.run)
+            with trio.fail_after(5):
+                await sampler.ready()
+            nursery.cancel_scope.cancel()
+        assert fails and sampler.totals.in_per_second == 0
+
+
+def fail_always(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Every call of this method raises; returns where it says so."""
+    fails: list[int] = []
+
+    def broken(*_arguments: Any, **_named: Any) -> Any:
+        fails.append(1)
+        raise Injected(name)
+
+    monkeypatch.setattr(owner, name, broken)
+    return fails

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import trio
 
-from queues.logs.log import Log
-from queues.logs.outlets import Outlet
-from store.storequeue import StoreQueue
+from sluiceway.queues.logs.log import Log
+from sluiceway.queues.logs.outlets import Outlet
+from sluiceway.store.storequeue import StoreQueue
 from tests.scenarios.client import Client
 from tests.scenarios.lives import Lives
 from tests.scenarios.log_stage import LOG, LogLives, LogStage, fill

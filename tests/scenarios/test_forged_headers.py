@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.stomp.escaping import SUPPORTED_VERSIONS, Version
-from protocols.stomp.head import BROKER_OWNED_HEADERS, FORGEABLE_HEADERS
-from queues.logs.batches import CONTENT_TYPE, encode
-from queues.logs.codecs import Codec
+from sluiceway.protocols.stomp.escaping import SUPPORTED_VERSIONS, Version
+from sluiceway.protocols.stomp.head import BROKER_OWNED_HEADERS, FORGEABLE_HEADERS
+from sluiceway.queues.logs.batches import CONTENT_TYPE, encode
+from sluiceway.queues.logs.codecs import Codec
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.guarded import GuardedLogStage, GuardedStage, allow
 from tests.scenarios.log_stage import LOG, LogStage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from store.memory import MemoryEngine
+from sluiceway.store.memory import MemoryEngine
 from tests.scenarios.client import Client
 from tests.scenarios.stage import Stage
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.escaping import Version
 from tests.scenarios.stage import Stage
 
 Q = "/queue/small"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.escaping import Version
 from tests.scenarios.client import Client
 from tests.scenarios.stage import Stage
 

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from protocols.stomp.escaping import Version
-from protocols.stomp.late import ENTRIES_MAX
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.late import ENTRIES_MAX
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.stage import Stage
 

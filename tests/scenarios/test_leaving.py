@@ -13,9 +13,9 @@ import attrs
 import pytest
 import trio
 
-from protocols.stomp.left_behind import LANE_BYTES, REMAINS_BYTES, SESSION_BYTES
 from sluiceway.config import BrokerConfig
-from store.memory import MemoryEngine
+from sluiceway.protocols.stomp.left_behind import LANE_BYTES, REMAINS_BYTES, SESSION_BYTES
+from sluiceway.store.memory import MemoryEngine
 from tests.scenarios.client import Client
 from tests.scenarios.stage import Stage
 

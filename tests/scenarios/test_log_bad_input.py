@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from protocols.stomp.escaping import SUPPORTED_VERSIONS
-from queues.logs.batches import CONTENT_TYPE, HEADER, encode
-from queues.logs.codecs import Codec, compress
+from sluiceway.protocols.stomp.escaping import SUPPORTED_VERSIONS
+from sluiceway.queues.logs.batches import CONTENT_TYPE, HEADER, encode
+from sluiceway.queues.logs.codecs import Codec, compress
 from tests.scenarios.log_stage import LOG, LogStage, indexes, numbered, receipts_of, records_of
 
 GOOD = numbered(range(3))

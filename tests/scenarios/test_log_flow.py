@@ -9,8 +9,8 @@ from random import Random
 import pytest
 import trio
 
-from queues.logs.codecs import Codec
-from store.bigarray.faulty import FaultyFiles
+from sluiceway.queues.logs.codecs import Codec
+from sluiceway.store.bigarray.faulty import FaultyFiles
 from tests.scenarios.log_stage import LOG, LogStage, fill, indexes, numbered, records_of, send_batch
 
 

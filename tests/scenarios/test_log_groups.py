@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from protocols.stomp.escaping import Version
-from queues.logs.codecs import Codec
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.queues.logs.codecs import Codec
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.log_stage import LOG, LogLives, LogStage, fill, indexes, numbered, records_of, send_batch
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from queues.logs import refused
+from sluiceway.queues.logs import refused
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.log_stage import LOG, LogLives, LogStage, fill, numbered, send_batch
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 import trio
 
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.sending import Sender
+from sluiceway.store.bigarray.faulty import FaultyFiles
 from tests.scenarios.log_stage import (
     LOG,
     PASSCODE,
@@ -19,10 +24,12 @@ from tests.scenarios.log_stage import (
     fill,
     indexes,
     numbered,
+    receipts_of,
     records_of,
     send_batch,
 )
 from tests.scenarios.stage import EPOCH_MS
+from tests.scenarios.test_faults import fail_once
 
 SMALL = {"data_page_bytes": 4096, "index_page_count": 64}
 
@@ -154,34 +161,78 @@ async def test_a_group_goes_on_from_where_it_was_moved(tmp_path: Path, to: objec
 
 
 @pytest.mark.parametrize("batch", [None, "1024"])
-async def test_seek_with_records_out_loses_nothing(batch: str | None) -> None:
-    """What consumers hold from before counts for what it is; what was moved over does not come again."""
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+@pytest.mark.parametrize("command", ["ACK", "NACK", "COMMIT", "ABORT", "leave"])
+async def test_what_is_out_at_a_seek_counts_for_nothing(command: str, version: Version, batch: str | None) -> None:
+    """All comes again once, to the same consumer or to another one, whatever becomes of what it held before; and that
+    opens its credit.
+    """
+    if version == "1.0" and command == "NACK":
+        return
     more = {} if batch is None else {"batch": batch}
-    async with LogStage() as stage:
-        producer, first, second = [await stage.connect() for _ in range(3)]
-        asker = await stage.connect_asking()
+    mode = "client" if version == "1.0" else "client-individual"
+    async with LogStage({"/log/**": {"redeliveries_max": 0}}) as stage:
+        producer, second, asker = await stage.connect(), await stage.connect(), await stage.connect_asking()
+        first = await stage.connect(version)
         await send_batch(producer, numbered(range(10)))
-        await first.subscribe(LOG, group="g", ack="client-individual", **more, **{"from": "earliest"})
+        credit = {"prefetch-count": "2" if batch else "20"}
+        await first.subscribe(LOG, group="g", ack=mode, **credit, **more, **{"from": "earliest"})
         held = await first.drain()
         await send_batch(producer, numbered(range(10)))
         held += await first.drain()
+        assert [index for index, _ in records_of(held)] == list(range(20))
+        in_transaction = {"transaction": "t"} if command in ("COMMIT", "ABORT") else {}
+        if in_transaction:
+            await first.frame("BEGIN", in_transaction)
+            for delivery in held:
+                await first.frame("ACK", {**first.naming(delivery), **in_transaction})
+            await first.sync()
         await asker.asked("seek", log=LOG, group="g", to=0)
-        again = await first.drain()
-        assert [index for index, _ in records_of(again)] == list(range(20))
-        # The first consumer acknowledges what it held before; the others' work is not settled by that alone.
-        for delivery in held[: 1 if batch else 10]:
-            await first.ack(delivery)
-        await first.unsubscribe()
+        if in_transaction:
+            again = await first.drain()  # they had opened its credit
+            await first.request(command, in_transaction)
+        elif command == "leave":
+            await first.disconnect()
+            again = []
+        else:
+            again = []
+            for delivery in held:
+                await first.request(command, first.naming(delivery))
+                again += await first.drain()
+        assert stage.group().front == 0
+        if command != "leave":
+            assert [index for index, _ in records_of(again)] == list(range(20))
+            assert not any(delivery.redelivered for delivery in again)
+            await first.silence()
+            if command == "ABORT":  # what it holds from before is unsettled again
+                for delivery in held:
+                    await first.ack(delivery)
+            for delivery in again[:1]:
+                await first.ack(delivery)
+            assert stage.group().front == len(records_of(again[:1]))
+            await first.disconnect()
+        front = stage.group().front
         await second.subscribe(LOG, group="g", ack="client-individual", **more)
-        assert stage.group().front == 10
-        first.vanish()
         rest = await second.drain()
-        assert {index for index, _ in records_of(rest)} == set(range(10, 20))
+        assert [index for index, _ in records_of(rest)] == list(range(front, 20))
         for delivery in rest:
             await second.ack(delivery)
-        assert stage.group().front == 20
-        assert stage.group().lag_count == 0
+        assert (stage.group().front, stage.group().lag_count) == (20, 0)
         await second.silence()
+
+
+async def test_consumers_of_a_log_that_is_deleted_after_a_seek_hold_nothing() -> None:
+    async with LogStage() as stage:
+        client, asker = await stage.connect(), await stage.connect_asking()
+        await fill(client, 10)
+        await client.subscribe(LOG, group="g", ack="client", **{"from": "earliest"})
+        await client.next_messages(10)
+        await asker.asked("seek", log=LOG, group="g", to=5)
+        await client.next_messages(5)
+        (session,) = [each.session for each in stage.broker.connections if each.session.unsettled_count]
+        assert session.unsettled_count == 15
+        await asker.asked("delete", log=LOG, passcode=PASSCODE)
+        assert session.unsettled_count == 0
 
 
 async def test_seek_forward_passes_over_what_was_out() -> None:
@@ -462,3 +513,42 @@ async def test_a_log_that_is_sent_to_can_be_deleted_at_any_moment() -> None:
             for _ in producers:
                 await asker.client.next_message()
             await bystander.sent("/log/other", "goes on")
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+async def test_a_log_that_can_not_be_flushed_is_deleted_all_the_same(tmp_path: Path, error: int) -> None:
+    """Its records do not come back under its name, for which there are no groups any more."""
+    files = FaultyFiles(Random(1), tmp_path / "vault")
+    async with LogStage({LOG: {"log_sync": "none"}}, folder=tmp_path / "logs", files=files) as stage:
+        producer, asker = await stage.connect(), await stage.connect_asking()
+        await fill(producer, 3)
+        files.fail(1, error, times=1_000_000)
+        await asker.asked("delete", log=LOG, passcode=PASSCODE)
+        files.fail(0, 0)
+        assert [path.name for path in (tmp_path / "logs").iterdir()] == []
+        await producer.sent(LOG, "new")
+        assert receipts_of(producer)[-1] == (0, 1)
+        await producer.subscribe(LOG, **{"from": "earliest"})
+        assert [delivery.text for delivery in await producer.drain(1)] == ["new"]
+
+
+async def test_an_answer_that_breaks_does_not_keep_its_log_from_being_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = FaultyFiles(Random(1), tmp_path / "vault")
+    async with LogStage(folder=tmp_path / "logs", files=files) as stage:
+        one, two, asker = await stage.connect(), await stage.connect(), await stage.connect_asking()
+        await fill(one, 3)
+        files.fail(1, errno.ENOSPC, times=1_000_000)
+        failed = fail_once(Sender, "_appended", monkeypatch)
+        for client in (one, two):
+            await client.send(LOG, "waits", receipt="r")
+        await trio.sleep(0.1)
+        files.fail(0, 0)
+        await asker.asked("delete", log=LOG, passcode=PASSCODE)
+        assert failed
+        codes = [(await client.expect_error()).headers["code"] for client in (one, two)]
+        assert sorted(codes) == ["TOPIC_NOT_EXIST", "internal-error"]
+        other = await stage.connect()
+        await other.sent(LOG, "new")
+        assert receipts_of(other) == [(0, 1)]

@@ -8,8 +8,8 @@ import attrs
 import pytest
 import trio
 
-from protocols import connection as connection_module
-from protocols.stomp.escaping import Version
+from sluiceway.protocols import connection as connection_module
+from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.security import gate, secrets
 from sluiceway.security.config import SecurityConfig
 from tests.scenarios.client import UnexpectedError

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from protocols.stomp.escaping import Version
-from queues.logs.batches import CONTENT_TYPE, encode
-from queues.logs.codecs import Codec
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.queues.logs.batches import CONTENT_TYPE, encode
+from sluiceway.queues.logs.codecs import Codec
+from sluiceway.queues.logs.runs import ANEW_COUNT
 from tests.scenarios.log_stage import (
     LOG,
     LogLives,
@@ -292,6 +293,26 @@ async def test_late_acks_of_an_ended_subscription_do_no_harm(version: Version) -
 
 
 # ---------------------------------------------------------------------- batches
+
+
+@pytest.mark.parametrize("keys", [None, [b"%d" % number for number in range(5_000)]], ids=["plain", "keys"])
+async def test_a_long_batch_is_written_anew_in_parts_that_are_the_same_each_time(keys: list[bytes] | None) -> None:
+    async with LogStage() as stage:
+        producer = await stage.connect()
+        values = [b"%d" % number for number in range(5_000)]
+        await send_batch(producer, encode(values, keys=keys, codec=Codec.GZIP, head=b"k:1"))
+        runs = []
+        for _ in range(2):
+            reader = await stage.connect()
+            await reader.subscribe(LOG, batch="1000000", **{"from": "3", "to": "4990"})
+            runs.append([delivery for delivery in await reader.drain() if not is_told(delivery)])
+        assert [run.body for run in runs[0]] == [run.body for run in runs[1]]
+        assert max(int(run.headers["count"]) for run in runs[0]) == ANEW_COUNT
+        assert records_of(runs[0]) == list(enumerate(values))[3:4_990]
+        for batch in (batch for run in runs[0] for batch in batches_of(run)):
+            found = batch.keys()
+            assert batch.head == b"k:1"
+            assert (found and [bytes(key) for key in found]) == (keys and keys[batch.first_index : batch.end_index])
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd,snappy", ALL_CODECS])

@@ -8,9 +8,9 @@ import pytest
 import trio
 from attrs import evolve
 
-from protocols.stomp.attaching import TURN_STEPS
-from queues import parse
-from queues.steps import AT_ONCE_COUNT
+from sluiceway.protocols.stomp.attaching import TURN_STEPS
+from sluiceway.queues import parse
+from sluiceway.queues.steps import AT_ONCE_COUNT
 from tests.scenarios.stage import Stage
 
 MANY = 5 * AT_ONCE_COUNT

@@ -11,7 +11,7 @@ import trio
 
 from sluiceway.metrics.catalogue import FAMILIES, OTHERS, TEMPORARY
 from sluiceway.metrics.config import MetricsConfig
-from store.memory import MemoryEngine
+from sluiceway.store.memory import MemoryEngine
 from tests.scenarios.lives import Lives
 from tests.scenarios.log_stage import LogStage
 from tests.scenarios.scrape import NOWHERE, Page, scrape, text_of

@@ -13,16 +13,21 @@ from typing import Any, Final
 import pytest
 import trio
 
-from dispatcher import Periodic
-from flow import Flow, FlowController, FlowManager, FlowResource, SourceController, WindowLimiter
-from queues.pace import Pace
+from sluiceway.dispatcher import Periodic
 from sluiceway.expiry import CHECK_SECONDS, ExpiryWatch
 from sluiceway.faults import _SESSION_PARTS, SHARED, Faults
+from sluiceway.flow import Flow, FlowController, FlowManager, FlowResource, SourceController, WindowLimiter
+from sluiceway.protocols.log import get_logger
+from sluiceway.protocols.stomp.stored import HeadBlocks
+from sluiceway.queues.pace import Pace
 from sluiceway.security.rates import Rates, RateTable
-from store.config import StoreConfig
-from store.diskguard import DiskGuard
-from store.memory import MemoryEngine
-from store.worker import InlineWorker
+from sluiceway.store.config import StoreConfig
+from sluiceway.store.diskguard import DiskGuard
+from sluiceway.store.engine import DiskFullError
+from sluiceway.store.memory import MemoryEngine
+from sluiceway.store.paged import PagedBlocks
+from sluiceway.store.pages import PagesError
+from sluiceway.store.worker import InlineWorker
 from tests.house.sources import CORE, modules, name_of
 from tests.scenarios.log_stage import LogStage
 from tests.scenarios.stage import Stage
@@ -47,7 +52,7 @@ OWNED: Final = frozenset(
 """Timers of one destination or connection, which does not outlive what they raise."""
 PARTS: Final = {"HeartBeat": "_heart_beat"}
 """Timers of parts of a session, and what it calls them."""
-RESUMING: Final = frozenset({"Pace", "RateLimit"})
+RESUMING: Final = frozenset({"PagedBlocks", "Pace", "RateLimit"})
 """Timers that let several go on: each looks again for the others."""
 ENDING: Final = frozenset(each.__name__ for each in (*SHARED, Faults))
 """Timers of what all share: the broker ends. That of `Faults` is how."""
@@ -77,7 +82,7 @@ def _guard_of(stage: Stage) -> DiskGuard:
 def _timers() -> Iterator[tuple[str, str, str]]:
     """Module and class of every call that sets a timer, and which call."""
     for path in modules(*CORE, "sluiceway"):
-        if name_of(path).startswith("dispatcher"):
+        if name_of(path).startswith("sluiceway.dispatcher"):
             continue
         for made in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(made, ast.ClassDef):
@@ -191,7 +196,7 @@ async def test_certificates_are_looked_at_again_the_day_after_a_look_broke() -> 
     assert len(looks) == 5
 
 
-@pytest.mark.parametrize("which", ["pace", "rate", "executor"])
+@pytest.mark.parametrize("which", ["pace", "rate", "pages", "executor"])
 async def test_a_timer_that_lets_several_go_on_looks_again_for_the_others(
     which: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +246,19 @@ async def test_a_timer_that_lets_several_go_on_looks_again_for_the_others(
             for source in sources.values():
                 controller.charge(0, 0, source)
             controller.release(1, 0)
+        elif which == "pages":
+            paged = PagedBlocks(
+                sender,
+                HeadBlocks(),
+                None,
+                InlineWorker(MemoryEngine(), dispatcher.executor(label="pages")),
+                scheduling=dispatcher,
+                clock=clock,
+                log=get_logger("tests"),
+            )
+            paged._shut(PagesError(DiskFullError("full"), []))
+            for source in sources.values():
+                paged.hold_back(source)
         else:
             limit = RateTable(manager=manager, clock=clock, timers=dispatcher).enter(
                 "user", "u", Rates(bytes_per_second=1000, burst_seconds=1.0)

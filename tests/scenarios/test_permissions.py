@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.security.secrets import hashed
 from tests.scenarios.client import UnexpectedError
 from tests.scenarios.guarded import GuardedStage, allow, deny, refused, replaced

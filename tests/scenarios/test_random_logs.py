@@ -8,7 +8,7 @@ import pytest
 
 from tests.scenarios.random_logs import run_round
 
-ROUNDS_PER_PART = 6
+ROUNDS_PER_PART = 8
 
 
 @pytest.mark.parametrize("part", range(3))
@@ -17,4 +17,4 @@ def test_random_sessions_with_logs_break_no_claim(part: int) -> None:
     rounds = [run_round(seed) for seed in range(part * ROUNDS_PER_PART, (part + 1) * ROUNDS_PER_PART)]
     assert sum(played.receipted_count for played in rounds) > 500
     assert sum(played.read_count for played in rounds) > 200
-    assert sum(played.settled_count for played in rounds) > 0
+    assert sum(played.settled_count for played in rounds) > 5

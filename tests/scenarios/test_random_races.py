@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import trio
 
-from queues.logs.table import LogError
 from sluiceway.admin.errors import ApiError
 from sluiceway.admin.messages import Reader
 from sluiceway.admin.operations import Operations
-from store.memory import MemoryEngine
+from sluiceway.queues.logs.table import LogError
+from sluiceway.store.memory import MemoryEngine
 from tests.faults.store.small_store import repeatable_trio
 from tests.scenarios.client import Client
 from tests.scenarios.conftest import run_in_virtual_time

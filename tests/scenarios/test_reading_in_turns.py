@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from protocols.stomp.session import Session
+from sluiceway.protocols.stomp.session import Session
 from sluiceway.security.config import UserRates
 from tests.scenarios.client import Client
 from tests.scenarios.guarded import GuardedStage, allow
@@ -20,7 +20,7 @@ COUNT = 100
 @pytest.fixture(autouse=True)
 def each_event_takes_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """In virtual time no event lasts."""
-    monkeypatch.setattr("protocols.stomp.session.TURN_SECONDS", -1.0)
+    monkeypatch.setattr("sluiceway.protocols.stomp.session.TURN_SECONDS", -1.0)
 
 
 def dear(client: Client, count: int = COUNT) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from protocols.stomp.session import Session
+from sluiceway.protocols.stomp.session import Session
 from sluiceway.sessions import SessionTable
 from tests.scenarios.client import Client
 from tests.scenarios.guarded import GuardedLogStage, allow, deny, refused

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import trio
 
-from flow.graph import Steps
 from sluiceway.answering import WAITING_MAX, Answers
 from sluiceway.broker import Broker
+from sluiceway.flow.graph import Steps
 from sluiceway.report import LISTS, Part, stat_in_steps
 from sluiceway.steps import Pace
 from tests.scenarios.client import Client

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from protocols.stomp.pile import Pile
+from sluiceway.protocols.stomp.pile import Pile
 from tests.scenarios.stage import Stage
 
 Q = "/queue/q"

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 import trio
 
-from protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.escaping import Version
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.lives import Lives
 from tests.scenarios.stage import Stage

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 import trio
 
-from protocols.stomp.escaping import Version
-from queues.logs.batches import encode
-from queues.logs.log import Log
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.queues.logs.batches import encode
+from sluiceway.queues.logs.log import Log
 from tests.scenarios.log_stage import LogStage
 from tests.scenarios.stage import Stage
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
 import pytest
 import trio
 
-from store import keys
-from store.engine import DELETE, Change, EngineFailedError
-from store.faulty import Failure, FaultyEngine
-from store.memory import MemoryEngine
+from sluiceway.protocols.stomp.spooled_commits import SpooledCommits
+from sluiceway.store import keys
+from sluiceway.store.engine import DELETE, Change, EngineFailedError
+from sluiceway.store.faulty import Failure, FaultyEngine
+from sluiceway.store.memory import MemoryEngine
+from sluiceway.store.spool import READS_MAX
 from tests.scenarios.spooled import (
+    IN,
     OTHER,
     OUT,
     SMALL,
@@ -22,6 +25,7 @@ from tests.scenarios.spooled import (
     spooled_keys,
 )
 from tests.scenarios.stage import Stage
+from tests.scenarios.tiny_steps import tiny_steps
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
 
@@ -168,3 +172,88 @@ async def test_while_the_disk_is_full_a_transaction_does_not_grow_in_memory_with
         consumer = await stage.connect()
         await consumer.subscribe(OUT)
         assert len(await consumer.next_texts(1000)) == 1000
+
+
+class Tight(MemoryEngine):
+    """Has no memory to read pieces with, so many times; then it does what it is told to."""
+
+    def __init__(self, error: Exception, times: int) -> None:
+        super().__init__()
+        self.error = error
+        self.times = times
+
+    def get(self, key: bytes) -> bytes | None:
+        if self.times and key.startswith(keys.TRANSACTION):
+            self.times -= 1
+            raise self.error
+        return super().get(key)
+
+
+async def test_pieces_that_memory_is_too_short_to_read_are_read_later() -> None:
+    """More of them than are read at a time."""
+    engine = Tight(MemoryError(), 2 * READS_MAX)
+    outs = [f"{OUT}{number}" for number in range(READS_MAX + 2)]
+    async with Stage(engine=engine, **SMALL) as stage:
+        producer, consumer = await stage.connect(), await stage.connect()
+        for out in outs:
+            await consumer.subscribe(out, id=out)
+        await send_transaction(producer, 100, *outs)
+        await commit(producer)
+        await trio.sleep(60)
+        assert not engine.times
+        assert sorted(int(text) for text in await consumer.next_texts(100)) == list(range(100))
+        assert stage.broker.faults.count == 0
+
+
+async def test_a_piece_whose_reading_breaks_ends_the_broker() -> None:
+    """No spooled transaction would ever move again, and nobody would be told."""
+    with pytest.raises(BaseException) as caught:
+        async with Stage(engine=Tight(ZeroDivisionError(), 1), **SMALL) as stage:
+            producer = await stage.connect()
+            await send_transaction(producer, 100, OUT)
+            await commit(producer)
+            await trio.sleep(5)
+    assert caught.group_contains(ZeroDivisionError)
+
+
+@pytest.mark.parametrize("when", ["between two steps", "behind the last step"])
+async def test_a_commit_whose_queue_is_given_up_meanwhile_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """It acknowledges what came from there: nothing of it happens, and what waits in its lanes goes on."""
+    engine = MemoryEngine()
+    taking_effect = SpooledCommits._taking_effect
+    with tiny_steps():
+        async with Stage({OUT: {"full": "block", "count_max": 1}}, engine=engine, **SMALL) as stage:
+            client, filler = await stage.connect(), await stage.connect()
+            await filler.sent(OUT, "before")
+            await filler.send(IN, "to be acknowledged", persistent="true")
+            await client.subscribe(IN, ack="client-individual")
+            delivery = await client.next_message()
+            await send_transaction(client, 30, OUT, OTHER)
+            await client.ack(delivery, transaction="t")
+            await client.send(OUT, "parked")
+            await client.sync()
+            assert spooled_keys(engine)
+            [session] = [each.session for each in stage.broker.connections if each.session.unsettled_count]
+            given_up = stage.destination(IN)
+
+            def effect(self: SpooledCommits, *arguments: Any) -> Iterator[None]:
+                steps = taking_effect(self, *arguments)
+                for _step in steps:
+                    if self._legs and when == "between two steps" and not given_up.queue.closed:
+                        stage.broker.faults._abandon_all([given_up])
+                    yield
+                if not given_up.queue.closed:
+                    stage.broker.faults._abandon_all([given_up])
+
+            monkeypatch.setattr(SpooledCommits, "_taking_effect", effect)
+            await client.frame("COMMIT", {"transaction": "t", "receipt": "committed"})
+            await trio.sleep(5)
+            client.receive_now()
+            assert "committed" not in client.receipts
+            assert not spooled_keys(engine)
+            assert not session.lanes.spooled.limiter.used_bytes
+            assert await stage.drain_queues() == [b"before", b"parked"]
+            await trio.sleep(5)
+            assert session.is_drained

@@ -9,9 +9,9 @@ from random import Random
 import pytest
 import trio
 
-from protocols.stomp.left_behind import SESSION_BYTES
-from store.faulty import FaultyEngine
-from store.memory import MemoryEngine
+from sluiceway.protocols.stomp.left_behind import SESSION_BYTES
+from sluiceway.store.faulty import FaultyEngine
+from sluiceway.store.memory import MemoryEngine
 from tests.scenarios.spooled import (
     IN,
     OTHER,
@@ -231,3 +231,29 @@ async def test_what_waits_on_the_disk_takes_no_room_of_what_ended_connections_le
         assert len(await consumer.next_texts(31)) == 31
         await trio.sleep(1)
         assert left_behind.connections_count == 0
+
+
+async def test_one_commit_behind_another_in_its_lane_does_not_cost_it_its_turns() -> None:
+    """Somebody else sends to the same full queue all the time, one by one, and takes each turn that is given back."""
+    async with Stage(TIGHT, engine=FaultyEngine(Random(0)), **SMALL) as stage, trio.open_nursery() as nursery:
+        rival, producer, consumer = await stage.connect(), await stage.connect(), await stage.connect()
+
+        async def send_on() -> None:
+            while True:
+                await rival.send(OUT, "rival", persistent="true")
+
+        nursery.start_soon(send_on)
+        await trio.sleep(1)
+        for name in ("first", "second"):
+            await send_transaction(producer, 20, OUT, name=name)
+            await producer.frame("COMMIT", {"transaction": name})
+        await trio.sleep(1)
+        await consumer.subscribe(OUT, ack="client-individual", prefetch_count="1")
+        texts: list[str] = []
+        for _ in range(600):
+            delivery = await consumer.next_message()
+            await consumer.ack(delivery)
+            texts.append(delivery.text.strip())
+        nursery.cancel_scope.cancel()
+    came = [text for text in texts if text != "rival"]
+    assert came == [str(number) for number in range(20)] * 2

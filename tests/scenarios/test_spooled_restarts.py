@@ -4,14 +4,13 @@ of one is there, or nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import trio
 
-from store.engine import Change
-from store.memory import MemoryEngine
+from sluiceway.protocols.stomp import moving
+from sluiceway.store import keys
 from tests.scenarios.client import Delivery
 from tests.scenarios.lives import Lives
 from tests.scenarios.spooled import (
@@ -28,30 +27,14 @@ from tests.scenarios.spooled import (
     spooled_keys,
 )
 from tests.scenarios.stage import Stage
+from tests.store.journal_engine import JournalEngine
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
 
 
-class Journal(MemoryEngine):
-    """Remembers its batches, so that a crash after each of them can be played."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.batches: list[list[Change]] = []
-
-    def write(self, changes: Sequence[Change], *, sync: bool) -> None:
-        super().write(changes, sync=sync)
-        self.batches.append(list(changes))
-
-    def after(self, count: int) -> MemoryEngine:
-        """As it was after so many batches."""
-        engine = MemoryEngine()
-        for batch in self.batches[:count]:
-            engine.write(batch, sync=False)
-        return engine
-
-
-async def left_after(journal: Journal, count: int, policies: dict[str, dict[str, Any]]) -> dict[str, list[Delivery]]:
+async def left_after(
+    journal: JournalEngine, count: int, policies: dict[str, dict[str, Any]]
+) -> dict[str, list[Delivery]]:
     """What a broker that starts on this delivers, by destination. Nothing of spooled transactions may be left then."""
     engine = journal.after(count)
     left: dict[str, list[Delivery]] = {}
@@ -78,11 +61,11 @@ async def test_a_crash_after_any_batch_leaves_all_or_nothing(
     again; all the rest does, once and in order; what was in its hands, with a mark.
     """
     policies: dict[str, dict[str, Any]] = {OUT: {} if count_max is None else {"count_max": count_max}}
-    journal = Journal()
+    journal = JournalEngine()
     acked: dict[int, int] = {}
     seen: dict[int, int] = {}
     if batches == "tiny":
-        monkeypatch.setattr("store.batch.BATCH_BYTES", 1)
+        monkeypatch.setattr("sluiceway.store.batch.BATCH_BYTES", 1)
     async with Stage(policies, engine=journal, **SMALL) as stage:
         client, consumer = await stage.connect(), await stage.connect()
         await consumer.subscribe(OUT)
@@ -138,7 +121,7 @@ async def test_a_crash_after_any_batch_leaves_all_or_nothing(
 @pytest.mark.parametrize("consumed", [True, False], ids=["consumed", "unconsumed"])
 async def test_a_crash_after_any_batch_leaves_all_or_nothing_of_one_in_memory(destination: str, consumed: bool) -> None:
     """Without any receipt that would make the disk busy: written is what is due."""
-    journal = Journal()
+    journal = JournalEngine()
     policies: dict[str, dict[str, Any]] = {destination: {"count_max": 20}}
     async with Stage(policies, engine=journal) as stage:
         client, other = await stage.connect(), await stage.connect()
@@ -254,3 +237,44 @@ async def test_a_durable_subscription_gets_each_message_once(end: str) -> None:
             seen.append(int(delivery.text))
         await reader.silence()
     assert seen == list(range(60))
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["deleted", "and made again"])
+@pytest.mark.parametrize("moved", [True, False], ids=["in part in the queue", "all in pieces"])
+async def test_a_queue_that_is_deleted_in_front_of_a_commit_stays_deleted(
+    moved: bool, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a crash behind any batch all of the COMMIT is there for it, or nothing."""
+    monkeypatch.setattr(moving, "DROP_COUNT", 2)
+    journal = JournalEngine()
+    policies = TIGHT
+    async with Stage(policies, engine=journal, **SMALL) as stage:
+        client, filler = await stage.connect(), await stage.connect()
+        if not moved:
+            await filler.send_all(OUT, ["not persistent"] * 10)
+            await filler.sync()
+        await send_transaction(client, 120, OUT, OTHER)
+        await commit(client)
+        committed = len(journal.batches)
+        await trio.sleep(1)
+        deleted = len(journal.batches)
+        stage.broker.registry.delete(stage.destination(OUT), "a test")
+        if again:
+            await filler.sent(OUT, "-1", persistent="true")
+        await trio.sleep(5)
+        ended = len(journal.batches)
+        assert not [key for key in spooled_keys(journal) if key[:1] == keys.TRANSACTION]
+        client.vanish()
+        filler.vanish()
+    assert ended - deleted > 5
+    monkeypatch.undo()
+    outcomes = set()
+    for count in range(committed, ended + 1):
+        left = await left_after(journal, count, policies)
+        numbers = [int(delivery.text) for delivery in left[OUT] if delivery.text != "not persistent"]
+        assert numbers_of(left[OTHER]) == list(range(1, 120, 2)), f"after batch {count}"
+        if count <= deleted:
+            assert numbers == list(range(0, 120, 2)), f"after batch {count}"
+        assert numbers in (list(range(0, 120, 2)), [], [-1]), f"after batch {count}"
+        outcomes.add(len(numbers))
+    assert outcomes >= {60, int(again)}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from store.faulty import FaultyEngine
+from sluiceway.store.faulty import FaultyEngine
 from tests.scenarios.client import Client
 from tests.scenarios.lives import Lives
 from tests.scenarios.spooled import (

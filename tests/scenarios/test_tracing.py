@@ -13,9 +13,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from protocols.stomp.head import SendHead
-from protocols.stomp.limits import StompLimits
-from queues.witness import BothWitnesses
+from sluiceway.protocols.stomp.head import SendHead
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.queues.witness import BothWitnesses
 from sluiceway.tracing.exporting import SdkSpans
 from sluiceway.tracing.spans import QueueTracing, Tracing
 from tests.scenarios.stage import EPOCH_MS, Stage

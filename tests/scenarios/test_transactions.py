@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import trio
 
-import queues.steps
-from protocols.stomp.escaping import Version
-from protocols.stomp.lanes import LANES_MAX, Lanes
-from protocols.stomp.transactions import AT_ONCE_COUNT
-from queues import MESSAGE_OVERHEAD_BYTES
+import sluiceway.queues.steps
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.lanes import LANES_MAX, Lanes
+from sluiceway.protocols.stomp.transactions import AT_ONCE_COUNT
+from sluiceway.queues import MESSAGE_OVERHEAD_BYTES
 from tests.scenarios.client import Client
 from tests.scenarios.stage import Stage
 
@@ -632,7 +632,7 @@ async def test_commits_of_many_go_on_in_one_moment(monkeypatch: pytest.MonkeyPat
                 await client.send(Q, "x", transaction=name)
                 await client.frame("COMMIT", {"transaction": name, "receipt": name})
         await trio.sleep(1)
-        monkeypatch.setattr(queues.steps, "AT_ONCE_SUM", at_once)
+        monkeypatch.setattr(sluiceway.queues.steps, "AT_ONCE_SUM", at_once)
         stage.broker.registry.steps._at_once_left = at_once
         consumer = await stage.connect()
         await consumer.subscribe(Q)

@@ -7,29 +7,38 @@ from contextlib import contextmanager
 
 import pytest
 
-import protocols.stomp.committing
-import protocols.stomp.spooled_commits
-import protocols.stomp.transactions
-import queues.steps
-import store.gradual
-import store.storequeue
-import store.together
+import sluiceway.protocols.stomp.committing
+import sluiceway.protocols.stomp.spooled_commits
+import sluiceway.protocols.stomp.transactions
+import sluiceway.queues.cursored
+import sluiceway.queues.partitioned
+import sluiceway.queues.steps
+import sluiceway.queues.welcomes
+import sluiceway.store.gradual
+import sluiceway.store.storequeue
+import sluiceway.store.together
 
 
 @contextmanager
 def tiny_steps() -> Iterator[None]:
-    """In the block, the smallest transaction takes effect in steps, and its batch is gathered in steps."""
+    """In the block, the smallest transaction takes effect in steps, and its batch is gathered in steps; so are the
+    smallest crowds attached and told, and the shortest backlogs let go of.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for module, name, value in (
-            (queues.steps, "AT_ONCE_COUNT", 1),
-            (queues.steps, "STEP_COUNT", 1),
-            (protocols.stomp.committing, "AT_ONCE_COUNT", 0),
-            (protocols.stomp.spooled_commits, "AT_ONCE_COUNT", 0),
-            (protocols.stomp.transactions, "PART_COUNT", 1),
-            (store.together, "HEAVY_COUNT", 0),
-            (store.gradual, "STEP_COUNT", 1),
-            (store.storequeue, "ANSWERS_AT_ONCE", 0),
-            (store.storequeue, "ANSWERS_PER_STEP", 1),
+            (sluiceway.queues.steps, "AT_ONCE_COUNT", 1),
+            (sluiceway.queues.steps, "STEP_COUNT", 1),
+            (sluiceway.queues.cursored, "TRIM_BLOCKS", 0),
+            (sluiceway.queues.partitioned, "ATTACH_AT_ONCE", 1),
+            (sluiceway.queues.welcomes, "ATTACH_AT_ONCE", 1),
+            (sluiceway.protocols.stomp.committing, "AT_ONCE_COUNT", 0),
+            (sluiceway.protocols.stomp.spooled_commits, "AT_ONCE_COUNT", 0),
+            (sluiceway.protocols.stomp.transactions, "PART_COUNT", 1),
+            (sluiceway.store.together, "HEAVY_COUNT", 0),
+            (sluiceway.store.gradual, "STEP_COUNT", 1),
+            (sluiceway.store.storequeue, "SHELVES_AT_ONCE", 1),
+            (sluiceway.store.storequeue, "ANSWERS_AT_ONCE", 0),
+            (sluiceway.store.storequeue, "ANSWERS_PER_STEP", 1),
         ):
             patch.setattr(module, name, value)
         yield

@@ -10,11 +10,11 @@ import pytest
 import trio
 import trio.testing
 
-from flow import FlowManager
-from protocols.stomp.guard import ANYBODY, Action, Identity
-from protocols.stomp.hub import LoginRefusedError
-from protocols.stomp.limits import StompLimits
 from sluiceway.config import Config, Listener
+from sluiceway.flow import FlowManager
+from sluiceway.protocols.stomp.guard import ANYBODY, Action, Identity
+from sluiceway.protocols.stomp.hub import LoginRefusedError
+from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.security import secrets
 from sluiceway.security.config import Permission, SecurityConfig
 from sluiceway.security.gate import CACHE_MAX, SecurityGate

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queues.names import covers_name
+from sluiceway.queues.names import covers_name
 from sluiceway.security.patterns import check_pattern, covers, for_user, overlaps
 
 LEVELS = ("a", "b", "")

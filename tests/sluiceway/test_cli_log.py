@@ -20,7 +20,7 @@ from sluiceway import EmbeddedBroker
 from sluiceway.cli import main
 from sluiceway.cli.log import log as log_command
 from sluiceway.embedded import embedded_config
-from store.journal import JournalConfig
+from sluiceway.store.journal import JournalConfig
 from tests.sluiceway.broker_process import environment
 
 pytestmark = pytest.mark.interop

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from flow import FlowManager
 from sluiceway.cli.stat_view import bottleneck_line, render
+from sluiceway.flow import FlowManager
 
 KEYS = (
     "broker", "destinations", "connections", "dispatcher", "chains", "bottlenecks", "cycles", "used_bytes", "name",

@@ -8,11 +8,11 @@ from textwrap import dedent
 import attrs
 import pytest
 
-from queues import names
-from queues.policy import QueuePolicy
 from sluiceway.config import Config, ConfigError, DestinationPolicy, Listener, load
 from sluiceway.config.sources import Layer
 from sluiceway.config.structure import known_keys
+from sluiceway.queues import names
+from sluiceway.queues.policy import QueuePolicy
 
 
 def load_text(tmp_path: Path, text: str, **environment: str) -> Config:

@@ -6,11 +6,11 @@ import re
 import tomllib
 from pathlib import Path
 
-from queues import names
-from queues.policy import QueuePolicy
 from sluiceway.config import Config
 from sluiceway.config.sample import markdown, toml_sample
 from sluiceway.config.structure import known_keys, structure
+from sluiceway.queues import names
+from sluiceway.queues.policy import QueuePolicy
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

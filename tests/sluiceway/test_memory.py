@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import structlog
 
 from sluiceway.config import BrokerConfig, Config, DestinationPolicy
-from sluiceway.memory import MEMORY_MIN_BYTES, budget_bytes, machine_memory_bytes, memory_warnings
+from sluiceway.dispatcher import DispatcherCore
+from sluiceway.flow import FlowManager
+from sluiceway.memory import MEMORY_MIN_BYTES, BrokerMemory, budget_bytes, machine_memory_bytes, memory_warnings
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -83,3 +86,15 @@ def test_too_little_to_work_with_is_an_error_that_says_what_is_meant() -> None:
 
 def test_this_machine_says() -> None:
     assert not Path("/proc/meminfo").exists() or (machine_memory_bytes() or 0) > 0
+
+
+def test_short_memory_is_said_once_a_minute_however_often_that_happens() -> None:
+    now = [0.0]
+    dispatcher = DispatcherCore(lambda: now[0])
+    memory = BrokerMemory(Config(), manager=FlowManager(lambda: now[0]), timers=dispatcher, clock=lambda: now[0])
+    assert memory.budget.on_short is not None
+    with structlog.testing.capture_logs() as said:
+        for _ in range(300):
+            memory.budget.on_short()
+            now[0] += 0.25
+    assert [entry["more_since_last"] for entry in said] == [0, 239]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from queues.selectors import table
 from sluiceway import selecting, serving
 from sluiceway.config import BrokerConfig, Config, Listener
+from sluiceway.queues.selectors import table
 from tests.scenarios.stage import Stage
 
 DEADLINE_SECONDS = 20

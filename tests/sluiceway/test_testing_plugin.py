@@ -93,7 +93,7 @@ def test_a_project_that_does_not_use_it_pays_nothing(project: pytest.Pytester) -
 
         def test_nothing():
             assert "sluiceway.broker" not in sys.modules
-            assert "protocols" not in sys.modules
+            assert "sluiceway.protocols" not in sys.modules
         """,
         "-p",
         "no:trio",

@@ -14,8 +14,8 @@ import attrs
 import pytest
 
 from pyspark_stomp.wire import Address, Connection
-from queues.logs.batches import encode
 from sluiceway.embedded import EmbeddedBroker, embedded_config
+from sluiceway.queues.logs.batches import encode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import attrs
 
-from protocols.settings import TlsConfig
 from sluiceway.embedded import EmbeddedBroker, embedded_config
+from sluiceway.protocols.settings import TlsConfig
 from sluiceway.security.config import Permission, SecurityConfig
 from tests.network.authority import server_certificate, write, write_authority
 

@@ -124,7 +124,15 @@ def test_importing_it_loads_neither_spark_nor_arrow_nor_the_broker() -> None:
 def test_what_spark_loads_for_each_micro_batch_is_little(module: str) -> None:
     """It starts processes for each of them: all queues and clients took half of the time of a small micro-batch."""
     pytest.importorskip("pyspark")
-    heavy = ("trio", "plyvel", "stomp", "pyarrow", "queues.consumed", "queues.registry", "sluiceway.client.producer")
+    heavy = (
+        "trio",
+        "plyvel",
+        "stomp",
+        "pyarrow",
+        "sluiceway.queues.consumed",
+        "sluiceway.queues.registry",
+        "sluiceway.client.producer",
+    )
     code = f"import sys, pyspark_stomp.{module}\nprint([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

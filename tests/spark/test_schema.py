@@ -11,9 +11,9 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 
 from pyspark_stomp.schema import BYTES_MAX, COLUMNS, HEADERS, ROWS_MAX, Rows  # noqa: E402
-from queues.logs.batches import Batch, encode, stamped  # noqa: E402
-from queues.logs.codecs import Codec  # noqa: E402
 from sluiceway.client.errors import DamagedError  # noqa: E402
+from sluiceway.queues.logs.batches import Batch, encode, stamped  # noqa: E402
+from sluiceway.queues.logs.codecs import Codec  # noqa: E402
 
 TIME_MS = 1_795_292_104_123
 WHEN = datetime.datetime.fromtimestamp(TIME_MS // 1000, datetime.UTC) + datetime.timedelta(milliseconds=123)

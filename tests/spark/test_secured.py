@@ -10,9 +10,9 @@ from urllib.parse import quote
 import pytest
 
 from pyspark_stomp.wire import Address, Connection
-from queues.logs.batches import encode
 from sluiceway.client.errors import CannotConnectError, RefusedError
 from sluiceway.embedded import EmbeddedBroker
+from sluiceway.queues.logs.batches import encode
 from tests.network.authority import strange_authority, write_authority
 from tests.spark.conftest import numbers
 from tests.spark.cutting_proxy import CuttingProxy

@@ -11,10 +11,10 @@ import attrs
 import pytest
 
 from pyspark_stomp.wire import BATCH_BYTES, Address, Connection, Gap, RefusedError, RequestError
-from queues.logs.batches import encode
 from sluiceway.broker import Broker
 from sluiceway.client.errors import CannotConnectError, ConnectionLostError
 from sluiceway.embedded import EmbeddedBroker
+from sluiceway.queues.logs.batches import encode
 from tests.spark.conftest import BrokerMaker, connected, fill, numbers, until
 from tests.spark.cutting_proxy import CuttingProxy
 

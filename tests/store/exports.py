@@ -7,19 +7,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from protocols.stomp.stored import HeadBlocks
-from queues.message import DelayedMessage, Envelope, Message
-from store import keys, states
-from store.chunks import decode_chunk, encode_chunk_and_summary
-from store.engine import Change, Engine, put
-from store.maintenance.export import Export, destination_filter
-from store.maintenance.importing import Import, ImportReport
-from store.maintenance.lines import (
+from sluiceway.protocols.stomp.stored import HeadBlocks
+from sluiceway.queues.message import DelayedMessage, Envelope, Message
+from sluiceway.store import keys, states
+from sluiceway.store.chunks import decode_chunk, encode_chunk_and_summary
+from sluiceway.store.engine import Change, Engine, put
+from sluiceway.store.maintenance.export import Export, destination_filter
+from sluiceway.store.maintenance.importing import Import, ImportReport
+from sluiceway.store.maintenance.lines import (
     read_lines,
 )
-from store.maintenance.records import make_large
-from store.memory import MemoryEngine
-from store.recovery import recover
+from sluiceway.store.maintenance.records import make_large
+from sluiceway.store.memory import MemoryEngine
+from sluiceway.store.recovery import recover
 
 HEADS = HeadBlocks()
 EVERYTHING = (b"", b"\xff" * 8)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from queues.message import DelayedMessage, Envelope, Message
-from store.chunks import HeadCodec
+from sluiceway.queues.message import DelayedMessage, Envelope, Message
+from sluiceway.store.chunks import HeadCodec
 
 
 @frozen(eq=False)

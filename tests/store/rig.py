@@ -18,16 +18,16 @@ from typing import Any, TypeVar
 import attrs
 import pytest
 
-from flow import Flow, FlowResource, SourceController
-from queues import ExclusiveQueue, Message, MessageQueue, QueueFullError, QueuePolicy, SharedQueue
-from queues.message import Envelope
-from queues.taking import PATIENCE_SECONDS
-from store import keys
-from store.config import StoreConfig
-from store.engine import Change, Engine, EngineError
-from store.recovery import Recovered, closing_records, opening_records, recover
-from store.shelf import Shelf
-from store.storequeue import NUMBERS_AHEAD, Housing, StoreQueue
+from sluiceway.flow import Flow, FlowResource, SourceController
+from sluiceway.queues import ExclusiveQueue, Message, MessageQueue, QueueFullError, QueuePolicy, SharedQueue
+from sluiceway.queues.message import Envelope
+from sluiceway.queues.taking import PATIENCE_SECONDS
+from sluiceway.store import keys
+from sluiceway.store.config import StoreConfig
+from sluiceway.store.engine import Change, Engine, EngineError
+from sluiceway.store.recovery import Recovered, closing_records, opening_records, recover
+from sluiceway.store.shelf import Shelf
+from sluiceway.store.storequeue import NUMBERS_AHEAD, Housing, StoreQueue
 from tests.queues.rig import Head, World
 
 T = TypeVar("T")
@@ -361,21 +361,21 @@ def tight(
     patch = pytest.MonkeyPatch()
     try:
         for name, module in list(sys.modules.items()):
-            if name.split(".")[0] in ("queues", "store"):
+            if name.startswith(("sluiceway.queues", "sluiceway.store")):
                 if hasattr(module, "BLOCK_BITS"):
                     patch.setattr(module, "BLOCK_BITS", block_bits)
                 if hasattr(module, "BLOCK_SIZE"):
                     patch.setattr(module, "BLOCK_SIZE", 1 << block_bits)
-        patch.setattr("store.shelf.LEASE_COUNT", lease_count)
-        patch.setattr("store.shelf.SEAL_COUNT", seal_count)
+        patch.setattr("sluiceway.store.shelf.LEASE_COUNT", lease_count)
+        patch.setattr("sluiceway.store.shelf.SEAL_COUNT", seal_count)
         if block_bytes_max is not None:
-            patch.setattr("queues.paging.BLOCK_BYTES_MAX", block_bytes_max)
+            patch.setattr("sluiceway.queues.paging.BLOCK_BYTES_MAX", block_bytes_max)
         if batch_bytes is not None:
-            patch.setattr("store.batch.BATCH_BYTES", batch_bytes)
+            patch.setattr("sluiceway.store.batch.BATCH_BYTES", batch_bytes)
         if ahead_count is not None:
-            patch.setattr("queues.paging.AHEAD_COUNT", ahead_count)
+            patch.setattr("sluiceway.queues.paging.AHEAD_COUNT", ahead_count)
         if blocks_min is not None:
-            patch.setattr("queues.paging.BLOCKS_MIN", blocks_min)
+            patch.setattr("sluiceway.queues.paging.BLOCKS_MIN", blocks_min)
         yield
     finally:
         patch.undo()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from store.attic import Attic
+from sluiceway.store.attic import Attic
 
 
 def contents(attic: Attic) -> list[tuple[str, bytes]]:

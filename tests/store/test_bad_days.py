@@ -7,31 +7,34 @@ import time
 from collections.abc import Iterator
 from random import Random
 
+import attrs
 import pytest
 
-from dispatcher import DispatcherCore
-from queues import (
+from sluiceway.dispatcher import DispatcherCore
+from sluiceway.queues import (
     DestinationRegistry,
     Message,
     MessageQueue,
+    QueueFullError,
     QueuePolicy,
     SharedQueue,
     Topic,
     parse,
 )
-from queues.cursored import CursoredQueue
-from queues.expiry import ExpiryDates
-from queues.message import Envelope
-from store import keys
-from store.directory import DirectoryError, NoSpaceError
-from store.engine import DELETE_RANGE, CorruptionError, put
-from store.faulty import FaultyEngine
-from store.memory import MemoryEngine
-from store.recovery import NUMBERS_LOST, recover
-from store.spool import Spools
-from store.worker import ThreadWorker
-from tests.queues.rig import FakeConsumer, Head
-from tests.store.rig import FakeHousing, RigHeads, StoreWorld, shelf_of, tight
+from sluiceway.queues.cursored import CursoredQueue
+from sluiceway.queues.expiry import ExpiryDates
+from sluiceway.queues.message import Envelope
+from sluiceway.queues.together import Promise
+from sluiceway.store import keys
+from sluiceway.store.directory import DirectoryError, NoSpaceError
+from sluiceway.store.engine import DELETE_RANGE, CorruptionError, put
+from sluiceway.store.faulty import FaultyEngine
+from sluiceway.store.memory import MemoryEngine
+from sluiceway.store.recovery import NUMBERS_LOST, recover
+from sluiceway.store.spool import Spools
+from sluiceway.store.worker import ThreadWorker
+from tests.queues.rig import FakeConsumer, Head, World
+from tests.store.rig import FakeHousing, OfferingProducer, RigHeads, StoreWorld, shelf_of, tight
 
 GRAVE = "/queue/dead-letters"
 
@@ -324,6 +327,30 @@ def test_a_queue_that_was_only_paged_out_leaves_nothing() -> None:
     assert any(kind == DELETE_RANGE for changes, _sync in world.worker.batches for kind, _key, _value in changes)
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_queue_that_is_deleted_sends_no_more_blocks_out(persistent: bool) -> None:
+    """Regression: the timer that waited for its consumers did, while it was let go of in steps."""
+    with tight(block_bits=3):
+        world = StoreWorld(MemoryEngine())
+        left: list[Iterator[object]] = []
+        world.environment = attrs.evolve(world.environment, in_steps=lambda _owner, work: left.append(work))
+        queue = world.queue(memory_bytes=64 * 1024)
+        queue.subscribe(world.consumer(1))
+        for _ in range(80):
+            world.put(queue, 1, wire_bytes=500, persistent=persistent)
+        world.settle_down()
+        assert queue.pager is not None and queue.pager.is_over and not queue.pager.paged_out_count
+        queue.close_queue("its owner left")
+        assert queue.elements.live_count, "it is let go of in steps"
+        world.wait_in_vain()
+        assert not queue.pager.paged_out_count
+        for steps in left:
+            for _ in steps:
+                pass
+        world.flush()
+    assert world.leftovers() == {}
+
+
 def test_making_room_in_vain_looks_at_no_more_of_a_topic_than_somebody_lags(monkeypatch: pytest.MonkeyPatch) -> None:
     """A durable subscription holds a backlog beyond the quota, which may be any number of blocks."""
     looked_count = 0
@@ -353,6 +380,48 @@ def test_making_room_in_vain_looks_at_no_more_of_a_topic_than_somebody_lags(monk
     assert looked_count <= 3 * 20
     assert len(listener.deliveries) == 120 * 50
     assert listener.dropped_counts == [0] * len(listener.dropped_counts)
+
+
+def test_those_who_are_attached_late_lose_the_oldest_beside_a_durable_subscription_that_keeps_up() -> None:
+    """Regression: nothing was dropped for the room that only they needed, and senders waited for their coming."""
+    world = StoreWorld(MemoryEngine())
+    topic = Topic("/topic/a", QueuePolicy(memory_bytes=1 << 20, bytes_max=2 << 20), world.environment)
+    topic.subscribe(world.consumer(auto=True), durable_id=1)
+    world.run()
+    topic.hold_beginning()
+    producer = OfferingProducer(world, topic)
+    for _ in range(120):
+        producer.send(world.messages(50, wire_bytes=1000))
+        world.settle_down()
+    assert not producer.outbox
+    late = world.consumer(auto=True)
+    topic.subscribe(late, from_beginning=True)
+    topic.let_go_of_beginning()
+    world.settle_down()
+    assert sum(late.dropped_counts) > 1000
+    assert len(late.deliveries) + sum(late.dropped_counts) == 120 * 50
+
+
+@pytest.mark.parametrize("has_store", [True, False])
+@pytest.mark.parametrize("kind", [Topic, SharedQueue])
+@pytest.mark.parametrize("paging", ["page", "throttle"])
+def test_promised_room_is_taken_whatever_the_kind_and_the_store(
+    kind: type[Topic | SharedQueue], paging: str, has_store: bool
+) -> None:
+    """Regression: a topic with a store did not see it, and a COMMIT that had been checked went over the limits."""
+    world = StoreWorld(MemoryEngine()) if has_store else World()
+    policy = QueuePolicy(full="reject", count_max=10, memory_bytes=20_000, bytes_max=20_000, paging=paging)  # type: ignore[arg-type]
+    queue = kind("/topic/a", policy, world.environment)
+    queue.subscribe(world.consumer(1))
+    promise = Promise()
+    for promised, free in (((8, 1000), (2, 20)), ((1, 19_000), (1, 20))):
+        promise.make(queue, *promised)
+        assert queue.fits(*free)
+        assert not queue.fits(3, 2000)
+        with pytest.raises(QueueFullError):
+            world.send(queue, 3, wire_bytes=700)
+        promise.let_go()
+    assert queue.fits(3, 2000)
 
 
 def test_a_delayed_message_waits_until_a_topic_that_refuses_has_room() -> None:

@@ -12,9 +12,9 @@ from attrs import evolve
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from queues.message import DelayedMessage, Message
-from store import chunks
-from store.chunks import ChunkError, Summary
+from sluiceway.queues.message import DelayedMessage, Message
+from sluiceway.store import chunks
+from sluiceway.store.chunks import ChunkError, Summary
 from tests.store.heads import FiledMessage, PlainHead, PlainHeads, Row, message_of, row_of
 
 u64 = st.integers(0, 2**64 - 1)

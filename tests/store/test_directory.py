@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from store.directory import (
+from sluiceway.store.directory import (
     DirectoryError,
     FormatError,
     LockedError,
@@ -21,10 +21,11 @@ from store.directory import (
     NoSpaceError,
     NotAFolderError,
     NotWritableError,
+    look_at,
     open_directory,
 )
-from store.engine import put
-from store.keys import FORMAT_VERSION
+from sluiceway.store.engine import put
+from sluiceway.store.keys import FORMAT_VERSION, FORMAT_VERSION_MIN, chunk_key
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def path(tmp_path: Path) -> Path:
 def test_a_new_folder_gets_its_layout(path: Path) -> None:
     with open_directory(path) as directory:
         assert sorted(entry.name for entry in path.iterdir()) == ["attic", "db", "format", "large", "lock"]
-        assert (path / "format").read_text() == f"sluiceway-store {FORMAT_VERSION}\n"
+        assert (path / "format").read_text() == f"sluiceway-store {FORMAT_VERSION_MIN}\n"
         assert (directory.database_path, directory.large_path) == (path / "db", path / "large")
 
 
@@ -125,7 +126,7 @@ def test_a_refused_opening_frees_the_lock(path: Path) -> None:
 
 def test_the_lock_of_a_killed_process_is_gone_with_it(path: Path) -> None:
     program = (
-        "import sys, time\nfrom pathlib import Path\nfrom store.directory import open_directory\n"
+        "import sys, time\nfrom pathlib import Path\nfrom sluiceway.store.directory import open_directory\n"
         "opened = open_directory(Path(sys.argv[1]))\nprint('locked', flush=True)\nsys.stdin.read()\n"
     )
     holder = subprocess.Popen(
@@ -165,7 +166,7 @@ def test_a_child_process_does_not_inherit_the_lock(path: Path) -> None:
 def test_another_format_names_both_versions(path: Path, version: int, word: str) -> None:
     open_directory(path).close()
     (path / "format").write_text(f"sluiceway-store {version}\n")
-    with pytest.raises(FormatError, match=f"format {version},.* format {FORMAT_VERSION}: .*{word}"):
+    with pytest.raises(FormatError, match=f"format {version},.* formats 1 to {FORMAT_VERSION}: .*{word}"):
         open_directory(path)
     assert (path / "format").read_text() == f"sluiceway-store {version}\n"
 
@@ -211,6 +212,20 @@ def test_a_database_that_was_taken_away_is_no_empty_store(path: Path) -> None:
     assert f"remove {path}/format" in str(caught.value)
     assert sorted(there.name for there in path.iterdir()) == ["attic", "format", "large", "lock"]
     (path / "format").unlink()
+    open_directory(path).close()
+
+
+def test_large_values_that_were_taken_away_are_not_taken_for_damaged(path: Path) -> None:
+    """Consumers would have each of them deleted: it comes too late then to bring the folder back."""
+    with open_directory(path) as directory:
+        engine, _report = directory.open_engine()
+        engine.write([put(chunk_key(1, 0), bytes(200_000))], sync=True)
+        engine.close()
+    (path / "values").rename(path / "elsewhere")
+    for use in (open_directory, look_at):
+        with pytest.raises(MissingError, match=f"{path}/values, which has messages of the database, is missing"):
+            use(path)
+    (path / "elsewhere").rename(path / "values")
     open_directory(path).close()
 
 

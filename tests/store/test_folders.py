@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from store.folders import make_private_folder
+from sluiceway.store.folders import make_private_folder
 
 
 def mode(path: Path) -> int:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from queues.logs.batches import encode
-from queues.logs.ports import DiskError
-from queues.logs.table import LogError
-from queues.logs.unmade import Unmade
-from store.bigarray import BigArray
-from store.bigarray.head import identity_of
-from store.journal import Journal, JournalConfig
+from sluiceway.queues.logs.batches import encode
+from sluiceway.queues.logs.ports import DiskError
+from sluiceway.queues.logs.table import LogError
+from sluiceway.queues.logs.unmade import Unmade
+from sluiceway.store.bigarray import BigArray
+from sluiceway.store.bigarray.head import identity_of
+from sluiceway.store.journal import Journal, JournalConfig
 
 A = "/log/a.b"
 

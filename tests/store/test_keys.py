@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queues import cursored
-from store import keys
-from store.keys import KeyFormatError
+from sluiceway.queues import cursored
+from sluiceway.store import keys
+from sluiceway.store.keys import KeyFormatError
 
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)

@@ -13,11 +13,11 @@ from queue import Queue
 
 import pytest
 
-from dispatcher import DispatcherClosedError
-from flow import Flow, FlowManager, FlowResource, SourceController
-from queues.large import BodyError, BodyReference
-from store.bodythread import BodyThread, InlineRunner, Job
-from store.large import PIECE_BYTES, SYNC_BYTES, WAITING_BYTES_MAX, BodyFiles, Staging
+from sluiceway.dispatcher import DispatcherClosedError
+from sluiceway.flow import Flow, FlowManager, FlowResource, SourceController
+from sluiceway.queues.large import BodyError, BodyReference
+from sluiceway.store.bodythread import BodyThread, InlineRunner, Job
+from sluiceway.store.large import PIECE_BYTES, SYNC_BYTES, WAITING_BYTES_MAX, BodyFiles, Staging
 
 
 class Rig:
@@ -241,6 +241,18 @@ def test_recovery_keeps_what_records_name(rig: Rig, tmp_path: Path) -> None:
     files.forget(99)
 
 
+def test_where_records_may_be_lost_no_file_is_removed(rig: Rig, tmp_path: Path) -> None:
+    """The start that finds a damaged chunk had removed the bodies of its messages, before anybody could look."""
+    one, two = rig.store(b"x" * 100), rig.store(b"y" * 50)
+    (tmp_path / "empty").mkdir()
+    again = Rig(tmp_path / "empty")
+    again.files._folder = tmp_path
+    found = again.files.recover({one.file_id: 1}, keeps_all=True)
+    assert (found.kept_count, found.removed_count, found.unnamed_count, found.unnamed_bytes) == (1, 0, 1, 50)
+    assert all((tmp_path / f"{body.file_id:016x}").exists() for body in (one, two))
+    assert again.store(b"z").file_id > two.file_id
+
+
 def test_numbers_are_never_used_again(rig: Rig, tmp_path: Path) -> None:
     """Not even those of files that are lost while records still name them: such a record must not find another body."""
     rig.store(b"x")
@@ -381,6 +393,18 @@ def test_a_bug_in_a_job_is_raised_on_the_loop() -> None:
     job.run()
     with pytest.raises(ZeroDivisionError):
         job.tell()
+
+
+def test_a_job_without_memory_has_failed_like_the_disk() -> None:
+    told: list[object] = []
+    job = Job(_without_memory, told.append)
+    job.run()
+    job.tell()
+    assert [type(each) for each in told] == [BodyError]
+
+
+def _without_memory() -> None:
+    raise MemoryError
 
 
 def test_what_a_job_told_of_holds_nothing() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from queues import SharedQueue
-from store.memory import MemoryEngine
-from store.storequeue import HOPE_SECONDS_MAX
+from sluiceway.queues import SharedQueue
+from sluiceway.store.memory import MemoryEngine
+from sluiceway.store.storequeue import HOPE_SECONDS_MAX
 from tests.queues.rig import FakeConsumer
 from tests.store.rig import StoreWorld
 

@@ -7,27 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from protocols.stomp.stored import HeadBlocks
-from queues.message import DelayedMessage, Message
-from store import keys, states
-from store.chunks import decode_chunk, decode_summary, encode_chunk_and_summary
-from store.directory import FormatError, LockedError, MissingError, open_directory
-from store.durables import durable_changes
-from store.engine import Change, Engine, delete, put
-from store.leveldb import LevelDbEngine
-from store.maintenance.check import CheckReport, check, check_folder
-from store.maintenance.compacting import compact
-from store.maintenance.mending import Mended, repair
-from store.maintenance.opening import open_folder, open_store
-from store.maintenance.records import make_large
-from store.memory import MemoryEngine
-from store.metadata.records import (
+from sluiceway.protocols.stomp.stored import HeadBlocks
+from sluiceway.queues.message import DelayedMessage, Message
+from sluiceway.store import keys, states
+from sluiceway.store.chunks import decode_chunk, decode_summary, encode_chunk_and_summary
+from sluiceway.store.directory import FormatError, LockedError, MissingError, open_directory
+from sluiceway.store.durables import durable_changes
+from sluiceway.store.engine import Change, Engine, delete, put
+from sluiceway.store.leveldb import LevelDbEngine
+from sluiceway.store.maintenance.check import CheckReport, check, check_folder
+from sluiceway.store.maintenance.compacting import compact
+from sluiceway.store.maintenance.mending import Mended, repair
+from sluiceway.store.maintenance.opening import open_folder, open_store
+from sluiceway.store.maintenance.records import make_large
+from sluiceway.store.memory import MemoryEngine
+from sluiceway.store.metadata.records import (
     SubscriptionPreferences,
     SubscriptionState,
     encode_preferences,
     encode_subscription_state,
 )
-from store.recovery import Recovered, recover
+from sluiceway.store.recovery import Recovered, recover
 
 HEADS = HeadBlocks()
 QUEUE_ID = 1
@@ -323,7 +323,7 @@ def test_a_corrupt_chunk_is_kept_in_the_attic_byte_for_byte(folder: Path) -> Non
 
 def test_the_attic_keeps_all_of_a_repair(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its bound is for brokers: here a copy that goes would be the only one."""
-    monkeypatch.setattr("store.attic.ATTIC_COUNT_MAX", 2)
+    monkeypatch.setattr("sluiceway.store.attic.ATTIC_COUNT_MAX", 2)
     for first in (0, 10, 1024):
         damage(folder, flipped(keys.chunk_key(1, first)))
     assert mended(folder).aside_count == 3
@@ -415,7 +415,7 @@ def test_a_rebuilt_summary_says_what_the_chunk_has(folder: Path) -> None:
 
 
 def test_many_faults_are_all_counted_and_some_listed(engine: MemoryEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("store.maintenance.check.FAULTS_KEPT_MAX", 3)
+    monkeypatch.setattr("sluiceway.store.maintenance.check.FAULTS_KEPT_MAX", 3)
     engine.write([put(keys.head_key(100 + k), states.encode_head(1, 0)) for k in range(50)], sync=True)
     report = checked(engine)
     assert kinds(report) == {"orphan-record": 50}
@@ -495,8 +495,8 @@ def test_an_empty_folder_is_no_store(tmp_path: Path) -> None:
 
 
 def test_another_format_is_refused(folder: Path) -> None:
-    damage(folder, written(put(keys.META_FORMAT_KEY, states.encode_format(2))))
-    with pytest.raises(FormatError, match=r"records .* have format 2"):
+    damage(folder, written(put(keys.META_FORMAT_KEY, states.encode_format(3))))
+    with pytest.raises(FormatError, match=r"records .* have format 3"):
         open_store(folder)
     with pytest.raises(FormatError):
         mended(folder)

@@ -13,20 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queues.message import DelayedMessage, Message
-from store import keys, states
-from store.durables import durable_changes
-from store.engine import Change, delete, put
-from store.maintenance.check import check, check_folder
-from store.maintenance.export import PIECE_BYTES
-from store.maintenance.importing import import_folder
-from store.maintenance.lines import (
+from sluiceway.queues.message import DelayedMessage, Message
+from sluiceway.store import keys, states
+from sluiceway.store.durables import durable_changes
+from sluiceway.store.engine import Change, delete, put
+from sluiceway.store.maintenance.check import check, check_folder
+from sluiceway.store.maintenance.export import PIECE_BYTES
+from sluiceway.store.maintenance.importing import import_folder
+from sluiceway.store.maintenance.lines import (
     ExportFormatError,
 )
-from store.maintenance.opening import open_store
-from store.maintenance.records import make_large
-from store.memory import MemoryEngine
-from store.recovery import recover
+from sluiceway.store.maintenance.opening import open_store
+from sluiceway.store.maintenance.records import make_large
+from sluiceway.store.memory import MemoryEngine
+from sluiceway.store.recovery import recover
 from tests.store.exports import (
     END_OF_ONE,
     EVERYTHING,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.maintenance.check import check
-from store.maintenance.lines import (
+from sluiceway.store.maintenance.check import check
+from sluiceway.store.maintenance.lines import (
     BodyLine,
     CursorLine,
     End,
@@ -22,7 +22,7 @@ from store.maintenance.lines import (
     read_lines,
     write_line,
 )
-from store.memory import MemoryEngine
+from sluiceway.store.memory import MemoryEngine
 from tests.store.exports import (
     END_OF_ONE,
     EVERYTHING,

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from queues import QueuePolicy, SharedQueue
-from store import keys
-from store.engine import CorruptionError, DiskFullError, EngineFailedError
-from store.memory import MemoryEngine
-from store.pages import PageFiles, clear
-from store.shelf import Shelf
-from tests.store.rig import StoreWorld, shelf_of, tight
+from sluiceway.queues import QueuePolicy, SharedQueue
+from sluiceway.store import keys
+from sluiceway.store.engine import Change, CorruptionError, DiskFullError, EngineFailedError
+from sluiceway.store.memory import MemoryEngine
+from sluiceway.store.pages import PageFiles, PagesError, clear
+from sluiceway.store.shelf import Shelf
+from tests.queues.rig import Head
+from tests.store.rig import OfferingProducer, StoreWorld, shelf_of, tight
 
 
 @pytest.fixture
@@ -25,7 +27,7 @@ def removals() -> list[Callable[[], None]]:
 
 @pytest.fixture
 def files(tmp_path: Path, removals: list[Callable[[], None]], monkeypatch: pytest.MonkeyPatch) -> PageFiles:
-    monkeypatch.setattr("store.pages.SEGMENT_BYTES", 100)
+    monkeypatch.setattr("sluiceway.store.pages.SEGMENT_BYTES", 100)
     return PageFiles(tmp_path, remove_soon=removals.append)
 
 
@@ -38,7 +40,7 @@ def test_what_was_written_is_read_also_if_it_was_written_twice(files: PageFiles)
 
 def test_a_write_that_takes_only_a_part_goes_on(files: PageFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     page = files.reserve(1, 54)
-    monkeypatch.setattr("store.pages.os.pwritev", lambda _descriptor, _parts, _offset: 3)
+    monkeypatch.setattr("os.pwritev", lambda _descriptor, _parts, _offset: 3)
     files.write([(page, [b"ab" * 10, b"c" * 30])])
     assert files.read(page)[:-4] == b"ab" * 10 + b"c" * 30
 
@@ -90,9 +92,10 @@ def test_a_disk_that_is_full_or_fails_is_told_apart(files: PageFiles, monkeypatc
         def fail(*_arguments: object, number: int = number) -> int:
             raise OSError(number, os.strerror(number))
 
-        with monkeypatch.context() as patch, pytest.raises(kind):
-            patch.setattr("store.pages.os.pwritev", fail)
+        with monkeypatch.context() as patch, pytest.raises(PagesError) as raised:
+            patch.setattr("os.pwritev", fail)
             files.write([(page, [bytes(46)])])
+        assert isinstance(raised.value.reason.__cause__, OSError) and isinstance(raised.value.reason, kind)
     files.write([(page, [bytes(46)])])
     assert files.read(page)[:-4] == bytes(46)
 
@@ -162,25 +165,171 @@ def test_a_queue_that_is_deleted_gives_its_files_back(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir()) and world.store.paged.size_bytes == 0
 
 
+class SmallDisk:
+    """What the folder of pages lies on: as many bytes as it has room for, then it is full."""
+
+    def __init__(self, folder: Path, room_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._folder = folder
+        self.room_bytes = room_bytes
+        self.refused_count = 0
+        self._write = os.pwrite
+        monkeypatch.setattr("os.pwritev", lambda fd, parts, offset: self.write(fd, b"".join(parts), offset))
+        monkeypatch.setattr("os.pwrite", self.write)
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(path.stat().st_size for path in self._folder.iterdir())
+
+    def write(self, descriptor: int, data: Any, offset: int) -> int:
+        grows_bytes = offset + len(data) - os.fstat(descriptor).st_size
+        fits_bytes = len(data) - max(0, grows_bytes - (self.room_bytes - self.used_bytes))
+        if fits_bytes <= 0:
+            self.refused_count += 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return self._write(descriptor, bytes(data[:fits_bytes]), offset)
+
+
+class SharingEngine(MemoryEngine):
+    """Lies on the same disk as the pages."""
+
+    has_room: Callable[[], bool] = staticmethod(lambda: True)
+
+    def write(self, changes: Sequence[Change], *, sync: bool) -> None:
+        if not self.has_room():
+            raise DiskFullError("no space left for LevelDB")
+        super().write(changes, sync=sync)
+
+
+def fill(world: StoreWorld, queue: SharedQueue, count: int) -> OfferingProducer:
+    """Offer so many messages that are not persistent, by one who waits while the queue is full."""
+    producer = OfferingProducer(world, queue)
+    for _ in range(count // 10):
+        producer.send(world.messages(10, wire_bytes=500, head=Head(persistent=False)))
+        world.settle_down()
+    return producer
+
+
 @pytest.mark.usefixtures("small_blocks")
-def test_a_write_that_fails_is_done_again_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_senders_waiting_and_nothing_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = SmallDisk(tmp_path, 100_000, monkeypatch)
     world = StoreWorld(MemoryEngine(), pages=tmp_path)
     queue = world.queue(memory_bytes=64 * 1024)
-
-    def full(*_arguments: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("store.pages.os.pwritev", full)
-        world.put(queue, 100, wire_bytes=500, persistent=False)
-        world.settle_down()
-        assert not world.store.accepting and queue.elements.outside_count == 0
-    world.flush()
-    assert world.store.accepting and queue.elements.outside_count
+    producer = fill(world, queue, 1000)
+    world.flush(seconds=60, steps=600)
+    assert producer.is_blocked and queue.elements.outside_count
+    assert 80_000 < disk.used_bytes == world.store.paged.size_bytes <= 100_000
+    assert disk.refused_count < 25, "it is tried again less and less often"
+    assert world.log.names("error") == ["store cannot page out"]
+    assert world.store.state == "not paging" and "no space left" in (world.store.trouble or "")
+    assert "no space left" in str(world.store.facts()["not paging"])
+    disk.room_bytes = 1 << 30
+    world.flush(seconds=6)
+    assert not producer.is_blocked and world.store.state == "ok"
+    assert world.log.names("info") == ["store can page out again"]
     consumer = world.consumer(auto=True)
     queue.subscribe(consumer)
     world.flush()
-    assert [delivery.number for delivery in consumer.deliveries] == list(range(100))
+    assert [delivery.number for delivery in consumer.deliveries] == list(range(1000))
+    assert disk.used_bytes == 0 == world.store.paged.size_bytes and not world.leftovers()
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("engine_fails", [False, True], ids=["pages only", "all of the disk"])
+def test_blocks_that_are_drained_give_a_full_disk_its_room_back(
+    engine_fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever else waits to be written, and while the batch in front of it can't be."""
+    monkeypatch.setattr("sluiceway.store.pages.SEGMENT_BYTES", 20_000)
+    disk = SmallDisk(tmp_path, 100_000, monkeypatch)
+    engine = SharingEngine()
+    world = StoreWorld(engine, pages=tmp_path)
+    queue, other = world.queue(memory_bytes=64 * 1024), SharedQueue("/queue/b", QueuePolicy(), world.environment)
+    if engine_fails:
+        engine.has_room = lambda: disk.room_bytes - disk.used_bytes > 50_000
+    producer = fill(world, queue, 1000)
+    saved: list[str] = []
+    world.put(other)
+    shelf_of(other).when_saved(0, 1, saved.append)
+    world.flush()
+    assert producer.is_blocked and saved == ([] if engine_fails else ["disk"])
+    consumer = world.consumer(auto=True)
+    queue.subscribe(consumer)
+    world.flush(seconds=20)
+    assert [delivery.number for delivery in consumer.deliveries] == [*range(1000)]
+    assert disk.used_bytes == 0 and saved == ["disk"]
+    assert world.store.accepting and world.store.state == "ok"
+    world.flush()
+    assert not world.store.paged.size_bytes
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_persistent_messages_go_on_while_pages_have_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of pages may be a disk of its own."""
+    SmallDisk(tmp_path, 10_000, monkeypatch)
+    world = StoreWorld(MemoryEngine(), pages=tmp_path)
+    fill(world, world.queue(memory_bytes=64 * 1024), 500)
+    other = SharedQueue("/queue/b", QueuePolicy(memory_bytes=64 * 1024), world.environment)
+    producer = OfferingProducer(world, other)
+    for _ in range(100):
+        producer.send(world.messages(1, wire_bytes=500))
+        world.settle_down()
+    saved: list[str] = []
+    shelf_of(other).when_saved(0, 100, saved.append)
+    world.settle_down()
+    assert not producer.is_blocked and saved == ["disk"]
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("is_consumed", [False, True])
+def test_what_needs_no_page_leaves_memory_while_pages_have_no_room(
+    is_consumed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: one block that was refused a page kept the persistent ones of its queue in memory, too."""
+    disk = SmallDisk(tmp_path, 10_000, monkeypatch)
+    world = StoreWorld(MemoryEngine(), pages=tmp_path)
+    queue = world.queue(memory_bytes=64 * 1024)
+    if is_consumed:
+        queue.subscribe(world.consumer(1))
+    fill(world, queue, 70)
+    world.flush(seconds=20)
+    world.wait_in_vain()
+    assert disk.refused_count and not world.store.paged.accepting
+    producer = OfferingProducer(world, queue)
+    for _ in range(500):
+        producer.send(world.messages(1, wire_bytes=500))
+        world.settle_down()
+    assert not producer.outbox and queue.elements.outside_count > 40
+    in_memory = [block for _index, block in queue.elements.blocks() if block.outside is None]
+    assert sum(block.live_count for block in in_memory if block.base < 70) > 40, "these need a page"
+    refused_count = disk.refused_count
+    disk.room_bytes = 1 << 30
+    world.flush(seconds=20)
+    consumer = world.consumer(auto=True)
+    queue.subscribe(consumer)
+    world.flush()
+    assert len(consumer.deliveries) == 570 - is_consumed
+    assert disk.refused_count == refused_count and disk.used_bytes == 0
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_queue_that_is_deleted_while_its_pages_have_no_room_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SmallDisk(tmp_path, 30_000, monkeypatch)
+    world = StoreWorld(MemoryEngine(), pages=tmp_path)
+    for deleted_in_the_midst in (True, False):
+        queue = world.queue(memory_bytes=64 * 1024)
+        world.put(queue, 100, wire_bytes=500, persistent=False)
+        if deleted_in_the_midst:
+            world.run()
+            assert world.worker.has_work, "some are being written"
+        else:
+            world.flush()
+        queue.close_queue("the test says so")
+        world.flush(seconds=20)
+        assert queue.pager is not None and (queue.pager._page_source is None or not queue.pager._page_source.blocked)
+        assert disk.used_bytes == 0 == world.store.paged.size_bytes and not world.leftovers()
+        assert world.store.state == "ok", "nobody wants to page out any more"
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -209,7 +358,7 @@ def test_a_broker_that_stops_pages_nothing_out_and_saves_all_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pages that wait for their turn would only fill the last batch, which has to have all that is persistent."""
-    monkeypatch.setattr("store.batch.PAGES_BYTES", 1000)
+    monkeypatch.setattr("sluiceway.store.batch.PAGES_BYTES", 1000)
     world = StoreWorld(MemoryEngine(), pages=tmp_path)
     queue, other = world.queue(memory_bytes=64 * 1024), SharedQueue("/queue/b", QueuePolicy(), world.environment)
     world.put(queue)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queues.message import Message
-from store.chunks import decode_chunk, encode_chunk
-from store.keys import StoreFormatError
-from store.pieces import CommitRecord, PieceError, decode_commit, decode_piece, encode_commit, encode_piece
+from sluiceway.queues.message import Message
+from sluiceway.store.chunks import decode_chunk, encode_chunk
+from sluiceway.store.keys import StoreFormatError
+from sluiceway.store.pieces import CommitRecord, PieceError, decode_commit, decode_piece, encode_commit, encode_piece
 from tests.store.heads import FiledMessage, PlainHead, PlainHeads
 
 HEADS = PlainHeads()
@@ -65,9 +65,15 @@ def test_what_does_not_fit_is_refused(target: tuple[str, int, bool]) -> None:
         encode_piece(target, b"")
 
 
-@given(commit_number=st.integers(0, 2**64 - 1), pieces_count=st.integers(0, 2**32 - 1))
-def test_a_commit_record_reads_back(commit_number: int, pieces_count: int) -> None:
-    record = CommitRecord(commit_number, pieces_count)
+@given(
+    commit_number=st.integers(0, 2**64 - 1),
+    pieces_count=st.integers(0, 2**32 - 1),
+    dropped=st.lists(st.tuples(names, priorities, st.booleans()), max_size=4),
+)
+def test_a_commit_record_reads_back(
+    commit_number: int, pieces_count: int, dropped: list[tuple[str, int, bool]]
+) -> None:
+    record = CommitRecord(commit_number, pieces_count, tuple(dropped))
     assert decode_commit(encode_commit(record)) == record
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from store.memory import MemoryEngine
+from sluiceway.store.memory import MemoryEngine
 from tests.store.rig import StoreWorld
 
 

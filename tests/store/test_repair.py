@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
-from store.attic import Attic
-from store.directory import Directory, open_directory
-from store.engine import CorruptionError, Engine, EngineFailedError, put
+from sluiceway.store.attic import Attic
+from sluiceway.store.directory import Directory, open_directory
+from sluiceway.store.engine import CorruptionError, Engine, EngineFailedError, put
 
 LAST = b"\xff" * 8
 TABLED = [b"tabled %02d" % place for place in range(10)]
-LOGGED = [b"logged %02d" % place for place in range(10)]
+LOGGED = [b"noted %02d" % place for place in range(10)]
 
 
 def keys_of(engine: Engine) -> list[bytes]:

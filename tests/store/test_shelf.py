@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from queues import ConsumedQueue, Message, SharedQueue
-from store import keys
-from store.chunks import decode_summary
-from store.faulty import Failure, FaultyEngine
-from store.memory import MemoryEngine
-from store.states import decode_state
+from sluiceway.queues import ConsumedQueue, Message, SharedQueue
+from sluiceway.store import keys
+from sluiceway.store.chunks import decode_summary
+from sluiceway.store.faulty import Failure, FaultyEngine
+from sluiceway.store.memory import MemoryEngine
+from sluiceway.store.states import decode_state
 from tests.queues.rig import FakeConsumer, numbers
 from tests.store.rig import StoreWorld, shelf_of, tight
 

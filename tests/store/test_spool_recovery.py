@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from queues.message import Message
-from store import keys
-from store.chunks import encode_chunk
-from store.engine import Engine, put
-from store.memory import MemoryEngine
-from store.pieces import CommitRecord, encode_commit, encode_piece
-from store.recovery import Recovered, recover
+from sluiceway.queues.message import Message
+from sluiceway.store import keys
+from sluiceway.store.chunks import encode_chunk
+from sluiceway.store.engine import Engine, put
+from sluiceway.store.memory import MemoryEngine
+from sluiceway.store.pieces import CommitRecord, encode_commit, encode_piece
+from sluiceway.store.recovery import Recovered, recover
 from tests.store.heads import FiledMessage, PlainHead, PlainHeads
 
 HEADS = PlainHeads()

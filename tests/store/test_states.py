@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from store import states
-from store.states import ATTEMPTS_MAX, DurableRecord, StateError
+from sluiceway.store import states
+from sluiceway.store.states import ATTEMPTS_MAX, DurableRecord, StateError
 
 u64 = st.integers(0, 2**64 - 1)
 places = st.integers(0, 1023)

@@ -12,20 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.stomp.stored import HeadBlocks
 from sluiceway.config import Config
 from sluiceway.housing import open_house
-from store import keys
-from store.directory import open_directory
-from store.engine import Engine, delete, put
-from store.faulty import Failure, FaultyEngine
-from store.keys import KeyFormatError
-from store.maintenance.check import check
-from store.maintenance.export import Export
-from store.maintenance.importing import Import
-from store.maintenance.lines import ExportFormatError, read_lines
-from store.memory import MemoryEngine
-from store.metadata import (
+from sluiceway.protocols.stomp.stored import HeadBlocks
+from sluiceway.store import keys
+from sluiceway.store.directory import open_directory
+from sluiceway.store.engine import Engine, delete, put
+from sluiceway.store.faulty import Failure, FaultyEngine
+from sluiceway.store.keys import KeyFormatError
+from sluiceway.store.maintenance.check import check
+from sluiceway.store.maintenance.export import Export
+from sluiceway.store.maintenance.importing import Import
+from sluiceway.store.maintenance.lines import ExportFormatError, read_lines
+from sluiceway.store.memory import MemoryEngine
+from sluiceway.store.metadata import (
     BadVersionError,
     HubInfo,
     MetadataFailedError,
@@ -40,9 +40,9 @@ from store.metadata import (
     Versioned,
     records,
 )
-from store.metadata.records import MetadataFormatError
-from store.recovery import recover
-from store.worker import InlineWorker
+from sluiceway.store.metadata.records import MetadataFormatError
+from sluiceway.store.recovery import recover
+from sluiceway.store.worker import InlineWorker
 from tests.contract.managers import Answer, Loop, MakesStoredManagers, faulty
 from tests.queues.rig import World
 

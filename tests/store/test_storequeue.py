@@ -6,14 +6,16 @@ from random import Random
 
 import pytest
 
-from queues import MESSAGE_OVERHEAD_BYTES, SharedQueue
-from store import keys
-from store.config import StoreConfig
-from store.engine import Change, delete, put
-from store.faulty import Failure, FaultyEngine
-from store.memory import MemoryEngine
-from store.states import decode_numbers
-from store.storequeue import NUMBERS_AHEAD, RETRY_MAX_SECONDS, RETRY_MIN_SECONDS
+from sluiceway.flow.graph import at_once
+from sluiceway.queues import MESSAGE_OVERHEAD_BYTES, SharedQueue
+from sluiceway.store import keys
+from sluiceway.store.config import StoreConfig
+from sluiceway.store.engine import Change, delete, put
+from sluiceway.store.faulty import Failure, FaultyEngine
+from sluiceway.store.memory import MemoryEngine
+from sluiceway.store.reporting import report_in_steps
+from sluiceway.store.states import decode_numbers
+from sluiceway.store.storequeue import NUMBERS_AHEAD, RETRY_MAX_SECONDS, RETRY_MIN_SECONDS
 from tests.queues.rig import FakeConsumer, Head, make_policy, numbers
 from tests.store.rig import FakeHousing, OfferingProducer, StoreWorld, shelf_of, tight
 
@@ -119,6 +121,66 @@ def test_all_is_saved_only_when_what_was_settled_is_written_too(world: StoreWorl
     world.settle_down()
     assert told == [1]
     assert world.store.counters.batches_count > 3
+
+
+def test_receipts_of_many_queues_share_a_sync(world: StoreWorld) -> None:
+    """However many steps it takes to gather them."""
+    queues = [queue_named(world, f"/queue/{number}") for number in range(1_000)]
+    told: list[str] = []
+    for queue in queues:
+        world.put(queue)
+        shelf_of(queue).when_saved(0, 1, told.append)
+    begun_count = len(world.worker.batches)
+    world.core.run_turn()
+    assert len(world.worker.batches) == begun_count, "it is gathered in steps"
+    world.settle_down()
+    assert told == ["disk"] * 1_000
+    assert len(world.worker.batches) == begun_count + 1
+
+
+@pytest.mark.parametrize("what", ["abandoned", "deleted"])
+@pytest.mark.parametrize("when", ["before", "while the batch is written"])
+def test_who_waits_for_all_does_not_wait_for_what_is_gone(world: StoreWorld, what: str, when: str) -> None:
+    """A connection that leaves hears nothing else than its receipt, and has often not used that queue at all."""
+    gone, other = queue_named(world, "/queue/gone"), queue_named(world, "/queue/other")
+    world.put(gone, 3)
+    world.put(other, 3)
+    if when != "before":
+        world.store.when_flushed([lambda: None])
+        world.run()
+    told: list[int] = []
+    world.store.when_all_saved(lambda: told.append(len(world.records(keys.CHUNK))))
+    if what == "abandoned":
+        world.store.abandon(shelf_of(gone))
+    else:
+        gone.close_queue("deleted")
+    world.flush()
+    assert told == [1], "the others are on disk"
+
+
+def test_who_asks_whether_all_is_saved_while_others_wait_for_that_is_answered_behind_them(world: StoreWorld) -> None:
+    """What came in between is on disk, too, and a queue that fills every batch keeps none of them waiting for ever."""
+    busy, other = queue_named(world, "/queue/busy"), queue_named(world, "/queue/other")
+    told: list[tuple[int, int]] = []
+    asked: list[int] = []
+    shelf = shelf_of(busy) if world.put(busy, 3) else None
+    assert shelf is not None
+
+    def saved() -> None:
+        told.append((asked.pop(0), shelf.saved_to))
+
+    for _ in range(30):
+        world.put(busy, 4_000)
+        if not asked:
+            world.put(other)
+            for _each in range(2):
+                asked.append(busy.elements.next_sequence)
+                world.store.when_all_saved(saved)
+        world.run()
+        world.worker.step(read=False)
+        world.run()
+    assert len(told) > 5
+    assert all(end <= saved_to for end, saved_to in told)
 
 
 # ---------------------------------------------------------------------- syncs
@@ -378,7 +440,7 @@ def test_with_too_little_free_space_the_gate_is_shut_and_opens_again() -> None:
     world.flush(seconds=1.5)
     producer.send(world.messages(1, head=Head(persistent=True)))
     assert producer.is_blocked
-    assert world.store.report()["state"] == "disk low"
+    assert world.store.state == "disk low"
     housing.room_bytes = MIB
     world.flush(seconds=1.5)
     assert not producer.is_blocked
@@ -489,7 +551,7 @@ def test_the_report_counts_what_was_written_and_what_never_had_to_be(world: Stor
     world.flush()
     consumed.close_queue("the test says so")
     world.flush()
-    report = world.store.report()
+    report = at_once(report_in_steps(world.store))
     assert (report["state"], report["error"], report["queues_count"]) == ("ok", None, 1)
     assert (report["written_count"], report["cancelled_count"]) == (3, 10)
     assert report["largest_batch_count"] == 3

@@ -28,13 +28,13 @@ from typing import Any, Final
 import attrs
 import trio
 
-from protocols.stomp.limits import StompLimits
-from queues.logs.batches import CONTENT_TYPE, encode
 from sluiceway.broker import Broker
 from sluiceway.config import BrokerConfig, Config, DestinationPolicy, Listener
-from store.bigarray.faulty import FaultyFiles
-from store.faulty import FaultyEngine
-from store.journal import JournalConfig
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.queues.logs.batches import CONTENT_TYPE, encode
+from sluiceway.store.bigarray.faulty import FaultyFiles
+from sluiceway.store.faulty import FaultyEngine
+from sluiceway.store.journal import JournalConfig
 from tests.faults.logs.lives import MortalFiles, array_options
 from tests.faults.logs.power_cut import FailingFiles, SlowLogBroker
 from tests.faults.rounds import play, play_many

@@ -12,11 +12,11 @@ from typing import Final
 import attrs
 import trio
 
-from protocols.stomp.frames import Fault, Frame
-from protocols.stomp.machine import ClientMachine
-from protocols.streams import ByteStream
-from queues.logs.batches import CONTENT_TYPE, encode, split
-from queues.logs.codecs import Codec
+from sluiceway.protocols.stomp.frames import Fault, Frame
+from sluiceway.protocols.stomp.machine import ClientMachine
+from sluiceway.protocols.streams import ByteStream
+from sluiceway.queues.logs.batches import CONTENT_TYPE, encode, split
+from sluiceway.queues.logs.codecs import Codec
 from tests.faults.logs.claims import ClaimError, LogClaims
 
 QUIET_TURNS: Final = 20

@@ -20,8 +20,8 @@ from typing import Final
 
 import trio
 
-from protocols.stomp.frames import Frame
-from protocols.streams import SocketStream
+from sluiceway.protocols.stomp.frames import Frame
+from sluiceway.protocols.streams import SocketStream
 from tests.faults.logs.claims import ClaimError, LogClaims
 from tests.faults.logs.clients import Auditor, Connection, Habits, RandomClient
 from tests.faults.rounds import kill_many, play_with_processes

@@ -15,13 +15,13 @@ from typing import Any, Final
 import attrs
 import trio
 
-import store.journal
-from protocols.stomp.limits import StompLimits
+import sluiceway.store.journal
 from sluiceway.broker import Broker
 from sluiceway.config import Config, DestinationPolicy, Listener
-from store.bigarray.faulty import FaultyFiles
-from store.faulty import FaultyEngine
-from store.journal import JournalConfig
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.store.bigarray.faulty import FaultyFiles
+from sluiceway.store.faulty import FaultyEngine
+from sluiceway.store.journal import JournalConfig
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.stage import Stage, wall_clock_ms
 
@@ -32,14 +32,14 @@ SMALL: Final = JournalConfig(data_page_bytes=4096, index_page_count=64, mapped_p
 @contextmanager
 def array_options(*, lease_items: int) -> Iterator[None]:
     """In the block, arrays are opened with leases of so many items, and a few dirty pages are many."""
-    options = store.journal.ArrayOptions
-    store.journal.ArrayOptions = lambda **sizes: options(  # type: ignore[assignment,misc]
+    options = sluiceway.store.journal.ArrayOptions
+    sluiceway.store.journal.ArrayOptions = lambda **sizes: options(  # type: ignore[assignment,misc]
         **sizes, lease_items=lease_items, dirty_pages_max=8
     )
     try:
         yield
     finally:
-        store.journal.ArrayOptions = options  # type: ignore[misc]
+        sluiceway.store.journal.ArrayOptions = options  # type: ignore[misc]
 
 
 class MortalFiles:

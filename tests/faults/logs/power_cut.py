@@ -22,15 +22,15 @@ from typing import Any, Final
 import attrs
 import trio
 
-import store.journal
-from protocols.stomp.limits import StompLimits
+import sluiceway.store.journal
 from sluiceway.broker import Broker
 from sluiceway.config import BrokerConfig, Config, DestinationPolicy, Listener
-from store.bigarray.faulty import FaultyFiles
-from store.bodythread import Job
-from store.config import StoreConfig
-from store.faulty import FaultyEngine
-from store.journal import JournalConfig
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.store.bigarray.faulty import FaultyFiles
+from sluiceway.store.bodythread import Job
+from sluiceway.store.config import StoreConfig
+from sluiceway.store.faulty import FaultyEngine
+from sluiceway.store.journal import JournalConfig
 from tests.faults.logs.claims import ClaimError, LogClaims
 from tests.faults.logs.clients import Auditor, Connection, Habits, RandomClient
 from tests.faults.logs.lives import MortalFiles, array_options
@@ -147,15 +147,15 @@ class SlowLogBroker(SlowDiskBroker):
     """A broker whose logs and store work as slowly as they are told."""
 
     async def _open_logs(self) -> None:
-        before = store.journal.InlineRunner
+        before = sluiceway.store.journal.InlineRunner
         call_later = self.dispatcher.call_later
-        store.journal.InlineRunner = lambda _schedule: SlowRunner(  # type: ignore[assignment,misc,return-value]
+        sluiceway.store.journal.InlineRunner = lambda _schedule: SlowRunner(  # type: ignore[assignment,misc,return-value]
             _Thread(call_later, self._random, self._pace)
         )
         try:
             await super()._open_logs()
         finally:
-            store.journal.InlineRunner = before  # type: ignore[misc]
+            sluiceway.store.journal.InlineRunner = before  # type: ignore[misc]
 
 
 class Round:

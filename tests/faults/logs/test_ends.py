@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from sluiceway.broker import Broker
-from store.faulty import FaultyEngine
-from store.journal import Journal
+from sluiceway.store.faulty import FaultyEngine
+from sluiceway.store.journal import Journal
 from tests.faults.broker_log import BrokerLog
 from tests.faults.logs.lives import LogLives, everything, receipted, records
 from tests.scenarios.stage import wall_clock_ms

@@ -11,8 +11,8 @@ from typing import Final
 import pytest
 import trio
 
-from queues.logs.batches import CONTENT_TYPE, encode
-from queues.logs.codecs import Codec
+from sluiceway.queues.logs.batches import CONTENT_TYPE, encode
+from sluiceway.queues.logs.codecs import Codec
 from tests.faults.broker_log import BrokerLog
 from tests.faults.logs.lives import LogLives, LogStage, everything, index_of, receipted, records
 from tests.scenarios.client import Client

@@ -26,9 +26,13 @@ SPOOL_BYTES = 6_000
 class Round:
     """One seed: lives that end anyhow, and the audit."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, *, large: bool = False) -> None:
+        """`large`: its transactions have hundreds of ACKs and SENDs, and lives end between two steps of them."""
         self.random = Random(seed)
-        self.lives = LogLives(folder, limits={"transaction_bytes_max": SPOOL_BYTES})
+        self.large = large
+        self.inputs_count = 150 if large else INPUTS_COUNT
+        spool_bytes = self.random.choice((SPOOL_BYTES, 100_000, 64 << 20)) if large else SPOOL_BYTES
+        self.lives = LogLives(folder, limits={"transaction_bytes_max": spool_bytes})
         self.books = Books(self.random)
         self.ends = [self.random.choice(("crash", "crash", "power cut")) for _ in range(3)]
         self.output_bytes = self.random.choice((20, 20, 1_500))
@@ -40,8 +44,8 @@ class Round:
             await self._put_in(stage)
         for end in self.ends:
             async with self.lives.life(end=end) as stage:
-                with trio.move_on_after(self.random.choice((0.001, 0.05, 0.5, 3.0)) * self.random.random()):
-                    await self._work(stage)
+                with trio.move_on_after(self.random.choice((0.001, 0.05, 0.5, 3.0)) * self.random.random()) as life:
+                    await self._work(stage, life)
         async with self.lives.life() as stage:
             await self._audit(stage)
 
@@ -52,16 +56,18 @@ class Round:
         await client.disconnect()
         client = await stage.connect()
         for name, at in (("g", IN_LOG), ("o", OTHER_LOG), ("q", IN_QUEUE), ("d", IN_TOPIC)):
-            bodies = [f"{name} {number}" for number in range(INPUTS_COUNT)]
-            for body in bodies:
-                await client.sent(at, body, persistent="true")
+            bodies = [f"{name} {number}" for number in range(self.inputs_count)]
+            await client.send_all(at, bodies, persistent="true")
             for source in {"g": ("g", "h")}.get(name, (name,)):
                 if source in self.sources:
                     self.books.inputs[source] = set(bodies)
         await client.disconnect()
 
-    async def _work(self, stage: LogStage) -> None:
-        """Until the life is over."""
+    async def _work(self, stage: LogStage, life: trio.CancelScope) -> None:
+        """Until the life is over; if transactions are large, some steps after a COMMIT."""
+        commits_left = self.random.randint(1, 4)
+        if self.large:
+            life.deadline = trio.current_time() + 60
         client = await stage.connect(client_id="worker")
         try:
             for source in self.sources:
@@ -71,10 +77,17 @@ class Round:
                     await client._receive()
                 if client.error is not None or client.ended:
                     raise UnexpectedError(f"{client.error}")
-                count = min(len(client.messages), self.random.randint(1, 6))
+                count = min(len(client.messages), self.random.randint(1, 300 if self.large else 6))
                 chosen = [client.messages.popleft() for _ in range(count)]
                 if chosen:
                     await self._transact(client, chosen)
+                    commits_left -= 1
+                if self.large and not commits_left:
+                    for _ in range(self.random.choice((10, 100, 1_000)) * self.random.randint(0, 3)):
+                        await trio.lowlevel.checkpoint()
+                    return
+                if self.large and not chosen and self.random.random() < 0.1:
+                    return  # perhaps there is nothing left
         finally:
             client.receive_now()
             self.books.receipts(client.receipts)
@@ -134,6 +147,13 @@ async def test_each_transaction_is_whole_though_it_takes_effect_in_steps(tmp_pat
         await Round(tmp_path, seed).run()
 
 
+@pytest.mark.parametrize("seed", range(2000, 2000 + ROUNDS_COUNT // 3))
+async def test_each_large_transaction_is_whole_though_its_broker_ends_between_two_steps(
+    tmp_path: Path, seed: int
+) -> None:
+    await Round(tmp_path, seed, large=True).run()
+
+
 async def test_rounds_carry_transactions_out(tmp_path: Path) -> None:
     """Or the test above would say nothing."""
     count = 0
@@ -142,6 +162,10 @@ async def test_rounds_carry_transactions_out(tmp_path: Path) -> None:
         await played.run()
         count += played.books.carried_out_count
     assert count > 6
+    large = Round(tmp_path / "large", 2001, large=True)
+    await large.run()
+    assert large.books.carried_out_count
+    assert any(len(attempt.outputs) > 100 for attempt in large.books.attempts)
 
 
 @pytest.mark.parametrize("end", ["crash", "power cut"])

@@ -18,8 +18,8 @@ from typing import Final
 
 import attrs
 
-from queues.logs.codecs import Codec
-from store.bigarray import ArrayError
+from sluiceway.queues.logs.codecs import Codec
+from sluiceway.store.bigarray import ArrayError
 from tests.store.bigarray.twin import EPOCH_MS, SMALL, Twin
 
 ERRORS: Final = (errno.ENOSPC, errno.EIO)

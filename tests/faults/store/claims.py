@@ -77,6 +77,10 @@ class Sent:
     """It was delivered in a life in which the disk failed."""
     perhaps_seen: bool = False
     """Some of its bytes came, not all."""
+    owed_to: set[object] = attrs.field(factory=set)
+    """Subscriptions that were ending when it came to another one, marked and for the first time: one of them has it on
+    its way.
+    """
     holder: object = None
     """The connection that has it now."""
     maybe_settled: bool = False
@@ -111,6 +115,8 @@ class Claims:
         self._life_started_ms = now_ms()
         self.disk_fails = False
         """In this life, now and then."""
+        self._ending: dict[object, str] = {}
+        """Subscriptions whose UNSUBSCRIBE is on its way, and their places."""
         self.lossy: set[str] = set()
         """Destinations where messages may be dropped, so that none counts as lost."""
         self.delivered_count = 0
@@ -126,8 +132,10 @@ class Claims:
             self._crash_lives.append(self.life)
         self.life += 1
         self._life_started_ms = self._now_ms()
+        self._ending.clear()
         for sent in self.messages.values():
             sent.holder = None
+            sent.owed_to.clear()
             self._note(sent, f"--- life {self.life} after {'an orderly end' if in_order else 'a crash'}")
 
     # ------------------------------------------------------------------ what clients do
@@ -195,6 +203,23 @@ class Claims:
             sent.holder = None
             self._note(sent, "given back")
 
+    def ending(self, subscription: object, place: str) -> None:
+        """Its UNSUBSCRIBE is on its way: what the broker has delivered to it may come to another one first."""
+        self._ending[subscription] = place
+
+    def ended(self, subscription: object, *, in_order: bool) -> None:
+        """Its RECEIPT is here, and so is all that it got. Or its connection broke (not `in_order`)."""
+        self._ending.pop(subscription, None)
+        for sent in self.messages.values():
+            if subscription not in sent.owed_to:
+                continue
+            sent.owed_to.discard(subscription)
+            if not in_order:
+                sent.perhaps_seen = True
+                sent.owed_to.clear()
+            elif not sent.owed_to:
+                self._check_crashed_since(sent)
+
     def gone(self, holder: object, why: str) -> None:
         """This connection has ended; what it held may go to others."""
         for sent in self.messages.values():
@@ -227,7 +252,14 @@ class Claims:
     # ------------------------------------------------------------------ what clients get
 
     def delivered(
-        self, headers: Mapping[str, str], body: bytes, *, durable: str | None = None, holder: object, auto: bool
+        self,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        durable: str | None = None,
+        holder: object,
+        auto: bool,
+        subscription: object = None,
     ) -> Sent:
         """A MESSAGE is here. Raises ClaimError."""
         self.delivered_count += 1
@@ -248,12 +280,17 @@ class Claims:
             self._fail(sent, f"its transaction {sent.commitment.name} was never committed")
         if not sent.persistent and self.life > sent.life:
             self._fail(sent, f"it is not persistent, was sent in life {sent.life}, and came in life {self.life}")
+        if subscription in sent.owed_to and not redelivered:
+            sent.owed_to.clear()  # it left the broker before the one that came first
+            return sent
         if came_before and not redelivered and not (sent.unnoted and sent.delivered_in != self.life):
             self._fail(sent, f"it came before, in life {sent.delivered_in}, and is not marked")
         if redelivered and not (came_before or sent.perhaps_seen) and self._exact and durable is None:
             # Durable subscriptions mark all that was on its way to a consumer that left.
             # After a crash what comes next may be marked, to be on the safe side.
-            self._check_crashed_since(sent)
+            sent.owed_to = {ending for ending, place in self._ending.items() if place == destination}
+            if not sent.owed_to:
+                self._check_crashed_since(sent)
         if sent.holder is not None:
             self._fail(sent, f"it is in the hands of {sent.holder}")
         if sent.date_ms and sent.date_ms <= self._life_started_ms:

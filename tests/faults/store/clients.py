@@ -14,10 +14,10 @@ from typing import Final
 import attrs
 import trio
 
-from protocols.stomp.escaping import Version
-from protocols.stomp.frames import Fault, Frame
-from protocols.stomp.machine import ClientMachine
-from protocols.streams import ByteStream
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.frames import Fault, Frame
+from sluiceway.protocols.stomp.machine import ClientMachine
+from sluiceway.protocols.streams import ByteStream
 from tests.faults.store.claims import ClaimError, Claims, Commitment, Sent, place_of
 
 _BEGUN: Final = re.compile(rb"\ndestination:([^\n]*)\n")
@@ -40,6 +40,11 @@ class Habits:
     persistent_share: float = 0.8
     receipt_share: float = 0.5
     transaction_share: float = 0.1
+    large_share: float = 0.0
+    """Of whole transactions, from BEGIN to COMMIT, of so many SENDs at most:"""
+    large_count_max: int = 0
+    victims: tuple[str, ...] = ()
+    """Queues that large transactions send to, too, and that somebody purges and deletes meanwhile."""
     date_share: float = 0.1
     delay_share: float = 0.0
     composite_share: float = 0.05
@@ -161,6 +166,7 @@ class Connection:
             durable=subscription.durable,
             holder=None if self.leaving or subscription.over else self,
             auto=auto,
+            subscription=subscription,
         )
         naming = {"id": headers["ack"]} if "ack" in headers else {
             "message-id": headers["message-id"], "subscription": headers["subscription"],
@@ -235,6 +241,8 @@ class Connection:
         found, named = _BEGUN.search(self._tail), _NAMED.search(self._tail)
         if found and named:
             self.claims.begun_to_come(found[1].decode(), named[1].decode())
+        for subscription in self.subscriptions.values():
+            self.claims.ended(subscription, in_order=False)
         self.claims.gone(self, why)
 
 
@@ -260,6 +268,8 @@ class RandomClient(Connection):
         self._may_act = may_act
         self.attached: set[str] | None = None
         """Durable subscriptions that some client is attached to, shared by all; None: they use none."""
+        self.on_commit: Callable[[], None] = lambda: None
+        """A COMMIT is on its way."""
         self._own: list[str] = []
         self._open: Commitment | None = None
         self._open_acks: list[tuple[_Subscribed, _Held]] = []
@@ -306,8 +316,11 @@ class RandomClient(Connection):
         self.end("its connection left")
 
     async def _do_something(self) -> None:
-        chance = self._random.random()
         habits = self._habits
+        if habits.large_share and self._random.random() < habits.large_share:
+            await self._transact()
+            return
+        chance = self._random.random()
         live = [s for s in self.subscriptions.values() if not s.over and s.durable is None]
         if chance < habits.produce_share:
             await self._send()
@@ -395,6 +408,53 @@ class RandomClient(Connection):
         self.place += 1
         return self.place
 
+    async def _transact(self) -> None:
+        """One large transaction: ACKs of some of what is held, many SENDs, and its end."""
+        random, habits = self._random, self._habits
+        if self._open is not None:
+            await self._commit()
+        commitment = self._open = self.claims.begun(f"{self.name}-t{len(self.claims.commitments)}")
+        self._open_acks = []
+        await self.write(self.encode("BEGIN", {"transaction": commitment.name}))
+        for subscription in self.subscriptions.values():
+            count = random.randint(0, len(subscription.held))
+            pieces = []
+            while subscription.held and len(pieces) < count:
+                pieces.append(self._acknowledge_one(subscription, commitment))
+            await self.write(b"".join(pieces))
+        left_count = random.randint(habits.large_count_max // 4, habits.large_count_max)
+        while left_count > 0:
+            count = min(left_count, random.choice((1, 10, 300)))
+            left_count -= count
+            destination = random.choice((*habits.queues, *habits.durables, *habits.victims))
+            persistent = random.random() < habits.persistent_share
+            headers = {"destination": destination, "transaction": commitment.name, "large": "true"}
+            if persistent:
+                headers["persistent"] = "true"
+            pieces = []
+            for _ in range(count):
+                name = self.new_name()
+                body = f"{name} ".encode() * random.choice((1, 1, 1, 1 + habits.body_bytes_max // (len(name) + 1)))
+                for one in self._places_of([destination]):
+                    self.claims.sent(
+                        name,
+                        one,
+                        priority=4,
+                        producer=self.name,
+                        place=self._next_place(),
+                        body=body,
+                        persistent=persistent,
+                        commitment=commitment,
+                    )
+                pieces.append(self.encode("SEND", {**headers, "name": name}, body))
+            await self.write(b"".join(pieces))
+        if self.ended:
+            return
+        if random.random() < 0.9:
+            await self._commit()
+        else:
+            await self._abort()
+
     async def _commit(self) -> None:
         commitment, self._open = self._open, None
         assert commitment is not None
@@ -405,6 +465,7 @@ class RandomClient(Connection):
         if self._random.random() < 0.7:
             headers |= self.receipt(lambda _said: self.claims.committed(commitment))
         await self.write(self.encode("COMMIT", headers))
+        self.on_commit()
 
     async def _abort(self) -> None:
         commitment, self._open = self._open, None
@@ -449,7 +510,9 @@ class RandomClient(Connection):
         subscription.over = True
         self.claims.given_back(subscription.held)
         subscription.held.clear()
-        await self.write(self.encode("UNSUBSCRIBE", {"id": subscription.name}))
+        self.claims.ending(subscription, place_of(subscription.destination, subscription.durable))
+        over = self.receipt(lambda _headers: self.claims.ended(subscription, in_order=True))
+        await self.write(self.encode("UNSUBSCRIBE", {"id": subscription.name, **over}))
 
     async def _acknowledge(self) -> None:
         """ACK or NACK some of what some subscription holds."""

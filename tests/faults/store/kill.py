@@ -19,7 +19,7 @@ from typing import Final
 
 import trio
 
-from protocols.streams import SocketStream
+from sluiceway.protocols.streams import SocketStream
 from tests.faults.rounds import kill_many, play_with_processes
 from tests.faults.store.claims import ClaimError, Claims
 from tests.faults.store.clients import Connection, Habits, RandomClient, drain
@@ -30,6 +30,10 @@ QUEUES: Final = ("/queue/a", "/queue/b", "/queue/c")
 AUTO_QUEUES: Final = ("/queue/auto",)
 
 CONFIGURATION: Final = """
+[[listeners]]
+address = "127.0.0.1:0"
+limits.transaction_bytes_max = {transaction_bytes_max}
+
 [[destinations]]
 match = "/queue/a"
 memory_bytes = 300000
@@ -72,14 +76,17 @@ class KillRound:
             receipt_share=random.choice((0.05, 0.5)),
             transaction_share=random.choice((0.02, 0.2)),
             date_share=0.05,
-            body_bytes_max=random.choice((100, 1500)),
+            body_bytes_max=random.choice((100, 1500, 60_000)),
             run_count_max=random.choice((5, 100)),
             prefetch_counts=(1, 10, 200),
             ack_share=0.95,
             pause_seconds=0.003,
             long_pause_seconds=0.05,
+            large_share=random.choice((0.0, 0.1, 0.5)),
+            large_count_max=random.choice((200, 1_000)),
         )
-        (folder / "sluiceway.toml").write_text(CONFIGURATION, encoding="utf-8")
+        configuration = CONFIGURATION.format(transaction_bytes_max=random.choice((60_000, 64 << 20)))
+        (folder / "sluiceway.toml").write_text(configuration, encoding="utf-8")
 
     async def run(self) -> None:
         """All lives, and the drain. Raises ClaimError, with the folder in it."""
@@ -90,7 +97,9 @@ class KillRound:
     async def _start(self) -> BrokerProcess:
         data, config = str(self._folder / "data"), str(self._folder / "sluiceway.toml")
         return await trio.to_thread.run_sync(
-            lambda: BrokerProcess(self._folder, "--data", data, "--config", config, "--log-level", "warning")
+            lambda: BrokerProcess(
+                self._folder, "--data", data, "--config", config, "--log-level", "warning", listen=None
+            )
         )
 
     async def _live_and_die(self) -> None:

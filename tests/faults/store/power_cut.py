@@ -13,30 +13,42 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from random import Random
 from typing import Any, Final
 
 import attrs
 import trio
 
-from protocols.stomp.limits import StompLimits
-from protocols.streams import MemoryStream
 from sluiceway.broker import Broker
 from sluiceway.config import BrokerConfig, Config, DestinationPolicy, Listener
-from store.config import StoreConfig
-from store.faulty import Failure, FaultyEngine
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.protocols.streams import MemoryStream
+from sluiceway.queues.consumed import ConsumedQueue
+from sluiceway.store.config import StoreConfig
+from sluiceway.store.faulty import Failure, FaultyEngine, FaultySegments
+from sluiceway.store.values import ValueLog, ValueOptions
 from tests.faults.rounds import PATIENCE_SECONDS, play, play_many
 from tests.faults.store.claims import ClaimError, Claims
 from tests.faults.store.clients import Connection, Habits, RandomClient, drain
 from tests.faults.store.slow_disk import MortalEngine, Pace, SlowDiskBroker
 from tests.faults.store.small_store import small
 from tests.scenarios.stage import wall_clock_ms
+from tests.scenarios.tiny_steps import tiny_steps
 
 MODULE: Final = "tests.faults.store.power_cut"
 QUEUES: Final = ("/queue/a", "/queue/b", "/queue/c")
 AUTO_QUEUES: Final = ("/queue/auto",)
+VICTIMS: Final = ("/queue/victim.a", "/queue/victim.b")
+"""Purged and deleted at any time, so none of their messages counts as lost."""
 DURABLES: Final = {"/topic/t": ("first", "second"), "/topic/u": ("third",)}
 """Durable subscriptions."""
+
+LARGE_SEEDS: Final = 1_000_000
+"""From here on they are of rounds with large transactions."""
+
+LARGE_COUNT: Final = 100
+"""SENDs of a transaction that takes effect in steps."""
 
 
 @attrs.frozen
@@ -50,6 +62,8 @@ class Plan:
     clients_count: int
     lives_count: int
     failure_rates: dict[Failure, float]
+    values: ValueOptions
+    steps_are_tiny: bool = False
 
     @classmethod
     def drawn(cls, random: Random) -> Plan:
@@ -112,7 +126,35 @@ class Plan:
             clients_count=random.randint(1, 4),
             lives_count=random.randint(1, 4),
             failure_rates=rates,
+            values=ValueOptions(
+                record_bytes_min=random.choice((50, 300, 2_000)),
+                batch_bytes_min=random.choice((1, 1_000, 1 << 30)),
+                segment_bytes=random.choice((1, 3_000, 30_000)),
+                moved_bytes=random.choice((1, 2_000)),
+            ),
         )
+
+    @classmethod
+    def with_large_transactions(cls, random: Random) -> Plan:
+        """As any other; in memory and by the disk, with queues that are purged and deleted in the midst of them."""
+        plan = cls.drawn(random)
+        habits = attrs.evolve(
+            plan.habits,
+            large_share=random.choice((0.2, 0.6)),
+            large_count_max=random.choice((40, 200, 600)),
+            victims=VICTIMS[: random.randint(0, 2)],
+            produce_share=0.2,
+            run_count_max=12,
+            prefetch_counts=(1, 50, 1_000),
+        )
+        [listener] = plan.config.listeners
+        limits = StompLimits(transaction_bytes_max=random.choice((6_000, 60_000, 64 << 20)))
+        # Batches are written between two steps: these take no time, so the disk must not either.
+        store = attrs.evolve(plan.config.store, flush_delay_min_seconds=0.0)
+        config = attrs.evolve(plan.config, listeners=(attrs.evolve(listener, limits=limits),), store=store)
+        pace = attrs.evolve(plan.pace, usual_seconds=random.choice((0.0, 0.0, 0.002)), slow_share=0.02)
+        steps_are_tiny = random.random() < 0.5
+        return attrs.evolve(plan, habits=habits, config=config, pace=pace, steps_are_tiny=steps_are_tiny)
 
 
 class Round:
@@ -122,11 +164,14 @@ class Round:
         self.random = random
         self.plan = plan
         self.claims = Claims(trio.current_time, wall_clock_ms)
+        self.claims.lossy.update(VICTIMS)
         self.engine = FaultyEngine(Random(self.random.random()))
+        self.segments = FaultySegments(Random(self.random.random()))
         self._clients: list[RandomClient] = []
         self._clients_count = 0
         self._actions_left = 0
         self._dead = trio.Event()
+        self._commit_sent = trio.Event()
         self.story: list[str] = []
         """How the lives ended."""
 
@@ -148,7 +193,7 @@ class Round:
         self._attached: set[str] = set()
         dies_at_write = ending != "stop" and random.random() < 0.5
         life_seconds = random.choice((2, 10, 40, 100)) * random.random() * self.plan.habits.pause_seconds
-        self._actions_left = random.choice((20, 60, 200))
+        self._actions_left = random.choice((10, 30) if self.plan.habits.large_share else (20, 60, 200))
         claims.disk_fails = bool(self.plan.failure_rates)
         with trio.CancelScope() as life:
 
@@ -158,8 +203,25 @@ class Round:
                     for client in self._clients:
                         client.absorb()
                         client.ended = True
-                    self.engine = self.engine.power_cut() if ending == "power cut" else self.engine.crash()
+                    if ending == "power cut":
+                        self.engine, self.segments = self.engine.power_cut(), self.segments.power_cut()
+                    else:
+                        self.engine, self.segments = self.engine.crash(), self.segments.crash()
                     self._dead.set()
+
+            def perhaps_die() -> None:
+                """In the midst of a batch: what it names is written, and not synced."""
+                if random.random() < 0.1:
+                    die()
+
+            async def die_in_commit() -> None:
+                """When so many COMMITs were sent, so many steps of the broker later."""
+                for _ in range(random.choice((1, 3, 10))):
+                    self._commit_sent = trio.Event()
+                    await self._commit_sent.wait()
+                for _ in range(random.choice((3, 30, 300)) * random.randint(0, 10)):
+                    await trio.lowlevel.checkpoint()
+                die()
 
             mortal.die = die
             async with self._broker(mortal) as broker, trio.open_nursery() as nursery:
@@ -167,13 +229,20 @@ class Round:
                     await self._make_durables(broker)
                 for failure, rate in self.plan.failure_rates.items():
                     self.engine.fail_at_rate(failure, rate)
+                    self.segments.fail_at_rate(failure, rate)
                 if dies_at_write:
+                    self.segments.before_sync = perhaps_die
                     mortal.dies_before = random.random() < 0.5
                     mortal.writes_left = random.choice((3, 10, 40))
                     mortal.writes_left = random.randint(1, mortal.writes_left)
                 for _ in range(self.plan.clients_count):
                     nursery.start_soon(self._come_and_go, broker)
-                with trio.move_on_after(life_seconds if not dies_at_write else 5.0):
+                dies_in_commit = bool(self.plan.habits.large_share) and ending != "stop" and random.random() < 0.6
+                if dies_in_commit:
+                    nursery.start_soon(die_in_commit)
+                if self.plan.habits.victims:
+                    nursery.start_soon(self._be_cruel, broker)
+                with trio.move_on_after(life_seconds if not (dies_at_write or dies_in_commit) else 5.0):
                     await self._dead.wait()
                 if ending == "stop":
                     await self._stop(broker)
@@ -183,7 +252,7 @@ class Round:
                     die()
                     life.cancel()
         if ending == "stop":
-            self.engine = self.engine.crash()
+            self.engine, self.segments = self.engine.crash(), self.segments.crash()
         self.story.append(f"{ending} at {trio.current_time():.4f}")
         claims.next_life(in_order=ending == "stop")
         await trio.sleep(random.choice((0.0, 0.5)))
@@ -222,6 +291,7 @@ class Round:
         """In order: clients hear of it, and what comes until the end counts."""
         for failure in self.plan.failure_rates:
             self.engine.fail_at_rate(failure, 0)
+            self.segments.fail_at_rate(failure, 0)
         self._actions_left = 0  # nobody else comes
         for client in self._clients:
             client.stop()
@@ -232,10 +302,12 @@ class Round:
             client.ended = True
 
     def _broker(self, engine: MortalEngine) -> SlowDiskBroker:
+        values = ValueLog(engine, self.segments, self.plan.values)
+        values.tidy()
         return SlowDiskBroker(
             self.plan.config,
             now_ms=wall_clock_ms,
-            engine=engine,
+            engine=values,
             random=Random(self.random.random()),
             pace=self.plan.pace,
         )
@@ -255,6 +327,7 @@ class Round:
                 may_act=self._may_act,
             )
             client.attached = self._attached
+            client.on_commit = lambda: self._commit_sent.set()
             self._clients.append(client)
             try:
                 await client.run()
@@ -262,6 +335,21 @@ class Round:
                 if not self._dead.is_set():
                     self._clients.remove(client)
             await trio.sleep(random.random() * 0.05)
+
+    async def _be_cruel(self, broker: Broker) -> None:
+        """Purge and delete, now and then."""
+        random = Random(self.random.random())
+        while not self._dead.is_set() and self._actions_left > 0:
+            await trio.sleep(random.random() * random.choice((0.002, 0.1)))
+            victim = broker.registry.destinations.get(random.choice(self.plan.habits.victims))
+            if victim is None:
+                continue
+            if random.random() < 0.5:
+                broker.registry.delete(victim, "a test")
+                continue
+            for queue in victim.queue.partitions.values():
+                assert isinstance(queue, ConsumedQueue)
+                queue.purge(0, queue.elements.next_sequence)
 
     def _may_act(self) -> bool:
         """One more thing is done by some client. What a round costs is bounded by this."""
@@ -288,7 +376,7 @@ class Round:
             nursery.start_soon(reader.read_on)
             await reader.connect("1.2")
             prefetch_count = self.random.choice((1, 7, 1000))
-            for name in (*QUEUES, *AUTO_QUEUES):
+            for name in (*QUEUES, *AUTO_QUEUES, *self.plan.habits.victims):
                 await reader.subscribe(name, ack="client-individual", prefetch_count=prefetch_count)
             for topic, durables in self.plan.habits.durables.items():
                 for durable in durables:
@@ -322,7 +410,7 @@ class Round:
 
     async def _nothing_is_left(self) -> None:
         """Once more: what was acknowledged is gone, on the disk too."""
-        self.engine = self.engine.crash()
+        self.engine, self.segments = self.engine.crash(), self.segments.crash()
         self.claims.next_life(in_order=True)
         async with self._broker(MortalEngine(self.engine)) as broker:
             if left := _left(broker):
@@ -330,6 +418,8 @@ class Round:
             leftovers = [
                 key for key, _value in self.engine.iterate(b"i", b"n")
             ] + [key for key, _value in self.engine.iterate(b"s", b"t")]  # fmt: skip
+            if left_files := self.segments.sizes():
+                raise ClaimError(f"all was acknowledged, and segments are left: {left_files}")
             if leftovers:
                 raise ClaimError(f"all was acknowledged, and records are left: {[key.hex() for key in leftovers[:5]]}")
 
@@ -343,13 +433,19 @@ def _left(broker: Broker) -> dict[str, int]:
 def run_round(seed: int) -> Round:
     """One round. Raises what went wrong, with the command that shows it again."""
     random = Random(seed)
-    plan = Plan.drawn(random)
-    return play(MODULE, seed, random, lambda: Round(plan, random), sizes=small(plan.block_bits))
+    plan = Plan.drawn(random) if seed < LARGE_SEEDS else Plan.with_large_transactions(random)
+    with tiny_steps() if plan.steps_are_tiny else nullcontext():
+        return play(MODULE, seed, random, lambda: Round(plan, random), sizes=small(plan.block_bits))
 
 
 def _told(played: Round) -> Iterator[str]:
     claims = played.claims
     yield str(played.plan)
+    large = [commitment for commitment in claims.commitments if len(commitment.sends) > LARGE_COUNT]
+    yield (
+        f"{len(large)} large transactions, {sum(one.committed_in is not None for one in large)} committed, "
+        f"{sum(one.confirmed for one in large)} confirmed, {sum(one.seen_done_in is not None for one in large)} found"
+    )
     yield (
         f"{len(claims.messages)} sent, {claims.receipted_count} receipted, {claims.delivered_count} delivered, "
         f"{claims.came_again_count} of them again; {'; '.join(played.story)}"

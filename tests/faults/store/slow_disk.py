@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import attrs
 
 from sluiceway.broker import Broker
-from store.engine import Change, Engine, EngineError
-from store.faulty import FaultyEngine
+from sluiceway.store.engine import Change, Engine, EngineError
+from sluiceway.store.faulty import FaultyEngine
 
 T = TypeVar("T")
 

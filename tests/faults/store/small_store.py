@@ -14,15 +14,16 @@ import trio
 
 T = TypeVar("T")
 
-_PACKAGES: Final = ("queues", "store", "sluiceway")
+_ELSEWHERE: Final = ("sluiceway.protocols", "sluiceway.flow", "sluiceway.dispatcher")
+"""What of the product keeps its values: ledgers count in whole blocks of the real size."""
 
 
 @contextmanager
 def constants(values: Mapping[str, int]) -> Iterator[None]:
-    """All modules of queues and store see these values under these names, until the end of the block."""
+    """The modules of queues, store and broker see these values under these names, until the end of the block."""
     changed: list[tuple[Any, str, Any]] = []
     for name, module in list(sys.modules.items()):
-        if name.split(".")[0] in _PACKAGES:
+        if name.startswith("sluiceway.") and not name.startswith(_ELSEWHERE):
             for constant, value in values.items():
                 if constant in vars(module):
                     changed.append((module, constant, vars(module)[constant]))

@@ -8,15 +8,15 @@ from typing import Any, Final
 import attrs
 import pytest
 
-from protocols.stomp.stored import HeadBlocks
 from sluiceway import EmbeddedBroker
 from sluiceway.embedded import embedded_config
-from store import keys
-from store.chunks import decode_chunk
-from store.config import StoreConfig
-from store.directory import open_directory
-from store.engine import Engine, put
-from store.storequeue import StoreQueue
+from sluiceway.protocols.stomp.stored import HeadBlocks
+from sluiceway.store import keys
+from sluiceway.store.chunks import decode_chunk
+from sluiceway.store.config import StoreConfig
+from sluiceway.store.directory import open_directory
+from sluiceway.store.engine import Engine, put
+from sluiceway.store.storequeue import StoreQueue
 from tests.faults.store.small_store import constants, small
 from tests.interop.raw_client import RawClient, frame, poll
 from tests.scenarios.lives import Lives

@@ -14,15 +14,15 @@ import attrs
 import pytest
 import trio
 
-from protocols.stomp.stored import HeadBlocks
-from queues.durables import Done, Durable, DurableTable
-from store import keys
-from store.durables import kept_durables, removal
-from store.engine import Change, Engine, EngineFailedError, delete, put
-from store.faulty import Failure, FaultyEngine
-from store.maintenance.check import check
-from store.memory import MemoryEngine
-from store.states import encode_durable
+from sluiceway.protocols.stomp.stored import HeadBlocks
+from sluiceway.queues.durables import Done, Durable, DurableTable
+from sluiceway.store import keys
+from sluiceway.store.durables import kept_durables, removal
+from sluiceway.store.engine import Change, Engine, EngineFailedError, delete, put
+from sluiceway.store.faulty import Failure, FaultyEngine
+from sluiceway.store.maintenance.check import check
+from sluiceway.store.memory import MemoryEngine
+from sluiceway.store.states import encode_durable
 from tests.scenarios.client import Client
 from tests.scenarios.lives import Lives
 from tests.scenarios.stage import Stage

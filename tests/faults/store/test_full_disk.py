@@ -12,10 +12,10 @@ import attrs
 import pytest
 import trio
 
-from store.config import StoreConfig
-from store.engine import Change
-from store.faulty import Failure, FaultyEngine
-from store.storequeue import StoreQueue
+from sluiceway.store.config import StoreConfig
+from sluiceway.store.engine import Change
+from sluiceway.store.faulty import Failure, FaultyEngine
+from sluiceway.store.storequeue import StoreQueue
 from tests.faults.store.slow_disk import MortalEngine
 from tests.faults.store.small_store import constants, small
 from tests.scenarios.client import Client

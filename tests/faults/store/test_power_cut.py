@@ -11,28 +11,33 @@ from typing import Final
 
 import pytest
 
-from tests.faults.store.claims import ClaimError
-from tests.faults.store.power_cut import run_round
+from tests.faults.store.power_cut import LARGE_COUNT, LARGE_SEEDS, run_round
 
 ROUNDS_COUNT: Final = int(os.environ.get("FAULT_ROUNDS", "100"))
 ROUNDS_AT_ONCE: Final = 10
-KNOWN: Final = (7, 18, 39, 59, 111, 240, 360, 385, 643, 1060, 1111, 30_009)
+LARGE_AT_ONCE: Final = 4
+KNOWN: Final = (7, 18, 39, 59, 111, 240, 360, 385, 643, 1060, 1111, 10_016, 20_167, 20_200, 30_009)
 """Rounds that found a fault once, at the time."""
-
-FALSELY_MARKED: Final = frozenset({10_016})
-"""Rounds in which a message that never came before is marked as redelivered: open, see ARCHITECTURE. A round that goes
-right must leave this table.
-"""
 
 
 @pytest.mark.parametrize("first", range(10_000, 10_000 + ROUNDS_COUNT, ROUNDS_AT_ONCE))
 def test_promises_are_kept_through_crashes_and_power_cuts(first: int) -> None:
     for seed in range(first, min(first + ROUNDS_AT_ONCE, 10_000 + ROUNDS_COUNT)):
-        if seed in FALSELY_MARKED:
-            with pytest.RaisesGroup(pytest.RaisesExc(ClaimError, match="and it is marked"), flatten_subgroups=True):
-                run_round(seed)
-        else:
-            run_round(seed)
+        run_round(seed)
+
+
+@pytest.mark.parametrize("first", range(LARGE_SEEDS, LARGE_SEEDS + ROUNDS_COUNT // 12, LARGE_AT_ONCE))
+def test_promises_are_kept_through_ends_in_the_midst_of_large_transactions(first: int) -> None:
+    for seed in range(first, first + LARGE_AT_ONCE):
+        run_round(seed)
+
+
+def test_rounds_end_in_the_midst_of_large_transactions() -> None:
+    """Or the test above would say nothing."""
+    commitments = run_round(LARGE_SEEDS + 6).claims.commitments
+    large = [commitment for commitment in commitments if len(commitment.sends) > LARGE_COUNT]
+    assert any(commitment.confirmed for commitment in large)
+    assert any(commitment.committed_in is not None and not commitment.confirmed for commitment in large)
 
 
 @pytest.mark.parametrize("seed", KNOWN)

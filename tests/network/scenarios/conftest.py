@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from protocols.stomp.escaping import Version
 from sluiceway.broker import Broker
+from sluiceway.protocols.stomp.escaping import Version
 from tests.network.layers import LAYERS, connect_through
 from tests.scenarios.conftest import run_in_virtual_time, small_pieces, stage
 

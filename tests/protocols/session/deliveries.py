@@ -7,7 +7,7 @@ from typing import cast
 
 import attrs
 
-from queues import Message, MessageQueue, Slice, Subscription
+from sluiceway.queues import Message, MessageQueue, Slice, Subscription
 from tests.queues.rig import Head
 
 HEAD = Head()

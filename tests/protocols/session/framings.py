@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from protocols.framing import PlainFraming
-from protocols.outbound import Piece
+from sluiceway.protocols.framing import PlainFraming
+from sluiceway.protocols.outbound import Piece
 
 
 class AsGiven(PlainFraming):

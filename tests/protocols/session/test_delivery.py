@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
-from protocols.outbound import Outbound
-from protocols.stomp.delivery import ACK_AUTO, ACK_CLIENT, SessionTotals, StompSubscription
-from protocols.stomp.escaping import Version
-from protocols.stomp.hub import Hub
+from sluiceway.protocols.outbound import Outbound
+from sluiceway.protocols.stomp.delivery import ACK_AUTO, ACK_CLIENT, SessionTotals, StompSubscription
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.hub import Hub
 from tests.protocols.session.deliveries import slice_of
 from tests.queues.rig import World
 

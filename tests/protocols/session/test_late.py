@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocols.stomp.late import ENTRIES_MAX, RANGES_MAX, GivenBack
+from sluiceway.protocols.stomp.late import ENTRIES_MAX, RANGES_MAX, GivenBack
 
 TOKEN = b"abc"
 

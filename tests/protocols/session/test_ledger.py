@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 import pytest
 
-from protocols.stomp.ledger import Ledger, Portion, UnknownDeliveryError
+from sluiceway.protocols.stomp.ledger import BITE_COUNT, COUNT_PER_STEP, Ledger, Portion, UnknownDeliveryError
+from sluiceway.queues import Subscription
 from tests.protocols.session.deliveries import origin, queue_of, slice_of
 
 
@@ -103,13 +105,90 @@ def test_messages_are_found_by_number_until_they_are_settled() -> None:
 # ---------------------------------------------------------------------- queues that are gone
 
 
+def forget(ledger: Ledger, goes: Subscription) -> tuple[int, int]:
+    """What came over this one is done: how many deliveries, and their bytes."""
+    steps = list(ledger.forgetting(lambda subscription: subscription is goes))
+    return sum(count for count, _size_bytes in steps), sum(size_bytes for _count, size_bytes in steps)
+
+
+def forgetting_three_bites() -> tuple[Ledger, Iterator[tuple[int, int]]]:
+    """A ledger, and the steps that forget all that is in it."""
+    ledger = Ledger(by_number=False)
+    goes = origin()
+    for first in range(0, 3 * BITE_COUNT, BITE_COUNT):
+        ledger.add(goes, slice_of(range(first, first + BITE_COUNT)))
+    return ledger, ledger.forgetting(lambda subscription: subscription is goes)
+
+
+@pytest.mark.parametrize("before", range(5))
+def test_what_is_being_forgotten_may_be_settled_held_or_given_back_meanwhile(before: int) -> None:
+    """Each delivery is counted once, whoever comes first, and nothing is after the end of the connection."""
+    ledger, steps = forgetting_three_bites()
+    forgotten_count = sum(count for count, _size_bytes in islice(steps, before))
+    taken_count = sum(len(p.ordinals) for p in ledger.take([0, BITE_COUNT, 2 * BITE_COUNT]))
+    held = ledger.hold([1, BITE_COUNT + 1, 2 * BITE_COUNT + 1], through=False)
+    forgotten_count += sum(count for count, _size_bytes in steps)
+    held_count = sum(len(portion.ordinals) for portion in held)
+    assert forgotten_count + taken_count + held_count == 3 * BITE_COUNT
+    assert ledger.unsettled_count == held_count
+    for portion in held:
+        assert ledger.release_held(portion) == []
+    assert ledger.unsettled_count == 0
+
+
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("before", range(0, 2 * BITE_COUNT // COUNT_PER_STEP + 4, 8))
+def test_a_transaction_may_end_between_two_bites_of_what_is_forgotten(before: int, commits: bool) -> None:
+    """What it held of the bite before is not unsettled again: nobody would come by it, and its credit were lost."""
+    ledger = Ledger(by_number=False)
+    goes = origin()
+    ledger.add(goes, slice_of(range(2 * BITE_COUNT)))
+    held = ledger.hold([0, 1, BITE_COUNT - 1, BITE_COUNT, 2 * BITE_COUNT - 1], through=False)
+    charged_count = 2 * BITE_COUNT - 5
+    steps = ledger.forgetting(lambda subscription: subscription is goes)
+    charged_count -= sum(count for count, _size_bytes in islice(steps, before))
+    for portion in held:
+        if commits:
+            ledger.finish_held(portion)
+        else:
+            charged_count += sum(len(released.ordinals) for released in ledger.release_held(portion))
+    charged_count -= sum(count for count, _size_bytes in steps)
+    assert (charged_count, ledger.unsettled_count, ledger.held_count) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("before", [2, 40])
+def test_what_is_being_forgotten_goes_with_an_unsubscribe_that_comes_between(before: int) -> None:
+    """The subscription is settled then: nobody looks at it again when the rest is forgotten."""
+    ledger = Ledger(by_number=False)
+    goes = origin()
+    ledger.add(goes, slice_of(range(3 * BITE_COUNT)))
+    steps = ledger.forgetting(lambda subscription: subscription is goes)
+    forgotten_count = sum(count for count, _size_bytes in islice(steps, before))
+    taken = [each for each in ledger.taking_unsettled() if each is not None]
+    assert ledger.unsettled_count == 0
+    assert sum(len(portion.ordinals) for portion, _numbers in taken) == 3 * BITE_COUNT - forgotten_count
+    assert sum(count for count, _size_bytes in steps) == 0
+
+
+@pytest.mark.parametrize("before", range(4))
+def test_a_connection_that_ends_while_something_is_being_forgotten(before: int) -> None:
+    ledger, steps = forgetting_three_bites()
+    count = sum(count for count, _size_bytes in islice(steps, before))
+    given = ledger.take_all()
+    count += len(next(given)[0].ordinals)
+    assert sum(count for count, _size_bytes in steps) == 0
+    count += sum(len(portion.ordinals) for portion, _attempted in given)
+    assert count == 3 * BITE_COUNT
+    assert ledger.unsettled_count == 0
+
+
 def test_forgotten_deliveries_need_no_answer_and_late_acks_are_no_mistakes() -> None:
     ledger = Ledger(by_number=False)
     stays, goes = origin(), origin()
     ledger.add(stays, slice_of(range(2)))
     ledger.add(goes, slice_of(range(3)))
     ledger.take([2])
-    assert ledger.forget(lambda subscription: subscription is goes) == (2, 11 + 12)
+    assert forget(ledger, goes) == (2, 11 + 12)
     assert ledger.unsettled_count == 2
     assert ledger.take([2, 3, 4]) == []
     assert sequences_of(ledger.take_through(4)) == [0, 1]
@@ -122,7 +201,7 @@ def test_what_a_transaction_holds_of_a_queue_that_is_gone_is_done_when_it_ends(c
     goes = origin()
     ledger.add(goes, slice_of(range(3)))
     (held,) = ledger.hold([0, 2], through=False)
-    assert ledger.forget(lambda subscription: subscription is goes) == (1, 11)
+    assert forget(ledger, goes) == (1, 11)
     assert (ledger.unsettled_count, ledger.held_count) == (2, 2)
     if commits:
         ledger.finish_held(held)
@@ -183,3 +262,58 @@ def test_one_ack_per_message_looks_at_each_delivery_once(
     for ordinal in range(4000):
         step(ledger, ordinal)
     assert looked_at_count == 4000
+
+
+@pytest.mark.parametrize("order", ["ascending", "descending", "every other one first"])
+def test_chunks_that_are_done_go_a_few_at_a_time(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many lie about as are left, at most, and a few more; what is left is found as before."""
+    monkeypatch.setattr("sluiceway.protocols.stomp.ledger._DROP_CHUNKS", 64)
+    count = 1000
+    ledger = Ledger(by_number=False)
+    one, other = origin(), origin()
+    for ordinal in range(count):
+        ledger.add((one, other)[ordinal % 2], slice_of(range(ordinal, ordinal + 1)))
+    ordinals = list(range(count))
+    if order == "descending":
+        ordinals.reverse()
+    elif order == "every other one first":
+        ordinals = ordinals[::2] + ordinals[1::2]
+    for left_count, ordinal in enumerate(ordinals[:-1]):
+        before_count = len(ledger._chunks)
+        assert sequences_of(ledger.take([ordinal])) == [ordinal]
+        assert before_count - len(ledger._chunks) <= 64
+        assert len(ledger._chunks) <= 2 * (count - left_count) + 64
+    assert sequences_of(ledger.take(range(count))) == ordinals[-1:]
+    assert not ledger._chunks
+
+
+def test_a_walk_over_what_is_unsettled_misses_nothing_that_stays_meanwhile() -> None:
+    """Chunks that are done go in the midst of it."""
+    ledger = Ledger(by_number=False)
+    one, other = origin(), origin()
+    for ordinal in range(2_000):
+        ledger.add((one, other)[ordinal % 2], slice_of(range(ordinal, ordinal + 1)))
+    taken: list[int] = []
+    for place, each in enumerate(ledger.taking_unsettled(lambda subscription: subscription is one)):
+        taken += [] if each is None else each[0].ordinals
+        ledger.take([min(1_999, place * 2 + 1)])
+    assert taken == list(range(0, 2_000, 2))
+
+
+@pytest.mark.parametrize("looks_max", [0, 1, 7, 2_048])
+def test_what_was_worked_on_is_found_however_much_is_held_before_it(looks_max: int) -> None:
+    ledger = Ledger(by_number=False)
+    one, other = origin(), origin()
+    for ordinal in range(3_000):
+        ledger.add((one, other)[ordinal % 2], slice_of(range(ordinal, ordinal + 1)))
+    ledger.flushed_ordinal = 2_500
+    ledger.hold(range(2_000), through=False)
+    ledger.take(range(2_000, 2_400))
+    assert ledger.note_worked_on(looks_max) <= looks_max
+    for _step in ledger.seeking_worked_on():
+        pass
+    assert ledger.worked_on == 2_400
+    ledger.take(range(2_400, 2_500))
+    for _step in ledger.seeking_worked_on():
+        pass
+    assert ledger.worked_on is None, "the kernel had not taken what is left"

@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from protocols.stomp.ledger import Ledger, Portion
-from queues import Subscription
+from sluiceway.protocols.stomp.ledger import Ledger, Portion
+from sluiceway.queues import Subscription
 from tests.protocols.session.deliveries import origin, queue_of, slice_of
 
 ORDINALS = st.integers(0, 60)
@@ -150,8 +150,9 @@ class LedgerMachine(RuleBasedStateMachine):
         self.origins[place] = origin()
         of_it = [entry for entry in self.entries if entry.subscription is goes]
         expected = [entry for entry in of_it if entry.is_unsettled()]
-        found = self.ledger.forget(lambda subscription: subscription is goes)
-        assert found == (len(expected), sum(entry.size_bytes for entry in expected))
+        found = list(self.ledger.forgetting(lambda subscription: subscription is goes))
+        assert sum(count for count, _size_bytes in found) == len(expected)
+        assert sum(size_bytes for _count, size_bytes in found) == sum(entry.size_bytes for entry in expected)
         for entry in of_it:
             entry.gone = True
             entry.done = entry.holder is None

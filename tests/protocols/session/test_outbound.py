@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow import Flow, FlowManager, FlowResource, SourceController
-from protocols.framing import PLAIN, Framing
-from protocols.outbound import ALONE_BYTES, MARKS_MAX, Outbound, Piece
-from protocols.wsframes import TEXT, WebSocketFraming
+from sluiceway.flow import Flow, FlowManager, FlowResource, SourceController
+from sluiceway.protocols.framing import PLAIN, Framing
+from sluiceway.protocols.outbound import ALONE_BYTES, MARKS_MAX, WRITE_BYTES_MAX, Outbound, Piece
+from sluiceway.protocols.wsframes import TEXT, WebSocketFraming
 from tests.protocols.session.framings import AsGiven, messages_of
 
 AS_GIVEN = AsGiven()
@@ -79,6 +79,29 @@ def test_everything_goes_out_in_order_in_one_write() -> None:
     wire.let(2 * ALONE_BYTES)
     assert wire.written == b"receipt one " + b"x" * ALONE_BYTES + b"end"
     assert wire.writes_count == 1
+
+
+@pytest.mark.parametrize("size_bytes", [WRITE_BYTES_MAX, WRITE_BYTES_MAX + ALONE_BYTES])
+def test_the_end_of_a_large_frame_goes_out_with_it(size_bytes: int) -> None:
+    """A write of one LF costs as much as any, and wakes the peer for nothing."""
+    wire = Wire(capacity_bytes=4 * WRITE_BYTES_MAX, framing=PLAIN)
+    frame = PLAIN.frame([b"MESSAGE\n\n", b"x" * size_bytes])
+    for _ in range(2):
+        wire.outbound.send_messages(frame, sum(map(len, frame)), wire.source(), None)
+    assert wire.let(3 * WRITE_BYTES_MAX)
+    assert wire.written == b"".join(frame * 2)
+    assert wire.writes_count == 2
+
+
+def test_many_small_frames_behind_a_large_one_wait_for_the_next_write() -> None:
+    wire = Wire(capacity_bytes=4 * WRITE_BYTES_MAX)
+    wire.send(b"x" * WRITE_BYTES_MAX, "large")
+    for _ in range(5):
+        wire.send(b"y" * (ALONE_BYTES // 2), "small")
+    assert not wire.let(WRITE_BYTES_MAX + 1)
+    assert wire.writes_count == 1
+    assert wire.let(4 * ALONE_BYTES)
+    assert wire.written == b"x" * WRITE_BYTES_MAX + b"y" * (5 * (ALONE_BYTES // 2))
 
 
 def test_flush_is_requested_once_per_turn() -> None:

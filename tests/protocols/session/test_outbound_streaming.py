@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow import Flow, FlowManager, FlowResource, SourceController
-from protocols.framing import PLAIN, Framing
-from protocols.outbound import Outbound, Piece
-from protocols.streamed import PieceDone
-from protocols.wsframes import BINARY, WebSocketFraming
+from sluiceway.flow import Flow, FlowManager, FlowResource, SourceController
+from sluiceway.protocols.framing import PLAIN, Framing
+from sluiceway.protocols.outbound import Outbound, Piece
+from sluiceway.protocols.streamed import PieceDone
+from sluiceway.protocols.wsframes import BINARY, WebSocketFraming
 from tests.protocols.session.framings import AsGiven, messages_of
 
 AS_GIVEN = AsGiven()

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core import DispatcherCore
-from flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
-from protocols.outbound import Piece
-from protocols.stomp.guard import ANYBODY, Identity, OpenGuard
-from protocols.stomp.left_behind import LeftBehind
-from protocols.stomp.limits import StompLimits
-from protocols.stomp.session import Session
-from protocols.stomp.staging import BodyStaging
-from queues import DestinationRegistry, QueuePolicy
-from queues.environment import QueueEnvironment
-from queues.large import BodyError, BodyReference
+from sluiceway.dispatcher.core import DispatcherCore
+from sluiceway.flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
+from sluiceway.protocols.outbound import Piece
+from sluiceway.protocols.stomp.guard import ANYBODY, Identity, OpenGuard
+from sluiceway.protocols.stomp.left_behind import LeftBehind
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.protocols.stomp.session import Session
+from sluiceway.protocols.stomp.staging import BodyStaging
+from sluiceway.queues import DestinationRegistry, QueuePolicy
+from sluiceway.queues.environment import QueueEnvironment
+from sluiceway.queues.large import BodyError, BodyReference
 
 CAPACITY_BYTES = 1000
 

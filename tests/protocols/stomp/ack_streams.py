@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import permutations
 from typing import Final
 
-from protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.escaping import Version
 
 LINE_BYTES_MAX: Final = 400
 """The limit on header lines that the readings here keep to."""

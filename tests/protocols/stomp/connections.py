@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from protocols.stomp.escaping import Version
-from protocols.stomp.frames import (
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.frames import (
     AckRun,
     Connect,
     Event,
@@ -17,8 +17,8 @@ from protocols.stomp.frames import (
     LargeSendStart,
     SendRun,
 )
-from protocols.stomp.limits import StompLimits
-from protocols.stomp.machine import ClientMachine, ServerMachine
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.protocols.stomp.machine import ClientMachine, ServerMachine
 
 VERSIONS: tuple[Version, ...] = ("1.0", "1.1", "1.2")
 

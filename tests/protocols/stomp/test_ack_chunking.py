@@ -11,11 +11,11 @@ from typing import Final
 
 import pytest
 
-from protocols.stomp.acks import TOKENS_MAX
-from protocols.stomp.escaping import Version
-from protocols.stomp.frames import AckRun
-from protocols.stomp.limits import StompLimits
-from protocols.stomp.machine import ServerMachine
+from sluiceway.protocols.stomp.acks import TOKENS_MAX
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.frames import AckRun
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.protocols.stomp.machine import ServerMachine
 from tests.protocols.stomp.ack_streams import (
     ACK_COMMANDS,
     EOLS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.stomp.escaping import Version
-from protocols.stomp.frames import AckRun, Frame
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.frames import AckRun, Frame
 from tests.protocols.stomp.connections import connected, flat
 
 SHAPES: list[tuple[Version, str, object]] = [

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.stomp.escaping import Version
-from protocols.stomp.frames import Fault
-from protocols.stomp.limits import StompLimits
-from protocols.stomp.machine import ClientMachine, ServerMachine
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.frames import Fault
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.protocols.stomp.machine import ClientMachine, ServerMachine
 from tests.protocols.stomp.connections import TIGHT, VERSIONS, connected, events_of, flat, greet
 
 FRAGMENTS = [

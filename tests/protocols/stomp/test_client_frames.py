@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.stomp.escaping import Version
-from protocols.stomp.frames import AckRun, Fault, Frame, SendRun
-from protocols.stomp.limits import StompLimits
-from protocols.stomp.machine import ServerMachine
-from protocols.stomp.transitions import ARRIVALS, REQUIRED_HEADERS, State
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.frames import AckRun, Fault, Frame, SendRun
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.protocols.stomp.machine import ServerMachine
+from sluiceway.protocols.stomp.transitions import ARRIVALS, REQUIRED_HEADERS, State
 from tests.protocols.stomp.connections import VERSIONS, connected, fault_of, flat, frames_of
 
 

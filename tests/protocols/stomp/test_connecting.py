@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.stomp.errors import LocalProtocolError
-from protocols.stomp.escaping import Version
-from protocols.stomp.frames import Connect, Fault, Frame, SendRun
-from protocols.stomp.limits import StompLimits
-from protocols.stomp.machine import ServerMachine, negotiate, parse_heart_beat
-from protocols.stomp.transitions import State
+from sluiceway.protocols.stomp.errors import LocalProtocolError
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.frames import Connect, Fault, Frame, SendRun
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.protocols.stomp.machine import ServerMachine, negotiate, parse_heart_beat
+from sluiceway.protocols.stomp.transitions import State
 from tests.protocols.stomp.connections import ConnectionPair, connected, fault_of
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.stomp.encoder import HEART_BEAT, encode_frame, error_frame, message_prefix, receipt, receipts
-from protocols.stomp.errors import LocalProtocolError
-from protocols.stomp.frames import Frame
-from protocols.stomp.machine import ClientMachine
+from sluiceway.protocols.stomp.encoder import HEART_BEAT, encode_frame, error_frame, message_prefix, receipt, receipts
+from sluiceway.protocols.stomp.errors import LocalProtocolError
+from sluiceway.protocols.stomp.frames import Frame
+from sluiceway.protocols.stomp.machine import ClientMachine
 from tests.protocols.stomp.connections import ConnectionPair
 
 

@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from protocols.reading import ReadGate
-from protocols.stomp.entering import Entering
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.frames import Connect, Frame
-from protocols.stomp.guard import Identity
-from protocols.stomp.hub import Hub, LoginRefusedError
+from sluiceway.protocols.reading import ReadGate
+from sluiceway.protocols.stomp.entering import Entering
+from sluiceway.protocols.stomp.errors import ProtocolError
+from sluiceway.protocols.stomp.frames import Connect, Frame
+from sluiceway.protocols.stomp.guard import Identity
+from sluiceway.protocols.stomp.hub import Hub, LoginRefusedError
 
 ANN = Identity("ann", frozenset({"staff"}))
 CONNECT = Connect(Frame("CONNECT", {}, b""), "1.2", "ann", "sesame", "x", (0, 0))

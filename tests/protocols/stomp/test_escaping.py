@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.stomp.encoder import encode_frame
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.escaping import Version, escape_name, escape_value, unescape
-from protocols.stomp.frames import SendRun
+from sluiceway.protocols.stomp.encoder import encode_frame
+from sluiceway.protocols.stomp.errors import ProtocolError
+from sluiceway.protocols.stomp.escaping import Version, escape_name, escape_value, unescape
+from sluiceway.protocols.stomp.frames import SendRun
 from tests.protocols.stomp.connections import connected, fault_of
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.escaping import Version
-from protocols.stomp.frames import Frame, SendRun
-from protocols.stomp.limits import StompLimits
-from protocols.stomp.machine import ServerMachine
+from sluiceway.protocols.stomp.errors import ProtocolError
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.frames import Frame, SendRun
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.protocols.stomp.machine import ServerMachine
 from tests.protocols.stomp.connections import VERSIONS, connected, fault_of, flat, frames_of
 
 

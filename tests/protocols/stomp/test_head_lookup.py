@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.stomp.escaping import Version
-from protocols.stomp.head import SendHead
-from protocols.stomp.limits import StompLimits
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.head import SendHead
+from sluiceway.protocols.stomp.limits import StompLimits
 
 
 def head(block: bytes, version: Version = "1.2") -> SendHead:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from protocols.stomp.frames import Event, Fault, Frame, LargeSendEnd, LargeSendPiece, LargeSendStart, SendRun
-from protocols.stomp.limits import StompLimits
-from protocols.stomp.machine import ServerMachine
+from sluiceway.protocols.stomp.frames import Event, Fault, Frame, LargeSendEnd, LargeSendPiece, LargeSendStart, SendRun
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.protocols.stomp.machine import ServerMachine
 from tests.protocols.stomp.connections import connected, flat
 
 LIMITS = StompLimits(large_body_bytes=100, large_body_bytes_max=10_000, body_bytes_max=1000)

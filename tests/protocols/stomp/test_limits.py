@@ -5,9 +5,9 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from protocols.stomp.frames import Fault
-from protocols.stomp.limits import StompLimits
-from protocols.stomp.machine import ServerMachine
+from sluiceway.protocols.stomp.frames import Fault
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.protocols.stomp.machine import ServerMachine
 from tests.protocols.stomp.connections import TIGHT, connected, events_of, fault_of, flat, frames_of
 
 

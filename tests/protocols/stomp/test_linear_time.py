@@ -8,8 +8,8 @@ from typing import SupportsIndex
 
 import pytest
 
-from protocols.stomp.frames import AckRun, SendRun
-from protocols.stomp.pile import Pile
+from sluiceway.protocols.stomp.frames import AckRun, SendRun
+from sluiceway.protocols.stomp.pile import Pile
 from tests.protocols.stomp.connections import connected
 
 

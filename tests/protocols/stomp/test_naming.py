@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.stomp.naming import SHOWN_MAX, name_of
+from sluiceway.protocols.stomp.naming import SHOWN_MAX, name_of
 from tests.scenarios.stage import Stage
 
 

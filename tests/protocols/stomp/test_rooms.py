@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.stomp.escaping import Version
-from protocols.stomp.frames import Event, SendRun
-from protocols.stomp.machine import ServerMachine
-from protocols.stomp.pile import Pile
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.frames import Event, SendRun
+from sluiceway.protocols.stomp.machine import ServerMachine
+from sluiceway.protocols.stomp.pile import Pile
 from tests.protocols.stomp.connections import TIGHT, VERSIONS, connected, events_of, flat
 from tests.protocols.stomp.test_chunking import chunked
 
@@ -26,7 +26,7 @@ def send(size_bytes: int, *headers: str) -> bytes:
 
 def fill(machine: ServerMachine, data: bytes) -> int:
     """Write what `room` there is for of these bytes, and return how many that were."""
-    room = machine.room
+    room = machine.pile.room
     if room is None:
         return 0
     with room:
@@ -61,7 +61,7 @@ def test_room_is_made_for_what_was_sent_not_for_what_was_announced() -> None:
     machine = connected()
     frame = send(MIB)
     machine.receive_data(frame[:200_000])
-    assert machine.room is None
+    assert machine.pile.room is None
     assert machine.pending_bytes <= 200_000
     machine.receive_data(frame[200_000:300_000])
     assert machine.pending_bytes >= MIB, "all that is held is told"
@@ -74,7 +74,7 @@ def test_room_is_made_for_what_was_sent_not_for_what_was_announced() -> None:
     assert machine.pending_bytes >= MIB, "as much was sent before"
     machine.park()
     assert machine.pending_bytes == 0
-    assert machine.room is None
+    assert machine.pile.room is None
 
 
 @pytest.mark.parametrize("size_bytes", [1000, 65_536, 200_000, 2 * MIB])
@@ -84,7 +84,7 @@ def test_little_and_very_much_is_collected(size_bytes: int) -> None:
     for _ in range(2):
         frame = send(size_bytes)
         machine.receive_data(frame[: size_bytes // 2])
-        assert machine.room is None
+        assert machine.pile.room is None
         (run,) = machine.receive_data(frame[size_bytes // 2 :])
         assert isinstance(run, SendRun)
 

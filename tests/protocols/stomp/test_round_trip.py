@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.stomp.encoder import encode_frame, error_frame, message_prefix, receipt, receipts
-from protocols.stomp.escaping import Version
-from protocols.stomp.frames import AckRun, Connect, Frame, SendRun
-from protocols.stomp.head import FORGEABLE_HEADERS
-from protocols.stomp.limits import StompLimits
-from protocols.stomp.machine import ClientMachine, ServerMachine
+from sluiceway.protocols.stomp.encoder import encode_frame, error_frame, message_prefix, receipt, receipts
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.frames import AckRun, Connect, Frame, SendRun
+from sluiceway.protocols.stomp.head import FORGEABLE_HEADERS
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.protocols.stomp.machine import ClientMachine, ServerMachine
 from tests.protocols.stomp.connections import VERSIONS, ConnectionPair
 
 text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)

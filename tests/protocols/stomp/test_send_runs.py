@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.stomp.errors import ProtocolError
-from protocols.stomp.escaping import Version
-from protocols.stomp.frames import Event, Fault, SendRun
-from protocols.stomp.head import BROKER_OWNED_HEADERS, SendHead
-from protocols.stomp.headcache import HEAD_CACHE_BYTES_MAX, HEAD_CACHE_COUNT_MAX, HeadCache, cut_length
-from protocols.stomp.limits import StompLimits
+from sluiceway.protocols.stomp.errors import ProtocolError
+from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.protocols.stomp.frames import Event, Fault, SendRun
+from sluiceway.protocols.stomp.head import BROKER_OWNED_HEADERS, SendHead
+from sluiceway.protocols.stomp.headcache import HEAD_CACHE_BYTES_MAX, HEAD_CACHE_COUNT_MAX, HeadCache, cut_length
+from sluiceway.protocols.stomp.limits import StompLimits
 from tests.protocols.stomp.connections import VERSIONS, connected, fault_of, frames_of
 
 

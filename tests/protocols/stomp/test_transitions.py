@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.stomp.frames import Fault, Frame
-from protocols.stomp.machine import ClientMachine
-from protocols.stomp.transitions import ARRIVALS, CLIENT_COMMANDS, DEPARTURES, SERVER_COMMANDS, Role, State, arrivals
+from sluiceway.protocols.stomp.frames import Fault, Frame
+from sluiceway.protocols.stomp.machine import ClientMachine
+from sluiceway.protocols.stomp.transitions import (
+    ARRIVALS,
+    CLIENT_COMMANDS,
+    DEPARTURES,
+    SERVER_COMMANDS,
+    Role,
+    State,
+    arrivals,
+)
 from tests.protocols.stomp.connections import ConnectionPair, flat
 
 

@@ -8,15 +8,16 @@ from typing import Any
 
 import attrs
 
-from flow import Flow, FlowResource, SourceController
-from protocols.stomp.stored import HeadBlocks
-from queues import SharedQueue
-from queues.logs.claims import ClaimGroup, ClaimState
-from queues.logs.log import Log
-from queues.logs.reading import Reading
-from queues.logs.stages import STAGE_PREFIX, Sinks, SinkState, StagedPart
-from queues.logs.table import LogError, LogTable, Opened, open_all
-from queues.logs.unmade import Unmade
+from sluiceway.flow import Flow, FlowResource, SourceController
+from sluiceway.protocols.stomp.stored import HeadBlocks
+from sluiceway.queues import SharedQueue
+from sluiceway.queues.logs.claims import ClaimGroup, ClaimState
+from sluiceway.queues.logs.log import Log
+from sluiceway.queues.logs.ports import DiskError
+from sluiceway.queues.logs.reading import Reading
+from sluiceway.queues.logs.stages import STAGE_PREFIX, Sinks, SinkState, StagedPart
+from sluiceway.queues.logs.table import LogError, LogTable, Opened, open_all
+from sluiceway.queues.logs.unmade import Unmade
 from tests.queues.logs.rig import CACHE_BYTES, DictKeeper, HandDisk, ListRecords, LogWorld, sends
 from tests.queues.rig import World, make_policy
 
@@ -59,6 +60,9 @@ class ClaimsKept(Kept):
 
 class SinksKept(Kept):
     """Satisfies `SinkKeeper`."""
+
+    def check(self, state: SinkState) -> None:
+        """It keeps anything."""
 
     def save(self, state: SinkState, done: Done) -> None:
         self.put(state.query, state, done)
@@ -163,6 +167,8 @@ class Shelf:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self.records: dict[str, ListRecords] = {}
         self.ids: dict[str, str] = {}
+        self.broken: set[str] = set()
+        """Can't be opened."""
         self._ids = count(1)
         self._now_ms = now_ms
 
@@ -175,6 +181,8 @@ class Shelf:
         return sorted(self.records)
 
     def open(self, name: str) -> Opened:
+        if name in self.broken:
+            raise DiskError("too many open files")
         records = self.records.setdefault(name, ListRecords(self._now_ms))
         return Opened(records, self._id_of(name))
 

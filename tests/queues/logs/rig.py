@@ -11,18 +11,18 @@ from typing import Any
 
 import attrs
 
-from protocols.stomp.head import SendHead
-from protocols.stomp.limits import StompLimits
-from protocols.stomp.stored import HeadBlocks
-from queues import Message, Slice, Subscription
-from queues.logs.batches import Batch, encode, stamped
-from queues.logs.codecs import Codec
-from queues.logs.log import Log
-from queues.logs.outlets import Group, Outlet
-from queues.logs.ports import DiskError, GroupState
-from queues.logs.reading import Reading
-from queues.logs.runs import Run
-from queues.selectors import Selection
+from sluiceway.protocols.stomp.head import SendHead
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.protocols.stomp.stored import HeadBlocks
+from sluiceway.queues import Message, Slice, Subscription
+from sluiceway.queues.logs.batches import Batch, encode, stamped
+from sluiceway.queues.logs.codecs import Codec
+from sluiceway.queues.logs.log import Log
+from sluiceway.queues.logs.outlets import Group, Outlet
+from sluiceway.queues.logs.ports import DiskError, GroupState
+from sluiceway.queues.logs.reading import Reading
+from sluiceway.queues.logs.runs import Run
+from sluiceway.queues.selectors import Selection
 from tests.queues.rig import FakeConsumer, World, make_policy
 
 CACHE_BYTES = 1 << 20
@@ -144,6 +144,7 @@ class HandDisk:
             self.work()
 
     make = append = sync = read = _put
+    room = bytearray
 
     def work(self, count: int = 1 << 30) -> None:
         """Do so many of the jobs."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
-from flow import Flow, FlowResource, SourceController
-from queues import Message
-from queues.logs.batches import CONTENT_TYPE, encode
-from queues.logs.log import GONE, RefusedSendError
+from sluiceway.flow import Flow, FlowResource, SourceController
+from sluiceway.queues import Message
+from sluiceway.queues.logs.answers import AT_ONCE_COUNT
+from sluiceway.queues.logs.batches import CONTENT_TYPE, encode
+from sluiceway.queues.logs.log import GONE, WOKEN_PER_STEP
+from sluiceway.queues.logs.offers import RefusedSendError
 from tests.queues.logs.rig import LogWorld, sends
 
 
@@ -256,3 +259,76 @@ def test_a_log_that_is_deleted_when_its_disk_fails_asks_the_disk_no_more() -> No
     assert [how for how, _indexes in sender.told] == [GONE]
     world.advance(10)
     assert not world.disk.jobs
+
+
+# ---------------------------------------------------------------------- many who wait
+
+
+def test_many_who_wait_for_one_sync_are_told_in_order_and_a_few_at_a_time() -> None:
+    world = LogWorld(memory_bytes=1 << 30)
+    told: list[int] = []
+    world.disk.held = True
+    for number in range(1_000):
+        assert world.log.offer(sends([b"x"]), 100, Sender(world).source)
+        world.log.when_durable(lambda _how, indexes, number=number: told.append(indexes[0][0] - number))  # type: ignore[misc]
+        if number == 500:
+            world.run()
+    while world.disk.jobs and world.records.synced_index < 1_000:
+        world.disk.work(1)
+        assert len(told) <= AT_ONCE_COUNT
+        if world.records.synced_index < 1_000:
+            world.run()
+            assert told == [0] * len(told)
+    assert len(told) < 1_000
+    world.log.when_settled(lambda: told.append(len(told)))
+    assert 1_000 not in told, "not before those who wait longer"
+    world.run()
+    assert told == [0] * 1_000 + [1_000]
+
+
+def test_who_waits_for_what_was_written_and_told_waits_for_its_sync() -> None:
+    world = LogWorld(log_sync="none")
+    sender = Sender(world)
+    sender.offer(sends([b"a"]))
+    world.run()
+    assert sender.told == [("memory", [(0, 1)])]
+    world.disk.held = True
+    told: list[int] = []
+    for number in range(3):
+        world.log.when_settled(partial(told.append, number))
+    assert told == []
+    world.disk.work()
+    world.run()
+    assert (told, world.records.synced_index) == ([0, 1, 2], 1)
+
+
+@pytest.mark.parametrize("end", ["deleted", "abandoned", "stopped"])
+def test_all_who_wait_when_the_log_ends_hear_what_became_of_it(end: str) -> None:
+    """Also those who were to be told that all is well."""
+    world = LogWorld(memory_bytes=1 << 30)
+    world.disk.held = True
+    told: list[str] = []
+    for _ in range(300):
+        world.log.offer(sends([b"x"]), 100, Sender(world).source)
+        world.log.when_durable(lambda how, _indexes: told.append(how))
+    world.run()
+    world.disk.work(2)  # written, synced
+    for _ in range(300):
+        world.log.offer(sends([b"x"]), 100, Sender(world).source)
+        world.log.when_durable(lambda how, _indexes: told.append(how))
+        world.log.when_written(partial(told.append, "written"))
+    world.log.close(deleted=end == "deleted", abandoned=end == "abandoned")
+    world.run()
+    good = ["disk"] * 300
+    if end == "stopped":
+        assert told == good
+    else:
+        assert told == good + ["written"] * 300 + ([GONE] * 300 if end == "deleted" else [])
+
+
+def test_readers_at_the_end_are_woken_all_though_they_are_many() -> None:
+    world = LogWorld()
+    readers = [world.join(world.outlet()) for _ in range(3 * WOKEN_PER_STEP)]
+    world.log.offer(sends([b"x"]), 100, Sender(world).source)
+    world.run()
+    assert {len(reader.held) for reader in readers} == {1}

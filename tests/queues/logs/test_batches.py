@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queues.logs.batches import (
+from sluiceway.queues.logs.batches import (
     CHECKED_OFFSET,
     COUNT_MAX,
     HEAD_BYTES_MAX,
@@ -22,7 +22,7 @@ from queues.logs.batches import (
     split,
     stamped,
 )
-from queues.logs.codecs import Codec
+from sluiceway.queues.logs.codecs import Codec
 
 PLAIN_BYTES_MAX = 1 << 20
 VALUES = st.lists(st.binary(max_size=50), min_size=1, max_size=30)

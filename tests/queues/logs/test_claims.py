@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from queues.logs.claims import CLAIMS_MAX, Attached, Claim, ClaimGroup, ClaimState
-from queues.logs.table import LogError
+from sluiceway.queues.logs.claims import CLAIMS_MAX, Attached, Claim, ClaimGroup, ClaimState
+from sluiceway.queues.logs.table import LogError
 from tests.queues.logs.claim_rig import Answers, ClaimWorld
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from mmap import mmap
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queues.logs.codecs import Codec, CodecError, codec_named, compress, expand
+from sluiceway.queues.logs.batches import Batch, encode
+from sluiceway.queues.logs.codecs import Codec, CodecError, codec_named, compress, expand
+from sluiceway.store.journal import JournalDisk
 
 COMPRESSING = [Codec.GZIP, Codec.SNAPPY, Codec.ZSTD]
 PLAIN = st.binary(max_size=2_000) | st.builds(
@@ -33,6 +37,21 @@ def test_a_bomb_costs_no_more_than_it_admits_to(codec: Codec) -> None:
     bomb = compress(codec, bytes(50_000_000))
     with pytest.raises(CodecError, match=codec.label):
         expand(codec, bomb, 1_000)
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_it_expands_into_memory_that_is_brought(codec: Codec) -> None:
+    """Such as the thread that expands 60 MB brings: a bytearray is filled with zeros first, while nobody else runs."""
+    disk = JournalDisk.inline(lambda callback: callback())
+    plain = bytes(range(256)) * 10_000
+    batch = Batch(encode([plain], codec=codec))
+    batch.check(plain_bytes_max=10_000_000, room=disk.room)
+    expanded = batch.plain()
+    assert isinstance(expanded, memoryview) and isinstance(expanded.obj, mmap)
+    assert bytes(batch.value(0)) == plain
+    for wrong_bytes in (-1, 1):
+        with pytest.raises(CodecError, match=codec.label):
+            expand(codec, batch.body, batch.plain_bytes + wrong_bytes, disk.room)
 
 
 @given(st.sampled_from(COMPRESSING), st.binary(max_size=300), st.integers(0, 3_000))

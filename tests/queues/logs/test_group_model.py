@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from queues.logs.codecs import Codec
-from queues.logs.outlets import Group
-from queues.logs.ports import GroupState
+from sluiceway.queues.logs.codecs import Codec
+from sluiceway.queues.logs.outlets import Group
+from sluiceway.queues.logs.ports import GroupState
 from tests.queues.logs.rig import LogReader, LogWorld
 
 READERS_MAX = 4
@@ -28,6 +28,8 @@ class GroupMachine(RuleBasedStateMachine):
         self.gone: set[int] = set()
         """Lost or removed."""
         self.told_count: dict[LogReader, int] = {}
+        self.past: list[LogReader] = []
+        """Who still holds something of before the group was moved."""
 
     # ------------------------------------------------------------------ what happens
 
@@ -99,6 +101,39 @@ class GroupMachine(RuleBasedStateMachine):
             reader.return_run(run)
         self.world.run()
 
+    @rule(share=st.floats(0, 1.2))
+    def move(self, share: float) -> None:
+        """What is out from now on counts for nothing: for the model each reader holds it under another name."""
+        records = self.world.records
+        to = min(records.next_index, int(records.next_index * share))
+        for reader in self.readers:
+            past = LogReader(self.world)
+            past.held, reader.held = reader.held, []
+            past.held_runs, reader.held_runs = reader.held_runs, []
+            past.window = reader.window
+            self.past.append(past)
+        self.settled = set(range(to))
+        self.group.seek(to)
+        self.world.run()
+
+    @precondition(lambda self: self.past)
+    @rule(data=st.data(), how=st.sampled_from(["settle", "give back", "give back unattempted"]))
+    def answer_of_before(self, data: st.DataObject, how: str) -> None:
+        reader = data.draw(st.sampled_from(self.past))
+        before = self.group.state()
+        for delivery in sorted(reader.held[:3], key=lambda delivery: delivery.number):
+            if how == "settle":
+                reader.settle([delivery])
+            else:
+                reader.give_back([delivery], attempted=how == "give back")
+        for run in reader.held_runs[:1]:
+            if how == "settle":
+                reader.settle_run(run)
+            else:
+                reader.return_run(run, attempted=how == "give back")
+        assert self.group.state() == before
+        self.world.run()
+
     @rule(saved=st.booleans())
     def restart(self, saved: bool) -> None:
         """The broker goes and comes again. Not `saved`: at a moment when only what a receipt waited for is on disk."""
@@ -108,6 +143,7 @@ class GroupMachine(RuleBasedStateMachine):
         state = self.world.keeper.states["/log/a", "g"] if saved else self.group.state()
         self.group.close()
         self.readers.clear()
+        self.past.clear()
         self.group = self.world.group(GroupState(state.front, state.settled, state.handed_to))
         self.world.run()
 
@@ -141,7 +177,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """One more consumer takes all that is left, and that is all there is."""
-        for reader in self.readers:
+        for reader in self.past + self.readers:
             reader.give_back(sorted(reader.held, key=lambda delivery: delivery.number))
             for run in list(reader.held_runs):
                 reader.return_run(run)

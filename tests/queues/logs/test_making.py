@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from flow import Flow, FlowResource, SourceController
-from queues.logs.log import AGAIN_SECONDS, Log
-from queues.logs.places import Place, PlaceKind
+from sluiceway.flow import Flow, FlowResource, SourceController
+from sluiceway.queues.logs.log import AGAIN_SECONDS, Log
+from sluiceway.queues.logs.places import Place, PlaceKind
 from tests.queues.logs.claim_rig import SinkWorld
 from tests.queues.logs.rig import DictKeeper, sends
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from queues.logs.batches import split
-from queues.logs.codecs import Codec
-from queues.logs.outlets import SHARE_COUNT
+from sluiceway.queues.logs.batches import split
+from sluiceway.queues.logs.codecs import Codec
+from sluiceway.queues.logs.outlets import SHARE_COUNT
 from tests.queues.logs.rig import LogReader, LogWorld
 
 
@@ -264,22 +264,56 @@ def test_a_cold_reader_waits_for_the_reader_thread_and_others_do_not() -> None:
     assert world.records.warmed == [(0, 5)], "read ahead once for both"
 
 
-def test_a_run_of_before_a_seek_does_not_settle_what_another_one_holds() -> None:
-    world = LogWorld()
+@pytest.mark.parametrize("settles", [True, False])
+@pytest.mark.parametrize("batch_bytes", [None, 1 << 20])
+def test_what_is_out_when_a_group_is_moved_counts_for_nothing(batch_bytes: int | None, settles: bool) -> None:
+    """Neither its ACK, nor its NACK, nor its return; before and after the same records are out once more."""
+    world = LogWorld(redeliveries_max=0, dead_letter=None)
     world.fill(10)
     group = world.group()
-    old = world.join(group, batch_bytes=1 << 20)
+    reader = world.join(group, batch_bytes=batch_bytes)
     world.fill(10)
-    (first, second) = old.runs
+    held, held_runs = list(reader.held), list(reader.held_runs)
     group.seek(0)
-    new = world.join(group, batch_bytes=1 << 20)
+    assert group.unsettled_count == 0
+
+    def answer(share: slice) -> None:
+        for run in held_runs[share]:
+            (reader.settle_run if settles else reader.return_run)(run)
+        if part := held[share]:
+            (reader.settle if settles else reader.give_back)(part)
+        world.run()
+
+    answer(slice(0, None, 2))
+    assert (group.front, group.lag_count) == (0, 20)
     world.run()
-    everything = [each for each in old.held_runs + new.held_runs if each not in (first, second)]
-    assert [list(each.indexes) for each in everything] == [list(range(20))]
-    old.settle_run(first)
-    assert group.front == 10
-    (fresh,) = everything
-    (new if fresh in new.held_runs else old).return_run(fresh)
+    fresh = [each for each in reader.held if each not in held]
+    fresh_runs = [each for each in reader.held_runs if each not in held_runs]
+    again = [delivery.number for delivery in fresh] + [n for run in fresh_runs for n in run.indexes]
+    assert again == list(range(20))
+    unsettled_count = group.unsettled_count
+    answer(slice(1, None, 2))
+    assert (group.front, group.lag_count, group.unsettled_count) == (0, 20, unsettled_count)
+    assert group.state().failures == ()
+    for run in fresh_runs:
+        reader.settle_run(run)
+    if fresh:
+        reader.settle(fresh)
     world.run()
-    again = [n for each in new.runs + old.runs if each.attempts for n in each.indexes]
-    assert again == list(range(10, 20)), "what was acknowledged does not come again, all else does"
+    assert (group.front, group.unsettled_count) == (20, 0)
+    assert len(reader.held) == len(reader.held_runs) == 0
+
+
+def test_a_consumer_that_leaves_is_gone_also_after_a_move() -> None:
+    world = LogWorld()
+    world.fill(4)
+    group = world.group()
+    reader = world.join(group)
+    (attachment,) = group.subscriptions
+    group.seek(0)
+    world.run()
+    assert len(reader.held) == 8
+    attachment.close()
+    assert not group.subscriptions
+    reader.give_back()
+    assert world.join(group).numbers == [0, 1, 2, 3]

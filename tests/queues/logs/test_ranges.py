@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queues.ranges import RangeSet
+from sluiceway.queues.ranges import RangeSet
 
 NUMBERS = st.integers(0, 60)
 STEPS = st.lists(st.tuples(st.sampled_from(["add", "add", "add", "drop"]), NUMBERS, st.integers(-2, 20)), max_size=40)

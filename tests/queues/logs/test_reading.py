@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queues.logs.codecs import Codec
-from queues.logs.outlets import Outlet
-from queues.logs.reading import CHUNK_COUNT, Unreadable
+from sluiceway.queues.logs.codecs import Codec
+from sluiceway.queues.logs.outlets import Outlet
+from sluiceway.queues.logs.reading import CHECKED_COUNT, CHUNK_COUNT, Unreadable
 from tests.queues.logs.rig import CACHE_BYTES, LogWorld, texts
 
 
@@ -51,7 +51,7 @@ def test_what_is_kept_is_charged_and_bounded() -> None:
         assert reader.numbers == list(range(start, min(4000, start + 300)))
         # One chunk and one batch may be more than there is room for.
         assert used_bytes(world) < 200_000 + 2 * CHUNK_COUNT * 1000
-    world.reading.forget(world.log)
+    list(world.reading.forgetting(world.log))
     assert used_bytes(world) == 0
     assert world.reading.facts() == {"chunks": 0, "batches": 0}
 
@@ -99,7 +99,7 @@ def test_any_part_is_what_lies_there(
         assert [message.number for message in part.messages] == list(part.sequences)
         assert len(part) == 1 or part.wire_bytes <= bytes_max
         assert part.wire_bytes == sum(len(message.wire) for message in part.messages)
-    world.reading.forget(world.log)
+    list(world.reading.forgetting(world.log))
     assert used_bytes(world) == 0
 
 
@@ -124,3 +124,39 @@ def test_the_tail_is_followed_record_by_record() -> None:
     for _ in range(200):
         world.fill(1)
     assert all(reader.numbers == list(range(200)) for reader in readers)
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_a_long_batch_is_checked_by_the_thread_that_reads(sound: bool) -> None:
+    """Who reads from it waits, and goes on when it is ready; once for all of them."""
+    world = LogWorld()
+    world.fill(CHECKED_COUNT + 1)
+    if not sound:
+        world.records.batches[0] = world.records.batches[0][:-1] + b"!"
+    world.disk.held = True
+    first, second = [world.join(world.outlet(CHECKED_COUNT - 3), auto=True) for _ in range(2)]
+    assert first.numbers == second.numbers == []
+    jobs_count = len(world.disk.jobs)
+    world.join(world.outlet(CHECKED_COUNT - 1), auto=True)
+    assert len(world.disk.jobs) == jobs_count == 1, "asked for once"
+    world.disk.work()
+    world.run()
+    wanted = list(range(CHECKED_COUNT - 3, CHECKED_COUNT + 1)) if sound else []
+    assert first.numbers == second.numbers == wanted
+    assert not world.disk.jobs
+
+
+def test_a_long_batch_that_the_disk_does_not_give_is_asked_for_again() -> None:
+    world = LogWorld()
+    world.fill(CHECKED_COUNT + 1)
+    world.disk.held = True
+    reader = world.join(world.outlet(CHECKED_COUNT), auto=True)
+    world.disk.failing = "no memory"
+    world.disk.work()
+    world.run()
+    assert not world.disk.jobs
+    world.disk.failing = ""
+    world.disk.held = False
+    world.advance(2)
+    world.run()
+    assert reader.numbers == [CHECKED_COUNT]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from queues.logs.batches import encode
-from queues.logs.stages import COMMIT_HEADER, QUERIES_MAX, STAGE_SECONDS, SinkState, StagedPart
-from queues.logs.table import LogError
+from sluiceway.queues.logs.batches import encode
+from sluiceway.queues.logs.stages import COMMIT_HEADER, QUERIES_MAX, STAGE_SECONDS, SinkState, StagedPart
+from sluiceway.queues.logs.table import LogError
 from tests.queues.logs.claim_rig import Answers, SinkWorld
 
 T = "/log/t"
@@ -292,6 +292,55 @@ def test_a_target_that_is_deleted_meanwhile_ends_the_commit() -> None:
     world.disk.work()
     world.run()
     assert answers.one["published"] is True
+
+
+@pytest.mark.parametrize("which", ["target", "stage"])
+def test_a_commit_that_waits_for_a_log_that_breaks_is_told_and_goes_on_with_the_next_start(which: str) -> None:
+    """It is not void: its part may be on the disk."""
+    world = SinkWorld()
+    a, b = world.stage("a", "1"), world.stage("b", "2")
+    world.disk.held = True
+    answers = world.commit(0, (a, T), (b, "/log/u"))
+    world.disk.work(2)  # both are looked at
+    world.run()
+    world.disk.work(2)  # and appended; nobody is told
+    log = world.table.logs[T if which == "target" else a]
+    world.table.abandon(log)
+    world.sinks.abandon(log)
+    assert answers.error.code == "destination-failed"
+    world.disk.held = False
+    world.disk.work()
+    world.run()
+    again = world.commit(0, (a, T), (b, "/log/u"))
+    if which == "target":
+        assert again.error.code == "destination-failed"
+    else:
+        assert again.one["published"] is True
+    world.restart()
+    assert world.commit(0, (a, T), (b, "/log/u")).one["published"] is False, "the next start has finished it"
+    assert (world.bodies(T), world.bodies("/log/u")) == (["1"], ["2"])
+
+
+def test_a_commit_whose_target_can_not_be_opened_is_not_void() -> None:
+    """What is published in there would be published again from other stages."""
+    world = SinkWorld()
+    a = world.stage("a", "1")
+    world.put(T, "0")
+    world.kept.held = True
+    world.commit(0, (a, T))
+    world.kept.answer()
+    world.kept.failing = True
+    world.run()
+    world.kept.answer()
+    assert world.bodies(T) == ["0", "1"], "published, and not noted"
+    world.shelf.broken.add(T)
+    world.restart()
+    with pytest.raises(LogError, match="can't be opened"):
+        world.table.get(T)
+    assert world.commit(0, (a, T)).error.code == "INTERNAL_ERROR"
+    world.shelf.broken.clear()
+    assert world.commit(0, (a, T)).one["published"] is True
+    assert world.bodies(T) == ["0", "1"]
 
 
 def _intended_and_crashed() -> tuple[SinkWorld, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queues.logs.warmth import STRETCH_BYTES, STRETCHES_MAX, TAIL_BYTES, Warmth
+from sluiceway.queues.logs.warmth import STRETCH_BYTES, STRETCHES_MAX, TAIL_BYTES, Warmth
 from tests.queues.logs.rig import ListRecords
 
 

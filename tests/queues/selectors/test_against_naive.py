@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queues.selectors import compile_selector
+from sluiceway.queues.selectors import compile_selector
 from tests.queues.selectors.test_truth import message
 
 Env = dict[str, str]

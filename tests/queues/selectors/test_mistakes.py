@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from queues.selectors import SELECTOR_CHARS_MAX, SelectorError, compile_selector
-from queues.selectors.compiling import NESTING_MAX
-from queues.selectors.grammar import _parser, parse, prepare
-from queues.selectors.likeness import LIKE_CHARS_MAX
-from queues.selectors.selector import SELECTOR_WORDS_MAX, _in_use
+from sluiceway.queues.selectors import SELECTOR_CHARS_MAX, SelectorError, compile_selector
+from sluiceway.queues.selectors.compiling import NESTING_MAX
+from sluiceway.queues.selectors.grammar import _parser, parse, prepare
+from sluiceway.queues.selectors.likeness import LIKE_CHARS_MAX
+from sluiceway.queues.selectors.selector import SELECTOR_WORDS_MAX, _in_use
 from tests.queues.selectors.test_truth import message
 
 WRONG = [

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import attrs
 import pytest
 
-from queues import Message
-from queues.selectors import Selector, compile_selector
-from queues.selectors.likeness import like
-from queues.selectors.selector import HEADS_COUNT_MAX
+from sluiceway.queues import Message
+from sluiceway.queues.selectors import Selector, compile_selector
+from sluiceway.queues.selectors.likeness import like
+from sluiceway.queues.selectors.selector import HEADS_COUNT_MAX
 
 HEADERS = {
     "color": "red",

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queues import Message, MessageQueue
-from queues.trails import Found, Search, Trails, Wanted, run
-from queues.trails.locating import READS_MAX, locate
-from queues.trails.recording import MOMENT_SECONDS, WHO_MAX, QueueTrail
-from queues.trails.rings import EVENT_BYTES, LISTED_BYTES_MAX
-from queues.witness import BothWitnesses, Fate
+from sluiceway.queues import Message, MessageQueue
+from sluiceway.queues.trails import Found, Search, Trails, Wanted, run
+from sluiceway.queues.trails.locating import READS_MAX, locate
+from sluiceway.queues.trails.recording import MOMENT_SECONDS, WHO_MAX, QueueTrail
+from sluiceway.queues.trails.rings import EVENT_BYTES, LISTED_BYTES_MAX
+from sluiceway.queues.witness import BothWitnesses, Fate
 from tests.queues.rig import Head, World
 
 

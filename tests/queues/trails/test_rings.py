@@ -7,9 +7,9 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queues.gate import Gate
-from queues.trails.recording import Trails
-from queues.trails.rings import EVENT_BYTES, GRANT_MAX, LISTED_BYTES, LISTED_BYTES_MAX, Budget, Ring
+from sluiceway.queues.gate import Gate
+from sluiceway.queues.trails.recording import Trails
+from sluiceway.queues.trails.rings import EVENT_BYTES, GRANT_MAX, LISTED_BYTES, LISTED_BYTES_MAX, Budget, Ring
 
 KIB = 1024
 

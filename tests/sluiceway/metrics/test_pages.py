@@ -10,7 +10,6 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from queues import parse
 from sluiceway import metrics
 from sluiceway.broker import Broker
 from sluiceway.config import Config, Listener
@@ -19,6 +18,7 @@ from sluiceway.metrics import gather, outside
 from sluiceway.metrics.config import MetricsConfig
 from sluiceway.metrics.gather import Metrics
 from sluiceway.metrics.outside import Outside
+from sluiceway.queues import parse
 from tests.scenarios.scrape import Page
 
 CONFIG = Config(listeners=(Listener(address="127.0.0.1:0"),))

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from queues.logs.codecs import Codec
+from sluiceway.queues.logs.codecs import Codec
 from tests.store.bigarray.twin import EPOCH_MS, SMALL, Twin
 
 CODECS = st.sampled_from(list(Codec))

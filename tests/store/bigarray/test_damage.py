@@ -10,8 +10,8 @@ from pathlib import Path
 import attrs
 import pytest
 
-from queues.logs.batches import BatchError, encode
-from store.bigarray import (
+from sluiceway.queues.logs.batches import BatchError, encode
+from sluiceway.store.bigarray import (
     ArrayError,
     ArrayFormatError,
     ArrayLockedError,
@@ -21,7 +21,7 @@ from store.bigarray import (
     Gap,
     GapError,
 )
-from store.bigarray.head import FIXED, SLOT_BYTES, SLOT_OFFSETS, encode_fixed
+from sluiceway.store.bigarray.head import FIXED, SLOT_BYTES, SLOT_OFFSETS, encode_fixed
 from tests.store.bigarray.twin import SMALL
 
 OPTIONS = attrs.evolve(SMALL, mapped_pages_max=16)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from queues.logs.codecs import Codec
-from store.bigarray import ArrayError, ArrayFailedError, ArrayFullError
+from sluiceway.queues.logs.codecs import Codec
+from sluiceway.store.bigarray import ArrayError, ArrayFailedError, ArrayFullError
 from tests.store.bigarray.twin import Twin
 
 
@@ -110,6 +110,30 @@ def test_after_a_failed_sync_the_next_one_writes_all_again(tmp_path: Path) -> No
         assert twin.lost_count == 0
         twin.compare()
         twin.files.kill()
+
+
+def test_what_memory_was_too_short_to_flush_is_flushed_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or it would count as synced, and be lost with the power."""
+    twin = Twin(tmp_path, 0)
+    twin.open()
+    for place in range(30):
+        twin.append([b"%d" % place] * 3, keys=None, head=b"", codec=Codec.NONE)
+    with monkeypatch.context() as patch:
+        patch.setattr(twin.files, "sync", _no_memory)
+        with pytest.raises(MemoryError):
+            twin.flush()
+    twin.flush()
+    twin.power_cut()
+    twin.open()
+    assert twin.lost_count == 0
+    twin.compare()
+    twin.files.kill()
+
+
+def _no_memory(_file: int) -> None:
+    raise MemoryError
 
 
 def test_what_a_failed_append_left_is_not_taken_for_what_came_in_its_place(tmp_path: Path) -> None:

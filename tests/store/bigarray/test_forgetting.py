@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from store.bigarray import ArrayError, ArrayOptions, BigArray, RealFiles
+from sluiceway.store.bigarray import ArrayError, ArrayOptions, BigArray, RealFiles
 
 
 class _Recorded(RealFiles):

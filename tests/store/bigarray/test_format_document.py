@@ -11,13 +11,13 @@ from typing import Any, Final
 import attrs
 import pytest
 
-import store.bigarray.head
-from queues.logs import batches
-from queues.logs.batches import Batch, encode, stamped
-from queues.logs.codecs import codec_named
-from store.bigarray import ArrayOptions, Gap
-from store.bigarray.gaps import HEADER, RECORD, decode_gaps, encode_gaps
-from store.bigarray.head import (
+import sluiceway.store.bigarray.head
+from sluiceway.queues.logs import batches
+from sluiceway.queues.logs.batches import Batch, encode, stamped
+from sluiceway.queues.logs.codecs import codec_named
+from sluiceway.store.bigarray import ArrayOptions, Gap
+from sluiceway.store.bigarray.gaps import HEADER, RECORD, decode_gaps, encode_gaps
+from sluiceway.store.bigarray.head import (
     FIXED,
     HEAD_BYTES,
     IDENTITY,
@@ -34,9 +34,9 @@ from store.bigarray.head import (
     encode_identity,
     encode_slot,
 )
-from store.bigarray.reading import ITEM, MORE, TIME_MASK
+from sluiceway.store.bigarray.reading import ITEM, MORE, TIME_MASK
 
-DOCUMENT: Final = (Path(store.bigarray.head.__file__).parent / "FORMAT.md").read_text(encoding="utf-8")
+DOCUMENT: Final = (Path(sluiceway.store.bigarray.head.__file__).parent / "FORMAT.md").read_text(encoding="utf-8")
 
 
 def parts_of(text: str) -> tuple[bytes, Any]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from store.bigarray import BigArray
-from store.bigarray.head import IDENTITY, IDENTITY_OFFSET, decode_identity, encode_identity, identity_of
+from sluiceway.store.bigarray import BigArray
+from sluiceway.store.bigarray.head import IDENTITY, IDENTITY_OFFSET, decode_identity, encode_identity, identity_of
 
 
 def identity_on_disk(folder: Path) -> str:

@@ -9,9 +9,9 @@ from typing import Final
 
 import pytest
 
-from queues.logs.batches import encode
-from store.bigarray import ArrayOptions, BigArray, RealFiles
-from store.bigarray.files import Bytes
+from sluiceway.queues.logs.batches import encode
+from sluiceway.store.bigarray import ArrayOptions, BigArray, RealFiles
+from sluiceway.store.bigarray.files import Bytes
 
 GIB: Final = 1 << 30
 BODY_BYTES: Final = 4 << 20

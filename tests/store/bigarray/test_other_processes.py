@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from store.bigarray import ArrayOptions, BigArray
+from sluiceway.store.bigarray import ArrayOptions, BigArray
 
 RECORDS: Final = 30_000
 DEADLINE_SECONDS: Final = 50
@@ -17,8 +17,8 @@ OPTIONS: Final = ArrayOptions(index_page_items=1000, data_page_bytes=1 << 16, ma
 READER: Final = """
 import sys
 from pathlib import Path
-from queues.logs.batches import split
-from store.bigarray import ArrayOptions, BigArray
+from sluiceway.queues.logs.batches import split
+from sluiceway.store.bigarray import ArrayOptions, BigArray
 
 folder, end = Path(sys.argv[1]), int(sys.argv[2])
 array = BigArray.open(folder, ArrayOptions(mapped_pages_max=3), boot_id="boot", read_only=True)

@@ -9,10 +9,10 @@ from pathlib import Path
 import attrs
 import pytest
 
-from queues.logs.batches import encode
-from queues.logs.codecs import Codec
-from store.bigarray import ArrayError, ArrayOptions, BigArray, Gap, GapError
-from store.bigarray.head import SLOT_BYTES, SLOT_OFFSETS, newest
+from sluiceway.queues.logs.batches import encode
+from sluiceway.queues.logs.codecs import Codec
+from sluiceway.store.bigarray import ArrayError, ArrayOptions, BigArray, Gap, GapError
+from sluiceway.store.bigarray.head import SLOT_BYTES, SLOT_OFFSETS, newest
 from tests.store.bigarray.twin import Twin
 
 OPTIONS = ArrayOptions(index_page_items=100, data_page_bytes=1 << 16, lease_items=1000)

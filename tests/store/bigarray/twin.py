@@ -13,11 +13,11 @@ from typing import Final
 import attrs
 import pytest
 
-from queues.logs.batches import encode, split
-from queues.logs.codecs import Codec
-from store.bigarray import ArrayError, ArrayOptions, BigArray, GapError
-from store.bigarray.errors import LOST
-from store.bigarray.faulty import FaultyFiles
+from sluiceway.queues.logs.batches import encode, split
+from sluiceway.queues.logs.codecs import Codec
+from sluiceway.store.bigarray import ArrayError, ArrayOptions, BigArray, GapError
+from sluiceway.store.bigarray.errors import LOST
+from sluiceway.store.bigarray.faulty import FaultyFiles
 
 SMALL: Final = ArrayOptions(
     index_page_items=16,

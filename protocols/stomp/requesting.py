@@ -1,0 +1,161 @@
+"""Requests of one connection to the broker itself: SENDs to `/sluiceway/…`, answered in JSON to their `reply-to`.
+
+Those of a transaction are checked when it is committed, and made when the rest of it has taken effect: nothing of a
+COMMIT that is refused was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from ...queues import Destination, DestinationLimitError, DestinationNameError, Message, parse_composite
+from ...queues.gate import Run as QueueRun
+from ...queues.names import Kind
+from .allowing import refusal
+from .errors import ProtocolError
+from .frames import SendRun
+from .guard import ForbiddenError
+from .head import SendHead
+from .hub import Hub
+from .replies import Replies
+from .temporary import TemporaryDestinations
+
+if TYPE_CHECKING:
+    from .sending import Sender
+
+ADMIN_PREFIX: Final = "/sluiceway/"
+UNANSWERED_MAX: Final = 100
+"""Requests of one connection that may wait for their answers."""
+
+
+class Requests:
+    """Makes the requests of one connection, and sends their answers as its SENDs."""
+
+    __slots__ = ("_fail", "_hub", "_replies", "_sender", "_temporary", "_unanswered_count")
+
+    def __init__(
+        self,
+        sender: Sender,
+        hub: Hub,
+        temporary: TemporaryDestinations,
+        replies: Replies,
+        fail: Callable[[ProtocolError], None],
+    ) -> None:
+        """`fail`: end the connection with this error, found when no frame of it is being read."""
+        self._sender = sender
+        self._hub = hub
+        self._temporary = temporary
+        self._replies = replies
+        self._fail = fail
+        self._unanswered_count = 0
+        """Those whose answers are not there yet."""
+
+    def _reply_place(self, run: SendRun) -> tuple[str, Destination | None]:
+        """Where the answer to a request to the broker itself goes; None: to one who is gone. Raises ProtocolError."""
+        head = run.head
+        try:
+            reply_to = self._temporary.with_global_reply_to(head).reply_to
+            if reply_to is None:
+                raise DestinationNameError(
+                    f"a request to {head.destination} needs a reply-to, such as /temp-queue/reply"
+                )
+            address = parse_composite(reply_to)[0]
+            if address.wildcard:
+                raise DestinationNameError(f"cannot reply to the wildcard {reply_to}: name one destination")
+            if address.kind is Kind.LOG:
+                raise DestinationNameError(f"cannot reply to the log {reply_to}: name a queue or a topic")
+        except DestinationNameError as error:
+            raise self._sender.send_error(head, run, "bad-reply-to", str(error)) from None
+        except DestinationLimitError as error:
+            raise self._sender.send_error(head, run, error.code, str(error)) from None
+        self._sender.check_send([address], head, run)
+        return reply_to, self._sender.destination_for_send(address, head, run)
+
+    def _check_unanswered(self, run: SendRun, reply_to: str, more_count: int) -> None:
+        if self._sender.lanes.stash_is_full or self._unanswered_count + more_count > UNANSWERED_MAX:
+            raise self._sender.send_error(
+                run.head,
+                run,
+                "too-many-requests",
+                f"answers to {reply_to} are not read, or more than {UNANSWERED_MAX} are not there yet: read them "
+                "before you ask again",
+            )
+
+    @contextmanager
+    def _requesting(self, run: SendRun) -> Iterator[None]:
+        try:
+            yield
+        except ForbiddenError as forbidden:
+            raise self._sender.about(refusal(self._hub, forbidden), run.head, run) from None
+        except KeyError:
+            name = run.head.destination
+            message = f"there is no request {name}: try {ADMIN_PREFIX}stat"
+            raise self._sender.send_error(run.head, run, "unknown-request", message) from None
+
+    def checking(self, runs: Sequence[SendRun]) -> Iterator[None]:
+        """COMMIT: raises ProtocolError if one of these would be refused, nothing done. In steps."""
+        count = 0
+        for run in runs:
+            reply_to, _destination = self._reply_place(run)
+            name, start = run.head.destination, run.head.body_offset
+            for wire in run.wires:
+                count += 1
+                self._check_unanswered(run, reply_to, count)
+                with self._requesting(run):
+                    self._hub.check_request(name, wire[start:-1], self._sender.identity)
+                yield
+
+    def answering(self, run: SendRun, *, is_checked: bool = False) -> Iterator[None]:
+        """A request to the broker itself: the JSON reply goes to `reply-to`. In steps. `is_checked`: it waited for its
+        COMMIT. Raises ProtocolError.
+        """
+        head = run.head
+        reply_to, destination = self._reply_place(run)
+        for wire in run.wires:
+            if not is_checked:
+                self._check_unanswered(run, reply_to, 1)
+
+            def answered(body: bytes) -> None:
+                self._unanswered_count -= 1
+                if destination is not None and not self._sender.closed:
+                    self._reply(head, reply_to, destination, body)
+
+            self._unanswered_count += 1
+            with self._requesting(run):
+                try:
+                    self._hub.answer(head.destination, wire[head.body_offset : -1], answered, self._sender.identity)
+                except (ForbiddenError, KeyError):
+                    self._unanswered_count -= 1
+                    raise
+            yield
+        self._replies.receipts(run.receipts)
+
+    def _reply(self, head: SendHead, reply_to: str, destination: Destination, body: bytes) -> None:
+        """The answer is a SEND of the one who asked: where it has no room, it waits in the asker's stash."""
+        asked = head.headers
+        headers: dict[str, str | None] = dict.fromkeys(asked)
+        headers |= {
+            "destination": reply_to,
+            "content-type": "application/json",
+            "content-length": str(len(body)),
+            "correlation-id": asked.get("correlation-id"),
+        }
+        reply = head.with_headers(headers)
+        message = Message(reply, reply.block + b"\n\n" + body + b"\0", self._hub.take_numbers(1))
+        size_bytes = len(message.wire)
+        lane = self._sender.lanes.lane(destination, destination.queue.partition(reply.priority))
+        if destination.queue.closed:
+            return  # whoever asked has taken the place of the answer away
+        if lane.must_wait or not self._sender.publish(lane, [message], size_bytes, None):
+            if self._sender.is_alone:
+                return
+            if lane.queue.takes_answer():
+                lane.queue.take_together([QueueRun([message], message.size_bytes)], lane.source)
+                return
+            error = self._sender.overfull(size_bytes)
+            if error is not None:
+                self._fail(error)
+                return
+            self._sender.lanes.park(lane, [message], size_bytes, None)

@@ -1,0 +1,182 @@
+"""One destination of a broker: the queues behind one name (registry.py has all of them)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import attrs
+
+from .delays import DelayQueue
+from .environment import QueueEnvironment
+from .exclusivity import Exclusivity
+from .groups import GroupTable
+from .message import PRIORITY_DEFAULT, Envelope
+from .names import Address
+from .partitioned import PartitionedQueue, by_priority
+from .policy import QueuePolicy
+from .queue import MessageQueue
+from .shared import SharedQueue
+from .subscription import Consumer
+from .topic import Topic
+
+if TYPE_CHECKING:
+    from .registry import WildcardConsumer
+
+
+@attrs.define
+class Welcome:
+    """Wildcards that were there before a destination are attached to it in steps; what comes in meanwhile is kept for
+    them.
+    """
+
+    made_count: int
+    """Of all wildcards that were ever made: the number of the last that was there before it."""
+    left: dict[int, Consumer] = attrs.field(factory=dict)
+    """Consumers that were attached and may not have it any more, by their identity. Should they get it again they have
+    had the beginning."""
+
+    def is_for(self, wildcard: WildcardConsumer) -> bool:
+        """Whether this one is to have what is kept."""
+        return wildcard.number <= self.made_count and id(wildcard.consumer) not in self.left
+
+
+class Destination:
+    """One name: its queues by priority, its policy, how many senders are attached."""
+
+    __slots__ = (
+        "_environment",
+        "address",
+        "delay_queues",
+        "durable_ids",
+        "idle_since_seconds",
+        "is_paused",
+        "policies_age",
+        "policy",
+        "producers_count",
+        "queue",
+        "welcome",
+        "wildcards",
+    )
+
+    def __init__(self, address: Address, policy: QueuePolicy, environment: QueueEnvironment) -> None:
+        self.address = address
+        self.policy = policy
+        self.policies_age = 0
+        """Of the registry, when `policy` was looked up."""
+        self._environment = environment
+        self.delay_queues: dict[int, DelayQueue] | None = None
+        """Of a topic: what waits to be published, by priority. None: nothing ever had to."""
+        self.producers_count = 0
+        self.idle_since_seconds: float | None = None
+        self.is_paused = False
+        """Nothing is delivered from it: see `pause`."""
+        self.durable_ids: set[int] = set()
+        """Durable subscriptions of it."""
+        self.wildcards: dict[WildcardConsumer, None] | None = None
+        """Which wildcards are attached; each once. None: none ever was."""
+        self.welcome: Welcome | None = None
+        """None: all wildcards that were there before it are attached."""
+        groups = GroupTable()
+        exclusivity = Exclusivity()
+
+        def make(priority: int) -> MessageQueue:
+            name = address.canonical if priority == PRIORITY_DEFAULT else f"{address.canonical} (priority {priority})"
+            own_name = address.canonical
+            lasting = not address.temporary_global
+            if address.kind.is_topic:
+                topic = Topic(name, self.policy, environment, priority=priority, destination=own_name, lasting=lasting)
+                for durable_id in self.durable_ids:
+                    if durable_id not in topic.readers:
+                        topic.add_reader(durable_id)
+                if self.is_paused:
+                    topic.pause()
+                return topic
+            queue = SharedQueue(
+                name,
+                self.policy,
+                environment,
+                priority=priority,
+                destination=own_name,
+                lasting=lasting,
+                groups=groups,
+                exclusivity=exclusivity,
+            )
+            if self.is_paused:
+                queue.pause()
+            return queue
+
+        self.queue: PartitionedQueue = by_priority(address.canonical, make, environment)
+
+    @property
+    def name(self) -> str:
+        return self.address.canonical
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """All that hold something of it."""
+        return [*self.queue.partitions.values(), *(self.delay_queues or {}).values()]
+
+    def queue_for(self, head: Envelope) -> MessageQueue:
+        """Where a message with this head goes: its partition; a delayed one to a topic waits in front of that."""
+        if head.delay_ms and self.address.kind.is_topic:
+            return self.delay_queue(head.priority)
+        return self.queue.partition(head.priority)
+
+    def stored_queue(self, priority: int, *, topic: bool) -> MessageQueue:
+        """Where that goes which an earlier run left of a topic's elements, or of a queue's."""
+        if self.address.kind.is_topic and not topic:
+            return self.delay_queue(priority)
+        return self.queue.partition(priority)
+
+    def delay_queue(self, priority: int) -> DelayQueue:
+        """What waits to be published at this priority."""
+        if self.delay_queues is None:
+            self.delay_queues = {}
+        queue = self.delay_queues.get(priority)
+        if queue is None or (queue.closed and not self.queue.closed):
+            topic = self.queue.partition(priority)
+            queue = self.delay_queues[priority] = DelayQueue(
+                topic.name,
+                self.policy,
+                self._environment,
+                priority=priority,
+                destination=self.name,
+                lasting=not self.address.temporary_global,
+                topic=lambda: self.queue.partition(priority),
+            )
+        return queue
+
+    def pause(self) -> None:
+        """Deliver nothing until `unpause`, at any priority; see MessageQueue.pause. It is not forgotten meanwhile."""
+        self.is_paused = True
+        for queue in self.queue.partitions.values():
+            queue.pause()
+
+    def unpause(self) -> None:
+        """Go on."""
+        self.is_paused = False
+        for queue in self.queue.partitions.values():
+            queue.unpause()
+
+    @property
+    def is_deletable(self) -> bool:
+        """Empty, no senders, not paused, and no consumers but those of wildcards. O(partitions)."""
+        wildcards_count = 0 if self.wildcards is None else len(self.wildcards)
+        return (
+            self.producers_count == 0
+            and not self.is_paused
+            and self.queue.attachments_count == wildcards_count
+            and self.queue.is_empty
+            and (self.delay_queues is None or all(queue.is_empty for queue in self.delay_queues.values()))
+        )
+
+    def close(self, reason: str, *, keep: bool) -> None:
+        """Delete all that is in it (`keep`: but what is stored stays)."""
+
+        def close(queue: DelayQueue) -> None:
+            queue.close_queue(reason, keep=keep)
+
+        for queue in (self.delay_queues or {}).values():
+            self._environment.carefully(partial(close, queue))
+        self.queue.close_queue(reason, keep=keep)

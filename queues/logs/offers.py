@@ -1,0 +1,260 @@
+"""What senders offer to a log, found good before any of it is taken, in bounded steps.
+
+A SEND of batches is as much work as it has batches and records, and as it expands to. So it is checked in steps
+(queues/steps.py), and from then on it is known how many records it has. What expands to more than INLINE_PLAIN_BYTES is
+expanded by the reading thread, one after the other: no two such bodies are in memory at a time.
+
+Between the check and the disk a run of batches is one view of the SEND's bytes, however many there are: only the thread
+that appends takes them apart, and encodes what is long.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Generator, Iterator
+from collections.abc import Sequence as SequenceOf
+from itertools import groupby, repeat
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from ..message import Envelope, Message
+from ..steps import Waiting
+from .batches import (
+    CONTENT_TYPE,
+    HEAD_BYTES_MAX,
+    Batch,
+    BatchError,
+    BatchTooLargeError,
+    encode,
+    encoded_bytes,
+    split,
+)
+from .ports import DiskError
+
+if TYPE_CHECKING:
+    from .log import Log
+
+INLINE_PLAIN_BYTES: Final = 128 * 1024
+"""What expands to more is expanded by a thread."""
+EXPANDED_PER_STEP: Final = 16 * 1024
+ENCODED_ELSEWHERE_BYTES: Final = 256 * 1024
+"""Records that are together longer than that are made a batch by the thread that appends it."""
+RECORD_OVERHEAD_BYTES: Final = 80
+"""What a batch of one record has beside its headers and its value, at most."""
+MESSAGES_PER_STEP: Final = 8
+HEAD: Final = attrgetter("head")
+_WIRE: Final = attrgetter("wire")
+_TOTAL_BYTES: Final = struct.Struct("<4xI").unpack_from
+
+
+class UncheckedError(BatchError):
+    """What is offered can't be checked now: the disk, or memory, does not do it. It may be offered again."""
+
+
+class RefusedSendError(BatchError):
+    """One SEND of a run can't be appended; `place`: which. Those before it could."""
+
+    def __init__(self, good: list[Message], why: BatchError) -> None:
+        """`good`: those before it, as the log takes them."""
+        super().__init__(str(why))
+        self.good = good
+        self.place = len(good)
+        self.too_large = isinstance(why, BatchTooLargeError)
+        self.is_unchecked = isinstance(why, UncheckedError)
+        """Nobody knows whether it is good: it may be sent again."""
+
+
+class OfferedBatches(Message):
+    """A SEND whose body is a run of batches, all of them checked."""
+
+    __slots__ = ("records_count",)
+
+    def __init__(self, head: Envelope, wire: bytes, number: int, records_count: int) -> None:
+        super().__init__(head, wire, number)
+        self.records_count = records_count
+
+
+class Unencoded:
+    """Records that are to be one batch."""
+
+    __slots__ = ("_lines", "_values")
+
+    def __init__(self, values: SequenceOf[bytes | memoryview], lines: bytes) -> None:
+        self._values = values
+        self._lines = lines
+
+    def __len__(self) -> int:
+        return encoded_bytes(self._values, self._lines)
+
+    def encoded(self) -> bytes:
+        return encode(self._values, head=self._lines)
+
+
+Batches = bytes | memoryview | Unencoded
+
+
+def is_batch(head: Any) -> bool:
+    """Whether a SEND with this header block says that its body is a run of batches."""
+    return bool(head.content_type == CONTENT_TYPE)
+
+
+def values_of(messages: list[Message], head: Any) -> list[bytes | memoryview]:
+    """What plain messages of one head carry; nothing long is copied."""
+    start = head.body_offset
+    if max(map(len, map(_WIRE, messages))) < ENCODED_ELSEWHERE_BYTES:
+        return [message.wire[start:-1] for message in messages]
+    return [memoryview(message.wire)[start:-1] for message in messages]
+
+
+def apart(runs: SequenceOf[Batches]) -> list[bytes | memoryview]:
+    """Each batch of these by itself. O(batches): for the thread that appends."""
+    found: list[bytes | memoryview] = []
+    for run in runs:
+        if isinstance(run, Unencoded):
+            found.append(run.encoded())
+            continue
+        if _TOTAL_BYTES(run)[0] == len(run):
+            found.append(run)
+            continue
+        view = memoryview(run)
+        place = 0
+        while place < len(view):
+            total_bytes: int = _TOTAL_BYTES(view, place)[0]
+            found.append(view[place : place + total_bytes])
+            place += total_bytes
+    return found
+
+
+class OfferCheck:
+    """Of one log."""
+
+    __slots__ = ("_good_head", "_log")
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._good_head = b""
+        """Of the batch that was checked last."""
+
+    def checking(self, messages: SequenceOf[Message]) -> Generator[object, None, list[Message]]:
+        """These as the log takes them, in steps. Raises RefusedSendError."""
+        log = self._log
+        if log.is_private:
+            raise RefusedSendError([], BatchError(f"{log.name} is the broker's own: nobody else appends to it"))
+        checked: list[Message] = []
+        head: Any
+        for head, same in groupby(messages, key=HEAD):
+            group = list(same)
+            try:
+                if not is_batch(head):
+                    self._check_sizes(group, head, checked)
+                    continue
+                for message in group:
+                    self._check_size(head, len(message.wire))
+                    if isinstance(message, OfferedBatches):
+                        checked.append(message)
+                        continue
+                    count: int = yield from self._checking_run(memoryview(message.wire)[head.body_offset : -1])
+                    checked.append(OfferedBatches(head, message.wire, message.number, count))
+                    if not len(checked) % MESSAGES_PER_STEP:
+                        yield None
+            except BatchError as error:
+                raise RefusedSendError(checked, error) from None
+        return checked
+
+    def _check_sizes(self, messages: list[Message], head: Any, checked: list[Message]) -> None:
+        """Plain ones of one head. Those that are good are appended to `checked`."""
+        try:
+            self._check_size(head, max(map(len, map(_WIRE, messages))))
+        except BatchError:
+            for message in messages:
+                self._check_size(head, len(message.wire))
+                checked.append(message)
+        checked += messages
+
+    def _check_size(self, head: Any, wire_bytes: int) -> None:
+        log = self._log
+        limit_bytes, what = log.policy.log_batch_bytes_max, "log_batch_bytes_max of the destination"
+        if wire_bytes > limit_bytes:
+            raise BatchTooLargeError(f"{wire_bytes} bytes in one SEND to {log.name}: it takes {limit_bytes} ({what})")
+        if is_batch(head):
+            return
+        lines_bytes = len(log.stored_lines(head))
+        if lines_bytes > HEAD_BYTES_MAX:
+            raise BatchTooLargeError(
+                f"{lines_bytes} bytes of headers for {log.name}: a record has {HEAD_BYTES_MAX} at most"
+            )
+        if wire_bytes + lines_bytes + RECORD_OVERHEAD_BYTES > log.records.batch_bytes_max:
+            self.refuse_for_file(wire_bytes)
+
+    def refuse_for_file(self, size_bytes: int) -> None:
+        """Raise BatchTooLargeError."""
+        log = self._log
+        raise BatchTooLargeError(
+            f"{size_bytes} bytes do not fit into a file of {log.name}, which has {log.records.batch_bytes_max} "
+            "(data_page_bytes of [journal], when the log was made)"
+        )
+
+    def _checking_run(self, body: memoryview) -> Generator[object, None, int]:
+        """The batches of one SEND; how many records they have. What they expand to is limited together, so that many
+        bombs cost what one does.
+        """
+        if not body:
+            raise BatchError("a SEND of batches without a body")
+        log = self._log
+        expanded_bytes_max = left_bytes = log.policy.log_expanded_bytes_max
+        plain_bytes_max = max(expanded_bytes_max, len(body))
+        count = 0
+        for batch in split(body):
+            if batch.total_bytes > log.records.batch_bytes_max:
+                self.refuse_for_file(batch.total_bytes)
+            if batch.codec_number:
+                left_bytes -= batch.plain_bytes
+                if left_bytes < 0:
+                    raise BatchTooLargeError(
+                        f"the batches of one SEND expand to more than {expanded_bytes_max} bytes "
+                        "(log_expanded_bytes_max of the destination): send fewer of them, or smaller ones"
+                    )
+            if batch.codec_number and batch.plain_bytes > INLINE_PLAIN_BYTES:
+                yield from self._checking_elsewhere(batch, plain_bytes_max)
+            else:
+                yield from batch.checking(plain_bytes_max=plain_bytes_max)
+                if batch.codec_number:
+                    yield from repeat(None, batch.plain_bytes // EXPANDED_PER_STEP)
+            batch.forget()
+            head = batch.head
+            if head != self._good_head:
+                log.reading.head_of(log.name, head, offered=True)
+                self._good_head = head
+            count += batch.count
+        return count
+
+    def _checking_elsewhere(self, batch: Batch, plain_bytes_max: int) -> Iterator[object]:
+        """Raises BatchError."""
+        found: list[object] = []
+
+        def check() -> BatchError | DiskError | None:
+            try:
+                batch.check(plain_bytes_max=plain_bytes_max, room=self._log.room)
+            except BatchError as error:
+                return error.with_traceback(None)
+            except MemoryError:
+                return DiskError(f"there is not enough memory for {batch.plain_bytes} bytes")
+            except OSError as error:
+                return DiskError(str(error))
+            finally:
+                batch.forget()
+            return None
+
+        def begin(go_on: Callable[[], None]) -> None:
+            def checked(result: object) -> None:
+                found.append(result)
+                go_on()
+
+            self._log.elsewhere(check, checked)
+
+        yield Waiting(begin)
+        result = found[0] if found else check()  # nobody waits any more
+        if isinstance(result, DiskError):
+            raise UncheckedError(f"a batch can't be expanded to be checked: {result}")
+        if isinstance(result, Exception):
+            raise result

@@ -1,0 +1,79 @@
+"""What goes into a batch beside queues: changes that belong to no shelf (pieces of spooled transactions, what is left
+of queues that were deleted, groups that begin and end), and who waits for the batch as a whole.
+
+*In the order in which it was told.* While a batch is gathered, at once or in steps, it goes right into that, between
+what is gathered of shelves: what follows from it must not be on disk before it. So a commit record never comes into a
+batch before the pieces that it counts, nor a group's place before the group.
+
+Bound: what is told while one batch is written: WRITING_BYTES of pieces (spool.py), some records for each queue or group
+that is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from .batch import Batch
+from .engine import Change
+
+
+class Beside:
+    """Of one store."""
+
+    __slots__ = ("_batch", "_changes", "_size_bytes", "_waiting", "_written")
+
+    def __init__(self) -> None:
+        self._batch: Batch | None = None
+        """Which is gathered."""
+        self._size_bytes = 0
+        """Of what went into that. It takes no room from queues."""
+        self._changes: list[Change] = []
+        self._written: list[Callable[[], None]] = []
+        self._waiting: list[Callable[[], None]] = []
+
+    def __bool__(self) -> bool:
+        """Something is there for the next batch."""
+        return bool(self._changes or self._written or self._waiting)
+
+    @property
+    def waits(self) -> bool:
+        """Somebody waits for the next batch to be synced."""
+        return bool(self._waiting)
+
+    def add(self, changes: Iterable[Change], written: Callable[[], None] | None = None) -> None:
+        """Write these. `written` is called when that is done, synced or not."""
+        self._changes += changes
+        if written is not None:
+            self._written.append(written)
+        self._put()
+
+    def wait(self, callbacks: Iterable[Callable[[], None]]) -> None:
+        """Call these when all that was told so far is synced."""
+        self._waiting += callbacks
+        self._put()
+
+    def begin(self, batch: Batch) -> None:
+        """This batch is gathered from now on: put in what is there, and what comes until `end`."""
+        self._batch = batch
+        self._put()
+
+    def _put(self) -> None:
+        batch = self._batch
+        if batch is None:
+            return
+        before_bytes = batch.size_bytes
+        for change in self._changes:
+            batch.add(change, len(change[2]))
+        self._size_bytes += batch.size_bytes - before_bytes
+        batch.size_bytes = before_bytes
+        batch.written += self._written
+        if self._waiting:
+            batch.waiters += self._waiting
+            batch.sync = True
+        self._changes, self._written, self._waiting = [], [], []
+
+    def end(self) -> None:
+        """All that goes into the batch is in it."""
+        if self._batch is not None:
+            self._batch.size_bytes += self._size_bytes
+        self._batch, self._size_bytes = None, 0

@@ -1,0 +1,41 @@
+"""What a store does about records that can't be read: it moves them aside, counts them, and says so."""
+
+from __future__ import annotations
+
+from .counters import StoreCounters
+from .directory import DirectoryError
+from .ports import Housing, Log
+
+
+class Damage:
+    """Of one store."""
+
+    __slots__ = ("_counters", "_housing", "_log")
+
+    def __init__(self, counters: StoreCounters, housing: Housing | None, log: Log) -> None:
+        self._counters = counters
+        self._housing = housing
+        self._log = log
+
+    def corrupt(self, queue_name: str, key: bytes, value: bytes, error: Exception) -> None:
+        """A record can't be read: it is moved aside, and said."""
+        self._counters.corrupt_count += 1
+        place: object = None
+        why_not = "the store has no folder" if value else "not even its bytes can be read"
+        if self._housing is not None and value:
+            try:
+                place = self._housing.attic_put(f"chunk-{key.hex()}", value)
+                why_not = "it is larger than the whole attic"
+            except DirectoryError as full:
+                why_not = str(full)
+        if place is None:
+            self._log.error("corrupt record can't be kept", queue=queue_name, error=str(error), because=why_not)
+        else:
+            self._log.error("corrupt record moved aside", queue=queue_name, error=str(error), moved_to=str(place))
+
+    def lost(self, queue_name: str, index: int, count: int) -> None:
+        """Messages of a block can't be read."""
+        self._counters.lost_count += count
+        self._log.error(
+            "messages lost", queue=queue_name, count=count, block=index, remedy="see the attic of the data folder"
+        )

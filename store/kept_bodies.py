@@ -1,0 +1,60 @@
+"""Files of large bodies that the records of one queue name: each is kept as long as a record on disk may name it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as SequenceOf
+from functools import partial
+
+from ..queues.blocks import places_of
+from ..queues.large import LargeMessage
+from ..queues.message import Message
+from .large import BodyFiles
+
+
+class KeptBodies:
+    """Of one shelf. Bound: a number for each large message that is stored."""
+
+    __slots__ = ("_bodies", "_files", "_let_go")
+
+    def __init__(self, bodies: BodyFiles | None) -> None:
+        self._bodies = bodies
+        self._files: dict[int, int] = {}
+        """By sequence: the files that the disk has records of, for elements that are there."""
+        self._let_go: list[int] = []
+        """Files whose elements left: kept until the disk knows it."""
+
+    def restore(self, files: dict[int, int]) -> None:
+        """An earlier run left records of these, by sequence."""
+        self._files = files if self._bodies is not None else {}
+
+    def keep(self, sequences: SequenceOf[int], messages: list[Message]) -> None:
+        """A record with these is about to be written."""
+        if self._bodies is None or not self._bodies.references_count:
+            return
+        for sequence, message in zip(sequences, messages, strict=True):
+            if isinstance(message, LargeMessage) and sequence not in self._files:
+                message.body.keep()
+                self._files[sequence] = message.body.file_id
+
+    def left(self, base: int, bits: int) -> bool:
+        """These places of the block that begins at `base` are settled. Returns whether any of them has a file."""
+        if not self._files:
+            return False
+        gone = [base + place for place in places_of(bits) if base + place in self._files]
+        self._let_go += [self._files.pop(sequence) for sequence in gone]
+        return bool(gone)
+
+    def all_left(self) -> None:
+        """The queue is deleted."""
+        self._let_go += self._files.values()
+        self._files.clear()
+
+    def take_let_go(self) -> list[Callable[[], None]]:
+        """To be called when the disk knows that these elements left: sooner, and a power cut would bring them back
+        without their bodies. Nothing, if none did.
+        """
+        if not self._let_go or self._bodies is None:
+            return []
+        file_ids, self._let_go = self._let_go, []
+        return [partial(self._bodies.forget_all, file_ids)]

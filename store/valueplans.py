@@ -1,0 +1,71 @@
+"""What the value log (values.py) knows of its segments, of a batch on its way, and of readers: state, no logic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .engine import Change
+from .valuecodec import START_BYTES, Place
+
+
+class KnownSegment:
+    """What is known of a segment."""
+
+    __slots__ = ("is_stuck", "live_bytes", "live_count", "looked_to", "size_bytes")
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self.live_count = 0
+        self.live_bytes = 0
+        """With their keys."""
+        self.looked_to = 0
+        """How far it was written anew."""
+        self.is_stuck = False
+        """Something of it can't be read, so it stays as it is."""
+
+    def add(self, name: bytes, place: Place) -> None:
+        """One more value."""
+        self.size_bytes = max(self.size_bytes, place.offset + place.size_bytes)
+        self.live_count += 1
+        self.live_bytes += taken_bytes(name, place)
+
+    def is_sparse(self, share: int) -> bool:
+        """Less than this part of it is left."""
+        return self.live_bytes * share < self.size_bytes and not self.is_stuck
+
+
+class Plan:
+    """A batch on its way."""
+
+    __slots__ = ("changes", "closed", "gone", "new", "values", "writes")
+
+    def __init__(self) -> None:
+        self.closed: set[int] = set()
+        """Segments that were full."""
+        self.changes: list[Change] = []
+        """For the engine."""
+        self.new: dict[bytes, Place] = {}
+        """By their keys: places that come with it."""
+        self.gone: dict[bytes, Place | None] = {}
+        """And those that go; None: one that can't be read."""
+        self.values: dict[bytes, bytes] = {}
+        """What lies at the new places."""
+        self.writes: dict[int, tuple[int, list[bytes]]] = {}
+        """By segment: from where on, and what."""
+
+
+class Walk(Iterator[tuple[bytes, bytes]]):
+    """One iteration. As long as it is there, no segment goes."""
+
+    __slots__ = ("__weakref__", "rows")
+
+    def __init__(self) -> None:
+        self.rows: Iterator[tuple[bytes, bytes]] = iter(())
+
+    def __next__(self) -> tuple[bytes, bytes]:
+        return next(self.rows)
+
+
+def taken_bytes(name: bytes, place: Place) -> int:
+    """Of a segment, by a value with its key."""
+    return START_BYTES + len(name) + place.size_bytes

@@ -1,0 +1,52 @@
+"""The claims that fault rounds are checked by: which marks are right while a subscription ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.store.claims import ClaimError, Claims, Sent
+
+PLACE = "/queue/a"
+
+
+class _Claims(Claims):
+    def __init__(self) -> None:
+        super().__init__(lambda: 0.0, lambda: 0)
+        self.sent("m", PLACE, priority=4, producer="p", place=0, body=b"", persistent=True)
+
+    def comes(self, subscription: object, *, marked: bool) -> Sent:
+        headers = {"name": "m", "destination": PLACE, "message-id": "x-1"}
+        if marked:
+            headers["redelivered"] = "true"
+        return self.delivered(headers, b"", holder=None, auto=False, subscription=subscription)
+
+
+def test_what_never_came_is_not_marked() -> None:
+    claims = _Claims()
+    with pytest.raises(ClaimError, match="it is marked"):
+        claims.comes("second", marked=True)
+
+
+def test_what_an_ending_subscription_has_on_its_way_may_come_to_another_first() -> None:
+    claims = _Claims()
+    claims.ending("first", PLACE)
+    claims.comes("second", marked=True)
+    claims.comes("first", marked=False)
+    claims.ended("first", in_order=True)
+    with pytest.raises(ClaimError, match="is not marked"):
+        claims.comes("second", marked=False)
+
+
+def test_a_mark_is_wrong_if_the_ending_subscription_had_nothing_on_its_way() -> None:
+    claims = _Claims()
+    claims.ending("first", PLACE)
+    claims.comes("second", marked=True)
+    with pytest.raises(ClaimError, match="it is marked"):
+        claims.ended("first", in_order=True)
+
+
+def test_nobody_knows_what_a_broken_connection_had_on_its_way() -> None:
+    claims = _Claims()
+    claims.ending("first", PLACE)
+    claims.comes("second", marked=True)
+    claims.ended("first", in_order=False)

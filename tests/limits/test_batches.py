@@ -1,0 +1,73 @@
+"""Much at once that is stored, and much that comes again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+
+from tests.limits.law import CROWD_COUNT, LawStage, frame
+from tests.limits.test_frames import MANY, Q
+from tests.limits.test_transactions import Disk
+
+
+@pytest.fixture
+async def stored() -> AsyncIterator[LawStage]:
+    """A broker with a store."""
+    async with LawStage(engine=Disk()) as stage:
+        yield stage
+
+
+@pytest.mark.slow
+async def test_a_batch_of_small_messages(stored: LawStage) -> None:
+    sender = await stored.client()
+    data = frame("SEND", b"x" * 20, destination=Q, persistent="true") * (2 * MANY)
+    with stored.law("storing small messages", limit="20,000 messages, BATCH_BYTES"):
+        await sender.send_raw(data)
+        await sender.sync()
+        await trio.sleep(2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("urgent", [False, True], ids=["that have time", "that are urgent"])
+async def test_a_batch_beside_many_queues(stored: LawStage, urgent: bool) -> None:
+    """What is not due yet costs nothing, however often somebody waits for the disk; what is due goes in steps."""
+    for first in range(0, CROWD_COUNT, 1_000):
+        client = await stored.client()
+        names = range(first, first + 1_000)
+        await client.send_raw(b"".join(frame("SUBSCRIBE", destination=f"/queue/{n}", id=n) for n in names))
+        await client.sync()
+    store = stored.broker.store
+    assert store is not None
+    for queue in [queue for n in range(CROWD_COUNT) for queue in stored.partitions(f"/queue/{n}")]:
+        store.touch(store.shelf(queue, topic=False), urgent=urgent)
+    assert len(store._dirty) == CROWD_COUNT
+    kind = "are urgent" if urgent else "have time"
+    with stored.law(f"receipts beside many queues that {kind}", limit="a message", crowd="10,000 queues"):
+        for _ in range(3):
+            await client.sent("/queue/other", "x", persistent="true")
+
+
+COMES_AGAIN = {
+    "one head": lambda n: {},
+    "groups": lambda n: {"group": n % 5000},
+    "priorities": lambda n: {"priority": n % 10},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", COMES_AGAIN)
+async def test_what_a_cumulative_nack_gave_back_comes_again(stage: LawStage, kind: str) -> None:
+    client = await stage.client()
+    await client.subscribe(Q, ack="client", credit="100000,67108864")
+    sender = await stage.client()
+    await sender.send_raw(b"".join(frame("SEND", b"x", destination=Q, **COMES_AGAIN[kind](n)) for n in range(MANY)))
+    await client._until(lambda: len(client.messages) == MANY, "all messages")
+    last = client.messages[-1]
+    other = await stage.client()
+    for number in range(100):
+        await other.subscribe(Q, id=str(number), ack="client", credit="100000,67108864")
+    with stage.law(f"redelivery of {kind}", limit="10,000 deliveries", crowd="101 subscriptions"):
+        await client.nack(last)
+        await trio.sleep(5)
