@@ -72,12 +72,16 @@ class _Held:
 
 @attrs.define(eq=False)
 class _Subscribed:
+    connection: str
     name: str
     destination: str
     ack: str
     durable: str | None = None
     held: dict[Sent, _Held] = attrs.field(factory=dict)
     over: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.connection}/{self.name}{' (over)' if self.over else ''}"
 
 
 class Connection:
@@ -220,7 +224,7 @@ class Connection:
     ) -> _Subscribed:
         """`durable`: its name, on a topic."""
         name = f"s{len(self.subscriptions)}"
-        subscription = self.subscriptions[name] = _Subscribed(name, destination, ack, durable)
+        subscription = self.subscriptions[name] = _Subscribed(self.name, name, destination, ack, durable)
         headers = {"destination": destination, "id": name, "ack": ack, "prefetch-count": str(prefetch_count)}
         if durable is not None:
             headers["activemq.subscriptionName"] = durable
@@ -310,7 +314,16 @@ class RandomClient(Connection):
         gone = trio.Event()
         self.leaving = True
         self.claims.gone(self, "DISCONNECT sent")
-        await self.write(self.encode("DISCONNECT", self.receipt(lambda _headers: gone.set())))
+        live = [subscription for subscription in self.subscriptions.values() if not subscription.over]
+        for subscription in live:
+            self.claims.ending(subscription, place_of(subscription.destination, subscription.durable))
+
+        def left(_headers: dict[str, str]) -> None:
+            for subscription in live:
+                self.claims.ended(subscription, in_order=True)
+            gone.set()
+
+        await self.write(self.encode("DISCONNECT", self.receipt(left)))
         with trio.move_on_after(20):
             await gone.wait()
         self.end("its connection left")
