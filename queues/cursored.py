@@ -424,6 +424,10 @@ class CursoredQueue:
         """All blocks by number, the oldest first."""
         return iter(self._blocks.items())
 
+    def block_indices(self) -> list[int]:
+        """The numbers of all blocks, the oldest first, as they are now."""
+        return list(self._blocks)
+
     def latest_blocks(self) -> Iterator[Block]:
         """All blocks, the newest first."""
         return reversed(self._blocks.values())

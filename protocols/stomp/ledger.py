@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Generator, Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
 from itertools import accumulate, repeat
 from typing import Final
@@ -341,15 +341,31 @@ class Ledger:
         """How many deliveries of these queues are unsettled or held. O(queues that have some here)."""
         return sum([count for queue, count in self._by_queue.items() if queue in queues])
 
-    def holds(self, queue: object, sequence: int) -> bool:
-        """Whether this element of this queue is unsettled or held. O(chunks)."""
-        return any(
-            chunk.left_count
-            and chunk.subscription.queue is queue
-            and sequence in chunk.sequences
-            and chunk.states[chunk.sequences.index(sequence)] != _DONE
-            for chunk in self._chunks
-        )
+    def has_of(self, queue: object) -> bool:
+        """Whether anything of this queue is unsettled or held. O(1)."""
+        return queue in self._by_queue
+
+    def seeking(self, queue: object, sequence: int) -> Generator[None, None, bool]:
+        """Whether this element of this queue is unsettled or held. In steps of SEEK_CHUNKS_PER_STEP; what is delivered
+        meanwhile may be passed over.
+        """
+        ordinal = 0
+        while self.has_of(queue):
+            place = bisect_left(self._firsts, ordinal)
+            some = self._chunks[place : place + SEEK_CHUNKS_PER_STEP]
+            if any(
+                chunk.left_count
+                and chunk.subscription.queue is queue
+                and sequence in chunk.sequences
+                and chunk.states[chunk.sequences.index(sequence)] != _DONE
+                for chunk in some
+            ):
+                return True
+            if len(some) < SEEK_CHUNKS_PER_STEP:
+                return False
+            ordinal = some[-1].end
+            yield
+        return False
 
     # ------------------------------------------------------------------ what ACKs and transactions do
 

@@ -137,13 +137,6 @@ class Subscriptions:
         self.work.ended = True
         self.work.detach(ending)
 
-    def holder_of(self, queue: object, sequence: int) -> str | None:
-        """Which subscription has this element of this queue, and has not settled it. O(known subscriptions)."""
-        for subscription in self._by_key.values():
-            if subscription.ledger is not None and subscription.ledger.holds(queue, sequence):
-                return subscription.label
-        return None
-
     def unsettled_of(self, queues: Container[object]) -> int:
         """How many deliveries of these queues the connection has not acknowledged. O(known subscriptions)."""
         return sum(s.unsettled_of(queues) for s in self._by_key.values())

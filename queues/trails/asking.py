@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeVar
 
 import attrs
 
+from ...flow.graph import sorted_in_steps
 from ..message import Message
 from ..queue import MessageQueue
 from ..readers import ReaderQueue
@@ -73,8 +74,8 @@ class Surroundings(Protocol):
     def queues(self) -> Iterable[MessageQueue]:
         """All there are."""
 
-    def holder_of(self, queue: MessageQueue, sequence: int) -> str | None:
-        """Which consumer has this element, and has not settled it."""
+    def holder_of(self, queue: MessageQueue, sequence: int) -> Steps[str | None]:
+        """Which consumer has this element, and has not settled it. In steps."""
 
     def correlation_of(self, message: Message) -> str | None:
         """What its sender wrote there."""
@@ -130,7 +131,8 @@ class Search:
                 yield from self._follow(home)
         if not homes and not outside:
             return None
-        return self._found(number, homes, outside)
+        found = yield from self._found(number, homes, outside)
+        return found
 
     def by_correlation(self, correlation_id: str, limit: int) -> Steps[list[Found]]:
         """What became of the latest `limit` messages with this correlation id, the oldest of them first."""
@@ -153,7 +155,7 @@ class Search:
         """Messages of which it is forgotten, or was never known, with what they came."""
         correlation_of = self._surroundings.correlation_of
         for queue in self._surroundings.queues():
-            for index in [index for index, _block in queue.elements.blocks()]:
+            for index in queue.elements.block_indices():
                 block = queue.elements.block(index)
                 if block is None or block.outside is not None:
                     continue
@@ -208,7 +210,7 @@ class Search:
                     and seconds >= before
                     and (extra is None or kind == kinds.ACCEPTED or sequence in extra)
                 ):
-                    for each in who if type(who) is list else (who,):
+                    for each in (who,) if type(who) is str else who:
                         _tell(home, kind, seconds, each)
                         told_count += 1
                     if told_count >= TOLD_PER_STEP:
@@ -218,9 +220,12 @@ class Search:
 
     # ------------------------------------------------------------------ the answer
 
-    def _found(self, number: int, homes: list[_Home], outside: list[TrailEntry]) -> Found:
+    def _found(self, number: int, homes: list[_Home], outside: list[TrailEntry]) -> Steps[Found]:
         homes.sort(key=_first_seconds)
-        entries = sorted([*outside, *(entry for home in homes for entry in home.entries)], key=_moment_of)
+        entries = outside
+        for home in homes:
+            entries += home.entries
+        entries = yield from sorted_in_steps(entries, _moment_of)
         omitted_count = max(0, len(entries) - ENTRIES_MAX)
         if omitted_count:
             entries = entries[: ENTRIES_MAX // 4] + entries[omitted_count + ENTRIES_MAX // 4 :]
@@ -228,7 +233,7 @@ class Search:
         for home in homes:
             if home.queue is not None and place is None:
                 holder = next(reversed(home.sent_to), None)
-                place = place_of(home.queue, home.sequence, holder, self._surroundings.holder_of)
+                place = yield from place_of(home.queue, home.sequence, holder, self._surroundings.holder_of)
                 at_home = home if place is not None else None
         correlation_id = self._trails.correlations.of_number(number)
         if at_home is not None and at_home.queue is not None:

@@ -17,7 +17,7 @@ from typing import Final
 import attrs
 
 from ..blocks import Block
-from ..cursored import BLOCK_BITS
+from ..cursored import BLOCK_BITS, CursoredQueue
 from ..message import Message
 from ..queue import MessageQueue
 from ..readers import ReaderQueue
@@ -26,6 +26,11 @@ READS_MAX: Final = 32
 """Blocks that are read from the disk to find one message: each some milliseconds of it."""
 
 BLOCKS_PER_STEP: Final = 8
+
+READERS_PER_STEP: Final = 256
+"""Subscribers of a topic that are asked for one element."""
+COUNTED_PER_STEP: Final = 512
+"""Blocks whose elements are counted, which is a number of each as a rule."""
 
 WAITING_NAMES_MAX: Final = 20
 """Subscriptions of a topic that are named."""
@@ -42,6 +47,7 @@ class Wanted:
 Step = Wanted | None
 Elements = Mapping[int, Message] | None
 Steps = Generator[Step, Elements, "tuple[MessageQueue, int] | None"]
+HolderOf = Callable[[MessageQueue, int], Generator[Step, Elements, "str | None"]]
 
 
 @attrs.frozen
@@ -70,7 +76,7 @@ def locate(number: int, queues: Iterable[MessageQueue]) -> Steps:
     unread: list[MessageQueue] = []
     for queue in queues:
         elements, steps = queue.elements, 0
-        for index in [index for index, _block in elements.blocks()]:
+        for index in elements.block_indices():
             block = elements.block(index)
             if block is None or queue.closed:
                 continue
@@ -80,7 +86,7 @@ def locate(number: int, queues: Iterable[MessageQueue]) -> Steps:
                     return queue, block.base + place
                 steps += 1
             elif block.outside.numbers is None:
-                if queue not in unread:
+                if not unread or unread[-1] is not queue:
                     unread.append(queue)
             elif block.outside.numbers[0] <= number <= block.outside.numbers[1]:
                 found = _sequence_among(number, (yield Wanted(queue, index)))
@@ -149,36 +155,67 @@ def _read(number: int, queue: MessageQueue) -> Generator[Step, Elements, int | N
 
 
 def place_of(
-    queue: MessageQueue, sequence: int, holder: str | None, holder_of: Callable[[MessageQueue, int], str | None]
-) -> Place | None:
+    queue: MessageQueue, sequence: int, holder: str | None, holder_of: HolderOf
+) -> Generator[Step, Elements, Place | None]:
     """Where this element is; None: it has left. `holder`: who has it, as the trail says; `holder_of`: asked if that
-    says nothing. O(blocks), for a topic O(subscriptions).
+    says nothing.
     """
     elements = queue.elements
     if queue.closed or not elements.is_alive(sequence):
         return None
-    block = elements.block(sequence >> BLOCK_BITS)
-    message = elements.get(sequence)
     needed_by: list[str] = []
     needed_by_count = 0
     if isinstance(queue, ReaderQueue):
-        for subscription in queue.subscriptions.values():
-            if subscription.cursor is not None and subscription.cursor.needs(sequence):
-                needed_by.append(subscription.consumer.label)
-        for reader in queue.readers.values():
-            if not reader.subscriptions and reader.cursor.needs(sequence):
-                needed_by.append(f"durable subscription {reader.durable_id}, to which nobody is connected")
-        needed_by_count = len(needed_by)
         holder = None
+        needed_by, needed_by_count = yield from _needed_by(queue, sequence)
     elif holder is None and sequence < queue.handed_to:
-        holder = holder_of(queue, sequence)
+        holder = yield from holder_of(queue, sequence)
+    ahead_count = yield from _ahead_count(elements, sequence)
+    if queue.closed or not elements.is_alive(sequence):
+        return None
+    block = elements.block(sequence >> BLOCK_BITS)
+    message = elements.get(sequence)
     return Place(
         queue.name,
         sequence,
         on_disk=block is not None and block.outside is not None,
-        ahead_count=elements.count_live(0, sequence) if sequence else 0,
+        ahead_count=ahead_count,
         holder=holder,
         due_at_ms=0 if message is None else message.due_at_ms,
-        needed_by=tuple(needed_by[:WAITING_NAMES_MAX]),
+        needed_by=tuple(needed_by),
         needed_by_count=needed_by_count,
     )
+
+
+def _needed_by(queue: ReaderQueue, sequence: int) -> Generator[Step, Elements, tuple[list[str], int]]:
+    """Who of a topic's readers has not settled this element: the first names, and how many they are."""
+    names: list[str] = []
+    count = 0
+    for place, subscription in enumerate(list(queue.subscriptions.values()), 1):
+        if subscription.cursor is not None and subscription.cursor.needs(sequence):
+            count += 1
+            if count <= WAITING_NAMES_MAX:
+                names.append(subscription.consumer.label)
+        if place % READERS_PER_STEP == 0:
+            yield None
+    for place, reader in enumerate(list(queue.readers.values()), 1):
+        if not reader.subscriptions and reader.cursor.needs(sequence):
+            count += 1
+            if count <= WAITING_NAMES_MAX:
+                names.append(f"durable subscription {reader.durable_id}, to which nobody is connected")
+        if place % READERS_PER_STEP == 0:
+            yield None
+    return names, count
+
+
+def _ahead_count(elements: CursoredQueue, sequence: int) -> Generator[Step, Elements, int]:
+    """How many elements there are before this one."""
+    count = first = 0
+    for index in elements.block_indices()[COUNTED_PER_STEP::COUNTED_PER_STEP]:
+        end = index << BLOCK_BITS
+        if end >= sequence:
+            break
+        count += elements.count_live(first, end)
+        first = end
+        yield None
+    return count + elements.count_live(first, sequence) if first < sequence else count

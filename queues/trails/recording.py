@@ -204,7 +204,7 @@ class QueueTrail(Ring):
     def _joins(self, event: list[Any], who: str) -> bool:
         """This open event is about one more consumer. False: it has as many as it may."""
         names = event[4]
-        if type(names) is list:
+        if type(names) is not str:
             if len(names) == WHO_MAX:
                 return False
             names.append(who)

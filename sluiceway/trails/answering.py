@@ -6,7 +6,7 @@ does it all at once, and reads nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +32,11 @@ ENTRIES_MAX: Final = 4000
 
 SEARCHES_MAX: Final = 8
 """Under way at a time."""
+
+LOOKS_PER_STEP: Final = 256
+"""Subscriptions that have nothing of a queue, while it is looked for who holds an element of it."""
+LEDGER_LOOKS: Final = 32
+"""So many of these take as long as one that has."""
 
 ID_LENGTH_MAX: Final = 1024
 SEARCH_PRIORITY: Final = 3
@@ -168,7 +173,10 @@ class BrokerTrails:
 
     def _by_correlation(self, correlation_id: str, limit: int) -> Steps[list[Trail]]:
         found = yield from self._search.by_correlation(correlation_id, limit)
-        told = [self._told(one) for one in found]
+        told: list[Trail] = []
+        for one in found:
+            yield None
+            told.append(self._told(one))
         left_count = ENTRIES_MAX
         for trail in reversed(told):
             entries = trail["entries"]
@@ -216,12 +224,24 @@ class BrokerTrails:
         for destination in list(self._broker.registry.destinations.values()):
             yield from destination.queues
 
-    def holder_of(self, queue: MessageQueue, sequence: int) -> str | None:
+    def holder_of(self, queue: MessageQueue, sequence: int) -> Steps[str | None]:
         """See Surroundings."""
-        for connection in self._broker.connections:
-            holder = connection.session.subscriptions.holder_of(queue, sequence)
-            if holder is not None:
-                return holder
+        passed_count = 0
+        for connection in list(self._broker.connections):
+            passed_count += 1
+            for subscription in list(connection.session.subscriptions.known):
+                ledger = subscription.ledger
+                passed_count += 1
+                if ledger is not None and ledger.has_of(queue):
+                    passed_count += LEDGER_LOOKS
+                    if (yield from ledger.seeking(queue, sequence)):
+                        return subscription.label
+                if passed_count >= LOOKS_PER_STEP:
+                    passed_count = 0
+                    yield None
+            if passed_count >= LOOKS_PER_STEP:
+                passed_count = 0
+                yield None
         return None
 
     def correlation_of(self, message: Message) -> str | None:
@@ -232,6 +252,12 @@ class BrokerTrails:
     def now_ms(self) -> int:
         """See Surroundings."""
         return self._broker.now_ms()
+
+
+def _facts(found: list[Trail]) -> Generator[None, None, Mapping[str, Any]]:
+    """As steps, because their JSON is made in steps then: it may be long."""
+    yield
+    return {"trails": found}
 
 
 REQUEST_FIELDS: Final = ("message_id", "correlation_id", "limit")
@@ -247,7 +273,7 @@ def handler(trails: BrokerTrails | None) -> Handler:
         if unknown:
             raise BadRequestError(f"{unknown[0]!r} is not known here: {', '.join(REQUEST_FIELDS)} are")
         try:
-            trails.ask(lambda found: send({"trails": found}), **request)
+            trails.ask(lambda found: send(_facts(found)), **request)
         except TrailRequestError as error:
             raise BadRequestError(str(error)) from None
         except TooManySearchesError as error:

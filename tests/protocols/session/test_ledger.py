@@ -8,7 +8,15 @@ from itertools import islice
 
 import pytest
 
-from sluiceway.protocols.stomp.ledger import BITE_COUNT, COUNT_PER_STEP, Ledger, Portion, UnknownDeliveryError
+from sluiceway.flow.graph import at_once
+from sluiceway.protocols.stomp.ledger import (
+    BITE_COUNT,
+    COUNT_PER_STEP,
+    SEEK_CHUNKS_PER_STEP,
+    Ledger,
+    Portion,
+    UnknownDeliveryError,
+)
 from sluiceway.queues import Subscription
 from tests.protocols.session.deliveries import origin, queue_of, slice_of
 
@@ -317,3 +325,33 @@ def test_what_was_worked_on_is_found_however_much_is_held_before_it(looks_max: i
     for _step in ledger.seeking_worked_on():
         pass
     assert ledger.worked_on is None, "the kernel had not taken what is left"
+
+
+# ---------------------------------------------------------------------- who holds an element
+
+
+@pytest.mark.parametrize(
+    ("sequence", "holds"), [(1000, False), (1001, True), (1002, True), (1003, False), (999, False)]
+)
+def test_what_is_unsettled_or_held_is_found_by_its_sequence(sequence: int, holds: bool) -> None:
+    ledger = ledger_with(4)
+    ledger.take([0, 3])
+    ledger.hold([1], through=False)
+    queue = queue_of(ledger._chunks[0].subscription)
+    assert at_once(ledger.seeking(queue, sequence)) is holds
+    assert at_once(ledger.seeking(object(), sequence)) is False
+
+
+def test_an_element_is_looked_for_in_steps() -> None:
+    """Through chunks that are settled, and dropped, meanwhile."""
+    ledger, subscription = Ledger(by_number=False), origin()
+    last = 3 * SEEK_CHUNKS_PER_STEP - 1
+    for number in range(last + 1):
+        ledger.add(subscription, slice_of([number << 10], number=number))
+    steps = ledger.seeking(queue_of(subscription), last << 10)
+    next(steps)
+    next(steps)
+    ledger.take(range(last))
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    assert end.value.value is True

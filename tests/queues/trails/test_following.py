@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 
 import attrs
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sluiceway.queues import Message, MessageQueue
 from sluiceway.queues.trails import Found, Search, Trails, Wanted, run
-from sluiceway.queues.trails.locating import READS_MAX, locate
+from sluiceway.queues.trails.locating import READS_MAX, Elements, Step, locate
 from sluiceway.queues.trails.recording import MOMENT_SECONDS, WHO_MAX, QueueTrail
 from sluiceway.queues.trails.rings import EVENT_BYTES, LISTED_BYTES_MAX
 from sluiceway.queues.witness import BothWitnesses, Fate
@@ -24,7 +24,8 @@ class Surroundings:
     def __init__(self, queues: Callable[[], Iterable[MessageQueue]]) -> None:
         self.queues = queues
 
-    def holder_of(self, queue: MessageQueue, sequence: int) -> str | None:
+    def holder_of(self, queue: MessageQueue, sequence: int) -> Generator[Step, Elements, str | None]:
+        yield None
         return None
 
     def correlation_of(self, message: Message) -> str | None:
