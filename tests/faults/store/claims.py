@@ -204,8 +204,8 @@ class Claims:
             self._note(sent, "given back")
 
     def ending(self, subscription: object, place: str) -> None:
-        """Its UNSUBSCRIBE is on its way, or the DISCONNECT of its connection: what the broker has delivered to it may come to
-        another one first.
+        """Its UNSUBSCRIBE is on its way, or the DISCONNECT of its connection: what the broker has delivered to it may
+        come to another one first.
         """
         self._ending[subscription] = place
 
