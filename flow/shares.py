@@ -17,7 +17,8 @@ Who gives way. Some limiters have senders that can wait or elements that can lea
   `step`, in line: by priority, and the longest-waiting first within one. Each turn is one piece.
 - What has filled the memory may wait itself for those that are refused: stashes and COMMITs wait for destinations. So
   in each step a few that hold nothing and *drain* (somebody consumes, or the disk takes it) get a *waiver*: they take
-  one thing of any size, however full the memory is. Who holds nothing and has not asked for more is never refused: a
+  one thing of any size, however full the memory is. What comes in uses a waiver up, not who asks: a COMMIT asks all of
+  its queues, and may find another one full. Who holds nothing and has not asked for more is never refused: a
   connection with an empty stash is read, for its ACKs.
 
 What does not yield (answers, frames under way) is counted, so the others get less.
@@ -27,7 +28,9 @@ finds the allowance, presses the largest, lets go who may. Whoever owns the budg
 as often as it says.
 
 Invariants: `used_bytes` is the sum of all leases; a lease is at least what its limiter holds; a refused share is in the
-line, an admitted one is not; as long as somebody is in line, memory is short, so `step` is called.
+line, an admitted one is not; as long as somebody is in line, memory is short, so `step` is called. Whoever admits lets
+those go on that wait: a release does by itself, `step` and `ask` poll the controller, and what comes in while its
+limiter is refused admits nobody.
 
 Levels: leases are kept by size in classes, four to a power of two, with a count and a sum each. So the allowance, the
 largest holders and each change of a lease cost the same however many shares there are. The allowance is exact to a
@@ -132,8 +135,13 @@ class Share:
         self.budget.follow(self)
 
     def ask(self, more_bytes: int) -> None:
-        """So much is about to come in: refuse it if there is no room. For when the budget is full; O(1)."""
+        """So much is about to come in: refuse it if there is no room. For when the budget is full; O(1). Those that
+        waited before may go on first, if it finds room.
+        """
+        was_refused = self.limiter.refused
         self.budget.follow(self, more_bytes)
+        if was_refused:
+            self.controller.poll()
 
 
 class MemoryBudget(FlowResource):
@@ -216,6 +224,8 @@ class MemoryBudget(FlowResource):
         limiter = share.limiter
         used_bytes = limiter.used_bytes + more_bytes
         piece_bytes = min(max(used_bytes // PIECE_SHARE, PIECE_MIN_BYTES), PIECE_MAX_BYTES)
+        if limiter.used_bytes:
+            share.waived = False
         if not self.short:
             self._lease(share, used_bytes + piece_bytes)
             limiter.lease_bytes = share.lease_bytes
@@ -224,12 +234,14 @@ class MemoryBudget(FlowResource):
             if not self.short:
                 return
         room_bytes = self.allowed(share) - used_bytes if share.yields else PIECE_MIN_BYTES
-        if limiter.used_bytes:
-            share.waived = False
-        elif not more_bytes or share.waived:
+        if limiter.used_bytes > share.lease_bytes and limiter.refused:
+            room_bytes = 0  # it has come in all the same, and nobody would let those go on that wait
+        elif share.waived:
+            used_bytes, piece_bytes = 0, 0  # what comes in is to be told
+            room_bytes = 1
+        elif not limiter.used_bytes and not more_bytes:
             room_bytes = PIECE_MIN_BYTES
-            share.waived = share.waived and not more_bytes
-        else:
+        elif not limiter.used_bytes:
             # What is empty takes one thing of any size, as long as it fits: nothing would ever make more room for it.
             room_bytes = max(room_bytes, self.capacity_bytes - self.used_bytes - more_bytes)
         if room_bytes > 0:

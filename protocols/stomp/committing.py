@@ -369,14 +369,11 @@ class Committer:
     def _goes_apart(self, commit: Commit) -> Generator[None, None, bool]:
         """It had its turn in one of its queues while another was full, again and again: by the disk, or parked, it
         waits in each queue by itself. Not if that would be too much for the connection. In steps.
-
-        Where memory is short once is enough: what waits holds it, and a turn in vain there may have been the last.
         """
         if commit.barrier is None or len(commit.lanes) == 1:
             return False
         commit.vain_count += 1
-        budget = self._hub.manager.budget
-        if commit.vain_count < VAIN_COUNT_MAX and not (budget is not None and budget.short):
+        if commit.vain_count < VAIN_COUNT_MAX:
             return False
         if self._hub.spools is None:
             return (yield from commit.parked_bytes()) <= self._limits.transaction_bytes_max
