@@ -1,22 +1,24 @@
-"""What holds for the whole suite: property tests run the same examples every time, logging is for one test only, and no
-test leaves anything in the checkout.
+"""What holds for the whole suite: property tests run the same examples every time, trio runs tasks in the same order,
+logging is for one test only, and no test leaves anything in the checkout.
 
-`HYPOTHESIS_PROFILE=explore scripts/test tests/...` looks for new examples instead, ten times as many.
+`HYPOTHESIS_PROFILE=explore scripts/test tests/...` looks for new examples instead, ten times as many, and
+`SLUICEWAY_TASK_ORDER=7 scripts/test tests/...` runs tasks in another order.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
 import structlog
+import trio
 from hypothesis import HealthCheck, settings
 
 from tests import bare_names, checkout
 from tests.chromium import browser
+from tests.client_threads import client_threads, still_running
 from tests.log_lines import log_lines
 
 __all__ = ["browser", "log_lines"]
@@ -24,7 +26,7 @@ __all__ = ["browser", "log_lines"]
 # No deadline per example: a machine that is busy with something else is not a fault of ours.
 # Nor is it one when making the examples takes long.
 _PATIENT: Final[dict[str, Any]] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-_CLIENT_ENDS_SECONDS: Final = 5.0
+_CLIENT_ENDS_SECONDS: Final = 20.0
 """How long a client that a test has closed may take: stomp.py's receiving thread looks at its socket once more."""
 
 bare_names.refuse()
@@ -32,6 +34,14 @@ bare_names.refuse()
 settings.register_profile("repeatable", derandomize=True, **_PATIENT)
 settings.register_profile("explore", max_examples=1000, print_blob=True, **_PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+@pytest.fixture(autouse=True)
+def tasks_run_in_the_same_order(request: pytest.FixtureRequest) -> None:
+    """Of the tasks that could run, trio chooses by chance: here the name of the test decides, and SLUICEWAY_TASK_ORDER."""
+    order = os.environ.get("SLUICEWAY_TASK_ORDER", "0")
+    run: Any = trio._core._run
+    run._r.seed(f"{order} {request.node.nodeid}")
 
 
 @pytest.fixture(autouse=True)
@@ -49,15 +59,10 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def no_client_left() -> Iterator[None]:
     """A test whose stomp.py goes on behind it is named at once; what fixtures of more than one test keep may stay."""
-    before = _client_threads()
+    before = client_threads()
     yield
-    for thread in _client_threads() - before:
-        thread.join(_CLIENT_ENDS_SECONDS)
-        assert not thread.is_alive(), f"this test left a client that still reads: {thread.name}"
-
-
-def _client_threads() -> set[threading.Thread]:
-    return {thread for thread in threading.enumerate() if thread.name.endswith("_loop)")}
+    left = still_running(client_threads() - before, _CLIENT_ENDS_SECONDS)
+    assert not left, f"this test left clients that still read: {left}"
 
 
 @pytest.fixture(autouse=True)

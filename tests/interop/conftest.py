@@ -9,7 +9,9 @@ import attrs
 import pytest
 
 from sluiceway import EmbeddedBroker
+from sluiceway.config import Config
 from sluiceway.embedded import embedded_config
+from sluiceway.protocols.stomp.limits import StompLimits
 
 HERE = Path(__file__).parent
 
@@ -31,11 +33,27 @@ def address(broker: EmbeddedBroker) -> tuple[str, int]:
     return broker.host, broker.port
 
 
+BEATS_MS = 50
+PATIENT = 400
+"""Times the interval of the beats: whoever waits so long takes no busy machine for a dead peer."""
+
+
 @pytest.fixture
 def quick_beats() -> Iterator[EmbeddedBroker]:
-    """A broker that agrees to heart-beats of 50 ms."""
+    """A broker that agrees to heart-beats of 50 ms, and ends who does not keep to that."""
+    with EmbeddedBroker(beating(StompLimits().heart_beat_grace_factor)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def patient_beats() -> Iterator[EmbeddedBroker]:
+    """A broker that agrees to heart-beats of 50 ms, and waits long for them."""
+    with EmbeddedBroker(beating(PATIENT)) as broker:
+        yield broker
+
+
+def beating(grace_factor: float) -> Config:
     config = embedded_config()
     listener = config.listeners[0]
-    limits = attrs.evolve(listener.limits, heart_beat_min_ms=50)
-    with EmbeddedBroker(attrs.evolve(config, listeners=(attrs.evolve(listener, limits=limits),))) as broker:
-        yield broker
+    limits = attrs.evolve(listener.limits, heart_beat_min_ms=BEATS_MS, heart_beat_grace_factor=grace_factor)
+    return attrs.evolve(config, listeners=(attrs.evolve(listener, limits=limits),))

@@ -14,6 +14,7 @@ import stomp
 from sluiceway import EmbeddedBroker
 from sluiceway.config import SecurityConfig
 from sluiceway.embedded import embedded_config
+from tests.interop.conftest import PATIENT
 from tests.interop.raw_client import DEADLINE_SECONDS
 from tests.interop.stomp_py import VERSIONS, Client, connected
 
@@ -309,8 +310,9 @@ def test_two_transactions_at_a_time_do_not_mix(client: Client) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
-def test_heart_beats_go_both_ways_and_keep_an_idle_connection(quick_beats: EmbeddedBroker, version: str) -> None:
-    with connected((quick_beats.host, quick_beats.port), version, heartbeats=(50, 50)) as client:
+def test_heart_beats_go_both_ways_and_keep_an_idle_connection(patient_beats: EmbeddedBroker, version: str) -> None:
+    address = (patient_beats.host, patient_beats.port)
+    with connected(address, version, heartbeats=(50, 50), heart_beat_receive_scale=PATIENT) as client:
         assert client.connected_headers["heart-beat"] == "50,50"
         for _ in range(10):
             assert client.listener.heart_beats.acquire(timeout=DEADLINE_SECONDS)

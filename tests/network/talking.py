@@ -10,7 +10,7 @@ import trio
 from sluiceway.protocols.stomp.frames import Frame
 from sluiceway.protocols.stomp.machine import ClientMachine
 
-PATIENCE_SECONDS = 15.0
+PATIENCE_SECONDS = 40.0
 
 
 class Talker:

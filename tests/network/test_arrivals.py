@@ -46,7 +46,7 @@ async def talker(broker: Broker) -> AsyncIterator[Talker]:
 def plain(address: str, stack: ExitStack) -> socket.socket:
     """A blocking client: what it sends is in the broker's kernel at once."""
     host, _colon, port = address.rpartition(":")
-    return stack.enter_context(socket.create_connection((host, int(port)), timeout=15.0))
+    return stack.enter_context(socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS))
 
 
 async def test_what_ten_send_at_once_is_worth_one_turn(stack: ExitStack) -> None:
@@ -64,7 +64,8 @@ async def test_what_ten_send_at_once_is_worth_one_turn(stack: ExitStack) -> None
             sender.sendall(b"SEND\ndestination:/queue/a\n\n%d\0" % number)
         bodies = [(await reader.expect("MESSAGE")).body for _ in range(10)]
         assert sorted(map(int, bodies)) == list(range(10))
-        assert broker.dispatcher.statistics().turns_count - turns_count <= 3
+        # One for all of them, one for the ACKs; a busy machine may add those of a timer, or deliver in two parts.
+        assert broker.dispatcher.statistics().turns_count - turns_count <= 5
 
 
 async def test_our_own_mistake_costs_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from sluiceway.serving import serve
 from sluiceway.store.config import StoreConfig
 from tests.log_lines import LogLines
 from tests.network import authority
-from tests.network.talking import Talker, dial, dial_tls
+from tests.network.talking import PATIENCE_SECONDS, Talker, dial, dial_tls
 from tests.sluiceway.broker_process import BrokerProcess
 
 PLAIN = Listener(address="127.0.0.1:0", name="plain")
@@ -139,7 +139,7 @@ class TestListeners:
             assert broker.doors.counts() == {"front": Counts(2, 2, 0), "plain": Counts(0, 0, 0)}
             for each in (talker, other):
                 await each.stream.aclose()
-            with trio.fail_after(10):
+            with trio.fail_after(PATIENCE_SECONDS):
                 while broker.connections:  # noqa: ASYNC110 - nobody is told of it
                     await trio.sleep(0.01)
             assert broker.doors.counts() == {"plain": Counts(0, 0, 0)}
@@ -311,9 +311,10 @@ class TestSignal:
         )
 
     async def until_logged(self, process: BrokerProcess, event: str, count: int = 1) -> list[dict[str, Any]]:
-        with trio.fail_after(15):
+        with trio.fail_after(PATIENCE_SECONDS):
             while True:
-                lines = [json.loads(line) for line in process.log.splitlines()]
+                whole, _newline, _begun = process.log.rpartition("\n")
+                lines = [json.loads(line) for line in whole.splitlines()]
                 found = [line for line in lines if line["event"] == event]
                 if len(found) >= count:
                     return found
@@ -342,7 +343,7 @@ class TestSignal:
             assert lines[1]["changed"] == ["logs.level"]
             await talker.stream.aclose()
             process.signal(signal.SIGTERM)
-            with trio.fail_after(15):
+            with trio.fail_after(PATIENCE_SECONDS):
                 assert await trio.to_thread.run_sync(process.wait) == 0
 
     async def test_what_a_reload_raises_costs_that_reload(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,7 +376,7 @@ class TestSignal:
                     apply_logs=lambda _config: applied.set(),
                 )
             )
-            with trio.fail_after(15):
+            with trio.fail_after(PATIENCE_SECONDS):
                 await ready.wait()
                 signal.raise_signal(signal.SIGHUP)
                 await contained.wait()

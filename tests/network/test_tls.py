@@ -138,7 +138,7 @@ async def test_a_slow_handshake_ends_at_the_connect_timeout(tmp_path: Path, log_
         await stream.send_all(b"\x16\x03\x01")
         assert await read_to_end(stream) == b""
         await stream.aclose()
-        with trio.fail_after(5):
+        with trio.fail_after(PATIENCE_SECONDS):
             while broker.doors.opening_count or broker.listeners[0].connections_count:
                 await trio.testing.wait_all_tasks_blocked(0.01)
     (line,) = log_lines.of("connection not opened")
@@ -151,7 +151,7 @@ async def test_stopping_turns_away_who_is_in_the_handshake(tmp_path: Path) -> No
         await stream.send_all(b"\x16\x03\x01")
         await trio.testing.wait_all_tasks_blocked(0.02)
         assert broker.doors.opening_count == 1
-        with trio.fail_after(5):
+        with trio.fail_after(PATIENCE_SECONDS):
             await broker.stop()
         await stream.aclose()
 
