@@ -38,7 +38,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 @pytest.fixture(autouse=True)
 def tasks_run_in_the_same_order(request: pytest.FixtureRequest) -> None:
-    """Of the tasks that could run, trio chooses by chance: here the name of the test decides, and SLUICEWAY_TASK_ORDER."""
+    """Which task goes first, trio leaves to chance: here the name of the test decides, and SLUICEWAY_TASK_ORDER."""
     order = os.environ.get("SLUICEWAY_TASK_ORDER", "0")
     run: Any = trio._core._run
     run._r.seed(f"{order} {request.node.nodeid}")
