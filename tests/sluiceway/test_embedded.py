@@ -37,16 +37,21 @@ def test_many_starts_and_stops_leak_neither_threads_nor_files() -> None:
     with EmbeddedBroker():
         pass  # what is made once and kept
     gc.collect()
-    threads = threading.active_count()
+    threads = lasting_threads()
     files = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     for _ in range(50):
         with EmbeddedBroker() as broker, RawClient((broker.host, broker.port)) as client:
             client.connect()
             client.send(frame("DISCONNECT", receipt="bye"))
             client.expect("RECEIPT")
-    assert threading.active_count() == threads
+    assert lasting_threads() <= threads
     if files:
-        assert len(os.listdir("/proc/self/fd")) == files
+        assert len(os.listdir("/proc/self/fd")) <= files
+
+
+def lasting_threads() -> set[threading.Thread]:
+    """Without those that trio keeps for later jobs: they end when they had none for ten seconds."""
+    return {thread for thread in threading.enumerate() if not thread.name.startswith("Trio thread ")}
 
 
 def test_two_at_a_time_are_two() -> None:
