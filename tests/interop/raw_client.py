@@ -6,12 +6,13 @@ operation has a deadline (`DEADLINE_SECONDS`), so a broker that does not answer 
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
 import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -107,6 +108,14 @@ class RawClient:
         """Close with a RST: what a killed machine or a careless client looks like."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
+
+    def report(self) -> dict[str, Any]:
+        """What the broker says of itself. Only where nothing else comes."""
+        self.send(frame("SUBSCRIBE", id="report", destination="/temp-queue/report"))
+        self.send(frame("SEND", destination="/sluiceway/stat", reply_to="/temp-queue/report"))
+        report: dict[str, Any] = json.loads(self.expect("MESSAGE").body)
+        self.send(frame("UNSUBSCRIBE", id="report"))
+        return report
 
     # -- receiving ----------------------------------------------------------------------------------------------------
 

@@ -189,7 +189,7 @@ class KillRound:
             nursery.start_soon(connection.read_on)
             await connection.connect()
             await connection.write(connection.encode("SUBSCRIBE", headers))
-            with trio.fail_after(20):
+            with trio.fail_after(AUDIT_SECONDS):
                 await ended.wait()
             nursery.cancel_scope.cancel()
         connection.stream.close()
@@ -198,7 +198,7 @@ class KillRound:
 
 
 def _connected(process: BrokerProcess) -> SocketStream:
-    return SocketStream(socket.create_connection(process.address, timeout=10), "broker")
+    return SocketStream(socket.create_connection(process.address, timeout=AUDIT_SECONDS), "broker")
 
 
 def run_round(folder: Path, seed: int, *, kills_count: int) -> KillRound:

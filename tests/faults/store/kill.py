@@ -23,6 +23,7 @@ from sluiceway.protocols.streams import SocketStream
 from tests.faults.rounds import kill_many, play_with_processes
 from tests.faults.store.claims import ClaimError, Claims
 from tests.faults.store.clients import Connection, Habits, RandomClient, drain
+from tests.interop.raw_client import RawClient
 from tests.sluiceway.broker_process import BrokerProcess
 
 MODULE: Final = "tests.faults.store.kill"
@@ -48,6 +49,7 @@ match = "/queue/*"
 auto_delete_seconds = 0.5
 """
 DRAIN_SECONDS: Final = 60.0
+UNDER_WAY_SECONDS_MAX: Final = 5.0
 
 
 def _now_ms() -> int:
@@ -110,6 +112,9 @@ class KillRound:
             async with trio.open_nursery() as nursery:
                 for _ in range(random.randint(1, 4)):
                     nursery.start_soon(self._come_and_go, process)
+                before, deadline = self._progress(), trio.current_time() + UNDER_WAY_SECONDS_MAX
+                while self._progress() == before and trio.current_time() < deadline:  # noqa: ASYNC110 - of sockets
+                    await trio.sleep(0.02)  # however slow the machine is: it dies under load
                 await trio.sleep(random.choice((0.1, 0.6, 1.2)) * random.random())
                 self._dead = True
                 process.kill()
@@ -119,6 +124,9 @@ class KillRound:
                 nursery.cancel_scope.cancel()
             self._log_is_clean(process)
         self.claims.next_life(in_order=False)
+
+    def _progress(self) -> int:
+        return self.claims.receipted_count + self.claims.delivered_count
 
     def _log_is_clean(self, process: BrokerProcess) -> None:
         """It complained of nothing that it found."""
@@ -157,18 +165,18 @@ class KillRound:
                 for name in (*QUEUES, *AUTO_QUEUES):
                     await reader.subscribe(name, ack="client-individual", prefetch_count=1000)
                 with trio.fail_after(DRAIN_SECONDS):
-                    await self._acknowledge_all(reader)
+                    await self._acknowledge_all(process, reader)
                 nursery.cancel_scope.cancel()
                 reader.stream.close()
             self._log_is_clean(process)
         self.claims.drained(drain(reader))
         self.claims.nothing_is_lost()
 
-    async def _acknowledge_all(self, reader: Connection) -> None:
-        """Until nothing has come for a while."""
+    async def _acknowledge_all(self, process: BrokerProcess, reader: Connection) -> None:
+        """Until nothing has come for a while, and the broker says that there is nothing."""
         acknowledged = 0
         quiet_since = trio.current_time()
-        while trio.current_time() - quiet_since < 0.7:
+        while trio.current_time() - quiet_since < 0.7 or not await trio.to_thread.run_sync(_is_drained, process):
             await trio.sleep(0.01)
             pieces: list[bytes] = []
             for sent, _priority, subscription, held in reader.found[acknowledged:]:
@@ -187,7 +195,15 @@ class KillRound:
 
 
 def _connected(process: BrokerProcess) -> SocketStream:
-    return SocketStream(socket.create_connection(process.address, timeout=10), "broker")
+    return SocketStream(socket.create_connection(process.address, timeout=DRAIN_SECONDS), "broker")
+
+
+def _is_drained(process: BrokerProcess) -> bool:
+    """Silence alone may be that of a broker which was held up."""
+    with RawClient(process.address) as client:
+        client.connect()
+        depths = {each["name"]: each["depth_count"] for each in client.report()["destinations"]}
+    return not any(depths.get(name) for name in (*QUEUES, *AUTO_QUEUES))
 
 
 def run_round(folder: Path, seed: int, *, kills_count: int) -> KillRound:
