@@ -66,6 +66,8 @@ class Stand:
         time.sleep(min(_SETTLE_SECONDS, seconds))
         cpu_from, count_from, time_from = tree.cpu_seconds(), self._delivered(), time.monotonic()
         time.sleep(seconds)
+        # The machine may have stood still all the while: then this window ends when the broker could do something.
+        self._watch.wait(lambda: self._delivered() > count_from, self._effort.silence_seconds)
         time_to, count_to, cpu_to = time.monotonic(), self._delivered(), tree.cpu_seconds()
         board[QUOTA] = 0
         rest(self._broker.peer, True)
@@ -75,7 +77,7 @@ class Stand:
         self._arrive(self._load.expected_count(tuple(board[slot] for slot in self._load.sent_slots)))
         count = count_to - count_from
         if not count:
-            raise BrokerFaultError(f"{self.name} delivered nothing in {seconds:g} s")
+            raise BrokerFaultError(f"{self.name} delivered nothing in {time_to - time_from:.1f} s")
         return {
             "rate_per_second": count / (time_to - time_from),
             "broker_cpu_us": (cpu_to - cpu_from) * 1e6 / count,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 
 from perf.links import BrokerFaultError, Link
@@ -18,12 +20,26 @@ _START_SECONDS = 180.0
 """Long, since it may start on a backlog; one that ends at its start is noticed at once."""
 _POLL_SECONDS = 0.02
 _LOG_TAIL_BYTES = 1500
+_FIRST_PORT = 15_000
+_PORTS_COUNT = 15_000
+_port_numbers = count(os.getpid() * 101)
+"""Each process begins elsewhere."""
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listened on a moment ago."""
-    with socket.create_server((LOOPBACK, 0)) as probe:
-        return int(probe.getsockname()[1])
+    """Return a loopback port that nobody listened on a moment ago.
+
+    One that systems give to nobody who asks for any port: so it is still free when its server starts, and when that
+    starts again.
+    """
+    for _ in range(_PORTS_COUNT):
+        port = _FIRST_PORT + next(_port_numbers) % _PORTS_COUNT
+        try:
+            socket.create_server((LOOPBACK, port)).close()
+        except OSError:
+            continue
+        return port
+    raise PeerError(f"no port of {LOOPBACK} from {_FIRST_PORT} on is free")
 
 
 class Daemon:

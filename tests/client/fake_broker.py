@@ -18,6 +18,7 @@ from typing import Any
 
 import attrs
 
+from perf.peers.daemon import free_port
 from sluiceway.protocols.stomp.encoder import encode_frame, receipt
 from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.protocols.stomp.frames import Connect, Event, Fault, Frame, SendRun
@@ -99,7 +100,7 @@ class FakeBroker:
         self.messages_count = 0
         self.connects_count = 0
         self.subscribes: list[dict[str, str]] = []
-        self.port = 0
+        self.port = free_port()
         self.sessions: list[_Session] = []
         self._listener: socket.socket | None = None
 
@@ -111,7 +112,6 @@ class FakeBroker:
     def start(self) -> FakeBroker:
         """Listen."""
         self._listener = socket.create_server(("127.0.0.1", self.port))
-        self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
         return self
 

@@ -9,6 +9,7 @@ import attrs
 import pytest
 from click.testing import CliRunner
 
+from perf.peers.daemon import free_port
 from sluiceway.cli import main
 from sluiceway.client import Consumer, Gap, GapError, LogClient, LogDeletedError, Producer, RequestError
 from sluiceway.config import Config, Listener
@@ -95,7 +96,7 @@ def test_a_reader_whose_log_goes_while_it_is_away(
     with made("two") as other:
         if later == "another":
             fill(other, [b"new %d" % number for number in range(25)])
-    first = made("one").start()
+    first = made("one", port=free_port()).start()
     fill(first, numbers(10))
     gaps: list[Gap] = []
     with Consumer(first.address, group=group, from_="earliest", backoff=quick, gap_callback=gaps.append) as consumer:

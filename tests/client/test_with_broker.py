@@ -8,6 +8,7 @@ from pathlib import Path
 import attrs
 import pytest
 
+from perf.peers.daemon import free_port
 from sluiceway.client import Consumer, LogClient, Producer, RefusedError, RequestError
 from sluiceway.client.producer import Compression
 from sluiceway.config import Config, Listener
@@ -86,11 +87,11 @@ def test_consumers_of_a_group_share_and_lose_nothing_when_one_goes(sluiceway_bro
 
 def test_producers_and_readers_live_through_a_restart(sluiceway_config: Config) -> None:
     """Every record is in the log, and a reader gets each of them once and in order."""
-    sluiceway_config = attrs.evolve(sluiceway_config, store=StoreConfig(engine="leveldb"))
+    address = f"127.0.0.1:{free_port()}"
+    sluiceway_config = attrs.evolve(
+        sluiceway_config, store=StoreConfig(engine="leveldb"), listeners=(Listener(address=address),)
+    )
     first = EmbeddedBroker(sluiceway_config).start()
-    port = first.port
-    address = first.address
-    again = attrs.evolve(sluiceway_config, listeners=(Listener(address=f"127.0.0.1:{port}"),))
     with (
         Consumer(address, from_="earliest", backoff=quick) as consumer,
         Producer(address, "orders", batch_count=10, backoff=quick) as producer,
@@ -100,7 +101,7 @@ def test_producers_and_readers_live_through_a_restart(sluiceway_config: Config) 
         indexes = [next(stream).index for _ in range(5)]
         first.stop()
         sent += [producer.send(value) for value in numbers(300)]
-        second = EmbeddedBroker(again).start()
+        second = EmbeddedBroker(sluiceway_config).start()
         results = [one.result(SECONDS) for one in sent]
         while indexes[-1] < results[-1]:
             indexes.append(next(stream).index)

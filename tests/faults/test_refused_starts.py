@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from perf.peers.daemon import free_port
 from sluiceway import Config, EmbeddedBroker
 from sluiceway.broker import ListenError
 from sluiceway.config import Listener
@@ -23,7 +24,7 @@ def serve(folder: Path, *arguments: str, **variables: str) -> tuple[int, str]:
         env=environment() | variables,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=50,
         check=False,
     )
     assert ended.stdout == "", "it is not ready"
@@ -51,9 +52,9 @@ def test_an_admin_port_in_use_names_the_flag_to_change(tmp_path: Path) -> None:
 
 def test_the_second_of_two_listeners_in_use_frees_the_first(tmp_path: Path) -> None:
     """All or nothing: no half-started broker stays behind."""
-    with socket.create_server(("127.0.0.1", 0)) as other, socket.create_server(("127.0.0.1", 0)) as probe:
-        free, used = probe.getsockname()[1], other.getsockname()[1]
-        probe.close()
+    free = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        used = other.getsockname()[1]
         code, _said = serve(tmp_path, "--listen", f"127.0.0.1:{free}", "--listen", f"127.0.0.1:{used}")
         assert code == 3
         with socket.create_server(("127.0.0.1", free)):

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
 
+from perf.board import FIRST_FREE, Board
 from perf.peers import peer_named
+from perf.peers.daemon import free_port
 from perf.peers.port import PeerError
 from perf.reporting import write_report
 from perf.results import Measurement, Results
+from perf.runner import Effort
 from perf.scenarios import BY_NAME
 from perf.started import started
-from perf.turns import measure_in_turns, share_of
+from perf.turns import Stand, measure_in_turns, share_of
 from perf.turnsreporting import turns_lines
 
 NAME = "turns:sluiceway-bare:1_1_1-1k-auto"
@@ -61,6 +66,40 @@ def test_watched_and_unwatched_take_turns() -> None:
     assert not [fault for one in measured.measurements for fault in one.faults]
     assert share_of(measured, "turns:sluiceway-bare:1_1_1-20b-auto", "sluiceway-watched", "sluiceway-bare") is not None
     assert len(told) == 2
+
+
+def test_a_turn_in_which_the_machine_stood_still_ends_with_the_first_messages(tmp_path: Path) -> None:
+    """Its rate is low then, but it is one."""
+    delivered, sent, idle = range(FIRST_FREE, FIRST_FREE + 3)
+    board = Board.create(tmp_path / "board", FIRST_FREE + 3)
+    board[sent], board[idle] = 5, 1
+
+    class Late:
+        """Processes that go on when somebody looks at them."""
+
+        def rss_bytes(self) -> int:
+            board[delivered] = 5
+            return 1
+
+        def alive(self) -> bool:
+            return True
+
+        def cpu_seconds(self) -> float:
+            return 0.0
+
+    broker: Any = SimpleNamespace(peer=SimpleNamespace(name="late"), tree=Late())
+    load: Any = SimpleNamespace(
+        delivered_slots=(delivered,), sent_slots=(sent,), idle_slots=(idle,), expected_count=sum
+    )
+    assert Stand(broker, board, load, Effort()).turn(0.001)["rate_per_second"] > 0
+    board.close()
+
+
+def test_ports_for_servers_are_none_that_the_system_gives_out() -> None:
+    """Or somebody would have one before its server starts."""
+    ports = [free_port() for _ in range(3)]
+    assert len(set(ports)) == 3
+    assert max(ports) < 32_768, "where Linux begins"
 
 
 def test_what_is_more_than_one_flow_is_refused() -> None:

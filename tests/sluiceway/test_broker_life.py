@@ -10,6 +10,7 @@ import attrs
 import pytest
 import trio
 
+from perf.peers.daemon import free_port
 from sluiceway import Broker, Config
 from sluiceway.broker import ListenError
 from sluiceway.cli.client import Client, Target
@@ -110,15 +111,15 @@ def test_it_says_where_it_listens(tmp_path: Path) -> None:
 
 def test_after_kill_9_the_next_one_starts_on_the_same_port(tmp_path: Path) -> None:
     """Nothing that the dead one left (sockets in TIME_WAIT, its data folder) is in the way."""
-    with BrokerProcess(tmp_path) as broker:
-        address = broker.address
-        with RawClient(address) as client:
-            client.connect()
-            client.send(frame("SEND", b"x", destination="/queue/q", receipt="r"))
-            client.expect("RECEIPT")
-            broker.kill()
-            assert client.bytes_to_end() == b""
-    with BrokerProcess(tmp_path, listen="{}:{}".format(*address)) as broker:
+    address = ("127.0.0.1", free_port())
+    listen = "{}:{}".format(*address)
+    with BrokerProcess(tmp_path, listen=listen) as broker, RawClient(address) as client:
+        client.connect()
+        client.send(frame("SEND", b"x", destination="/queue/q", receipt="r"))
+        client.expect("RECEIPT")
+        broker.kill()
+        assert client.bytes_to_end() == b""
+    with BrokerProcess(tmp_path, listen=listen) as broker:
         assert broker.address == address
         with RawClient(address) as client:
             client.connect()
@@ -158,8 +159,9 @@ async def test_two_brokers_in_one_program_know_nothing_of_each_other() -> None:
 
 
 async def test_after_the_end_of_the_block_the_port_is_free() -> None:
-    async with Broker(LOOPBACK) as broker:
-        port = int(broker.addresses[0].rpartition(":")[2])
+    port = free_port()
+    async with Broker(attrs.evolve(LOOPBACK, listeners=(Listener(address=f"127.0.0.1:{port}"),))):
+        pass
     with socket.create_server(("127.0.0.1", port)):
         pass
 
@@ -184,9 +186,8 @@ async def test_cancelling_the_block_ends_the_broker() -> None:
 
 async def test_a_broker_that_can_not_listen_leaves_nothing_behind() -> None:
     """The listener that was bound first is closed again."""
-    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as probe:
-        free = probe.getsockname()[1]
-        probe.close()
+    free = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         addresses = (f"127.0.0.1:{free}", f"127.0.0.1:{taken.getsockname()[1]}")
         config = attrs.evolve(LOOPBACK, listeners=tuple(Listener(address=address) for address in addresses))
         with pytest.raises(ListenError, match="the port is in use"):

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from perf.peers.daemon import free_port
 from sluiceway.cli import main
 from tests.sluiceway.broker_process import BrokerProcess, command, environment
 from tests.sluiceway.scripted_broker import ScriptedBroker, frame
@@ -67,35 +68,46 @@ class Terminal:
         end = time.monotonic() + SECONDS_MAX
         while self.process.poll() is None:
             # Somebody has to read, or it can't write its last words.
-            if select.select([self._master], [], [], 0.05)[0]:
-                try:
-                    self.said += os.read(self._master, 65536)
-                except OSError:
-                    break
+            self._read_what_comes(0.05)
             assert time.monotonic() < end, "it does not end"
+        while self._read_what_comes(0.0):
+            pass  # what it wrote just before it ended
         return self.process.wait(SECONDS_MAX)
+
+    def _read_what_comes(self, patience_seconds: float) -> bool:
+        if not select.select([self._master], [], [], patience_seconds)[0]:
+            return False
+        try:
+            more = os.read(self._master, 65536)
+        except OSError:  # what Linux says when the other end is closed
+            time.sleep(patience_seconds)
+            return False
+        self.said += more
+        return bool(more)
 
 
 @pytest.mark.interop
 @pytest.mark.timeout(120)
 def test_in_a_real_terminal_it_lives_through_a_broker_that_goes_and_comes_back(tmp_path: Path) -> None:
     """And leaves the terminal as it found it."""
-    with BrokerProcess(tmp_path) as broker:
-        host, port = broker.address
-        with Terminal("top", "--url", f"stomp://{host}:{port}", "--interval", "0.2", NO_COLOR="1") as top:
-            top.read_until(b"\x1b[?1049h")  # the other screen
-            top.read_until(b"nobody waits for anybody")
-            top.type(b"?")
-            top.read_until(b"why does it stand still?")
-            top.type(b"\x1b")
-            broker.kill()
-            top.read_until(b"no answer")
-            with BrokerProcess(tmp_path, listen=f"{host}:{port}"):
-                top.read_until(b"by depth")
-                top.type(b"\x03")
-                assert top.end() == 0
-            assert b"\x1b[?1049l" in top.said
-            assert b"Traceback" not in top.said
+    address = f"127.0.0.1:{free_port()}"
+    with (
+        BrokerProcess(tmp_path, listen=address) as broker,
+        Terminal("top", "--url", f"stomp://{address}", "--interval", "0.2", NO_COLOR="1") as top,
+    ):
+        top.read_until(b"\x1b[?1049h")  # the other screen
+        top.read_until(b"nobody waits for anybody")
+        top.type(b"?")
+        top.read_until(b"why does it stand still?")
+        top.type(b"\x1b")
+        broker.kill()
+        top.read_until(b"no answer")
+        with BrokerProcess(tmp_path, listen=address):
+            top.read_until(b"by depth")
+            top.type(b"\x03")
+            assert top.end() == 0
+        assert b"\x1b[?1049l" in top.said
+        assert b"Traceback" not in top.said
 
 
 def test_a_broker_that_is_not_there_is_told_before_the_screen_is_taken() -> None:
