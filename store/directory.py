@@ -69,8 +69,7 @@ class LockedError(DirectoryError):
     def __init__(self, path: Path, pid: int | None, host: str | None) -> None:
         holder = "another process" if pid is None else f"process {pid} on host {host}"
         super().__init__(
-            f"{path} is in use by {holder}. Stop that broker, or give this one a folder of its own (broker.data_dir, "
-            "or --data)."
+            f"{path} is in use by {holder}. Stop that broker, or choose another folder (broker.data_dir, or --data)."
         )
         self.pid = pid
         self.host = host

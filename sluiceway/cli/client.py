@@ -15,7 +15,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Literal
 from urllib.parse import unquote
@@ -31,9 +31,12 @@ from sluiceway.client.secure import SecureTransport, client_context, closed_earl
 
 CONNECT_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 5.0
+PATIENCE_SECONDS: Final = 5.0
+"""So long nothing is said about a broker that confirms nothing: longer than any wait that is none."""
 EVENTS_MAX: Final = 1000
 """Frames taken from the socket and not yet from us; as many as the broker's default prefetch."""
 HEART_BEAT_MS: Final = 10_000
+WHO_WE_ARE: Final = "They come from --login and SLUICEWAY_PASSCODE (or --passcode), or from the URL."
 
 
 class ClientError(Exception):
@@ -165,6 +168,7 @@ class Client:
         self._closing = threading.Event()
         self._receipts_pending: set[str] = set()
         self._receipts_count = 0
+        self._stood_still = False
         # Its warnings about a failed connection would double ours.
         logging.getLogger("stomp.py").setLevel(logging.CRITICAL)
         try:
@@ -234,10 +238,16 @@ class Client:
             if event is None or event.kind == "message":
                 return event
 
-    def wait_receipts(self, pending_max: int = 0) -> None:
-        """Waits until no more than `pending_max` receipts are outstanding. Raises Refused or ConnectionLost."""
+    def wait_receipts(self, pending_max: int = 0, *, on_standstill: Callable[[], None] | None = None) -> None:
+        """Waits until no more than `pending_max` receipts are outstanding. Calls `on_standstill` when nothing has come
+        for `PATIENCE_SECONDS`, once in the life of this client. Raises Refused or ConnectionLost.
+        """
         while len(self._receipts_pending) > pending_max:
-            self._next_event(None)
+            patient = on_standstill is None or self._stood_still
+            event = self._next_event(None if patient else time.monotonic() + PATIENCE_SECONDS)
+            if event is None and on_standstill is not None:
+                self._stood_still = True
+                on_standstill()
 
     def _next_event(self, deadline: float | None) -> Event | None:
         try:
@@ -313,4 +323,5 @@ def _why_not(target: Target) -> str:
 def _error_in_words(event: Event) -> str:
     message = event.headers.get("message", "no message")
     body = event.body.decode("utf-8", "replace").strip()
-    return f"the broker answered ERROR: {message}" + (f"\n{body}" if body and body != message else "")
+    words = f"the broker answered ERROR: {message}" + (f"\n{body}" if body and body != message else "")
+    return f"{words}\n{WHO_WE_ARE}" if event.headers.get("code") == "login-refused" else words

@@ -119,6 +119,9 @@ def tail(
         raise click.UsageError("--long, --json and --raw exclude each other")
     if group is not None and end is not None:
         raise click.UsageError("a group has no end: give --to without --group, or --count")
+    begin = start.wire if start is not None else None
+    if end is not None and begin is not None and begin.isdecimal() and int(begin) > end:
+        raise click.UsageError(f"--to {end} lies before --from {begin}: there is nothing between them")
     if group is not None and batch_bytes is not None and count is not None:
         raise click.UsageError("a group acknowledges whole batches: give --count without --batch")
     from sluiceway.client import Gap

@@ -155,8 +155,14 @@ def send(
     with Client(target) as client:
         for _ in range(count):
             client.send(destination, content, headers, receipt=receipt)
-            client.wait_receipts(RECEIPTS_PENDING_MAX)
-        client.wait_receipts()
+            client.wait_receipts(RECEIPTS_PENDING_MAX, on_standstill=_say_that_it_waits)
+        client.wait_receipts(on_standstill=_say_that_it_waits)
+
+
+def _say_that_it_waits() -> None:
+    click.echo(
+        "sluiceway: waiting: the broker has not taken all of it yet; `sluiceway stat` says who holds it up", err=True
+    )
 
 
 _show_headers_option = click.option(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sluiceway.cli.exits import Exit, fail
+from sluiceway.flow.words import count_in_words
 from sluiceway.version import VERSION
 
 if TYPE_CHECKING:
@@ -47,10 +48,10 @@ def config(file: Path | None) -> None:
     if wrong:
         fail(Exit.USAGE, "\n".join(["the configuration can't be used:", *wrong]))
     where = ", ".join(listener.address for listener in loaded.listeners)
-    entries = len(loaded.destinations)
+    entries, users = len(loaded.destinations), len(rules.users.identities)
     click.echo(
         f"{file} is fine: listens on {where}; {entries} destination {'entry' if entries == 1 else 'entries'}; "
-        f"{len(rules.users.identities) or 'no'} users"
+        + (count_in_words(users, "user") if users else "no users")
     )
     for warning in (*rules.warnings, *slow_logins(loaded)):
         click.echo(f"warning: {warning}", err=True)

@@ -20,6 +20,10 @@ from sluiceway.client.address import Tls
 RECORD_BYTES: Final = 16 * 1024
 POLL_SECONDS: Final = 1.0
 """A thread that waits looks so often whether the connection was closed by another."""
+OF_ANOTHER_NAME: Final = frozenset({62, 64})
+"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH; Python has no names for them."""
+OF_ANOTHER_TIME: Final = frozenset({9, 10})
+"""X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""
 
 
 def client_context(tls: Tls) -> ssl.SSLContext:
@@ -55,7 +59,7 @@ def closed_early(tls: Tls | None) -> str:
     if tls.cert is None:
         return (
             ": it may want a certificate of the client (--cert FILE and --key FILE, or ?cert=FILE&key=FILE in the"
-            " address); the broker's log says why"
+            " address), or not speak TLS on this port; the broker's log says why"
         )
     return ": it may not trust this certificate; the broker's log says why"
 
@@ -63,10 +67,12 @@ def closed_early(tls: Tls | None) -> str:
 def why_refused(error: OSError, tls: Tls | None) -> str:
     """What was wrong in a handshake, in words and with what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return (
-            f"its certificate is not trusted: {error.verify_message}. Name its authority with --ca FILE (?ca=FILE in"
-            " the address), and the broker as the certificate does"
-        )
+        why = error.verify_message.rstrip(".")
+        if error.verify_code in OF_ANOTHER_NAME:
+            return f"its certificate is of another name: {why}. Name the broker as its certificate does"
+        if error.verify_code in OF_ANOTHER_TIME:
+            return f"its certificate is not valid now: {why}. It needs a new one, or the clock of this machine is wrong"
+        return f"its certificate is not trusted: {why}. Name its authority with --ca FILE (?ca=FILE in the address)"
     if isinstance(error, ssl.SSLError) and error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
         return "it does not speak TLS there: use stomp://, or the broker's port for TLS"
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError) or "ALERT" in str(getattr(error, "reason", "")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from sluiceway.cli import main
 from sluiceway.cli.client import Target
 from sluiceway.client import CannotConnectError, Consumer, Producer
 from sluiceway.client.address import Address, Tls
+from sluiceway.client.secure import why_refused
 from sluiceway.config import Config, Listener
 from sluiceway.embedded import EmbeddedBroker
 from sluiceway.protocols.settings import TlsConfig
@@ -94,7 +96,18 @@ def test_another_host_than_the_certificate_says(broker: EmbeddedBroker, files: d
     url = f"stomp+ssl://127.0.0.1:{broker.port}"
     code, said = run("send", "/queue/a", "x", "--url", url, "--ca", files["ca"], "--cert", files["cert"])
     assert code == 4
-    assert "mismatch" in said
+    assert "mismatch, certificate is not valid for '127.0.0.1'. Name the broker as its certificate does" in said
+    assert "--ca" not in said, "the authority is the right one"
+
+
+def test_a_certificate_that_has_ended_is_called_so() -> None:
+    error = ssl.SSLCertVerificationError()
+    error.verify_code, error.verify_message = 10, "certificate has expired"
+    said = why_refused(error, Tls())
+    assert said == (
+        "its certificate is not valid now: certificate has expired. It needs a new one, or the clock of this machine "
+        "is wrong"
+    )
 
 
 def test_tls_to_a_port_without_it(broker: EmbeddedBroker, files: dict[str, str]) -> None:

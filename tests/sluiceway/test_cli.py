@@ -6,6 +6,7 @@ import errno
 import json
 import socket
 import sys
+import threading
 import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from sluiceway.cli import main
+from sluiceway.cli import client, main, messages
 from sluiceway.config import Config
 from sluiceway.version import VERSION
 from tests.sluiceway.scripted_broker import Answer, ScriptedBroker, frame
@@ -202,6 +203,41 @@ def test_an_error_frame_ends_with_5_and_the_brokers_words() -> None:
         result = run("send", "/queue/a", "x", "--url", broker.url)
     assert result.exit_code == 5
     assert "the broker answered ERROR: no such thing" in result.stderr
+
+
+def test_a_login_that_is_refused_names_the_options() -> None:
+    def refuse(command: str, headers: Mapping[str, str], body: bytes) -> bytes | None:
+        return frame("ERROR", {"message": "not you", "code": "login-refused"}, b"Check login and passcode.")
+
+    with ScriptedBroker(refuse) as broker:
+        result = run("send", "/queue/a", "x", "--url", broker.url)
+    assert result.exit_code == 5
+    assert result.stderr == (
+        "sluiceway: the broker answered ERROR: not you\nCheck login and passcode.\n"
+        "They come from --login and SLUICEWAY_PASSCODE (or --passcode), or from the URL.\n"
+    )
+
+
+def test_a_send_that_waits_for_long_says_once_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whoever fills a queue sees a command that hangs."""
+    told = threading.Event()
+    say = messages._say_that_it_waits
+
+    def say_and_tell() -> None:
+        say()
+        told.set()
+
+    def slow(command: str, headers: Mapping[str, str], body: bytes) -> bytes | None:
+        assert command != "SEND" or told.wait(10)
+        return None
+
+    monkeypatch.setattr(client, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(messages, "_say_that_it_waits", say_and_tell)
+    with ScriptedBroker(slow) as broker:
+        result = run("send", "/queue/a", "x", "--url", broker.url, "--count", "2")
+    assert result.exit_code == 0
+    assert result.stderr.count("\n") == 1
+    assert "`sluiceway stat` says who holds it up" in result.stderr
 
 
 def test_no_broker_ends_with_4_and_a_remedy() -> None:

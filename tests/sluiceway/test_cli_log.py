@@ -273,6 +273,7 @@ def test_delete_asks_first_and_needs_the_passcode(broker: EmbeddedBroker, monkey
         (("tail", "n", "--from", "ago:soon"), 2, "is not a duration"),
         (("tail", "n", "--json", "--raw"), 2, "exclude each other"),
         (("tail", "n", "--group", "g", "--to", "1"), 2, "a group has no end"),
+        (("tail", "n", "--from", "10", "--to", "5"), 2, "--to 5 lies before --from 10"),
         (("tail", "n", "--group", "g", "--batch", "1KiB", "--count", "1"), 2, "whole batches"),
         (("tail", "n", "--batch", "much"), 2, "is not a size"),
         (("truncate", "n"), 2, "--before or --size"),

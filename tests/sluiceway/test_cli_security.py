@@ -104,6 +104,16 @@ def test_without_users_everything_is_allowed(tmp_path: Path) -> None:
     assert result.exit_code == 0
 
 
+def test_one_user_is_no_users(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    for count, said in ((1, "; 1 user\n"), (2, "; 2 users\n")):
+        names = ", ".join(f'u{number} = "{KEPT}"' for number in range(count))
+        file.write_text(
+            f'[security]\nusers = {{ {names} }}\n[[security.permissions]]\nusers = ["*"]\nactions = ["*"]\n'
+        )
+        assert run("config", "--check", str(file)).stdout.endswith(said)
+
+
 def test_a_check_of_the_file_tells_what_can_hardly_be_meant(tmp_path: Path, file: Path) -> None:
     assert "warning" not in run("config", "--check", str(file)).output
     file.write_text(file.read_text().replace(KEPT, "in plain text"))
