@@ -28,6 +28,7 @@ from .outlets import OTHER_LOG, Group, LogConsumer, Outlet
 from .places import Place, PlaceKind
 from .ports import Disk, DiskError, GroupKeeper, GroupState, MissingRecordsError, Records
 from .reading import Reading
+from .removing import Remover, remove_files
 
 PREFIX: Final = "/log/"
 OWN_PREFIX: Final = "/log/sluiceway."
@@ -73,7 +74,7 @@ class Opened:
     """
 
 
-class Cabinet(Protocol):
+class Cabinet(Remover, Protocol):
     """Where the folders of logs are."""
 
     def names(self) -> list[str]:
@@ -85,11 +86,6 @@ class Cabinet(Protocol):
     def begin(self, name: str) -> Opened:
         """A log that is not among `names`, and is yet to be made. One that is (it could not be opened at the start) is
         opened, which blocks. Raises as `open`.
-        """
-
-    def remove(self, name: str) -> None:
-        """Close the records of a log, whatever the disk says of that, and delete its files. Blocks. Raises DiskError:
-        then they are there as before, but closed, or take room until the next start; the message says which.
         """
 
 
@@ -578,13 +574,7 @@ class LogTable:
             self._deleting.discard(name)
             done(result)
 
-        def synced(_result: object) -> None:
-            self._disk.append(partial(self._cabinet.remove, name), removed)
-
-        def made(_result: object) -> None:
-            self._disk.sync(lambda: None, synced)
-
-        self._disk.make(lambda: None, made)  # behind what is being made, written and synced
+        remove_files(name, self._cabinet, self._disk, self._environment, removed)
 
     # ------------------------------------------------------------------ retention
 

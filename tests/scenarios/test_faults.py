@@ -13,10 +13,11 @@ import trio
 
 from sluiceway.queues.logs.log import Log
 from sluiceway.queues.logs.outlets import Outlet
+from sluiceway.store import journal
 from sluiceway.store.storequeue import StoreQueue
 from tests.scenarios.client import Client
 from tests.scenarios.lives import Lives
-from tests.scenarios.log_stage import LOG, LogLives, LogStage, fill
+from tests.scenarios.log_stage import LOG, PASSCODE, LogLives, LogStage, fill
 from tests.scenarios.stage import Stage
 
 BAD = "/queue/bad"
@@ -223,6 +224,26 @@ async def test_a_request_that_breaks_is_answered_so(monkeypatch: pytest.MonkeyPa
         assert (await asker.asked("size", log=LOG))["size"] == 1
         await good.sent(LOG, "goes on")
         await check_good(stage, good)
+
+
+async def test_a_log_whose_removal_breaks_is_answered_and_its_name_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for its name for ever, and what of it has been removed by then stays so."""
+
+    def broken(_folder: Path) -> None:
+        monkeypatch.undo()
+        raise Injected
+
+    async with LogStage(folder=tmp_path) as stage:
+        asker, client = await stage.connect_asking(), await stage.connect()
+        await fill(client, 3)
+        monkeypatch.setattr(journal, "sync_folder", broken)
+        assert await asker.refused("delete", log=LOG, passcode=PASSCODE) == "INTERNAL_ERROR"
+        assert stage.broker.faults.counts["other"] == 1
+        await client.sent(LOG, "another one")
+        assert (await asker.asked("size", log=LOG))["size"] == 1
+        await asker.asked("delete", log=LOG, passcode=PASSCODE)
 
 
 async def test_a_timer_of_nobody_that_breaks_is_logged_and_all_go_on() -> None:
