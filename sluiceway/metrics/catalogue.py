@@ -311,6 +311,12 @@ SECTIONS: Final = (
             Family("sluiceway_store_messages_lost_total", "counter", "Messages in these."),
             Family("sluiceway_store_failing", "gauge", "1: the last write failed; persistent SENDs wait."),
             Family(
+                "sluiceway_store_not_paging",
+                "gauge",
+                "1: the folder of what is paged out took nothing the last time; SENDs that are not persistent wait "
+                "where a queue has no memory left.",
+            ),
+            Family(
                 "sluiceway_store_disk_guard_shut",
                 "gauge",
                 "1: the disk is nearly full, or the store at its bytes_max; persistent SENDs wait.",

@@ -252,6 +252,7 @@ class Metrics:
         put("sluiceway_store_corrupt_records_total", counters.corrupt_count)
         put("sluiceway_store_messages_lost_total", counters.lost_count)
         put("sluiceway_store_failing", float(store.is_failing))
+        put("sluiceway_store_not_paging", float(store.paged.fault is not None))
         put("sluiceway_store_disk_guard_shut", float(store.disk_is_low))
         put("sluiceway_store_bytes", store.size_bytes)
         put("sluiceway_store_bytes_max", config.bytes_max)

@@ -39,6 +39,7 @@ LEFT_OUT: Final = {
     "sluiceway_left_behind_bytes",
     "sluiceway_left_behind_dropped_total",
     "sluiceway_store_failing",
+    "sluiceway_store_not_paging",
     "sluiceway_store_bytes_max",
     "sluiceway_dispatcher_longest_dispatch_seconds",
     "sluiceway_dispatcher_timers",

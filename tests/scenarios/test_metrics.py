@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import math
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import attrs
 import pytest
@@ -12,6 +14,7 @@ import trio
 from sluiceway.metrics.catalogue import FAMILIES, OTHERS, TEMPORARY
 from sluiceway.metrics.config import MetricsConfig
 from sluiceway.store.memory import MemoryEngine
+from sluiceway.store.pages import PageFiles
 from tests.scenarios.lives import Lives
 from tests.scenarios.log_stage import LogStage
 from tests.scenarios.scrape import NOWHERE, Page, scrape, text_of
@@ -118,6 +121,31 @@ async def test_a_delayed_message_is_not_late_before_it_is_due(stage: Stage) -> N
     await trio.sleep(30)
     assert 19 <= scrape(stage.broker)("sluiceway_destination_oldest_seconds", destination=Q) <= 21
     await client.ack(await client.next_message())
+
+
+async def test_a_store_that_can_not_page_out_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder of pages takes nothing more. Persistent messages go on, so it does not count as failing."""
+
+    def full(*_arguments: object) -> int:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    async with Stage({Q: {"memory_bytes": 2_000_000}}, engine=MemoryEngine()) as stage:
+        assert stage.broker.store is not None
+        paged = stage.broker.store.paged
+        paged.files = PageFiles(tmp_path, remove_soon=paged._remove)
+        names = ("sluiceway_store_not_paging", "sluiceway_store_failing")
+        assert [scrape(stage.broker)(name) for name in names] == [0, 0]
+        monkeypatch.setattr("os.pwritev", full)
+        producer, reader = await stage.connect(), await stage.connect()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(producer.send_all, Q, ["x" * 1000] * 4000)
+            await trio.sleep(2)
+            assert [scrape(stage.broker)(name) for name in names] == [1, 0]
+            monkeypatch.undo()
+        await trio.sleep(30)
+        assert [scrape(stage.broker)(name) for name in names] == [0, 0]
+        await reader.subscribe(Q)
+        await reader.next_messages(4000)
 
 
 async def test_messages_that_were_paged_out_keep_their_age() -> None:
