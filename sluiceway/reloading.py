@@ -65,6 +65,8 @@ class Reloader:
             **dict.fromkeys(_BROKER_KEYS, self._replace_policies),
         }
         self._one_at_a_time = trio.Lock()
+        self._reading = trio.CapacityLimiter(1)
+        """Of its own: a source that hangs, and was given up, takes no thread from others."""
         self.source: Callable[[], Config] | None = None
         """Reads the settings again, in a thread; raises ConfigError. None: there is nothing to read."""
 
@@ -82,7 +84,8 @@ class Reloader:
         return next((part for part in self._parts if key == part or key.startswith((f"{part}.", f"{part}["))), None)
 
     async def reload_from_source(self) -> ReloadReport:
-        """Read the settings from where they came from, and put them in force. What comes of it is logged.
+        """Read the settings from where they came from, and put them in force. What comes of it is logged. Can be
+        cancelled while they are read, or while one that was cancelled before still reads: then nothing has changed.
 
         Raises ReloadError: nothing has changed.
         """
@@ -90,7 +93,7 @@ class Reloader:
             if self.source is None:
                 raise ReloadError("this broker was not started with `sluiceway serve`: its program holds its settings")
             try:
-                config = await trio.to_thread.run_sync(self.source)
+                config = await trio.to_thread.run_sync(self.source, abandon_on_cancel=True, limiter=self._reading)
             except ConfigError as error:
                 log.error("reload refused: nothing has changed", mistakes=str(error).splitlines())
                 raise ReloadError(str(error)) from None

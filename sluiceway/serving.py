@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 
 import trio
 
@@ -56,7 +57,20 @@ async def serve(
             if on_admin is not None and broker.admin is not None:
                 on_admin(broker.admin.urls)
             async with trio.open_nursery() as nursery:
-                waiting = trio.CancelScope()
+                waiting, reloading = trio.CancelScope(), trio.CancelScope()
+                tell_hangup, hangups = trio.open_memory_channel[None](1)  # one that waits reads what all others mean
+
+                async def reload_on_hangup() -> None:
+                    with reloading:
+                        async for _ in hangups:
+                            supervisor.reloading()
+                            try:
+                                await broker.reload_from_source()
+                            except ReloadError:
+                                pass  # it is logged
+                            except Exception as error:  # noqa: BLE001 - the shell of one signal
+                                broker.faults.contain(error)
+                            supervisor.ready(", ".join(broker.urls))
 
                 async def end_when_drained() -> None:
                     await broker.stop_wanted.wait()
@@ -71,19 +85,15 @@ async def serve(
                         return
 
                 nursery.start_soon(end_when_drained)
+                nursery.start_soon(reload_on_hangup)
                 with waiting:
                     async for number in signals:
                         log.info("signal", signal=signal.Signals(number).name)
                         if number != signal.SIGHUP:
                             break
-                        supervisor.reloading()
-                        try:
-                            await broker.reload_from_source()
-                        except ReloadError:
-                            pass  # it is logged
-                        except Exception as error:  # noqa: BLE001 - the shell of one signal
-                            broker.faults.contain(error)
-                        supervisor.ready(", ".join(broker.urls))
+                        with suppress(trio.WouldBlock):
+                            tell_hangup.send_nowait(None)
+                reloading.cancel()  # a source that hangs is given up
                 nursery.start_soon(cut_on_second)
                 supervisor.stopping()
                 await broker.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import ssl
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -242,6 +243,30 @@ class TestOtherKeys:
             with pytest.raises(ReloadError, match="its program holds its settings"):
                 await broker.reload_from_source()
 
+    async def test_a_reload_whose_source_hangs_can_be_given_up(self) -> None:
+        """The next one waits until that has come to something, and is the one that counts."""
+        over = threading.Event()
+        levels = iter(["error", "debug"])
+        read: list[str] = []
+
+        def hanging() -> Config:
+            level = next(levels)
+            over.wait(10)
+            read.append(level)
+            return config(logs=LogsConfig(level=level))
+
+        async with Broker(config()) as broker:
+            broker.reloading.takes("logs", lambda _config: None)
+            broker.reloading.source = hanging
+            with trio.move_on_after(0.1) as given_up:
+                await broker.reload_from_source()
+            with trio.move_on_after(0.1) as waiting:
+                await broker.reload_from_source()
+            assert given_up.cancelled_caught and waiting.cancelled_caught
+            over.set()
+            await broker.reload_from_source()
+            assert read == ["error", "debug"] and broker.config.logs.level == "debug"
+
     async def test_a_broken_file_changes_nothing_and_is_one_line(self, log_lines: LogLines) -> None:
         def broken() -> Config:
             raise ConfigError("a.toml: x: wrong\na.toml: y: wrong")
@@ -345,6 +370,38 @@ class TestSignal:
             process.signal(signal.SIGTERM)
             with trio.fail_after(PATIENCE_SECONDS):
                 assert await trio.to_thread.run_sync(process.wait) == 0
+
+    async def test_a_stop_does_not_wait_for_a_source_that_hangs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Such as a file on a disk that does not answer."""
+        ready, hangs, ended = trio.Event(), trio.Event(), trio.Event()
+        over = threading.Event()
+        memory = StoreConfig(engine="memory")
+
+        def source() -> Config:
+            trio.from_thread.run_sync(hangs.set)
+            over.wait(30)
+            return config(store=memory)
+
+        async def run() -> None:
+            await serve(config(store=memory), on_ready=lambda _urls: ready.set(), source=source)
+            ended.set()
+
+        monkeypatch.setattr("sluiceway.serving.tune_garbage_collector", lambda: None)
+        monkeypatch.setattr("sluiceway.serving.tune_allocator", lambda: None)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(run)
+                with trio.fail_after(15):
+                    await ready.wait()
+                    for _ in range(3):
+                        signal.raise_signal(signal.SIGHUP)
+                    await hangs.wait()
+                signal.raise_signal(signal.SIGTERM)
+                with trio.move_on_after(10):
+                    await ended.wait()
+                assert ended.is_set()
+        finally:
+            over.set()
 
     async def test_what_a_reload_raises_costs_that_reload(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """One that nobody expected, of where the settings come from."""
