@@ -35,7 +35,7 @@ from sluiceway.expiry import ExpiryWatch
 from sluiceway.faults import Faults
 from sluiceway.flow import FlowManager
 from sluiceway.following import Following
-from sluiceway.housing import House, OnProgress, engine_kind, open_house
+from sluiceway.housing import House, OnProgress, engine_kind, open_house, restore_destinations
 from sluiceway.journal import Handler, Logs, handlers, open_logs
 from sluiceway.memory import BrokerMemory
 from sluiceway.metrics.gather import Metrics
@@ -53,7 +53,7 @@ from sluiceway.protocols.stomp.rewriting import rewrite
 from sluiceway.protocols.stomp.stored import HeadBlocks
 from sluiceway.protocols.streams import ByteStream, MemoryStream, memory_pair
 from sluiceway.pulse import Pulse
-from sluiceway.queues import DestinationRegistry, Durable, parse
+from sluiceway.queues import DestinationRegistry, parse
 from sluiceway.queues.environment import QueueEnvironment
 from sluiceway.queues.logs.table import LogTable
 from sluiceway.reloading import Reloader, ReloadReport
@@ -192,20 +192,21 @@ class Broker:
         )
         # First: a port that is taken is found out before anybody can connect anywhere. Then clients wait in line.
         await self.doors.bind(config.listeners)
+        self._nursery_manager = trio.open_nursery()
+        self._nursery = await self._nursery_manager.__aenter__()
         try:
             await self._bind_admin()
             self.doors.listen()
             if self.admin is not None:
-                self.admin.open_door()
+                self.admin.open_door(self._nursery)
             await self._make_ready()
         except BaseException:
-            self.doors.abandon()
-            if self.admin is not None:
-                self.admin.abandon()
-            self.abandon_store()
+            self._nursery.cancel_scope.cancel()
+            try:
+                await self._nursery_manager.__aexit__(None, None, None)  # what was raised is not to come in a group
+            finally:
+                self.abandon()
             raise
-        self._nursery_manager = trio.open_nursery()
-        self._nursery = await self._nursery_manager.__aenter__()
         await self._nursery.start(self.dispatcher.run)
         if self.arrivals is not None:
             self._nursery.start_soon(self.arrivals.run)
@@ -224,7 +225,7 @@ class Broker:
         if not self._serving:  # else when it is told that it serves: nothing is to delay that
             self.selector_preparation.begin()
         if self.admin is not None:
-            self.admin.start(self._nursery)
+            self.admin.start()
         log.info("broker ready", name=config.broker.name, version=VERSION, listeners=self.urls)
         return self
 
@@ -274,7 +275,8 @@ class Broker:
         )
         self.metrics = Metrics(self)
         self.answers = Answers(Pace(lambda: self.dispatcher.statistics().turns_count), self._spawn, self.faults.contain)
-        self._restore_destinations()
+        if self._house is not None:
+            await restore_destinations(self._house.recovered, self.registry)
 
     async def _open_logs(self) -> None:
         """The logs of an earlier run are there before anybody connects. The dispatcher runs."""
@@ -374,24 +376,6 @@ class Broker:
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
-
-    def _restore_destinations(self) -> None:
-        """Destinations with messages of an earlier run are there before anybody connects."""
-        if self._house is None:
-            return
-        for name, priority, topic in list(self._house.recovered.queues):
-            self.registry.get(parse(name), is_stored=True).stored_queue(priority, topic=topic).open_stored()
-        for durable_id, record in self._house.recovered.durables.items():
-            durable = Durable(
-                durable_id,
-                record.client_id,
-                record.name,
-                record.destination,
-                record.created_ms,
-                record.last_seen_ms,
-                selector=record.selector,
-            )
-            self.registry.restore_durable(durable, parse(record.destination), exactly=self._house.recovered.clean)
 
     def abandon_store(self) -> None:
         """Close the files without saying that all is well: the next start takes it for a crash."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
+
+
+STARTING: Final = "it is starting"
 
 
 def not_ready_because(broker: Broker) -> list[str]:
     """Why not, in words; empty: it is ready."""
     reasons = []
     if not broker.is_ready:
-        reasons.append("it is starting")
+        reasons.append(STARTING)
     if broker.is_stopping:
         reasons.append("it is stopping")
     elif broker.is_draining:

@@ -67,6 +67,23 @@ def make_app(services: Services, config: AdminConfig) -> Gate:
     return Gate(services, config)
 
 
+async def answer_apart(scope: Scope, receive: Receive, send: Send, response: Response) -> None:
+    """Answer a request, whatever it is, with this, and with the headers that every answer has."""
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008})
+    elif scope["type"] == "http":  # we start and stop without what else there is
+        await response(scope, receive, _guarded(send))
+
+
+def _guarded(send: Send) -> Send:
+    async def send_guarded(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *SECURITY_HEADERS]
+        await send(message)
+
+    return send_guarded
+
+
 class Gate:
     """What stands before and behind all routes: an ASGI app."""
 

@@ -192,7 +192,8 @@ LOOKING: Final[tuple[ApiRoute, ...]] = (
     ),
     ApiRoute(
         "/readyz",
-        "Whether clients should be sent here: 503 with the reasons while it drains or stops, or if its disk is full.",
+        "Whether clients should be sent here: 503 with the reasons while it starts, drains or stops, or if its disk is "
+        "full.",
         Door.OPEN,
         _ready,
         schema.READINESS,

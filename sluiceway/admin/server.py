@@ -1,4 +1,4 @@
-"""The admin port of one broker: bound with its listeners, served in its nursery, closed last."""
+"""The admin port of one broker: bound with its listeners, answering from then on, closed last."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import trio
 
 from sluiceway.admin.access import Access
-from sluiceway.admin.app import Gate, make_app
+from sluiceway.admin.app import Gate, Receive, Scope, Send, make_app
 from sluiceway.admin.flowmap import FlowMaps
 from sluiceway.admin.http import HttpServer
 from sluiceway.admin.messages import Messages, Reader
 from sluiceway.admin.operations import Operations
 from sluiceway.admin.sampling import Sampler
 from sluiceway.admin.services import Services
+from sluiceway.admin.starting import answer_that_it_starts
 from sluiceway.admin.state import State
 from sluiceway.config.admin import AdminConfig
 from sluiceway.config.model import ADMIN_NAME
@@ -53,6 +54,7 @@ class AdminServer:
         self._http: HttpServer | None = None
         self._gate: Gate | None = None
         self._tls: TlsServer | None = None
+        self._started = trio.Event()
         self._ended = trio.Event()
         self.services: Services | None = None
 
@@ -69,9 +71,24 @@ class AdminServer:
             raise
         return server
 
-    def open_door(self) -> None:
-        """From now on clients wait in line. Raises ListenError."""
-        start_listening(self._config.address, self._sockets)
+    def open_door(self, nursery: trio.Nursery) -> None:
+        """From now on clients are answered: that the broker starts, until `start`. Raises ListenError."""
+        broker, config = self._broker, self._config
+        start_listening(config.address, self._sockets)
+        self._http = HttpServer(
+            self._answer,
+            self._sockets,
+            connections_max=config.connections_max,
+            client_seconds=config.client_seconds,
+            contain=broker.faults.contain,
+            keep=broker.manager.keep,
+            tls=self._certificate if config.tls.is_on else None,
+        )
+        nursery.start_soon(self._run, self._http)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = answer_that_it_starts if self._gate is None else self._gate
+        await app(scope, receive, send)
 
     def read_certificate(self) -> TlsServer | None:
         """Its certificate as the files have it now; None: it has none. Raises CertificateError. See
@@ -89,24 +106,15 @@ class AdminServer:
         """When its certificate ends, as `Doors.certificates`; empty: it has none."""
         return [] if self._tls is None else [(ADMIN_NAME, self._tls.not_after)]
 
-    def start(self, nursery: trio.Nursery) -> None:
-        """Serve from now on. The broker is made: its registry and dispatcher are there."""
+    def start(self) -> None:
+        """Serve all there is from now on. The broker is made: its registry and dispatcher are there."""
         broker, config = self._broker, self._config
         services = self.services = make_services(broker, config)
         services.reader.open()
         self._gate = make_app(services, config)
-        self._http = HttpServer(
-            self._gate,
-            self._sockets,
-            connections_max=config.connections_max,
-            client_seconds=config.client_seconds,
-            contain=broker.faults.contain,
-            keep=broker.manager.keep,
-            tls=self._certificate if config.tls.is_on else None,
-        )
         for key in LIVE:
             broker.reloading.takes(f"admin.{key}", lambda changed: self._configure(changed.admin))
-        nursery.start_soon(self._run, services)
+        self._started.set()
         log.info("admin port ready", urls=self.urls)
         self._warn_if_open()
 
@@ -144,17 +152,21 @@ class AdminServer:
         """http://HOST:PORT, of each address."""
         return [] if self._http is None else self._http.urls
 
-    async def _run(self, services: Services) -> None:
-        assert self._http is not None, "it was started"
+    async def _run(self, http: HttpServer) -> None:
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(services.sampler.run)
-                await self._http.run()
+                nursery.start_soon(self._sample)
+                await http.run()
                 nursery.cancel_scope.cancel()
         finally:
-            if services.reader.is_open:
-                services.reader.close()
+            if self.services is not None and self.services.reader.is_open:
+                self.services.reader.close()
             self._ended.set()
+
+    async def _sample(self) -> None:
+        await self._started.wait()
+        assert self.services is not None, "it has started"
+        await self.services.sampler.run()
 
     async def close(self) -> None:
         """Answer what is asked now, then no more. A second call waits for the same."""

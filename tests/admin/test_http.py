@@ -24,10 +24,12 @@ from sluiceway.broker import Broker, ListenError
 from sluiceway.config import BrokerConfig, Config, Listener, SecurityConfig
 from sluiceway.config.admin import AdminConfig
 from sluiceway.embedded import EmbeddedBroker
+from sluiceway.housing import open_house
 from sluiceway.protocols.listener import bind
 from sluiceway.protocols.settings import TlsConfig
 from sluiceway.protocols.tls import CertificateError
 from sluiceway.reloading import ReloadError
+from sluiceway.store.directory import DirectoryError
 from tests.log_lines import LogLines
 from tests.network.authority import authority, certificate_until, server_certificate
 
@@ -128,6 +130,60 @@ class TestServing:
                 async with Broker(config):
                     raise AssertionError("it started")
             assert refused == [errno.ECONNREFUSED]
+
+    async def test_probes_are_answered_while_the_store_is_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Alive, and not ready: whoever sees to it must not take a long start for a dead broker."""
+        begun, over = trio.Event(), trio.Event()
+
+        async def open_late(*arguments: Any, **more: Any) -> Any:
+            begun.set()
+            await over.wait()
+            return await open_house(*arguments, **more)
+
+        monkeypatch.setattr("sluiceway.broker.open_house", open_late)
+        broker, ready, is_over = Broker(config_with(PATIENT)), trio.Event(), trio.Event()
+
+        async def run() -> None:
+            async with broker:
+                ready.set()
+                await is_over.wait()
+
+        with trio.fail_after(DEADLINE_SECONDS):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(run)
+                await begun.wait()
+                assert broker.admin is not None
+                async with httpx.AsyncClient(base_url=broker.admin.urls[0]) as http:
+                    assert (await http.get("/healthz")).json() == {"ok": True}
+                    response = await http.get("/readyz")
+                    assert response.status_code == 503
+                    assert response.json() == {"ready": False, "reasons": ["it is starting"]}
+                    for path in ("/", "/metrics", "/api/v1/overview", "/nothing"):
+                        response = await http.get(path)
+                        assert response.status_code == 503 and response.json()["error"]["code"] == "starting"
+                        assert response.headers["Retry-After"] and response.headers["X-Frame-Options"] == "DENY"
+                    response = await http.post("/api/v1/login", json={"login": "x" * 100_000, "passcode": "y"})
+                    assert response.status_code == 503
+                    over.set()
+                    await ready.wait()
+                    assert (await http.get("/readyz")).json() == {"ready": True, "reasons": []}
+                    assert (await http.get("/api/v1/overview")).status_code == 200
+                is_over.set()
+
+    async def test_a_start_that_fails_gives_the_admin_port_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """And is told as what it is, not in a group."""
+
+        async def fails(*_arguments: Any, **_more: Any) -> Any:
+            raise DirectoryError("there is no room")
+
+        monkeypatch.setattr("sluiceway.broker.open_house", fails)
+        broker = Broker(config_with(PATIENT))
+        with trio.fail_after(DEADLINE_SECONDS):
+            with pytest.raises(DirectoryError, match="no room"):
+                await broker.__aenter__()
+            assert broker.admin is not None
+            with pytest.raises(OSError):
+                await trio.open_tcp_stream("127.0.0.1", int(broker.admin.urls[0].rpartition(":")[2]))
 
     async def test_an_embedded_broker_has_one_if_it_is_configured(self) -> None:
         def ask() -> int:
