@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import pytest
 import structlog
-import trio
 from hypothesis import HealthCheck, settings
 
 from tests import bare_names, checkout
 from tests.chromium import browser
 from tests.client_threads import client_threads, still_running
 from tests.log_lines import log_lines
+from tests.task_order import settle_task_order
 
 __all__ = ["browser", "log_lines"]
 
@@ -38,10 +38,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 @pytest.fixture(autouse=True)
 def tasks_run_in_the_same_order(request: pytest.FixtureRequest) -> None:
-    """Which task goes first, trio leaves to chance: here the name of the test decides, and SLUICEWAY_TASK_ORDER."""
-    order = os.environ.get("SLUICEWAY_TASK_ORDER", "0")
-    run: Any = trio._core._run
-    run._r.seed(f"{order} {request.node.nodeid}")
+    """So that a test which failed can be played again."""
+    settle_task_order(request.node.nodeid)
 
 
 @pytest.fixture(autouse=True)

@@ -17,6 +17,7 @@ from typing import Self
 
 from tests.house.sources import ROOT
 from tests.scenarios.conftest import run_in_virtual_time
+from tests.task_order import settle_task_order
 
 
 class Scales:
@@ -68,9 +69,10 @@ def _serve() -> None:
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the broker prints is no answer
         for line in sys.stdin:
-            trouble = ""
+            trouble, name = "", json.loads(line)
+            settle_task_order(name)
             try:
-                run_in_virtual_time(partial(weigh, json.loads(line)))
+                run_in_virtual_time(partial(weigh, name))
             except (AssertionError, BaseExceptionGroup):
                 trouble = traceback.format_exc()
             print(json.dumps(trouble), file=answers, flush=True)
