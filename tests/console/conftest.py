@@ -18,7 +18,7 @@ from tests.house.sources import ROOT
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
-DEADLINE_MS: Final = 15_000
+DEADLINE_MS: Final = 30_000
 OUT: Final = ROOT / ".ci" / "out" / "console"
 DOCS: Final = ROOT / "docs" / "images"
 IN_DOCS: Final = ("flow-map", "overview", "phone", "dead-letters", "message")
@@ -55,8 +55,11 @@ def watched() -> Iterator[list[str]]:
 @pytest.fixture(scope="package")
 def window(browser: Browser) -> Iterator[BrowserContext]:
     """What all pages share: what the browser has fetched already. A test leaves nothing else in it."""
+    from playwright.sync_api import expect
+
     opened = browser.new_context()
     opened.set_default_timeout(DEADLINE_MS)
+    expect.set_options(timeout=DEADLINE_MS)  # it has one of its own, of five seconds
     yield opened
     opened.close()
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 import httpx
 import stomp
 
-PATIENCE_SECONDS: Final = 20.0
+PATIENCE_SECONDS: Final = 40.0
 SCRIPT: Final = "<script>window.ranScript = true</script><img src=x onerror='window.ranScript = true'>"
 """What somebody puts into names, headers and bodies who means no good."""
 
