@@ -49,12 +49,17 @@ class Unreachable(Exception):
     """The dead-letter queue can't take anything now, and won't tell when it can. The message says why."""
 
 
+class LetterComesError(Exception):
+    """A message is on its way from the disk: who gives it up calls `move` when it is there."""
+
+
 RefusedBy = tuple[str, str | None]
 """Name of the subscription of a topic that has refused it, and the client id of a durable one."""
 
 
 LetterOf = Callable[[int], "tuple[Message, Mapping[str, str | None]] | None"]
-"""The message of a sequence, and headers that it has as a dead letter only. None: it can't be read now."""
+"""The message of a sequence, and headers that it has as a dead letter only. None: it can't be read now, and is tried
+again in a second. Raises LetterComesError."""
 
 
 class GivesUp(Protocol):
@@ -291,6 +296,8 @@ class Condemned:
             else:
                 if self._reasons:
                     self._go_on_after(0.0)
+        except LetterComesError:
+            pass
         except Unreachable as error:
             self.trouble = str(error)
             self._go_on_after(RETRY_SECONDS)

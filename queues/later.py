@@ -78,6 +78,25 @@ class Later:
             bit = 1 << (sequence & PIECE_MASK)
             if left & bit:
                 self._clear(piece, left ^ bit)
+        self._tidy()
+
+    def discard_between(self, start: int, end: int) -> None:
+        """Those from `start` to before `end` go before their time. O(pieces), and as above."""
+        bits = self._bits
+        low, high = start >> PIECE_BITS, (end - 1) >> PIECE_BITS
+        for piece in [piece for piece in bits if low <= piece <= high]:
+            base = piece << PIECE_BITS
+            within = (1 << min(PIECE_MASK + 1, end - base)) - (1 << max(0, start - base))
+            gone = bits[piece] & within
+            if gone:
+                self._count -= gone.bit_count()
+                bits[piece] ^= gone
+                if not bits[piece]:
+                    del bits[piece]
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Drop what is dead of the heap, if that is more than half of it."""
         if len(self._heap) > 2 * self._count + DEAD_MIN:
             self._heap = [entry for entry in self._heap if self.holds(entry & SEQUENCE_MASK)]
             heapq.heapify(self._heap)

@@ -40,8 +40,9 @@ from sluiceway.queues import Destination, MessageQueue, Subscription
 from sluiceway.queues.dead_letters import Condemned
 from sluiceway.queues.delays import Publisher
 from sluiceway.queues.logs.claims import ClaimGroup
+from sluiceway.queues.logs.group import Group
 from sluiceway.queues.logs.log import Log
-from sluiceway.queues.logs.outlets import Group, Outlet
+from sluiceway.queues.logs.outlets import Outlet
 from sluiceway.queues.logs.refused import Refused
 from sluiceway.queues.pace import Pace
 from sluiceway.queues.paging import Pager

@@ -26,7 +26,7 @@ import attrs
 from ...queues import Address, Message, Slice, Subscription
 from ...queues.logs.batches import CONTENT_TYPE
 from ...queues.logs.codecs import Codec, CodecError, codec_named
-from ...queues.logs.outlets import Group
+from ...queues.logs.group import Group
 from ...queues.logs.places import Place, PlaceError, PlaceKind, parse_index, parse_place, parse_stream_offset
 from ...queues.logs.reading import Record
 from ...queues.logs.runs import Run

@@ -104,6 +104,23 @@ class ComingAgain:
             place += 1
         del there[place:]
 
+    def drop_between(self, start: int, end: int) -> None:
+        """None from `start` to before `end` comes again."""
+        there = self._highest_first
+        low = bisect_left(there, 1 - end, key=_place_of)  # the highest that begins before `end`
+        high = bisect_left(there, -start, low, key=_place_of)  # the highest that does not begin behind `start`
+        kept: list[Again] = []
+        if low < len(there) and there[low].end > end:
+            first = there[low]
+            kept.append(Again(end, first.end, first.failures))
+        if high < len(there) and there[high].start < start < there[high].end:
+            last = there[high]
+            kept.append(Again(last.start, start, last.failures))
+            high += 1
+        elif high < len(there) and there[high].start == start:
+            high += 1
+        there[low:high] = kept
+
     def __len__(self) -> int:
         return len(self._highest_first)
 

@@ -30,7 +30,7 @@ class Reader(Subscription):
             consumer,
             exclusive=False,
             clock=outlet.log.environment.clock,
-            on_resume=lambda _subscription: outlet.resumed(),
+            on_resume=lambda _subscription: outlet.resumed(self),
         )
         self.epoch = outlet.epoch
         self._latest: Reader | None = None

@@ -158,6 +158,8 @@ class Log(FlowResource):
         """Gap markers that readers were sent."""
         self._disk = disk
         self._pending: deque[_Piece] = deque()
+        self.pending_count = 0
+        """SENDs that are not written."""
         self._accepted: _Piece | None = None
         self._written: deque[_Piece] = deque()
         """Have waiters, and are not synced."""
@@ -324,6 +326,7 @@ class Log(FlowResource):
     def _take_piece(self, piece: _Piece) -> None:
         self._accepted = piece
         self._pending.append(piece)
+        self.pending_count += len(piece.counts)
         if not self._writing:
             self.context.request_dispatch()
 
@@ -404,9 +407,10 @@ class Log(FlowResource):
 
     def wake_all(self) -> None:
         """Dispatch all readers: something else than its end has changed."""
-        self._wake(self.outlets)
+        self.wake(self.outlets)
 
-    def _wake(self, outlets: Iterable[Outlet]) -> None:
+    def wake(self, outlets: Iterable[Outlet]) -> None:
+        """Dispatch these, some at a time."""
         self._waking += outlets
         if self._wake_some():
             self.context.request_dispatch()
@@ -451,6 +455,7 @@ class Log(FlowResource):
         answers: list[Iterable[Answer]] = []
         for _ in range(pieces_count):
             piece = self._pending.popleft()
+            self.pending_count -= len(piece.counts)
             piece.first_index = index
             index += sum(piece.counts)
             piece.end_index = index
@@ -473,7 +478,7 @@ class Log(FlowResource):
         elif self.policy.log_sync != "none" and self._sync_timer is None:
             self._sync_timer = self.environment.scheduling.call_later(self.policy.log_sync_seconds, self._interval_over)
         tail, self._tail = self._tail, {}
-        self._wake(tail)
+        self.wake(tail)
         waiting = self._on_written
         written_count = bisect_left(waiting, True, key=_is_unwritten)
         answers.append((callback, 1) for _piece, callback in list(islice(waiting, written_count)))
@@ -567,11 +572,6 @@ class Log(FlowResource):
         else:
             self._on_written.append((self._pending[-1], callback))
 
-    @property
-    def pending_count(self) -> int:
-        """SENDs that are not written."""
-        return sum([len(piece.counts) for piece in self._pending])
-
     def close(self, *, deleted: bool = False, abandoned: bool = False) -> None:
         """No more comes in or goes out: the broker stops, or the log is `deleted`, or `abandoned` after a mistake of
         the broker. What waits for the disk is given up: nobody was told that it is safe. If the log is deleted, who
@@ -589,6 +589,7 @@ class Log(FlowResource):
         self.context.close()
         given_up = [*self._written, *self._pending] if deleted else []
         self._pending.clear()
+        self.pending_count = 0
         self._written.clear()
         self.controller.close()
         super().close()

@@ -22,25 +22,24 @@ Source: seed 001 "Logical View" (fan-out queue), DESIGN section 8, anchors e5, e
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
-from itertools import islice
 from typing import Any, Final, Protocol
 
 from ...flow import FlowResource
 from ..message import PRIORITY_DEFAULT, Message
-from ..ranges import RangeSet, stretches
+from ..ranges import stretches
 from ..selectors.selector import Selection
 from ..slices import Slice, fit
 from ..subscription import Consumer, Subscription
 from .again import ComingAgain
 from .codecs import Codec
 from .epochs import Reader
+from .line import Line
 from .log import AGAIN_SECONDS, Log
-from .ports import PLACE_RANGES_MAX, DiskError, GroupKeeper, GroupPlace, GroupState
+from .ports import DiskError, GroupPlace
 from .reading import NotReadyError, Unreadable
-from .refused import Refused, joined, overlaid
+from .refused import Refused
 from .runs import Run, cut_run
 
 SHARE_COUNT: Final = 256
@@ -60,6 +59,14 @@ BATCH_COST: Final = 32
 """Of a dispatch's budget, for one batch that is taken apart."""
 RUN_COST: Final = 64
 """Of a dispatch's budget, for one run."""
+WAIT_COST: Final = 4
+"""Likewise, for a consumer that has no credit."""
+GAP_COST: Final = 16
+"""Likewise, for telling of a gap,"""
+GAP_SHARE: Final = 8
+"""and for so many of those that were refused, among which is looked for it."""
+STALLED: Final = -1
+"""In place of a cost: what comes next can't be read now, whoever has credit."""
 
 
 class LogConsumer(Consumer, Protocol):
@@ -138,7 +145,7 @@ class Outlet(FlowResource):
         self.stop = stop
         self.closed = False
         self.elements = _Elements(self)
-        self.subscriptions: deque[Reader] = deque()
+        self.line = Line()
         self.epoch = 0
         """What was handed out in an earlier one is settled by nobody, and comes back for nobody."""
         self.delivered_count = 0
@@ -146,6 +153,9 @@ class Outlet(FlowResource):
         self._again = ComingAgain()
         self._attempts: dict[int, int] = {}
         """How often what is out and was out before has failed: by its index, or that of its run."""
+        self._failed: dict[int, int] = {}
+        """Of these the ones that have."""
+        self._out_count = 0
         self.refused: Refused | None = None
         """None: nothing ever waited or was given up."""
         self._runs: dict[int, int] = {}
@@ -163,9 +173,14 @@ class Outlet(FlowResource):
     def subscribe(self, consumer: LogConsumer) -> Subscription:
         """Deliver to this one, too."""
         subscription = Reader(self, consumer)
-        self.subscriptions.append(subscription)
+        self.line.add(subscription)
         self.context.request_dispatch()
         return subscription
+
+    @property
+    def subscriptions(self) -> Mapping[Reader, None]:
+        """Of all consumers."""
+        return self.line.all
 
     def has_waiting(self, _subscription: Subscription) -> bool:
         """Whether there is anything to hand over."""
@@ -173,8 +188,7 @@ class Outlet(FlowResource):
 
     def unsubscribed(self, subscription: Reader) -> None:
         """From `Subscription.close`."""
-        if subscription in self.subscriptions:
-            self.subscriptions.remove(subscription)
+        self.line.discard(subscription)
         self._left()
 
     def _left(self) -> None:
@@ -195,7 +209,6 @@ class Outlet(FlowResource):
         self.log.outlets.pop(self, None)
         for subscription in list(self.subscriptions):
             subscription.close()
-        self.subscriptions.clear()
         super().close()
 
     def ending_deleted(self) -> Iterator[object]:
@@ -215,16 +228,19 @@ class Outlet(FlowResource):
         """From `Subscription.settle`."""
         if subscription.epoch != self.epoch:
             return
-        attempts = self._attempts
+        self._out_count -= len(sequences)
+        attempts, failed = self._attempts, self._failed
         runs = self._runs
         if runs:
             for sequence in sequences:
                 attempts.pop(sequence, None)
+                failed.pop(sequence, None)
                 self._settle(sequence, runs.pop(sequence, sequence + 1))
         else:
             if attempts:
                 for sequence in sequences:
                     attempts.pop(sequence, None)
+                    failed.pop(sequence, None)
             for start, end in stretches(sequences):
                 self._settle(start, end)
 
@@ -242,6 +258,7 @@ class Outlet(FlowResource):
         """From `Subscription.give_back`."""
         if self.closed or subscription.epoch != self.epoch:
             return
+        self._out_count -= len(sequences)
         failed = sequences if charged is None else frozenset(charged)
         wanted = self._wanted
         back: list[tuple[int, int, int]] = []
@@ -250,29 +267,24 @@ class Outlet(FlowResource):
             ranges = [hole for start, end in stretches(sequences) for hole in wanted(start, end)]
             self.comes_again([(start, end, failures) for start, end in ranges])
             return
+        refused: list[tuple[int, int, int]] = []
+        delays = self.log.policy.redelivery_delay_ms > 0
         for sequence in sequences:
             failures = self._attempts.pop(sequence, UNSEEN)
+            self._failed.pop(sequence, None)
             charge = attempted and (failed is sequences or sequence in failed)
             if attempted:
                 failures = max(0, failures) + charge
-            for start, end in wanted(sequence, self._runs.pop(sequence, sequence + 1)):
-                if not charge or not self._refuse(start, end, failures):
-                    back.append((start, end, failures))
+            to = refused if charge and (delays or self.is_spent(failures)) else back
+            to += [(start, end, failures) for start, end in wanted(sequence, self._runs.pop(sequence, sequence + 1))]
         self.comes_again(back)
-        if self.refused is not None:
-            self.refused.move()
+        if refused:
+            self._refuse(refused)
 
-    def _refuse(self, start: int, end: int, failures: int) -> bool:
-        """These have failed so often: whether they wait, or are given up. False: they come again at once."""
-        is_spent = self.is_spent(failures)
-        if not is_spent and not self.log.policy.redelivery_delay_ms:
-            return False
+    def _refuse(self, ranges: Iterable[tuple[int, int, int]]) -> None:
+        """These have failed so often: they wait, or are given up."""
         self.refused = self.refused or Refused(self)
-        if is_spent:
-            self.refused.give_up(range(start, end), failures)
-            return True
-        self.refused.puts_off(start, end, failures)
-        return True
+        self.refused.add(ranges)
 
     def is_spent(self, failures: int) -> bool:
         """Whether what failed so often is to be given up."""
@@ -309,49 +321,46 @@ class Outlet(FlowResource):
 
     # ------------------------------------------------------------------ dispatch
 
-    def resumed(self) -> bool:
+    def resumed(self, subscription: Reader) -> bool:
         """From a consumer: it has credit again."""
         self.context.request_dispatch()
-        return True
+        return self.line.resumed(subscription)
 
     def _dispatch(self, budget: int) -> bool:
-        subscriptions = self.subscriptions
-        share = SINGLE_COUNT if len(subscriptions) == 1 else SHARE_COUNT
+        line = self.line
+        share = SINGLE_COUNT if len(line.all) == 1 else SHARE_COUNT
         reading = self.log.reading
-        more = False
         idle_count = 0
-        while idle_count < len(subscriptions) and not self.closed:
+        while not self.closed and idle_count < line.ready_count and (reader := line.first) is not None:
             if budget <= 0:
-                more = True
-                break
-            subscription = subscriptions[0]
-            before_count = reading.taken_apart_count
-            served = 0 if subscription.source.blocked else self._serve(subscription, min(share, budget))
-            if served:
-                idle_count = 0
-                budget -= served + BATCH_COST * (reading.taken_apart_count - before_count)
-            else:
-                idle_count += 1
-            subscriptions.rotate(-1)
-        for subscription in tuple(subscriptions):
-            subscription.source.end_turn()
-        return more and not self.closed
+                return True
+            served = 0
+            if not reader.source.blocked:
+                if not self._has_more():
+                    break
+                before_count = reading.taken_apart_count
+                served = self._serve(reader, min(share, budget))
+                if served == STALLED:
+                    break
+                budget -= BATCH_COST * (reading.taken_apart_count - before_count)
+            line.served(reader)
+            idle_count = 0 if served else idle_count + (not reader.source.blocked)
+            budget -= served or WAIT_COST
+        return line.end_turns() and not self.closed
 
     def _serve(self, subscription: Reader, count_max: int) -> int:
-        """Hand something over; returns its cost, 0 if there was no credit or nothing to be had."""
+        """Hand something over; returns its cost, 0 if there was no credit, STALLED if nothing is to be had now."""
         consumer: Any = subscription.consumer
-        if not self._has_more():
-            return 0
         room_count, room_bytes = consumer.room(subscription)
         if room_count <= 0 or room_bytes <= 0:
             consumer.wait(subscription)
             return 0
         if self._pass_over(subscription):
-            return 1
+            return GAP_COST if self.refused is None else GAP_COST + self.refused.waiting_count // GAP_SHARE
         again = self._again.first
         start, end = (again.start, again.end) if again is not None else (self.position, self._end())
         if not self._is_warm(start):
-            return 0
+            return STALLED
         attempts = UNSEEN if again is None else again.failures
         try:
             if consumer.batch_bytes is not None:
@@ -369,16 +378,16 @@ class Outlet(FlowResource):
             part = self.log.reading.part(self.log, start, end, min(count_max, room_count), room_bytes)
         except Unreadable as error:
             self._gap(subscription, start, max(start + 1, min(error.end_index, end)), "damaged")
-            return 1
+            return GAP_COST
         except IndexError:  # retention has come by since we looked
             self.context.request_dispatch()
-            return 0
+            return STALLED
         except NotReadyError as error:
             self.log.reading.await_batch(error.key, self)
-            return 0
+            return STALLED
         except DiskError as error:
             self._read_later(str(error))
-            return 0
+            return STALLED
         return self._hand_over(subscription, part, part.end, attempts, len(part))
 
     def _hand_over(
@@ -389,9 +398,13 @@ class Outlet(FlowResource):
         if part is None:
             return 1 + looked_count // LOOKS_PER_COST
         if attempts != UNSEEN:
-            self._attempts.update(dict.fromkeys(part.sequences, attempts))
+            tried = dict.fromkeys(part.sequences, attempts)
+            self._attempts.update(tried)
+            if attempts:
+                self._failed.update(tried)
             part = part.tried(attempts)
         self._count(subscription, len(part))
+        self._out_count += len(part)
         hand = subscription.hand(self.epoch)
         hand.unsettled_count += len(part)
         hand.consumer.deliver(hand, part, dropped_count=0)
@@ -448,7 +461,10 @@ class Outlet(FlowResource):
         self._runs[start] = run.end_index
         if attempts != UNSEEN:
             self._attempts[start] = attempts
+            if attempts:
+                self._failed[start] = attempts
         self._count(subscription, run.end_index - start)
+        self._out_count += 1
         hand = subscription.hand(self.epoch)
         hand.unsettled_count += 1
         consumer.deliver_run(hand, run, None if attempts == UNSEEN else attempts)
@@ -535,25 +551,18 @@ class Outlet(FlowResource):
             warmth.asked[start] = stop
 
             def warmed(_result: object) -> None:
-                warmth.asked.pop(start, None)
-                warmth.warmed(start, stop)  # also if it failed: whoever reads it finds out
-                if not self.closed:
-                    self.context.request_dispatch()
-                for other in tuple(log.outlets):
-                    if start <= other.position < stop:
-                        other.context.request_dispatch()
+                waiting = warmth.warmed(start, stop)  # also if it failed: whoever reads it finds out
+                log.wake(waiting)
 
             log.read_ahead(start, stop, warmed)
-        if warmth.covers(index):
-            return True
-        return not any(start <= index < stop for start, stop in warmth.asked.items())
+        return warmth.covers(index) or not warmth.awaits(index, self)
 
     # ------------------------------------------------------------------ for people
 
     @property
     def unsettled_count(self) -> int:
         """Deliveries that are out."""
-        return sum([subscription.unsettled_in(self.epoch) for subscription in self.subscriptions])
+        return self._out_count
 
     @property
     def front(self) -> int:
@@ -566,115 +575,3 @@ class Outlet(FlowResource):
     def facts(self) -> Mapping[str, object]:
         facts: dict[str, object] = {"at": self.front, "behind": max(0, self.log.records.next_index - self.front)}
         return facts if self.refused is None else facts | self.refused.facts()
-
-
-class Group(Outlet):
-    """A fan-out group: its place outlives its consumers and the broker."""
-
-    def __init__(self, log: Log, group: str, state: GroupState, keeper: GroupKeeper) -> None:
-        self.group = group
-        self._front = state.front
-        self._settled = RangeSet(state.settled)
-        self.deleted = False
-        self.creating: list[Callable[[Exception | None], None]] | None = None
-        """Wait until it is on disk; None: it is."""
-        super().__init__(log, f"{log.name} group {group}", state.front, kind="log group")
-        self.place = self.shelf = keeper.place(log.name, group, self.state)
-        # What was settled beyond the front does not come again, what may have been seen comes marked.
-        end = max(state.handed_to, state.settled[-1][1] if state.settled else 0)
-        holes = [
-            (start, stop, 0 if stop <= state.handed_to else UNSEEN)
-            for start, stop in self._settled.holes(state.front, end)
-        ]
-        self._again = ComingAgain(overlaid(holes, state.failures))
-        self.position = max(state.front, end)
-        if any(self.is_spent(again.failures) for again in self._again):
-            # Not from in here: who hears of it is not ready yet.
-            log.environment.scheduling.call_later(0.0, self._take_up)
-
-    def _take_up(self) -> None:
-        """What an earlier run had given up goes on its way."""
-        if self.closed:
-            return
-        self._again = ComingAgain(
-            (again.start, again.end, again.failures)
-            for again in self._again
-            if not self.is_spent(again.failures) or not self._refuse(again.start, again.end, again.failures)
-        )
-        if self.refused is not None:
-            self.refused.move()
-
-    def _left(self) -> None:
-        """It stays."""
-
-    @property
-    def front(self) -> int:
-        return self._front
-
-    @property
-    def refuser(self) -> str:
-        return self.group
-
-    def _settle(self, start: int, end: int) -> None:
-        if end <= self._front:
-            return  # it had gone from the log before
-        settled = self._settled
-        settled.add(max(start, self._front), end)
-        if start <= self._front:
-            self._front = settled.first_gap(self._front)
-            settled.drop_below(self._front)
-        self._changed()
-
-    def _wanted(self, start: int, end: int) -> Iterable[tuple[int, int]]:
-        # It may have gone from the log while it was out, and then it counts as settled.
-        return self._settled.holes(max(start, self._front), end)
-
-    def seek(self, index: int) -> None:
-        """Go on from here, in a new epoch: what is out and comes back from before counts for nothing. Consumers keep
-        what they have.
-        """
-        self.epoch += 1
-        self._front = self.position = index
-        self._settled = RangeSet()
-        self._again = ComingAgain()
-        self._attempts.clear()
-        self._runs.clear()
-        if self.refused is not None:
-            self.refused.forget(0, self.log.records.next_index)
-        self._changed()
-        self.context.request_dispatch()
-
-    @property
-    def lag_count(self) -> int:
-        """Records that are not settled."""
-        end = self.log.records.next_index
-        return max(0, end - self._front) - self._settled.number_count
-
-    # ------------------------------------------------------------------ its place on disk
-
-    def state(self) -> GroupState:
-        """How far it is."""
-        settled = tuple(islice(self._settled, PLACE_RANGES_MAX))
-        return GroupState(self._front, settled, self.position, tuple(self._failures()), self.log.log_id)
-
-    def _failures(self) -> list[tuple[int, int, int]]:
-        """What has failed and is not settled, wherever it is now. O(that)."""
-        found = [(again.start, again.end, again.failures) for again in self._again if again.failures > 0]
-        if self._attempts:
-            ends = self._runs
-            found += [(start, ends.get(start, start + 1), count) for start, count in self._attempts.items() if count]
-        if self.refused is not None:
-            found += self.refused.ranges()
-        return joined(found, self._front)
-
-    def _changed(self) -> None:
-        self.place.changed()
-
-    def delete(self) -> None:
-        """It ends for good: what is acknowledged from now on is nobody's place, and nobody waits for that."""
-        self.deleted = True
-        self.close()
-        self.place.forget()
-
-    def facts(self) -> Mapping[str, object]:
-        return dict(super().facts()) | {"consumers": len(self.subscriptions)}

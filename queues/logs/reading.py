@@ -13,8 +13,8 @@ import base64
 import re
 from bisect import bisect_right, insort
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ...flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter
 from ..message import MESSAGE_OVERHEAD_BYTES, Envelope, Message
@@ -26,7 +26,6 @@ from .ports import DiskError, HeadCodec, MissingRecordsError
 
 if TYPE_CHECKING:
     from .log import Log
-    from .outlets import Outlet
 
 CHUNK_COUNT: Final = 512
 """Records that are made messages in one go: two milliseconds. More of them in one dispatch would be too much, see
@@ -68,6 +67,13 @@ class NotReadyError(DiskError):
         self.key = key
 
 
+class AwaitsBatch(Protocol):
+    """Somebody who waits for a batch that a thread has in its hands."""
+
+    def go_on(self, error: DiskError | None) -> None:
+        """It is ready, or the disk did not do it."""
+
+
 class Record(Message):
     """A record as a message; its number is its index."""
 
@@ -101,7 +107,7 @@ class Reading(FlowResource):
         self._starts: dict[str, list[int]] = {}
         self._batches: OrderedDict[tuple[str, int], tuple[Batch, int, str]] = OrderedDict()
         """With their sizes, and what is wrong with those that can't be read."""
-        self._checking: dict[tuple[str, int], dict[Outlet, None]] = {}
+        self._checking: dict[tuple[str, int], dict[AwaitsBatch, None]] = {}
         """Who waits for what a thread checks."""
         self._used_bytes = 0
         self.taken_apart_count = 0
@@ -126,6 +132,16 @@ class Reading(FlowResource):
         messages = chunk.messages[start - chunk.start : end - chunk.start]
         count, wire_bytes = fit([message.wire for message in messages], bytes_max)
         return Slice(messages[:count], range(start, start + count), wire_bytes)
+
+    def record(self, log: Log, index: int) -> Message:
+        """One record, for whoever needs just this one: the others of its chunk are not made for it. Raises as `part`."""
+        starts = self._starts.get(log.log_id, ())
+        place = bisect_right(starts, index) - 1
+        if place >= 0 and index < (chunk := self._chunks[log.log_id, starts[place]]).end:
+            return chunk.messages[index - chunk.start]
+        batch = self.batch(log, index)
+        place = index - batch.first_index
+        return self._messages(log, batch, place, place + 1)[0]
 
     def batch(self, log: Log, index: int) -> Batch:
         """The batch that holds this record, checked. Raises Unreadable, and NotReadyError for a long one that was not
@@ -152,9 +168,9 @@ class Reading(FlowResource):
             raise Unreadable(index, max(index + 1, min(batch.end_index, records.next_index)), trouble)
         return batch
 
-    def await_batch(self, key: tuple[str, int], outlet: Outlet) -> None:
+    def await_batch(self, key: tuple[str, int], who: AwaitsBatch) -> None:
         """This one got a NotReadyError: it is told when the batch is ready."""
-        self._checking[key][outlet] = None
+        self._checking[key][who] = None
 
     def _check_elsewhere(self, log: Log, batch: Batch, key: tuple[str, int]) -> None:
         if key in self._checking:
@@ -166,9 +182,9 @@ class Reading(FlowResource):
             error = trouble if isinstance(trouble, DiskError) else None
             if not isinstance(trouble, DiskError) and not log.closed:
                 self._keep(key, batch, trouble)
-            for outlet in waiting:
-                outlet.go_on(error)
+            log.environment.do_in_steps(waiting_for, _going_on(waiting, error))
 
+        waiting_for = object()  # nobody else waits with them
         log.elsewhere(lambda: _trouble(log, batch, log.room), checked)
 
     def _keep(self, key: tuple[str, int], batch: Batch, trouble: str) -> tuple[Batch, int, str]:
@@ -312,6 +328,12 @@ class Reading(FlowResource):
     def _give(self, size_bytes: int) -> None:
         self._used_bytes -= size_bytes
         self._controller.release(0, size_bytes)
+
+
+def _going_on(waiting: Iterable[AwaitsBatch], error: DiskError | None) -> Iterator[None]:
+    for each in waiting:
+        each.go_on(error)
+        yield
 
 
 def _is_long(batch: Batch) -> bool:

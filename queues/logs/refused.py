@@ -8,8 +8,8 @@ it over.
 A batch that was refused waits as a whole, under its first index; one that is given up goes as its records, some of them
 at a time.
 
-Bound: REFUSED_MAX deliveries that wait for their time, or records that wait for the dead-letter queue; beyond it
-nothing new is handed out until some have gone, and only what consumers had by then is added.
+Bound: about REFUSED_MAX deliveries that wait for their time, or records that wait for the dead-letter queue. What comes
+beyond that (consumers had it already) stands by, as ranges, until some have gone; nothing new is handed out meanwhile.
 Source: issue 13 item 19; the parts are those of queues and topics (later.py, dead_letters.py, refusals.py).
 """
 
@@ -17,16 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
-from itertools import chain
+from itertools import chain, islice
 from operator import itemgetter, lt
 from typing import TYPE_CHECKING, Final
 
-from ..dead_letters import FAILED, Condemned
+from ..dead_letters import FAILED, RETRY_SECONDS, Condemned, LetterComesError
 from ..later import Later, backoff_ms
 from ..message import Message
 from ..ranges import stretches
+from .again import ComingAgain
 from .ports import PLACE_RANGES_MAX, DiskError
-from .reading import Record, Unreadable
+from .reading import NotReadyError, Record, Unreadable
 
 if TYPE_CHECKING:
     from ..environment import TimerHandle
@@ -38,9 +39,9 @@ REFUSED_MAX: Final = PLACE_RANGES_MAX
 ENTRY_BYTES: Final = 200
 """What each takes that waits."""
 GIVEN_UP_COUNT: Final = 1024
-"""Records of one batch that wait for the dead-letter queue at once; the rest waits as a batch, and looks every so often
-whether they have gone."""
-REST_SECONDS: Final = 0.05
+"""Records of one range that come to those that wait for the dead-letter queue in one go; the rest stands by."""
+ADDED_COUNT: Final = 256
+"""Deliveries that are put among those that wait in one go: two milliseconds."""
 DUE_COUNT: Final = 512
 """Records whose time has come that are let go in one go."""
 JOINED_COUNT: Final = 256
@@ -53,6 +54,9 @@ class Refused:
     """Of one outlet. Made when the first comes back that waits or is given up."""
 
     __slots__ = (
+        "_adding_timer",
+        "_by",
+        "_by_due_ms",
         "_condemned",
         "_ends",
         "_kept_bytes",
@@ -74,6 +78,11 @@ class Refused:
         """How often each of those failed that wait, or are given up; of a batch its first record stands for all."""
         self._ends: dict[int, int] = {}
         """Where batches end that wait, by their first record."""
+        self._by = ComingAgain()
+        """What stands by."""
+        self._by_due_ms = 0
+        """When all of that may come again, if it is to be tried again."""
+        self._adding_timer: TimerHandle | None = None
         self._kept_bytes = 0
         """Of all that waits, as the broker's memory counts it."""
         self.dead_lettered_count = 0
@@ -82,24 +91,71 @@ class Refused:
 
     # ------------------------------------------------------------------ in
 
-    def puts_off(self, start: int, end: int, count: int) -> None:
-        """These have failed so often: they wait for their time. O(log n), however many they are."""
-        environment = self._outlet.log.environment
-        due_ms = environment.now_ms() + backoff_ms(self._outlet.log.policy, count)
+    def add(self, ranges: Iterable[tuple[int, int, int]]) -> None:
+        """These, which nobody holds, have failed so often: they wait for their time, or are given up."""
+        now_ms, policy = self._outlet.log.environment.now_ms(), self._outlet.log.policy
+        behind: list[tuple[int, int, int]] = []
+        stands_by = bool(self._by)
+        for place, (start, end, count) in enumerate(ranges):
+            if stands_by or place >= ADDED_COUNT or self._is_full:
+                behind.append((start, end, count))
+            else:
+                self._take(start, end, count, now_ms + backoff_ms(policy, count))
+        if behind:
+            most = max([count for _start, _end, count in behind])
+            self._by_due_ms = max(self._by_due_ms, now_ms + backoff_ms(policy, most))
+            self._by.add(behind)
+        self._count()
+        self._add_soon()
+        self.move()
+
+    def stand_by(self, ranges: Iterable[tuple[int, int, int]]) -> None:
+        """These, which an earlier run had given up, are to be added soon, some at a time."""
+        self._by.add(ranges)
+        self._count()
+        self._add_soon()
+
+    def _take(self, start: int, end: int, count: int, due_ms: int) -> None:
+        if self._outlet.is_spent(count):
+            self._give_up(range(start, end), count)
+        else:
+            self._put_off(start, end, count, due_ms)
+
+    def _add_soon(self) -> None:
+        """There may be room for what stands by."""
+        if self._by and not self._is_full and self._adding_timer is None and not self._outlet.closed:
+            self._adding_timer = self._outlet.log.environment.scheduling.call_later(0.0, self._add_some)
+
+    def _add_some(self) -> None:
+        self._adding_timer = None
+        by, due_ms = self._by, max(self._by_due_ms, self._outlet.log.environment.now_ms())
+        for _ in range(ADDED_COUNT):
+            first = by.first
+            if first is None or self._is_full:
+                break
+            start, end, count = first.start, first.end, first.failures
+            by.pass_first(end)
+            self._take(start, end, count, due_ms)
+        self._count()
+        self._add_soon()
+        self.move()
+        self._outlet.context.request_dispatch()
+
+    def _put_off(self, start: int, end: int, count: int, due_ms: int) -> None:
+        """These wait until then. O(log n), however many they are."""
         self.failures[start] = count
         if end > start + 1:
             self._ends[start] = end
         if self._later.put((start,), due_ms):
             self._arm()
-        self._count()
 
     def _count(self) -> None:
-        size_bytes = ENTRY_BYTES * len(self.failures)
+        size_bytes = ENTRY_BYTES * self.waiting_count
         self._outlet.keep(size_bytes - self._kept_bytes)
         self._kept_bytes = size_bytes
 
-    def give_up(self, sequences: range, count: int) -> None:
-        """These, which failed so often and nobody holds, go to the dead letters; without any they are dropped."""
+    def _give_up(self, sequences: range, count: int) -> None:
+        """These go to the dead letters; without any they are dropped."""
         log = self._outlet.log
         to, router = log.policy.dead_letter, log.environment.dead_letters
         if to is None or router is None:
@@ -108,9 +164,7 @@ class Refused:
             return
         if rest := sequences[GIVEN_UP_COUNT:]:
             sequences = sequences[:GIVEN_UP_COUNT]
-            self.failures[rest.start] = count
-            self._ends[rest.start] = rest.stop
-            self._wait_as_rest(rest.start)
+            self._by.add([(rest.start, rest.stop, count)])
         self.failures.update(dict.fromkeys(sequences, count))
         if self._condemned is None:
             self._condemned = Condemned(
@@ -123,39 +177,41 @@ class Refused:
                 letter_of=self._letter_of,
             )
         self._condemned.add(sequences, FAILED)
-        self._count()
-
-    def _wait_as_rest(self, start: int) -> None:
-        if self._later.put((start,), self._outlet.log.environment.now_ms() + round(REST_SECONDS * 1000)):
-            self._arm()
 
     def move(self) -> None:
         """Send what is given up on its way."""
-        if self._condemned is not None:
+        if self._condemned is not None and not self._outlet.closed:
             self._condemned.move()
 
     def forget(self, start: int, end: int) -> None:
-        """These are settled otherwise: gone from the log, or the group was moved."""
-        gone = [each for each in self.ranges() if each[0] < end and start < each[1]]
-        indexes = [index for index, _end, _count in gone]
-        self._later.discard(indexes)
-        for index in indexes:
-            del self.failures[index]
-            self._ends.pop(index, None)
+        """These are settled otherwise: gone from the log, or the group was moved. O(those that wait), but nothing is
+        much for one of them.
+        """
+        failures, ends = self.failures, self._ends
+        rest: list[tuple[int, int, int]] = []
+        for first, last in [(first, last) for first, last in ends.items() if first < end and start < last]:
+            if first < start:  # it is one, for no range lies over another
+                rest.append((first, start, failures[first]))
+            if end < last:
+                rest.append((end, last, failures[first]))
+        begin = min([start, *(first for first, _end, _count in rest)])
+        self.failures = {index: count for index, count in failures.items() if not begin <= index < end}
+        if ends:
+            self._ends = {index: last for index, last in ends.items() if not begin <= index < end}
+        self._later.discard_between(begin, end)
         if self._condemned is not None:
-            self._condemned.discard(indexes)
+            self._condemned.discard([index for index in failures if begin <= index < end])
+        self._by.drop_between(start, end)
         self._count()
-        rest = [(first, min(last, start), count) for first, last, count in gone if first < start]
-        rest += [(max(first, end), last, count) for first, last, count in gone if end < last]
-        if rest:  # of batches
+        self._add_soon()
+        if rest:
             self._outlet.comes_again(rest)
 
     def ranges(self) -> list[tuple[int, int, int]]:
-        """What waits or is given up, with how often it failed."""
-        if not self._ends:
-            return [(index, index + 1, count) for index, count in self.failures.items()]
+        """What waits or is given up, with how often it failed; of what stands by the first PLACE_RANGES_MAX."""
         ends = self._ends
-        return [(index, ends.get(index, index + 1), count) for index, count in self.failures.items()]
+        found = [(index, ends.get(index, index + 1), count) for index, count in self.failures.items()]
+        return found + [(each.start, each.end, each.failures) for each in islice(self._by, PLACE_RANGES_MAX)]
 
     # ------------------------------------------------------------------ what dead letters need (GivesUp)
 
@@ -189,6 +245,9 @@ class Refused:
         """A record as a message that can go anywhere, and what headers that takes. None: it can't be read now."""
         try:
             record = self._record(sequence)
+        except NotReadyError as error:
+            self._outlet.log.reading.await_batch(error.key, self)
+            raise LetterComesError from None
         except (DiskError, Unreadable, IndexError):
             return None
         block: bytes = record.head.block  # type: ignore[attr-defined]
@@ -198,9 +257,16 @@ class Refused:
         facts: dict[str, str | None] = {**said, "persistent": "true", "dead-letter-index": str(sequence)}
         return Message(record.head, block + body, sequence), facts
 
+    def go_on(self, error: DiskError | None) -> None:
+        """A long batch was checked, or the disk did not do it."""
+        if error is not None:
+            self._outlet.log.environment.scheduling.call_later(RETRY_SECONDS, self.move)
+        else:
+            self.move()
+
     def _record(self, sequence: int) -> Record:
         log = self._outlet.log
-        record = log.reading.part(log, sequence, sequence + 1, 1, 1).messages[0]
+        record = log.reading.record(log, sequence)
         assert isinstance(record, Record), "a log has nothing else"
         return record
 
@@ -214,6 +280,7 @@ class Refused:
         self._count()
         for start, end in stretches(sequences):
             self._outlet.passed(start, end)
+        self._add_soon()
 
     # ------------------------------------------------------------------ out
 
@@ -223,9 +290,18 @@ class Refused:
         return 0 if self._condemned is None else len(self._condemned)
 
     @property
+    def waiting_count(self) -> int:
+        """Deliveries and records that wait, or stand by."""
+        return len(self.failures) + len(self._by)
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self.failures) >= REFUSED_MAX
+
+    @property
     def is_crowded(self) -> bool:
         """Nothing new should be handed out."""
-        return len(self.failures) >= REFUSED_MAX
+        return self._is_full or bool(self._by)
 
     def facts(self) -> dict[str, object]:
         """For people."""
@@ -236,13 +312,17 @@ class Refused:
             facts["dead letters that wait"] = len(self._condemned)
             if self._condemned.trouble:
                 facts["because"] = self._condemned.trouble
+        if self._by:
+            facts["refused, and standing by"] = len(self._by)
         if self.is_crowded:
             facts["too many are refused"] = "nothing new is handed out until some have gone"
         return facts
 
     def lowest(self) -> int | None:
         """The lowest index that waits or is given up. O(those)."""
-        return min(self.failures, default=None)
+        lowest = min(self.failures, default=None)
+        first = self._by.first
+        return lowest if first is None else first.start if lowest is None else min(lowest, first.start)
 
     def _arm(self) -> None:
         if self._timer is not None:
@@ -258,23 +338,20 @@ class Refused:
         self._timer = None
         due = sorted(self._later.take_due(self._outlet.log.environment.now_ms(), DUE_COUNT))
         again: list[tuple[int, int, int]] = []
+        spent: list[tuple[int, int, int]] = []
         for index in due:
-            if self._outlet.is_spent(self.failures[index]):  # the rest of a batch
-                if self.condemned_count:
-                    self._wait_as_rest(index)
-                else:
-                    self.give_up(range(index, self._ends.pop(index, index + 1)), self.failures.pop(index))
-            else:
-                again.append((index, self._ends.pop(index, index + 1), self.failures.pop(index)))
-        self._count()
+            count = self.failures.pop(index)
+            to = spent if self._outlet.is_spent(count) else again  # the policy may be another one
+            to.append((index, self._ends.pop(index, index + 1), count))
         self._outlet.comes_again(again)
-        self.move()
+        self.add(spent)
         self._arm()
 
     def close(self) -> None:
         """The outlet is closed. What failed how often stays known: a group notes it when the broker stops."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._adding_timer):
+            if timer is not None:
+                timer.cancel()
         if self._condemned is not None:
             self._condemned.close()
 

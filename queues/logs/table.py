@@ -23,8 +23,9 @@ from ...flow.upkeep import UPKEEP_FULL, UPKEEP_REMEDY
 from ..environment import QueueEnvironment
 from ..policy import QueuePolicy
 from ..subscription import Subscription
+from .group import Group
 from .log import Log
-from .outlets import OTHER_LOG, Group, LogConsumer, Outlet
+from .outlets import OTHER_LOG, LogConsumer, Outlet
 from .places import Place, PlaceKind
 from .ports import Disk, DiskError, GroupKeeper, GroupState, MissingRecordsError, Records
 from .reading import Reading
@@ -470,7 +471,7 @@ class LogTable:
                     "consumers": len(group.subscriptions),
                     "unsettled": group.unsettled_count,
                     "gaps": group.gap_count,
-                    "refused": 0 if group.refused is None else len(group.refused.failures),
+                    "refused": 0 if group.refused is None else group.refused.waiting_count,
                     "dead_lettered": 0 if group.refused is None else group.refused.dead_lettered_count,
                 }
             )

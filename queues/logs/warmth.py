@@ -9,9 +9,13 @@ Cache").
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 from .ports import Records
+
+if TYPE_CHECKING:
+    from .outlets import Outlet
 
 TAIL_BYTES: Final = 64 * 1024 * 1024
 STRETCH_BYTES: Final = 4 * 1024 * 1024
@@ -21,7 +25,7 @@ STRETCHES_MAX: Final = 64
 class Warmth:
     """Of one log."""
 
-    __slots__ = ("_recent", "_recent_bytes", "_records", "_stretches", "asked")
+    __slots__ = ("_recent", "_recent_bytes", "_records", "_stretches", "_waiting", "asked")
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -30,6 +34,8 @@ class Warmth:
         self._stretches: deque[tuple[int, int]] = deque(maxlen=STRETCHES_MAX)
         self.asked: dict[int, int] = {}
         """Stretches that are being read: from the key to the value."""
+        self._waiting: dict[int, dict[Outlet, None]] = {}
+        """Who waits for each of these."""
 
     def written(self, index: int, size_bytes: int) -> None:
         """So much was appended from this index on."""
@@ -38,9 +44,19 @@ class Warmth:
         while self._recent_bytes > TAIL_BYTES and len(self._recent) > 1:
             self._recent_bytes -= self._recent.popleft()[1]
 
-    def warmed(self, start: int, stop: int) -> None:
-        """The reader thread has come through here."""
+    def awaits(self, index: int, outlet: Outlet) -> bool:
+        """Whether this is being read; then the outlet waits for it."""
+        for start, stop in self.asked.items():
+            if start <= index < stop:
+                self._waiting.setdefault(start, {})[outlet] = None
+                return True
+        return False
+
+    def warmed(self, start: int, stop: int) -> Iterable[Outlet]:
+        """The reader thread has come through here. Returns who waited for that."""
+        self.asked.pop(start, None)
         self._stretches.append((start, stop))
+        return self._waiting.pop(start, ())
 
     def covers(self, index: int) -> bool:
         """Reading there does not wait."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 
+from sluiceway.queues.dead_letters import Condemned
 from sluiceway.queues.logs import refused
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.log_stage import LOG, LogLives, LogStage, fill, numbered, send_batch
@@ -113,17 +115,23 @@ async def test_a_batch_that_is_refused_too_often_goes_as_its_records() -> None:
 
 async def test_a_long_batch_goes_in_parts_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refused, "GIVEN_UP_COUNT", 10)
+    monkeypatch.setattr(refused, "REFUSED_MAX", 10)
+    counts: list[int] = []
+    add = Condemned.add
+
+    def added(condemned: Condemned, sequences: Sequence[int], reason: str) -> None:
+        add(condemned, sequences, reason)
+        counts.append(len(condemned))
+
+    monkeypatch.setattr(Condemned, "add", added)
     async with LogStage({"/log/>": {"redeliveries_max": 0}}) as stage:
         client = await stage.connect()
         await send_batch(client, numbered(range(53)))
         await join(client, batch="1024", from_="earliest")
         await client.nack(await client.next_message())
-        counts = set()
-        while (waiting := stage.group().refused) is not None and waiting.failures:
-            counts.add(waiting.condemned_count)
-            await trio.sleep(0.01)
-        assert max(counts) <= 10
         await client.silence()
+        assert len(counts) == 6
+        assert max(counts) < 20
         assert [letter.text for letter in await letters(stage)] == [str(number) for number in range(53)]
         assert stage.group().front == 53
 

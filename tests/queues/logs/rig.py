@@ -17,8 +17,9 @@ from sluiceway.protocols.stomp.stored import HeadBlocks
 from sluiceway.queues import Message, Slice, Subscription
 from sluiceway.queues.logs.batches import Batch, encode, stamped
 from sluiceway.queues.logs.codecs import Codec
+from sluiceway.queues.logs.group import Group
 from sluiceway.queues.logs.log import Log
-from sluiceway.queues.logs.outlets import Group, Outlet
+from sluiceway.queues.logs.outlets import Outlet
 from sluiceway.queues.logs.ports import DiskError, GroupState
 from sluiceway.queues.logs.reading import Reading
 from sluiceway.queues.logs.runs import Run

@@ -29,7 +29,7 @@ def test_it_is_what_a_table_of_records_would_be(data: st.DataObject) -> None:
     again = ComingAgain()
     table: dict[int, int] = {}
     for _ in range(data.draw(st.integers(1, 12))):
-        act = data.draw(st.sampled_from(["add", "add", "pass", "drop"]))
+        act = data.draw(st.sampled_from(["add", "add", "pass", "drop", "drop between"]))
         if act == "add":
             free = [index for index in range(60) if index not in table]
             chosen = data.draw(st.lists(st.sampled_from(free), unique=True)) if free else []
@@ -40,6 +40,11 @@ def test_it_is_what_a_table_of_records_would_be(data: st.DataObject) -> None:
             end = data.draw(st.integers(0, 60))
             again.drop_below(end)
             table = {index: failures for index, failures in table.items() if index >= end}
+        elif act == "drop between":
+            start, end = data.draw(st.integers(0, 60)), data.draw(st.integers(1, 61))
+            if start < end:
+                again.drop_between(start, end)
+                table = {index: failures for index, failures in table.items() if not start <= index < end}
         elif (first := again.first) is not None:
             end = data.draw(st.integers(first.start + 1, first.end))
             handed = range(first.start, end)

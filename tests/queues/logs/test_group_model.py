@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sluiceway.queues.logs.codecs import Codec
-from sluiceway.queues.logs.outlets import Group
+from sluiceway.queues.logs.group import Group
 from sluiceway.queues.logs.ports import GroupState
 from tests.queues.logs.rig import LogReader, LogWorld
 
