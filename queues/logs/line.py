@@ -18,7 +18,7 @@ TURNS_COUNT: Final = 256
 """Turns that are given back in one go where nothing is there to be handed over."""
 
 
-class Line:
+class ReaderLine:
     """Of one outlet. Each change and each question is O(1)."""
 
     __slots__ = ("_ready", "_turns", "all")

@@ -35,7 +35,7 @@ from ..subscription import Consumer, Subscription
 from .again import ComingAgain
 from .codecs import Codec
 from .epochs import Reader
-from .line import Line
+from .line import ReaderLine
 from .log import AGAIN_SECONDS, Log
 from .ports import DiskError, GroupPlace
 from .reading import NotReadyError, Unreadable
@@ -145,7 +145,7 @@ class Outlet(FlowResource):
         self.stop = stop
         self.closed = False
         self.elements = _Elements(self)
-        self.line = Line()
+        self.line = ReaderLine()
         self.epoch = 0
         """What was handed out in an earlier one is settled by nobody, and comes back for nobody."""
         self.delivered_count = 0
