@@ -22,7 +22,7 @@ Source: seed 001 "Logical View" (fan-out queue), DESIGN section 8, anchors e5, e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, KeysView, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Any, Final, Protocol
 
@@ -178,9 +178,9 @@ class Outlet(FlowResource):
         return subscription
 
     @property
-    def subscriptions(self) -> Mapping[Reader, None]:
+    def subscriptions(self) -> KeysView[Reader]:
         """Of all consumers."""
-        return self.line.all
+        return self.line.all.keys()
 
     def has_waiting(self, _subscription: Subscription) -> bool:
         """Whether there is anything to hand over."""

@@ -134,7 +134,7 @@ class Reading(FlowResource):
         return Slice(messages[:count], range(start, start + count), wire_bytes)
 
     def record(self, log: Log, index: int) -> Message:
-        """One record, for whoever needs just this one: the others of its chunk are not made for it. Raises as `part`."""
+        """One record, for whoever needs just this one: its neighbours are not made for it. Raises as `part`."""
         starts = self._starts.get(log.log_id, ())
         place = bisect_right(starts, index) - 1
         if place >= 0 and index < (chunk := self._chunks[log.log_id, starts[place]]).end:
