@@ -133,7 +133,13 @@ def edges_of(name: str) -> list[str]:
 
 
 def check_pattern(pattern: str) -> None:
-    """Raise DestinationNameError for a `>` level before the end."""
+    """Raise DestinationNameError for a `>` level before the end, and in the name of a topic for a level `#`: with
+    RabbitMQ that is the wildcard, and here a subscription to it would wait for ever.
+    """
+    if "#" in pattern and pattern.startswith("/topic/") and any(edge[1:] == "#" for edge in edges_of(pattern)):
+        raise DestinationNameError(
+            f"{pattern!r}: the level '#' is no wildcard here: write '>' as the last level, for one level or more"
+        )
     if any(edge[1:] == ">" for edge in edges_of(pattern)[:-1]):
         raise DestinationNameError(
             f"{pattern!r}: the wildcard '>' stands for all the rest, so it must be the last level"

@@ -32,7 +32,7 @@ from ...queues import (
 from ...queues.attachments import AttachmentLimitError
 from ...queues.logs.table import PREFIX as LOG_PREFIX
 from ...queues.logs.table import LogError, check_name
-from ...queues.names import Kind
+from ...queues.names import Kind, check_pattern
 from ...queues.selectors import Selection
 from ...queues.steps import Waiting
 from ...queues.storage import Confirms
@@ -413,6 +413,7 @@ class Subscriptions:
                 raise DestinationNameError(f"{address.canonical} is a log: SUBSCRIBE to it by itself")
             if address.canonical.startswith(ADMIN_PREFIX):
                 raise DestinationNameError(f"{address.canonical} takes requests only: SEND to it with a reply-to")
+            check_pattern(address.canonical)
             addresses.append(self._temporary.to_global(address))
         return addresses
 

@@ -162,6 +162,23 @@ async def test_wildcard_levels(stage: Stage, pattern: str, matching: list[str], 
     await client.silence()
 
 
+@pytest.mark.parametrize("pattern", ["/topic/a.#", "/topic/#", "/topic/#.a", "/queue/b,/topic/a/#", "/topic/*.#"])
+async def test_the_wildcard_of_another_broker_is_refused_and_not_waited_on(stage: Stage, pattern: str) -> None:
+    client = await stage.connect()
+    await client.frame("SUBSCRIBE", {"destination": pattern, "id": "1"})
+    error = await client.expect_error("the level '#'")
+    assert error.headers["code"] == "bad-destination"
+    assert "'>'" in error.headers["message"]
+
+
+@pytest.mark.parametrize("name", ["/topic/c#", "/topic/a.#b", "/queue/a.#"])
+async def test_names_with_a_hash_stay_names(stage: Stage, name: str) -> None:
+    client, producer = await stage.connect(), await stage.connect()
+    await client.subscribe(name)
+    await producer.sent(name, "x")
+    assert await client.next_texts(1) == ["x"]
+
+
 async def test_wildcard_consumers_share_queues_with_others(stage: Stage) -> None:
     """Each message of a queue goes to one of them."""
     wild, plain, producer = await stage.connect(), await stage.connect(), await stage.connect()

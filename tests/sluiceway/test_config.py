@@ -150,6 +150,7 @@ def test_an_unknown_section_lists_the_known_ones(tmp_path: Path) -> None:
         ("[dispatcher]\nturn_seconds = []", "dispatcher.turn_seconds", "must be a number"),
         ('[[destinations]]\nmatch = "/queue/a"\nfull = "explode"', "destinations[0].full = 'explode'", "drop_oldest"),
         ('[[destinations]]\nmatch = "/queue/>.a"', "destinations[0].match = '/queue/>.a'", "must be the last level"),
+        ('[[destinations]]\nmatch = "/topic/#"', "destinations[0].match = '/topic/#'", "write '>'"),
         ('[[destinations]]\nmatch = "orders"', "destinations[0].match = 'orders'", "must be a full destination"),
         ("[[destinations]]\nmemory_bytes = 5", "destinations[0].match", "is missing"),
     ],
