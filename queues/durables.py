@@ -286,7 +286,8 @@ class DurableTable:
         if durable is not None:
             if durable.attached and not durable.is_shared:
                 raise DurableInUseError(
-                    f"durable subscription {durable.label} has its consumer already: one at a time may be attached"
+                    f"durable subscription {durable.label} has its consumer already: end that one, or choose another "
+                    "name; several consumers share one that is made without a client-id"
                 )
             if durable.destination != destination:
                 raise DurableInUseError(

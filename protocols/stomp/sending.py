@@ -179,7 +179,7 @@ class Sender:
                     head,
                     run,
                     "not-supported",
-                    f"SEND to {address.canonical} in a transaction: a batch is one by itself, all of it or nothing",
+                    f"SEND to {address.canonical} in a transaction: send it without, a batch is all or nothing",
                 )
 
     def send_large(self, run: LargeRun) -> None:

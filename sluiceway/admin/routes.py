@@ -145,7 +145,7 @@ def check_body(body: Any, schema: Schema, where: str = "") -> Mapping[str, Any]:
     known = schema["properties"]
     for name in schema["required"]:
         if name not in body:
-            raise bad_request(f"the body needs {where}{name!r}", f"It has: {', '.join(sorted(known))}.")
+            raise bad_request(f"the body needs {where}{name!r}", f"Known: {', '.join(known)}.")
     for name, value in body.items():
         if name not in known:
             raise bad_request(f"the body has an unknown {where}{str(name)[:40]!r}", f"Known: {', '.join(known)}.")

@@ -142,7 +142,7 @@ async def test_one_consumer_at_a_time(stage: Stage) -> None:
     reader = await _reader(stage)
     second = await stage.connect(**{"client-id": "shop"})
     await second.frame("SUBSCRIBE", {"id": "s", "destination": T, "activemq.subscriptionName": "audit"})
-    await second.expect_error("has its consumer already")
+    await second.expect_error("has its consumer already: end that one, or choose another name")
     await reader.request("UNSUBSCRIBE", {"id": "s", "activemq.subscriptionName": "audit"})
 
 
