@@ -86,9 +86,7 @@ class Destination:
             lasting = not address.temporary_global
             if address.kind.is_topic:
                 topic = Topic(name, self.policy, environment, priority=priority, destination=own_name, lasting=lasting)
-                for durable_id in self.durable_ids:
-                    if durable_id not in topic.readers:
-                        topic.add_reader(durable_id)
+                topic.begin_with_readers(self.durable_ids)
                 if self.is_paused:
                     topic.pause()
                 return topic

@@ -114,7 +114,7 @@ class DurableReader:
 
     __slots__ = (
         "cursor", "durable_id", "lease", "lease_under_way", "selection", "settled_late", "share_count",
-        "subscriptions", "turns_left", "written_front",
+        "subscriptions", "turns_left",
     )  # fmt: skip
 
     def __init__(self, durable_id: int, cursor: TrackingCursor) -> None:
@@ -129,14 +129,12 @@ class DurableReader:
         self.lease = 0
         """Elements below this count as seen on disk."""
         self.lease_under_way = 0
-        self.written_front = -1
         self.settled_late: set[int] | None = None
         """In the hands of who reads now, and settled by a transaction of who read before."""
 
     def state(self, *, exactly: bool = False) -> ReaderState:
         """What is to be written now. `exactly`: nobody reads any more, so that no lease is needed."""
         cursor = self.cursor
-        self.written_front = cursor.front
         if exactly:
             return ReaderState(cursor.front, 0, cursor.settled_above(), cursor.seen())
         position = max(cursor.position, cursor.seen_to)

@@ -158,7 +158,7 @@ class Laggards:
     def _may_be_vain(self) -> bool:
         """Durable subscriptions that lose nothing may hold all the room."""
         topic = self._topic
-        return topic._residency is not None and bool(topic.readers) and not topic.drops_durables
+        return topic._residency is not None and topic.has_durables and not topic.drops_durables
 
     def _steps(self, over: tuple[int, int], share: tuple[int, int]) -> Iterator[Gone]:
         """Make so much room, at least this share. Yields what left with each who was asked."""

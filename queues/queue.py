@@ -455,6 +455,14 @@ class MessageQueue(Gate):
         """The places of durable subscriptions: only topics have any."""
         return {}
 
+    def reader_noted(self, reader: DurableReader) -> None:
+        """The place of this one is on disk."""
+        raise AssertionError("only topics have durable subscriptions")
+
+    def make_readers(self, count_max: int) -> int:
+        """See `Stored`."""
+        return 0
+
     def seen(self) -> Mapping[int, int]:
         """Elements that consumers have had, and that are not settled: how often they were handed over in vain."""
         return {}

@@ -13,7 +13,7 @@ Source: seed 002 ("Durables" as cursors); issue 3 (redelivery and dead letters).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from itertools import islice
 from typing import Final
@@ -40,6 +40,9 @@ TOLD_AT_ONCE: Final = 128
 
 READING_AT_ONCE: Final = 512
 """Subscribers that are asked in one go which block they read."""
+
+MADE_AT_ONCE: Final = 32
+"""Places of durable subscriptions: more of them are made in steps."""
 
 READER_BYTES: Final = 1536
 """What a durable subscription takes here, and in the table of all, while nobody reads with it."""
@@ -68,6 +71,10 @@ class ReaderQueue(MessageQueue):
         """Messages that those who are not attached yet have missed already."""
         self.readers: dict[int, DurableReader] = {}
         """Of durable subscriptions, by their ids."""
+        self._to_make: dict[int, None] = {}
+        """Durable subscriptions that have no place here yet, and are to get that of the beginning."""
+        self._noting: dict[DurableReader, None] = {}
+        """Those that wait until the disk knows that they may read on, and perhaps some that waited for that."""
         self.gives_up = policy.dead_letter is None or environment.dead_letters is not None
         """Messages may leave a subscriber for having failed too often."""
         self._refusals: dict[TrackingCursor, Refusals] = {}
@@ -125,23 +132,66 @@ class ReaderQueue(MessageQueue):
 
     # ------------------------------------------------------------------ durable subscriptions
 
+    @property
+    def has_durables(self) -> bool:
+        """There are durable subscriptions, with a place here or to get one."""
+        return bool(self.readers or self._to_make)
+
+    def begin_with_readers(self, durable_ids: Collection[int]) -> None:
+        """These durable subscriptions begin here, where nothing is yet. Many of them get their places in steps: what
+        comes in meanwhile is kept for them.
+        """
+        self._to_make = dict.fromkeys(durable_ids)
+        if not self._to_make:
+            return
+        self.keeps = self._may_keep
+        self.hold_beginning()
+        if len(self._to_make) <= MADE_AT_ONCE:
+            self.make_readers(MADE_AT_ONCE)
+        else:
+            self._environment.do_in_steps(self, self._making_readers())
+
+    def _making_readers(self) -> Iterator[None]:
+        while not self.closed and self.make_readers(1):
+            yield
+
+    def make_readers(self, count_max: int) -> int:
+        for durable_id in list(islice(self._to_make, count_max)):
+            self.add_reader(durable_id)
+        return len(self._to_make)
+
     def add_reader(self, durable_id: int) -> DurableReader:
-        """A durable subscription begins here, behind all that is there."""
-        reader = DurableReader(durable_id, TrackingCursor(self.elements, self.elements.next_sequence))
+        """A durable subscription begins here, behind all that is there, or where it was to get its place."""
+        position = self.elements.next_sequence
+        is_late = self._is_made(durable_id)
+        if is_late and self.beginning is not None:
+            position = self.beginning.front
+        reader = DurableReader(durable_id, TrackingCursor(self.elements, position))
         self.readers[durable_id] = reader
         self.keep(READER_BYTES)
         if self._may_keep:
             self.keeps = True
-            self._open_shelf().reader_moved(durable_id)
+            self._open_shelf().reader_added(durable_id)
+        if is_late and not self._to_make:
+            self.let_go_of_beginning()
         return reader
+
+    def _is_made(self, durable_id: int) -> bool:
+        """Whether it was to get a place, which it needs no more now."""
+        if durable_id not in self._to_make:
+            return False
+        del self._to_make[durable_id]
+        return True
 
     def remove_reader(self, durable_id: int) -> None:
         """A durable subscription is removed, and what only it needed goes. Nobody reads with it any more."""
+        if self._is_made(durable_id) and not self._to_make:
+            self.let_go_of_beginning()
         reader = self.readers.pop(durable_id, None)
+        self.keeps = self._may_keep and self.has_durables
         if reader is None:
             return
         self.keep(-READER_BYTES)
-        self.keeps = self._may_keep and bool(self.readers)
         if self._shelf is not None:
             self._shelf.reader_gone(durable_id)
         self._close_cursor(reader.cursor)
@@ -152,7 +202,8 @@ class ReaderQueue(MessageQueue):
         """Messages that this durable subscription has not settled. O(blocks)."""
         reader = self.readers.get(durable_id)
         if reader is None:
-            return 0
+            beginning = self.beginning if durable_id in self._to_make else None
+            return 0 if beginning is None else beginning.unsettled_count
         cursor = reader.cursor
         return cursor.unsettled_count
 
@@ -174,19 +225,36 @@ class ReaderQueue(MessageQueue):
         is_noted = min(position + BLOCK_SIZE, saved_to) <= reader.lease or position >= saved_to
         if shelf.holds(position) or (not is_noted and shelf.can_note):
             cursor.waiting_for = NOTING
+            self._noting[reader] = None
             shelf.note_reader(reader.durable_id)
+        elif position + BLOCK_SIZE > reader.lease:
+            shelf.reader_moved(reader.durable_id)  # what it is handed now may come to be stored: it is noted with that
+
+    def reader_noted(self, reader: DurableReader) -> None:
+        reader.lease = max(reader.lease, reader.lease_under_way)
+        self._noting.pop(reader, None)
+        if reader.cursor.arrived(NOTING):
+            self._wake_readers(reader)
 
     def may_go_on(self) -> None:
-        for reader in self.readers.values():
-            reader.lease = max(reader.lease, reader.lease_under_way)
+        noting, self._noting = self._noting, {}
+        if noting:
+            self._environment.do_in_steps(self, self._going_on(noting))
+
+    def _going_on(self, readers: Iterable[DurableReader]) -> Iterator[None]:
+        for reader in readers:
             if reader.cursor.arrived(NOTING):
                 self._wake_readers(reader)
+            yield
 
     def _open_shelf(self) -> Shelf:
         if self._shelf is None:
             assert self._store is not None, "only a queue with a store asks"
             self._shelf = self._store.shelf(self, topic=True)
             self.elements.on_trim = self._shelf.trimmed
+            for reader in self.readers.values():
+                if reader.lease > self.elements.next_sequence:  # what comes in now was seen by nobody
+                    self._shelf.reader_moved(reader.durable_id)
         return self._shelf
 
     def restored(self, found: Restored) -> None:
@@ -202,7 +270,7 @@ class ReaderQueue(MessageQueue):
             reader.lease = reader.lease_under_way = record.handed_to
             self.readers[durable_id] = reader
             self.keep(READER_BYTES)
-        self.keeps = self._may_keep and bool(self.readers)
+        self.keeps = self._may_keep and self.has_durables
 
     def open_stored(self) -> None:
         """Take what an earlier run left of it; what no durable subscription needs goes."""

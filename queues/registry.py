@@ -218,6 +218,11 @@ class DurableAttachment:
         self._attachment = attachment
         self.durable = durable
 
+    @property
+    def queues_count(self) -> int:
+        """From how many partitions it takes now, and one for when it was seen last: detaching takes as many steps."""
+        return self._attachment.queues_count + 1
+
     def close(self) -> None:
         """It reads no more; its place stays. A second call does nothing."""
         if self.durable.attached and not self._attachment.closed:
@@ -515,16 +520,14 @@ class DestinationRegistry:
         self.durables.remove(durable, forgotten)
 
     def _end(self, durable: Durable) -> None:
-        """Its readers go."""
+        """Its readers go, in steps where many are removed together."""
         selection = self._kept_selections.pop(durable.durable_id, None)
         if selection is not None:
             selection.close()
         destination = self.destinations.get(durable.destination)
         if destination is not None:
             destination.durable_ids.discard(durable.durable_id)
-            for partition in destination.queue.partitions.values():
-                if isinstance(partition, Topic):
-                    partition.remove_reader(durable.durable_id)
+            self.environment.do_in_steps(destination.name, _removing(destination, durable.durable_id))
 
     def forget_wildcard(self, wildcard: WildcardConsumer) -> None:
         """Called by `WildcardConsumer.close`."""
@@ -614,6 +617,14 @@ class DestinationRegistry:
             made_count=self.made_count,
             deleted_count=self.deleted_count,
         )
+
+
+def _removing(destination: Destination, durable_id: int) -> Iterator[None]:
+    """A durable subscription has no place in this topic any more. In steps."""
+    for partition in list(destination.queue.partitions.values()):
+        if isinstance(partition, Topic) and not partition.closed:
+            partition.remove_reader(durable_id)
+        yield
 
 
 def _tried_again_later(_error: Exception | None) -> None:

@@ -103,6 +103,14 @@ class Stored(Protocol):
     def reader_states(self) -> Mapping[int, DurableReader]:
         """The places of durable subscriptions, by their ids: of a topic."""
 
+    def reader_noted(self, reader: DurableReader) -> None:
+        """The place of this one is on disk as it was told last: it may go on."""
+
+    def make_readers(self, count_max: int) -> int:
+        """Make so many of those places of durable subscriptions that are being made in steps. Returns how many are
+        left.
+        """
+
     def seen(self) -> Mapping[int, int]:
         """Elements that consumers have had, and that are not settled: how often they were handed over in vain."""
 
@@ -165,11 +173,14 @@ class Shelf(Confirms, Protocol):
     def saved_to(self) -> int:
         """Elements below this are on disk, on their way there, or need not be."""
 
+    def reader_added(self, durable_id: int) -> None:
+        """This durable subscription is new."""
+
     def reader_moved(self, durable_id: int) -> None:
-        """This durable subscription settled something, or is new."""
+        """This durable subscription settled something, or was handed what may come to be stored."""
 
     def note_reader(self, durable_id: int) -> None:
-        """It is to read on; `may_go_on` when the disk knows."""
+        """It is to read on; `reader_noted` when the disk knows."""
 
     def reader_gone(self, durable_id: int) -> None:
         """It was removed."""

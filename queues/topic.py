@@ -239,11 +239,11 @@ class Topic(SkippingQueue):
     @property
     def spares_disk(self) -> bool:
         """What lags must do with memory: too much goes to the disk for it already, and nothing is durable."""
-        return self._lag_budget is not None and not self.readers and self._lag_budget.exhausted
+        return self._lag_budget is not None and not self.has_durables and self._lag_budget.exhausted
 
     def went_out(self, indices: list[int]) -> None:
         super().went_out(indices)
-        if self._lag_budget is not None and not self.readers:
+        if self._lag_budget is not None and not self.has_durables:
             for block in map(self.elements.block, indices):
                 if block is not None and block.outside is not None:
                     self._lag_budget.spend(block.outside.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES)
@@ -571,7 +571,7 @@ class Topic(SkippingQueue):
     def beginning_skips(self, floor: int) -> Gone:
         """Those who are attached in steps get nothing below this. Returns what left because of it."""
         beginning = self.beginning
-        if beginning is None or beginning.front >= floor:
+        if beginning is None or beginning.front >= floor or (self._to_make and not self.drops_durables):
             return NOTHING_GONE
         missed_count, gone = beginning.skip_to(floor)
         self._beginning_missed_count += missed_count
@@ -632,12 +632,12 @@ class Topic(SkippingQueue):
 
     @property
     def is_empty(self) -> bool:
-        return super().is_empty and not self.lead.overflow_count and not self.readers
+        return super().is_empty and not self.lead.overflow_count and not self.has_durables
 
     def facts(self) -> Mapping[str, object]:
         facts = dict(super().facts())
-        if self.readers:
-            facts["durable subscriptions"] = len(self.readers)
+        if self.has_durables:
+            facts["durable subscriptions"] = len(self.readers) + len(self._to_make)
         elif not self.is_heard:
             facts["consumers"] = "none: messages are dropped unheard"
         facts |= self._refusal_facts()

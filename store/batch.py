@@ -10,6 +10,7 @@ from collections.abc import Sequence as SequenceOf
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ..queues.durables import DurableReader
 from ..queues.storage import Saved
 from ..queues.witness import Witness
 from .chunks import Part
@@ -48,6 +49,7 @@ class Batch:
         "pages_bytes",
         "pages_error",
         "put_outs",
+        "readers",
         "saved",
         "saved_count",
         "size_bytes",
@@ -77,6 +79,8 @@ class Batch:
         """To be called when it is written, synced or not."""
         self.noting: list[tuple[Shelf, int]] = []
         """Leases that are valid when it is written."""
+        self.readers: list[tuple[Shelf, DurableReader]] = []
+        """Durable subscriptions whose places are written with it."""
         self.stored: list[tuple[Witness, SequenceOf[int]]] = []
         """Elements that are written with it, for those who follow them."""
         self.pages: list[tuple[Page, list[Part]]] = []
@@ -106,6 +110,7 @@ class Batch:
         return (
             len(self.stored)
             + len(self.noting)
+            + 2 * len(self.readers)  # each lets its consumers go on
             + len(self.put_outs)
             + len(self.saved)
             + len(self.written)
@@ -118,6 +123,8 @@ class Batch:
             yield partial(witness.stored, sequences, synced=self.sync)
         for shelf, lease in self.noting:
             yield partial(shelf.noted, lease)
+        for shelf, reader in self.readers:
+            yield partial(shelf.reader_noted, reader)
         for put_out in self.put_outs:
             yield put_out.answer
         for saved in self.saved:

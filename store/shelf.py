@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..queues.blocks import bit_range, bits_of
 from ..queues.cursored import BLOCK_BITS, BLOCK_SIZE
+from ..queues.durables import DurableReader
 from ..queues.message import Message
 from ..queues.storage import Saved, Stored
 from . import keys
@@ -40,7 +41,8 @@ from .engine import Change, delete, put
 from .kept_bodies import KeptBodies
 from .loading import load_block
 from .paged import PutOut, Record, elements_among
-from .states import KIND_QUEUE, KIND_TOPIC, encode_cursor_runs, encode_head, encode_queue
+from .reader_places import ReaderPlaces
+from .states import KIND_QUEUE, KIND_TOPIC, encode_head, encode_queue
 from .stored_block import StoredBlock
 
 if TYPE_CHECKING:
@@ -68,11 +70,12 @@ class Shelf:
         "_forgotten",
         "_has_paged",
         "_holds_back",
+        "_is_saved",
         "_known",
         "_lease",
         "_mark",
-        "_moved_readers",
         "_noting",
+        "_places",
         "_probe",
         "_put_outs",
         "_queue",
@@ -125,8 +128,9 @@ class Shelf:
         self._lease = 0
         self._noting = False
         self._probe: tuple[int, float] | None = None
-        self._moved_readers: set[int] = set()
-        """Durable subscriptions whose place on disk is out of date."""
+        self._places = ReaderPlaces(queue)
+        self._is_saved = False
+        """What is due of its elements is in the batch that is gathered in steps."""
         self._bodies = KeptBodies(store.bodies)
         self._added_count = 0
         self._attached = Attachments()
@@ -260,18 +264,21 @@ class Shelf:
         if not self._forgotten:
             self._queue.may_go_on()
 
+    def reader_added(self, durable_id: int) -> None:
+        self._places.new(durable_id)
+        self._store.touch(self)
+
     def reader_moved(self, durable_id: int) -> None:
-        self._moved_readers.add(durable_id)
-        if self._blocks or not self._known:  # else there is nothing that it could miss or get again
+        self._places.moved(durable_id)
+        if self._blocks:  # else there is nothing that it could miss or get again
             self._store.touch(self)
 
     def note_reader(self, durable_id: int) -> None:
-        self._moved_readers.add(durable_id)
-        self._noting = True
+        self._places.note(durable_id)
         self._store.touch(self, urgent=True)
 
     def reader_gone(self, durable_id: int) -> None:
-        self._moved_readers.discard(durable_id)
+        self._places.gone(durable_id)
         self._store.change([delete(keys.cursor_key(self.queue_id, durable_id))])
 
     def rested(self) -> None:
@@ -330,8 +337,9 @@ class Shelf:
             or self._waiting_saves
             or self._waiting_settled
             or self._noting
+            or self._places.is_noting
             or (self._lease > self._queue.handed_to and not self._queue.is_consumed and not self.topic)
-            or (self._moved_readers and self._blocks)
+            or self._places.due_count(is_stored=bool(self._blocks))
             or self.saved_to < self._queue.elements.next_sequence
         )
 
@@ -354,6 +362,25 @@ class Shelf:
     def touched_count(self) -> int:
         """Blocks whose state is to be written."""
         return len(self._touched)
+
+    @property
+    def places_count(self) -> int:
+        """Durable subscriptions whose places may have to be written."""
+        return self._places.count if self.topic else 0
+
+    def save_before_places(self, batch: Batch) -> int:
+        """The first part of `collect`, which goes on behind it. Returns how many places of durable subscriptions are
+        due.
+        """
+        self._save(batch)
+        self._is_saved = True
+        return self._places.due_count(is_stored=bool(self._blocks))
+
+    def write_places(self, batch: Batch, count_max: int) -> int:
+        """Write so many places of durable subscriptions. Returns how many more are due."""
+        is_stored = bool(self._blocks)
+        self._places.write(batch, self, count_max, is_stored=is_stored)
+        return self._places.due_count(is_stored=is_stored)
 
     @property
     def unsaved_count(self) -> int:
@@ -398,7 +425,8 @@ class Shelf:
     @property
     def _is_pressed(self) -> bool:
         """Something other than a wait for a save is urgent, or is more than that."""
-        return bool(self._put_outs or self._attached or self._waiting_settled or self._noting or self.is_bound)
+        is_noting = self._noting or self._places.is_noting
+        return bool(self._put_outs or self._attached or self._waiting_settled or is_noting or self.is_bound)
 
     def answer_consumed(self) -> int:
         """Tell those who wait for elements that were all settled before they had to be written; returns for how many
@@ -416,11 +444,13 @@ class Shelf:
 
     def collect(self, batch: Batch) -> None:
         """Put into this batch what is due, and remember who is to be told when it is written."""
-        self._save(batch)
+        if not self._is_saved:
+            self._save(batch)
+        self._is_saved = False
         self._store_put_outs(batch)
         self.write_states(batch, len(self._touched))
         if self.topic:
-            self._write_readers(batch)
+            self._places.write_rest(batch, self, is_stored=bool(self._blocks))
         else:
             self._note_lease(batch)
         self._waiting_settled += self._bodies.take_let_go()
@@ -483,7 +513,7 @@ class Shelf:
         self._bodies.keep(sequences, messages)
         first, last = sequences[0], sequences[-1]
         value, summary = encode_chunk_and_summary(first, sequences, messages, self._store.heads)
-        self._introduce(batch)
+        self.introduce(batch)
         batch.add(put(keys.chunk_key(self.queue_id, first), value), len(value))
         batch.add(put(keys.summary_key(self.queue_id, first), summary), len(summary))
         batch.save(self._queue.witness, sequences)
@@ -501,7 +531,7 @@ class Shelf:
             stored.live |= bits_of([sequence - base for sequence in sequences])
             self._touched.add(index)  # what is missing in it is written down as settled
 
-    def _introduce(self, batch: Batch) -> None:
+    def introduce(self, batch: Batch) -> None:
         """The first record of a queue says which it is."""
         if not self._known:
             self._known = True
@@ -594,40 +624,22 @@ class Shelf:
         if self._noting or (handed_to and handed_to + LEASE_COUNT // 2 > self._lease):
             lease = handed_to + LEASE_COUNT
             value = encode_head(self._queue.elements.next_sequence, lease)
-            self._introduce(batch)
+            self.introduce(batch)
             batch.add(put(keys.head_key(self.queue_id), value), len(value))
             batch.noting.append((self, lease))
             batch.sync = True  # what is handed over because of it must still be marked after a power cut
             self._noting = False
-
-    def _write_readers(self, batch: Batch, *, exactly: bool = False) -> None:
-        """The places of durable subscriptions; also of those that stood still on disk while nothing was stored."""
-        for durable_id, reader in self._queue.reader_states().items():
-            moved = durable_id in self._moved_readers
-            if (
-                exactly
-                or (moved and (self._blocks or self._noting or reader.written_front < 0))
-                or (
-                    self._blocks
-                    and (reader.written_front != reader.cursor.front or reader.lease < reader.cursor.position)
-                )
-            ):
-                state = reader.state(exactly=exactly)
-                value = encode_cursor_runs(state.front, state.handed_to, state.settled, state.attempts)
-                self._introduce(batch)
-                batch.add(put(keys.cursor_key(self.queue_id, durable_id), value), len(value))
-                self._moved_readers.discard(durable_id)
-                batch.noting.append((self, 0))
-                # A lease counts when it is synced: a power cut must not find it smaller than what was handed over.
-                batch.sync = batch.sync or reader.lease_under_way > reader.lease
-        batch.sync = batch.sync or self._noting
-        self._noting = False
 
     def noted(self, lease: int) -> None:
         """This lease is written: readers may go on."""
         self._lease = max(self._lease, lease)
         if not self._forgotten:
             self._queue.may_go_on()
+
+    def reader_noted(self, reader: DurableReader) -> None:
+        """The place of this durable subscription is written: it may go on."""
+        if not self._forgotten:
+            self._queue.reader_noted(reader)
 
     def _answer_saved(self, batch: Batch) -> None:
         waiting = self._waiting_saves
@@ -672,7 +684,7 @@ class Shelf:
         self.returned(self._queue.seen())  # now that all of them are in a block
         self.write_states(batch, len(self._touched))
         if self.topic:
-            self._write_readers(batch, exactly=True)
+            self._places.write_exactly(batch, self)
         elif self._blocks:
             value = encode_head(self._queue.elements.next_sequence, 0)
             batch.add(put(keys.head_key(self.queue_id), value), len(value))

@@ -8,11 +8,11 @@ then it is bound like any other. A shelf that is bound to one that is kept back 
 is gathered. A gathering that a joint has kept back comes before the next joint. While the disk fails nothing is
 gathered, and joints do not wait for it: the one batch that is tried again holds nothing of theirs.
 
-*Gathering in steps.* Where much is bound together (HEAVY_COUNT) it is encoded in steps, into a batch that counts as
-under way meanwhile. So what is added or settled between two steps belongs to the next batch, as it does during a write.
-But for other transactions: one that was bound meanwhile may lie half in what is gathered already. Its shelves are
-gathered again, until there is none left, the last time at once. What a batch has of a queue that is deleted meanwhile
-it deletes as well (beside.py).
+*Gathering in steps.* Where much is bound together (HEAVY_COUNT), or very many durable subscriptions have moved, it is
+encoded in steps, into a batch that counts as under way meanwhile. So what is added or settled between two steps belongs
+to the next batch, as it does during a write. But for other transactions: one that was bound meanwhile may lie half in
+what is gathered already. Its shelves are gathered again, until there is none left, the last time at once. What a batch
+has of a queue that is deleted meanwhile it deletes as well (beside.py).
 
 Bound: the shelves of joints and bound sets, some 100 bytes each.
 """
@@ -48,6 +48,12 @@ HEAVY_COUNT: Final = 24
 STEP_ELEMENTS: Final = 64
 STEP_STATES: Final = 16
 """States of blocks."""
+
+STEP_PLACES: Final = 8
+"""Places of durable subscriptions."""
+
+PLACES_TURNS: Final = 8
+"""So many times as long as the places that are due take at first may writing them go on while readers move on."""
 
 ROUNDS_MAX: Final = 4
 """So often what was bound meanwhile is gathered in steps. Each round has only what came during the one before."""
@@ -282,7 +288,8 @@ class Together:
         """
         together = {shelf}
         found = self._bind_to(together)
-        is_heavy = (found or shelf.bound_to > shelf.saved_to) and _is_heavy(together)
+        may_be_heavy = found or shelf.bound_to > shelf.saved_to or _places_of(shelf) > STEP_PLACES
+        is_heavy = may_be_heavy and _is_heavy(together)
         if self._active and (is_heavy or not self._held.isdisjoint(together)):
             self._skipped |= together
             self._wanted = True
@@ -327,13 +334,21 @@ def records_of(queue_id: int) -> list[Change]:
 
 
 def _saving(shelf: Shelf, batch: Batch) -> Iterator[None]:
-    """Write what a transaction has put into it, in steps; what comes in meanwhile is left to `collect`."""
+    """Write what a transaction has put into it, in steps, and where the many readers of a topic stand; what comes in
+    meanwhile is left to `collect`.
+    """
     end = min(shelf.bound_to, shelf.elements_end)
     while shelf.saved_to < end:
         yield from repeat(None, 1 + shelf.save_next(batch, end) // STEP_ELEMENTS)
     while shelf.touched_count > STEP_STATES:
         shelf.write_states(batch, STEP_STATES)
         yield
+    if shelf.places_count > STEP_PLACES:
+        due_count = shelf.save_before_places(batch)
+        for _ in range(PLACES_TURNS * due_count // STEP_PLACES):
+            yield
+            if shelf.write_places(batch, STEP_PLACES) <= STEP_PLACES:
+                break
 
 
 def _number(shelf: Kept) -> int:
@@ -347,4 +362,10 @@ def _is_heavy(together: set[Kept]) -> bool:
 def _steps_of(shelf: Kept) -> int:
     if not isinstance(shelf, Shelf):
         return 1
-    return 1 + max(0, shelf.bound_to - shelf.saved_to) // STEP_ELEMENTS + shelf.touched_count // STEP_STATES
+    elements_count = max(0, shelf.bound_to - shelf.saved_to)
+    steps_count = elements_count // STEP_ELEMENTS + shelf.touched_count // STEP_STATES
+    return 1 + steps_count + shelf.places_count // STEP_PLACES
+
+
+def _places_of(shelf: Kept) -> int:
+    return shelf.places_count if isinstance(shelf, Shelf) else 0

@@ -368,7 +368,10 @@ class StompSubscription(FlowResource):
             else:
                 attachment.close()
             self.attachments.remove(attachment)
-            yield from repeat(None, attachment.queues_count if isinstance(attachment, Attachment) else 1)
+            if isinstance(attachment, Attachment | DurableAttachment):
+                yield from repeat(None, attachment.queues_count)
+            else:
+                yield
         if self.ledger is not None:
             for taken in self.ledger.taking_unsettled(_comes_again):
                 if taken is not None:

@@ -13,7 +13,8 @@ and the garbage collector looks at them). `perf gaps` shows real gaps.
 *Clock.* While it counts, trio's virtual clock and the clocks that measure work (of the admin views, of rationed
 answers) advance with the work. So time slices end where they would end on a slow machine, always at the same event.
 
-*Threads.* What one does in earnest is done by the loop here, and not counted: jobs of logs and of large bodies.
+*Threads.* What one does in earnest is done by the loop here, and not counted: jobs of logs and of large bodies, and
+what the store writes.
 
 *Step.* What can't be interrupted: one dispatch (the dispatcher looks at the clock behind each), the callbacks at the
 end of a turn together, or what one task does otherwise between two checkpoints.
@@ -35,6 +36,7 @@ from trio.testing import MockClock
 
 from sluiceway.dispatcher.core import DispatcherCore
 from sluiceway.store.bodythread import Job
+from sluiceway.store.memory import MemoryEngine
 from tests.house.sources import PACKAGES, ROOT
 
 UNITS_PER_MS: Final = 8_000
@@ -42,7 +44,7 @@ STEP_UNITS_MAX: Final = 5 * UNITS_PER_MS
 
 _FOLDERS: Final = tuple(f"{ROOT / name}/" for name in PACKAGES)
 _BETWEEN_DISPATCHES: Final = DispatcherCore._run_contexts.__code__
-_ELSEWHERE: Final = Job.run.__code__
+_ELSEWHERE: Final = frozenset({Job.run.__code__, MemoryEngine.write.__code__})
 _TURN_END: Final = DispatcherCore._run_turn_end.__code__
 
 
@@ -168,7 +170,7 @@ class Counting(trio.abc.Instrument):
         if self._is_elsewhere:
             return None
         code = frame.f_code
-        if code is _ELSEWHERE:
+        if code in _ELSEWHERE:
             self._is_elsewhere = True
             return self._until_back
         if code in self._tracers:

@@ -44,7 +44,8 @@ class LawStage(Stage):
         await self.settled_down()
 
     async def client(self, *, heart_beat: tuple[int, int] = (0, 0), **headers: str) -> Client:
-        """A connected client."""
+        """A connected client; header names are written with `_` for `-`."""
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
         name = f"client {len(self.clients) + 1}"
         ours, theirs = memory_pair(capacity_bytes=PIPE_BYTES, names=(name, "memory broker"))
         self.broker._accepted(theirs, "memory", self.broker.config.listeners[0].limits, None)

@@ -1,0 +1,106 @@
+"""Where the durable subscriptions of one topic stand, as far as the disk does not know it: a part of its shelf.
+
+The place of a new one is written in any case, in one batch with the first message that comes behind it, or before. That
+of another one is written when something of the topic is on disk, which it could miss or get again.
+
+Places that are yet to be made (`MessageQueue.make_readers`) are made here: whoever is to get a message has its place on
+disk as soon as the message is.
+
+Bound: two entries for each durable subscription.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from ..queues.storage import Stored
+from . import keys
+from .batch import Batch
+from .engine import put
+from .states import encode_cursor_runs
+
+if TYPE_CHECKING:
+    from .shelf import Shelf
+
+MAKING_COST: Final = 4
+"""So many places are written while one is made."""
+
+
+class ReaderPlaces:
+    """Those of one shelf."""
+
+    __slots__ = ("_moved", "_new", "_queue", "is_noting")
+
+    def __init__(self, queue: Stored) -> None:
+        self._queue = queue
+        self._new: dict[int, None] = {}
+        """Those that the disk does not have at all."""
+        self._moved: dict[int, None] = {}
+        """All that are out of date on disk."""
+        self.is_noting = False
+        """One waits until its place is written."""
+
+    def new(self, durable_id: int) -> None:
+        """This one is to be written in any case."""
+        self._new[durable_id] = self._moved[durable_id] = None
+
+    def moved(self, durable_id: int) -> None:
+        """This one is out of date on disk."""
+        self._moved[durable_id] = None
+
+    def note(self, durable_id: int) -> None:
+        """This one waits until it is written."""
+        self._moved[durable_id] = None
+        self.is_noting = True
+
+    def gone(self, durable_id: int) -> None:
+        """This one is removed."""
+        self._moved.pop(durable_id, None)
+        self._new.pop(durable_id, None)
+
+    @property
+    def count(self) -> int:
+        """How many there are to write at most."""
+        return len(self._moved) + self._queue.make_readers(0)
+
+    def due_count(self, *, is_stored: bool) -> int:
+        """How many are to be written now. `is_stored`: something of the topic is on disk."""
+        return len(self._due(is_stored=is_stored)) + self._queue.make_readers(0)
+
+    def _due(self, *, is_stored: bool) -> dict[int, None]:
+        return self._moved if is_stored or self.is_noting else self._new
+
+    def write(self, batch: Batch, shelf: Shelf, count_max: int, *, is_stored: bool) -> None:
+        """Write so many of those that are due; or make some that are to be made, which takes as long."""
+        if self._queue.make_readers(0):
+            self._queue.make_readers(1 + count_max // MAKING_COST)
+            return
+        due, readers = self._due(is_stored=is_stored), self._queue.reader_states()
+        for durable_id in list(islice(due, count_max)):
+            self.gone(durable_id)
+            reader = readers.get(durable_id)
+            if reader is not None:
+                self._write_one(batch, shelf, durable_id, exactly=False)
+                batch.readers.append((shelf, reader))
+                # A lease counts when it is synced: a power cut must not find it smaller than what was handed over.
+                batch.sync = batch.sync or reader.lease_under_way > reader.lease
+
+    def write_rest(self, batch: Batch, shelf: Shelf, *, is_stored: bool) -> None:
+        """Write all that are left to write."""
+        self._queue.make_readers(self._queue.make_readers(0))
+        self.write(batch, shelf, self.due_count(is_stored=is_stored), is_stored=is_stored)
+        batch.sync = batch.sync or self.is_noting
+        self.is_noting = False
+
+    def write_exactly(self, batch: Batch, shelf: Shelf) -> None:
+        """The broker stops: write all of them, with exactly what each was handed in place of a lease."""
+        self._queue.make_readers(self._queue.make_readers(0))
+        for durable_id in self._queue.reader_states():
+            self._write_one(batch, shelf, durable_id, exactly=True)
+
+    def _write_one(self, batch: Batch, shelf: Shelf, durable_id: int, *, exactly: bool) -> None:
+        state = self._queue.reader_states()[durable_id].state(exactly=exactly)
+        value = encode_cursor_runs(state.front, state.handed_to, state.settled, state.attempts)
+        shelf.introduce(batch)
+        batch.add(put(keys.cursor_key(shelf.queue_id, durable_id), value), len(value))
