@@ -33,7 +33,7 @@ async def next_frame(stream: MemoryStream, machine: ClientMachine, waiting: list
 async def main() -> None:
     """Subscribe, send, receive, acknowledge: four frames over a memory stream."""
     async with Broker(Config(listeners=(Listener(address="127.0.0.1:0"),))) as broker:
-        print("listening as well:", broker.urls[0].rpartition(":")[0])
+        print("listening as well:", broker.urls[0])
         stream, machine, waiting = broker.connect_memory(), ClientMachine(), list[Frame]()
         await stream.send_all(machine.connect("localhost"))
         print((await next_frame(stream, machine, waiting)).command)

@@ -26,7 +26,7 @@ from sluiceway.admin.errors import ApiError, bad_request
 from sluiceway.admin.looking import LOOKING
 from sluiceway.admin.openapi import document
 from sluiceway.admin.pages import File, Pages
-from sluiceway.admin.routes import PREFIX, ApiRoute, Call, Door, check_body, refuse_stopped
+from sluiceway.admin.routes import PREFIX, ApiRoute, Call, Door, check_body, read_query, refuse_stopped
 from sluiceway.admin.services import Services
 from sluiceway.config.admin import AdminConfig
 from sluiceway.protocols.log import get_logger
@@ -156,7 +156,7 @@ class Gate:
             peer = _peer_of(request)
             scheme: str = request.scope["scheme"]
             caller = await self._services.access.caller(request.headers, request.cookies, peer)
-            query = {parameter.name: parameter.read(request.query_params) for parameter in route.query}
+            query = read_query(route, request.query_params)
             call = Call(
                 services=self._services,
                 caller=caller,

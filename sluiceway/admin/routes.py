@@ -138,6 +138,19 @@ PAGING: Final = (
 NAME: Final = Parameter("name", "The full name of a destination, such as /queue/orders.")
 
 
+def read_query(route: ApiRoute, query: Mapping[str, str]) -> dict[str, Any]:
+    """The parameters of a request; of the API's, one that the route does not know is refused. Raises ApiError."""
+    if route.path.startswith(PREFIX):
+        known = [parameter.name for parameter in route.query]
+        for name in query:
+            if name not in known:
+                raise bad_request(
+                    f"the request has an unknown query parameter {name[:40]!r}",
+                    f"Known: {', '.join(known)}." if known else "It takes none.",
+                )
+    return {parameter.name: parameter.read(query) for parameter in route.query}
+
+
 def check_body(body: Any, schema: Schema, where: str = "") -> Mapping[str, Any]:
     """A request's body against its schema: the little of JSON Schema that ours use. Raises ApiError."""
     if not isinstance(body, dict):

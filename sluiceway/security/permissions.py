@@ -250,6 +250,8 @@ def _unknown(entries: Iterable[Entry], identities: Mapping[str, Identity], liste
             for name in sorted(given - known):
                 near = difflib.get_close_matches(name, sorted(known), 1)
                 hint = f"; did you mean {near[0]}?" if near else ""
+                if kind == "user" and not known:
+                    hint = "; there are no users yet: add them to users or users_file of [security]"
                 yield f"{where}: there is no {kind} {name!r}{hint}"
 
 

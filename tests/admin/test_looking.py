@@ -159,13 +159,34 @@ class TestLists:
 
     @pytest.mark.parametrize(
         "query",
-        [{"limit": "0"}, {"limit": "501"}, {"offset": "-1"}, {"limit": "x"}, {"sort": "colour"}, {"limit": "1e3"}],
+        [
+            {"limit": "0"},
+            {"limit": "501"},
+            {"offset": "-1"},
+            {"limit": "x"},
+            {"sort": "colour"},
+            {"limit": "1e3"},
+            {"limt": "10"},
+        ],
         ids=str,
     )
     async def test_what_makes_no_sense_is_refused(self, query: dict[str, str], stage: AdminStage) -> None:
         await (await stage.connect()).sent("/queue/a", "x")
         response = await stage.http.get("/api/v1/destinations", params=query)
         assert (response.status_code, error_of(response)) == (400, "bad-request")
+
+    async def test_a_parameter_that_is_not_known_is_named_with_those_that_are(self, stage: AdminStage) -> None:
+        """Else a slip gives other rows than were asked for, without a word."""
+        response = await stage.http.get("/api/v1/destinations", params={"limt": "10"})
+        assert response.json()["error"] == {
+            "code": "bad-request",
+            "message": "the request has an unknown query parameter 'limt'",
+            "remedy": "Known: offset, limit, sort, q.",
+        }
+        assert (await stage.http.get("/api/v1/session", params={"a": "b"})).json()["error"][
+            "remedy"
+        ] == "It takes none."
+        assert (await stage.http.get("/healthz", params={"from": "a-probe"})).status_code == 200
 
     async def test_forecasts_say_when_a_queue_is_empty_and_when_full(self) -> None:
         """From how fast it grows or shrinks."""

@@ -104,6 +104,16 @@ def test_without_users_everything_is_allowed(tmp_path: Path) -> None:
     assert result.exit_code == 0
 
 
+def test_permissions_without_any_user_say_where_users_go(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text('[[security.permissions]]\nusers = ["ann"]\nactions = ["connect"]\n')
+    result = run("config", "--check", str(file))
+    assert result.exit_code == 2
+    assert (
+        "there is no user 'ann'; there are no users yet: add them to users or users_file of [security]" in result.stderr
+    )
+
+
 def test_one_user_is_no_users(tmp_path: Path) -> None:
     file = tmp_path / "broker.toml"
     for count, said in ((1, "; 1 user\n"), (2, "; 2 users\n")):
