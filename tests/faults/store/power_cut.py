@@ -12,10 +12,10 @@ promises were kept.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 import trio
@@ -26,6 +26,7 @@ from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.protocols.streams import MemoryStream
 from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.store.config import StoreConfig
+from sluiceway.store.engine import Engine
 from sluiceway.store.faulty import Failure, FaultyEngine, FaultySegments
 from sluiceway.store.values import ValueLog, ValueOptions
 from tests.faults.rounds import PATIENCE_SECONDS, play, play_many
@@ -157,16 +158,81 @@ class Plan:
         return attrs.evolve(plan, habits=habits, config=config, pace=pace, steps_are_tiny=steps_are_tiny)
 
 
+class Disk(Protocol):
+    """What a round keeps from life to life, and how each of them ends."""
+
+    def begin(self, die: Callable[[], None], *, may_die_while_opening: bool) -> None:
+        """A life. `die` may be called in the midst of anything, from now on where it may die while it opens."""
+
+    def arm(self, writes_left: int, *, dies_before: bool, before_sync: Callable[[], None]) -> None:
+        """This life ends with its n-th write, before or after that has happened; `before_sync` may end it, too."""
+
+    def fail_at_rate(self, failure: Failure, rate: float) -> None: ...
+
+    def broker(self, plan: Plan, random: Random) -> Broker:
+        """One on what is there."""
+
+    def end(self, *, power_cut: bool) -> None:
+        """The life ends: what is there now, or would be after a power cut, is what the next one finds."""
+
+    def leftovers(self, broker: Broker) -> list[str]:
+        """What is left, in words, of a store whose messages are all gone."""
+
+
+class FaultyDisk:
+    """An engine and segments in memory."""
+
+    def __init__(self, random: Random) -> None:
+        self.engine = FaultyEngine(Random(random.random()))
+        self.segments = FaultySegments(Random(random.random()))
+        self._mortal = MortalEngine(self.engine)
+
+    def begin(self, die: Callable[[], None], *, may_die_while_opening: bool) -> None:
+        self._mortal = MortalEngine(self.engine)
+        self._mortal.die = die
+
+    def arm(self, writes_left: int, *, dies_before: bool, before_sync: Callable[[], None]) -> None:
+        self.segments.before_sync = before_sync
+        self._mortal.dies_before = dies_before
+        self._mortal.writes_left = writes_left
+
+    def fail_at_rate(self, failure: Failure, rate: float) -> None:
+        self.engine.fail_at_rate(failure, rate)
+        self.segments.fail_at_rate(failure, rate)
+
+    def broker(self, plan: Plan, random: Random) -> Broker:
+        values = ValueLog(self._mortal, self.segments, plan.values)
+        values.tidy()
+        return SlowDiskBroker(plan.config, now_ms=wall_clock_ms, engine=values, random=random, pace=plan.pace)
+
+    def end(self, *, power_cut: bool) -> None:
+        if power_cut:
+            self.engine, self.segments = self.engine.power_cut(), self.segments.power_cut()
+        else:
+            self.engine, self.segments = self.engine.crash(), self.segments.crash()
+
+    def leftovers(self, broker: Broker) -> list[str]:
+        return [
+            *records_left(self.engine),
+            *[f"segment {number} of {size_bytes} bytes" for number, size_bytes in self.segments.sizes().items()],
+        ]
+
+
+def records_left(engine: Engine) -> list[str]:
+    """Keys of what belongs to messages."""
+    ranges = ((b"i", b"n"), (b"s", b"t"))
+    return [f"record {key.hex()}" for start, stop in ranges for key, _value in engine.iterate(start, stop)]
+
+
 class Round:
     """See the module."""
 
-    def __init__(self, plan: Plan, random: Random) -> None:
+    def __init__(self, plan: Plan, random: Random, disk: Disk | None = None) -> None:
         self.random = random
         self.plan = plan
         self.claims = Claims(trio.current_time, wall_clock_ms)
         self.claims.lossy.update(VICTIMS)
-        self.engine = FaultyEngine(Random(self.random.random()))
-        self.segments = FaultySegments(Random(self.random.random()))
+        self.disk: Disk = FaultyDisk(random) if disk is None else disk
         self._clients: list[RandomClient] = []
         self._clients_count = 0
         self._actions_left = 0
@@ -187,7 +253,6 @@ class Round:
     async def _live(self) -> None:
         random, claims = self.random, self.claims
         ending = random.choice(("crash", "crash", "power cut", "power cut", "power cut", "stop"))
-        mortal = MortalEngine(self.engine)
         self._dead = trio.Event()
         self._clients = []
         self._attached: set[str] = set()
@@ -203,10 +268,7 @@ class Round:
                     for client in self._clients:
                         client.absorb()
                         client.ended = True
-                    if ending == "power cut":
-                        self.engine, self.segments = self.engine.power_cut(), self.segments.power_cut()
-                    else:
-                        self.engine, self.segments = self.engine.crash(), self.segments.crash()
+                    self.disk.end(power_cut=ending == "power cut")
                     self._dead.set()
 
             def perhaps_die() -> None:
@@ -223,18 +285,16 @@ class Round:
                     await trio.lowlevel.checkpoint()
                 die()
 
-            mortal.die = die
-            async with self._broker(mortal) as broker, trio.open_nursery() as nursery:
+            self.disk.begin(die, may_die_while_opening=ending != "stop" and claims.life > 0)
+            async with self._broker() as broker, trio.open_nursery() as nursery:
                 if not self.claims.life:
                     await self._make_durables(broker)
                 for failure, rate in self.plan.failure_rates.items():
-                    self.engine.fail_at_rate(failure, rate)
-                    self.segments.fail_at_rate(failure, rate)
+                    self.disk.fail_at_rate(failure, rate)
                 if dies_at_write:
-                    self.segments.before_sync = perhaps_die
-                    mortal.dies_before = random.random() < 0.5
-                    mortal.writes_left = random.choice((3, 10, 40))
-                    mortal.writes_left = random.randint(1, mortal.writes_left)
+                    dies_before = random.random() < 0.5
+                    writes_left = random.randint(1, random.choice((3, 10, 40)))
+                    self.disk.arm(writes_left, dies_before=dies_before, before_sync=perhaps_die)
                 for _ in range(self.plan.clients_count):
                     nursery.start_soon(self._come_and_go, broker)
                 dies_in_commit = bool(self.plan.habits.large_share) and ending != "stop" and random.random() < 0.6
@@ -252,7 +312,7 @@ class Round:
                     die()
                     life.cancel()
         if ending == "stop":
-            self.engine, self.segments = self.engine.crash(), self.segments.crash()
+            self.disk.end(power_cut=False)
         self.story.append(f"{ending} at {trio.current_time():.4f}")
         claims.next_life(in_order=ending == "stop")
         await trio.sleep(random.choice((0.0, 0.5)))
@@ -290,8 +350,7 @@ class Round:
     async def _stop(self, broker: Broker) -> None:
         """In order: clients hear of it, and what comes until the end counts."""
         for failure in self.plan.failure_rates:
-            self.engine.fail_at_rate(failure, 0)
-            self.segments.fail_at_rate(failure, 0)
+            self.disk.fail_at_rate(failure, 0)
         self._actions_left = 0  # nobody else comes
         for client in self._clients:
             client.stop()
@@ -301,16 +360,8 @@ class Round:
             client.absorb()
             client.ended = True
 
-    def _broker(self, engine: MortalEngine) -> SlowDiskBroker:
-        values = ValueLog(engine, self.segments, self.plan.values)
-        values.tidy()
-        return SlowDiskBroker(
-            self.plan.config,
-            now_ms=wall_clock_ms,
-            engine=values,
-            random=Random(self.random.random()),
-            pace=self.plan.pace,
-        )
+    def _broker(self) -> Broker:
+        return self.disk.broker(self.plan, Random(self.random.random()))
 
     async def _come_and_go(self, broker: Broker) -> None:
         """One client after the other."""
@@ -367,9 +418,9 @@ class Round:
 
     async def _drain(self) -> None:
         """A last life, in which nothing fails: one reader for each queue, which acknowledges all."""
-        mortal = MortalEngine(self.engine)
+        self.disk.begin(_never, may_die_while_opening=False)
         self.claims.disk_fails = False
-        async with self._broker(mortal) as broker, trio.open_nursery() as nursery:
+        async with self._broker() as broker, trio.open_nursery() as nursery:
             assert broker.store is not None
             stream: MemoryStream = broker.connect_memory(name="drain")
             reader = Connection(stream, self.claims, "drain")
@@ -410,18 +461,18 @@ class Round:
 
     async def _nothing_is_left(self) -> None:
         """Once more: what was acknowledged is gone, on the disk too."""
-        self.engine, self.segments = self.engine.crash(), self.segments.crash()
+        self.disk.end(power_cut=False)
         self.claims.next_life(in_order=True)
-        async with self._broker(MortalEngine(self.engine)) as broker:
+        self.disk.begin(_never, may_die_while_opening=False)
+        async with self._broker() as broker:
             if left := _left(broker):
                 raise ClaimError(f"all was acknowledged, and the store still has messages: {left}")
-            leftovers = [
-                key for key, _value in self.engine.iterate(b"i", b"n")
-            ] + [key for key, _value in self.engine.iterate(b"s", b"t")]  # fmt: skip
-            if left_files := self.segments.sizes():
-                raise ClaimError(f"all was acknowledged, and segments are left: {left_files}")
-            if leftovers:
-                raise ClaimError(f"all was acknowledged, and records are left: {[key.hex() for key in leftovers[:5]]}")
+            if leftovers := self.disk.leftovers(broker):
+                raise ClaimError(f"all was acknowledged, and there is left: {leftovers[:5]}")
+
+
+def _never() -> None:
+    raise AssertionError("this life ends in order")
 
 
 def _left(broker: Broker) -> dict[str, int]:
