@@ -311,18 +311,21 @@ def _subscriptions_of(inlet: Any) -> list[Subscription]:
 
 def _concerned(trace: TracebackType | None) -> tuple[list[object], list[object]]:
     """Whose methods were interrupted, without the shell that caught it; and who waits for what a job of another thread
-    should have answered.
+    should have answered. What was only being made is nobody yet: who wanted it is among them.
     """
     met: list[object] = []
     waiting: list[object] = []
+    half_made: set[int] = set()
     while trace is not None and (trace := trace.tb_next) is not None:
         found = trace.tb_frame.f_locals
         if "self" in found:
             met.append(found["self"])
+            if trace.tb_frame.f_code.co_name == "__init__":
+                half_made.add(id(found["self"]))
         done = found.get("done")
         if done is not None:
             waiting += _inside(done)
-    return met, waiting
+    return [each for each in met if id(each) not in half_made], waiting
 
 
 def _inside(callback: object, depth: int = 1) -> Iterator[object]:

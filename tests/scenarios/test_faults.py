@@ -166,6 +166,19 @@ async def test_a_connection_that_breaks_is_closed_and_gives_back_what_it_held(mo
         await check_good(stage, producer)
 
 
+async def test_a_destination_that_breaks_while_it_is_made_costs_who_wanted_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had ended the broker: what is abandoned then is half of a destination."""
+    async with Stage() as stage:
+        producer, other = await stage.connect(), await stage.connect()
+        failed = fail_once(type(stage.broker.dispatcher), "register", monkeypatch)
+        await producer.send(BAD, "1")
+        await ended_with(producer, "internal-error")
+        assert failed
+        assert (stage.broker.faults.connections_count, stage.broker.faults.destinations_count) == (1, 0)
+        await other.sent(BAD, "2")
+        await check_good(stage, other)
+
+
 @pytest.mark.parametrize("owner", [Log, Outlet])
 async def test_a_log_that_breaks_is_closed_and_comes_back_with_the_next_start(
     tmp_path: Path, owner: type, monkeypatch: pytest.MonkeyPatch
