@@ -9,7 +9,9 @@ from sluiceway.flow import FlowManager
 from sluiceway.protocols.log import get_logger
 from sluiceway.queues.large import BodyError
 from sluiceway.store.bodythread import BodyThread, InlineRunner, Runner
-from sluiceway.store.large import BodyFiles
+from sluiceway.store.directory import MissingError
+from sluiceway.store.large import AllMissingError, BodyFiles
+from sluiceway.store.marks import MARK, MarkedFolder
 from sluiceway.store.recovery import Recovered
 
 log = get_logger("sluiceway.bodies")
@@ -24,9 +26,10 @@ def body_files(
     clock: Callable[[], float],
     submit: Submit | None = None,
     schedule: Submit | None = None,
+    marked: MarkedFolder | None = None,
 ) -> BodyFiles:
-    """Large bodies in `folder`, which is there. `submit` (from any thread to the loop): with threads; `schedule` (on
-    the loop, later): without, for virtual time. `recover` is due.
+    """Large bodies in `folder`, which is there (`marked`: the same, if it is to be known again). `submit` (from any
+    thread to the loop): with threads; `schedule` (on the loop, later): without, for virtual time. `recover` is due.
     """
     writer: Runner
     reader: Runner
@@ -36,15 +39,33 @@ def body_files(
     else:
         assert schedule is not None, "one of the two"
         writer, reader = InlineRunner(schedule), InlineRunner(schedule)
-    return BodyFiles(folder, writer=writer, reader=reader, manager=manager, clock=clock, warn=_warn)
+    before_writing = None if marked is None else marked.before_writing
+    return BodyFiles(
+        folder, writer=writer, reader=reader, manager=manager, clock=clock, warn=_warn, before_writing=before_writing
+    )
 
 
-def recover_bodies(bodies: BodyFiles, recovered: Recovered | None) -> None:
-    """`BodyFiles.recover`, and say what was found. Blocks."""
+def recover_bodies(bodies: BodyFiles, recovered: Recovered | None, marked: MarkedFolder | None = None) -> None:
+    """`BodyFiles.recover`, and say what was found. Blocks.
+
+    Raises MissingError if the folder has no mark, as those of earlier versions, and nothing that the store says of it.
+    """
     if recovered is None:
         found = bodies.recover({})
     else:
-        found = bodies.recover(recovered.body_counts, keeps_all=recovered.may_miss_bodies)
+        must_have_some = marked is not None and not marked.has_mark
+        try:
+            found = bodies.recover(
+                recovered.body_counts, keeps_all=recovered.may_miss_bodies, must_have_some=must_have_some
+            )
+        except AllMissingError as error:
+            assert marked is not None, "or none would be asked for"
+            raise MissingError(
+                f"{error}. Mount the disk that has them, or bring them back from a backup; or, if all of them may be "
+                f"lost, make an empty file {marked.path / MARK}: then consumers of these messages get an ERROR."
+            ) from error
+        if marked is not None and recovered.body_counts:
+            _mark(marked)
     if found.missing:
         log.error(
             "bodies of large messages are missing",
@@ -62,6 +83,18 @@ def recover_bodies(bodies: BodyFiles, recovered: Recovered | None) -> None:
         )
     if found.removed_count:
         log.info("large bodies of an earlier run removed", files=found.removed_count, bytes=found.removed_bytes)
+
+
+def _mark(marked: MarkedFolder) -> None:
+    """At the start, for what earlier versions have written. A disk that is full must not keep consumers away."""
+    try:
+        marked.before_writing()
+    except OSError as error:
+        log.warning(
+            "cannot mark the folder of large bodies",
+            error=str(error),
+            effect="a start where its disk is not mounted is not noticed; tried again with the next body",
+        )
 
 
 def _warn(error: BodyError) -> None:

@@ -65,6 +65,7 @@ from sluiceway.selecting import SelectorPreparation
 from sluiceway.sessions import SessionTable
 from sluiceway.steps import Pace
 from sluiceway.store.bigarray import Files
+from sluiceway.store.directory import LARGE, LOGS
 from sluiceway.store.engine import Engine
 from sluiceway.store.journal import JournalDisk
 from sluiceway.store.large import BodyFiles
@@ -291,6 +292,7 @@ class Broker:
         self._logs = await open_logs(
             self.config.journal,
             self._journal_folder if directory is None else directory.logs_path,
+            marked=None if directory is None else directory.marked(LOGS),
             environment=self.registry.environment,
             managers=self._managers,
             store=self.store,
@@ -363,9 +365,11 @@ class Broker:
             self.bodies = body_files(self._large_folder, manager=self.manager, clock=self.clock, schedule=schedule)
             recover_bodies(self.bodies, recovered)
         elif house is not None and house.directory is not None:
-            folder = house.directory.large_path
-            self.bodies = body_files(folder, manager=self.manager, clock=self.clock, submit=self.dispatcher.submit)
-            await trio.to_thread.run_sync(recover_bodies, self.bodies, recovered)
+            marked = house.directory.marked(LARGE)
+            self.bodies = body_files(
+                marked.path, manager=self.manager, clock=self.clock, submit=self.dispatcher.submit, marked=marked
+            )
+            await trio.to_thread.run_sync(recover_bodies, self.bodies, recovered, marked)
 
     async def _resume_transactions(self) -> None:
         """What was committed comes to its queues before anybody connects."""

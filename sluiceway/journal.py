@@ -33,6 +33,7 @@ from sluiceway.report import GROUPS_MAX
 from sluiceway.steps import read_json
 from sluiceway.store.bigarray import Files
 from sluiceway.store.journal import Journal, JournalConfig, JournalDisk
+from sluiceway.store.marks import MarkedFolder
 from sluiceway.store.metadata import (
     MetadataError,
     MetadataManagers,
@@ -165,16 +166,18 @@ async def open_logs(
     policy_for: Callable[[str], QueuePolicy],
     files: Files | None = None,
     boot: str | None = None,
+    marked: MarkedFolder | None = None,
     inline: bool,
 ) -> Logs:
     """Open what an earlier run left. `folder`: None for a temporary one, which nothing is synced in: RECEIPTs say so.
-    `inline`: no threads. Raises DiskError and
-    MetadataError.
+    `marked`: the same folder, if it is to be known again. `inline`: no threads. Raises DiskError and MetadataError.
     """
-    journal = Journal(folder, config, now_ms=environment.now_ms, boot=boot, files=files)
+    journal = Journal(folder, config, now_ms=environment.now_ms, boot=boot, files=files, marked=marked)
     opened = {}
     if folder is not None:
         opened = open_all(journal) if inline else await trio.to_thread.run_sync(open_all, journal)
+    if opened:
+        _mark(journal)
     groups, versions = await groups_of(managers, list(opened))
     table = LogTable(
         journal,
@@ -192,6 +195,18 @@ async def open_logs(
         if report.needs_telling:
             log.warning("a log has lost records: its readers are told where", log=name, found=str(report))
     return Logs(table, journal, disk, managers)
+
+
+def _mark(journal: Journal) -> None:
+    """At the start, for what earlier versions have written. A disk that is full must not keep readers away."""
+    try:
+        journal.mark()
+    except DiskError as error:
+        log.warning(
+            "cannot mark the folder of logs",
+            error=str(error),
+            effect="a start where its disk is not mounted is not noticed; tried again with the next log",
+        )
 
 
 # ---------------------------------------------------------------------- requests

@@ -5,6 +5,8 @@
     db/       LevelDB's
     values/   large values of the database, from format 2 on
     large/    bodies that are kept as files of their own
+    logs/     logs, each in a folder of its own
+    marks     by which large/ and logs/ are known, once they have something (marks.py)
     paged/    blocks that were only paged out, by the run that uses the folder; emptied at each start
     attic/    damaged things moved aside, bounded
 
@@ -42,11 +44,16 @@ from .engine import DiskFullError, Engine, EngineError, EngineFailedError, raise
 from .folders import make_private_folder, sync_folder
 from .keys import FORMAT_VERSION, FORMAT_VERSION_MIN
 from .leveldb import OPENING_FREE_BYTES, LevelDbEngine, LevelDbOptions
+from .marks import MarkedFolder, Marks, OtherFolderError
 from .repair import RepairReport, mend, open_mended
 from .segments import SegmentFiles
 from .values import SUFFIX, ValueLog
 
-_FOLDERS: Final = ("db", "large", "attic")
+LARGE: Final = "large"
+"""The folder of bodies that are files."""
+LOGS: Final = "logs"
+"""The folder of logs."""
+_FOLDERS: Final = ("db", LARGE, "attic")
 VALUES: Final = "values"
 """The folder of large values."""
 PAGED: Final = "paged"
@@ -98,7 +105,7 @@ class NoSpaceError(DirectoryError):
 class Directory:
     """A data folder that this process has locked. Get one from `open_directory`; close engines before closing it."""
 
-    __slots__ = ("_lock", "attic", "format_version", "path")
+    __slots__ = ("_lock", "_marks", "attic", "format_version", "path")
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path = path
@@ -106,6 +113,7 @@ class Directory:
         """What the folder says of itself."""
         self.attic = Attic(path / "attic")
         self._lock: int | None = lock
+        self._marks = Marks(path)
 
     @property
     def database_path(self) -> Path:
@@ -115,7 +123,7 @@ class Directory:
     @property
     def logs_path(self) -> Path:
         """Where logs lie, each in a folder of its own."""
-        return self.path / "logs"
+        return self.path / LOGS
 
     @property
     def paged_path(self) -> Path:
@@ -130,7 +138,11 @@ class Directory:
     @property
     def large_path(self) -> Path:
         """The folder of bodies that are files."""
-        return self.path / "large"
+        return self.path / LARGE
+
+    def marked(self, name: str) -> MarkedFolder:
+        """The folder LARGE or LOGS, to be marked before it is written to; for one run."""
+        return MarkedFolder(self._marks, self.path / name)
 
     def open_engine(
         self, options: LevelDbOptions | None = None, *, trouble: Callable[[EngineError], None] = raise_it
@@ -432,6 +444,7 @@ def _check_contents(path: Path, version: int) -> None:
 
     :raises MissingError: LevelDB's folder is; an empty store in its place would be a loss that nobody is told of. Or
         that of large values is: each message in it would be taken for damaged, and be gone when the folder comes back.
+        Or that of large bodies or of logs is not the one that was marked.
     """
     if (path / "format").exists() and not (path / "db").exists():
         raise MissingError(
@@ -444,6 +457,12 @@ def _check_contents(path: Path, version: int) -> None:
             "is there. Mount it, or bring it back from a backup; or, if all that was in it may be lost, make an empty "
             "folder of this name and run `sluiceway store repair`."
         )
+    marks = Marks(path)
+    try:
+        marks.check(LARGE, "bodies of messages")
+        marks.check(LOGS, "the logs")
+    except OtherFolderError as error:
+        raise MissingError(str(error)) from error
 
 
 def _write_format(path: Path, version: int) -> None:

@@ -33,6 +33,7 @@ from ..queues.logs.warmth import TAIL_BYTES
 from .bigarray import ArrayError, ArrayOptions, BigArray, Files, RecoveryReport
 from .bodythread import BodyThread, InlineRunner, Job, Runner
 from .folders import make_private_folder, sync_folder
+from .marks import MarkedFolder
 
 T = TypeVar("T")
 MIB: Final = 1024 * 1024
@@ -136,9 +137,13 @@ class Journal:
         now_ms: Callable[[], int],
         boot: str | None = None,
         files: Files | None = None,
+        marked: MarkedFolder | None = None,
     ) -> None:
-        """`folder`: None for a temporary one. `boot`: see `boot_id`; `files`: for tests."""
+        """`folder`: None for a temporary one. `boot`: see `boot_id`; `files`: for tests. `marked`: the same folder, if
+        it is to be known again.
+        """
         self._folder = folder
+        self._marked = marked
         self._temporary: Path | None = None
         self._config = config
         self._now_ms = now_ms
@@ -158,7 +163,9 @@ class Journal:
     def names(self) -> list[str]:
         """Of the logs that there are. Raises DiskError."""
         try:
+            self._check()
             make_private_folder(self.folder)
+            self._check()  # it is this one from now on
             entries = [entry.name for entry in os.scandir(self.folder) if entry.is_dir()]
         except OSError as error:
             raise DiskError(f"the folder of logs {self.folder} can't be read: {error}") from error
@@ -175,6 +182,19 @@ class Journal:
             if self.folder_of(name).name == entry:
                 names.append(name)
         return names
+
+    def mark(self) -> None:
+        """The folder has logs: another one in its place is to be noticed. Raises DiskError."""
+        if self._marked is not None:
+            try:
+                self._marked.before_writing()
+            except OSError as error:
+                raise DiskError(f"{self.folder} can't be marked: {error}") from error
+
+    def _check(self) -> None:
+        """Raises OSError if the folder is another one than at the start."""
+        if self._marked is not None:
+            self._marked.check()
 
     def folder_of(self, name: str) -> Path:
         """Where a log lies."""
@@ -218,7 +238,10 @@ class Journal:
             cached_bytes_max=config.page_cache_bytes_max,
         )
         try:
+            self._check()
             make_private_folder(self.folder)
+            if self._marked is not None and not os.path.lexists(folder):
+                self._marked.before_writing()
             array = BigArray.open(
                 folder,
                 options,
@@ -244,6 +267,7 @@ class Journal:
                 array.close()
         doomed = self.folder / f"log{_DOOMED}{secrets.token_hex(6)}"
         try:
+            self._check()
             try:
                 self.folder_of(name).rename(doomed)
             except FileNotFoundError:

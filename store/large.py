@@ -91,6 +91,10 @@ class BodyRecovery:
     unnamed_bytes: int
 
 
+class AllMissingError(BodyError):
+    """None of the files that records name is there."""
+
+
 class BodyFiles(FlowResource):
     """The large bodies of one broker. All is for the dispatch loop, but `reference_died`."""
 
@@ -106,9 +110,12 @@ class BodyFiles(FlowResource):
         clock: Callable[[], float],
         disk_bytes_max: int | None = None,
         warn: Callable[[BodyError], None],
+        before_writing: Callable[[], None] | None = None,
     ) -> None:
-        """`folder` is there and nobody else's. `disk_bytes_max`: what all bodies together may take, None: the disk is
-        the limit. `warn` hears of all that fails: peers are not told of files. Call `recover` before use.
+        """`folder` is there and nobody else's; `before_writing` is called where it is written to, by the thread that
+        does so, and raises OSError if it is not the one that it was. `disk_bytes_max`: what all bodies together may
+        take, None: the disk is the limit. `warn` hears of all that fails: peers are not told of files. Call `recover`
+        before use.
         """
         super().__init__("large bodies", "disk", manager)
         self._folder = folder
@@ -116,6 +123,7 @@ class BodyFiles(FlowResource):
         self._reader = reader
         self._disk_bytes_max = disk_bytes_max
         self._warn = warn
+        self._before_writing = before_writing or _nothing
         self._next_id = 1
         self._lengths: dict[int, int] = {}
         """Of complete files."""
@@ -142,16 +150,21 @@ class BodyFiles(FlowResource):
 
     # ------------------------------------------------------------------ start and end
 
-    def recover(self, kept_counts: Mapping[int, int], *, keeps_all: bool = False) -> BodyRecovery:
+    def recover(
+        self, kept_counts: Mapping[int, int], *, keeps_all: bool = False, must_have_some: bool = False
+    ) -> BodyRecovery:
         """Go on from what an earlier run left: `kept_counts` says of each file how many records of the store name it.
         Removes all others; with `keeps_all`, where records may be lost, it leaves them alone. Blocks. Raises BodyError
-        if the folder can't be read or a file not be removed.
+        if the folder can't be read or a file not be removed; AllMissingError, with nothing changed, if there
+        `must_have_some` of those with records and is none.
         """
         removed_count = removed_bytes = unnamed_count = unnamed_bytes = 0
         missing = set(kept_counts)
         try:
             with os.scandir(self._folder) as entries:
                 found = [(int(e.name, 16), e.stat().st_size) for e in entries if _NAME.fullmatch(e.name)]
+            if must_have_some and kept_counts and not any(file_id in kept_counts for file_id, _size_bytes in found):
+                raise AllMissingError(f"{self._folder} has none of the {len(kept_counts)} bodies that messages have")
             for file_id, size_bytes in found:
                 if file_id in kept_counts:
                     missing.discard(file_id)
@@ -203,7 +216,7 @@ class BodyFiles(FlowResource):
         self._reserve(max(0, length_bytes))
         file_id = self._next_id
         self._next_id += 1
-        file = self._staged[file_id] = _StagedFile(self._path(file_id), durable=durable)
+        file = self._staged[file_id] = _StagedFile(self._path(file_id), self._before_writing, durable=durable)
         return Staging(self, file_id, file, length_bytes, source, failed)
 
     def _reserve(self, size_bytes: int) -> None:
@@ -449,10 +462,11 @@ class Staging:
 class _StagedFile:
     """The file of one body while it is written. Used by the writer only; made at the first piece."""
 
-    __slots__ = ("_broken", "_descriptor", "_durable", "_path", "_unsynced_bytes")
+    __slots__ = ("_before_writing", "_broken", "_descriptor", "_durable", "_path", "_unsynced_bytes")
 
-    def __init__(self, path: Path, *, durable: bool) -> None:
+    def __init__(self, path: Path, before_writing: Callable[[], None], *, durable: bool) -> None:
         self._path = path
+        self._before_writing = before_writing
         self._durable = durable
         self._descriptor = -1
         self._unsynced_bytes = 0
@@ -463,6 +477,7 @@ class _StagedFile:
             raise self._broken
         try:
             if self._descriptor < 0:
+                self._before_writing()
                 # Messages are nobody else's business.
                 self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             view = memoryview(piece)
@@ -486,6 +501,7 @@ class _StagedFile:
             finally:
                 os.close(descriptor)
             if self._durable:
+                self._before_writing()  # the folder that is synced is the one that has the file
                 sync_folder(self._path.parent)
         except OSError as error:
             self._broken = _error("write", error, self._path)

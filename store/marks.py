@@ -1,0 +1,157 @@
+"""Marks in folders that may be disks of their own: whether the folder that is there is the one that was there.
+
+    large/sluiceway.mark    a name, made once at random; so in logs/, too
+    marks                   of the data folder: "large NAME", a line each
+
+A folder is marked before the first thing is written there that must outlive the broker. From then on a start without
+the mark is refused: the disk is not mounted, or the folder was not wholly restored, and who went on would miss what is
+in it, and write beneath. A copy or a backup of the data folder has both files, so that it is the same wherever it lies;
+device and inode, which are other ones then, count for the time of one run only.
+
+An empty mark is an operator's word that what was there is lost: it gets a name like a new one. A mark that the data
+folder knows nothing of (a crash came between the two files) is taken up. The folders of earlier versions have none:
+until they are marked nobody can say what belongs there.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import threading
+from pathlib import Path
+from typing import Final
+
+from .folders import sync_folder
+
+MARK: Final = "sluiceway.mark"
+"""In the folder. No body and no log has a name with a dot."""
+KNOWN: Final = "marks"
+"""In the data folder."""
+_NAME_BYTES: Final = 8
+_NAME: Final = re.compile(r"[0-9a-f]{16}")
+_LENGTH_MAX: Final = 4096
+
+
+class OtherFolderError(Exception):
+    """Something else is where a folder of ours was. Says what to do."""
+
+
+class Marks:
+    """Of one data folder, which is there and locked. All of it blocks, and raises OSError."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._changing = threading.Lock()
+
+    def known(self) -> dict[str, str]:
+        """The names that folders must have."""
+        pairs = [line.split() for line in _text(self._data / KNOWN).splitlines()]
+        return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
+
+    def check(self, folder: str, holds: str) -> None:
+        """Whether this folder is the one that was marked, if it was. `holds`: what would be missed.
+
+        Raises OtherFolderError.
+        """
+        name = self.known().get(folder)
+        path = self._data / folder
+        if name is None or self._found(folder) in (name, ""):
+            return
+        what = "has the mark of another one" if (path / MARK).exists() else "has no mark"
+        if not path.exists():
+            what = "is missing"
+        raise OtherFolderError(
+            f"{path}, which has {holds}, {what}: it is not the folder that the broker has written to. Mount the disk "
+            f"that has it, or bring it back from a backup; or, if all that was in it may be lost, make an empty file "
+            f"{path / MARK}: then the folder is used as it is."
+        )
+
+    def mark(self, folder: str) -> None:
+        """From now on it must be this one; on the disk, too, when this returns. Does nothing if it is so already."""
+        with self._changing:
+            known = self.known()
+            found = self._found(folder)
+            if found and known.get(folder) == found:
+                return
+            if found is None or not _NAME.fullmatch(found):
+                found = secrets.token_hex(_NAME_BYTES)
+            # One that is there, too: a crash may have come before its folder was synced.
+            _replace(self._data / folder / MARK, f"{found}\n")
+            known[folder] = found
+            _replace(self._data / KNOWN, "".join(f"{each} {name}\n" for each, name in sorted(known.items())))
+
+    def is_there(self, folder: str) -> bool:
+        """Whether it has a mark, even an empty one."""
+        return self._found(folder) is not None
+
+    def _found(self, folder: str) -> str | None:
+        """The mark in it: a name, nothing, or "?" for what is none of ours; None: there is no such file."""
+        try:
+            text = _text(self._data / folder / MARK, must_exist=True).strip()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return text if not text or _NAME.fullmatch(text) else "?"
+
+
+class MarkedFolder:
+    """One of these folders, for the time of one run."""
+
+    def __init__(self, marks: Marks, path: Path) -> None:
+        self._marks = marks
+        self._identity: tuple[int, int] | None = None
+        """Device and inode, as found first."""
+        self._is_marked = False
+        self.path = path
+
+    @property
+    def has_mark(self) -> bool:
+        return self._marks.is_there(self.path.name)
+
+    def check(self) -> None:
+        """Raises OSError where it is not the folder that was found first: what is written there would be lost to sight,
+        and what is looked for there is elsewhere.
+        """
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            if self._identity is None:
+                return  # it is yet to be made
+            raise
+        if self._identity is None:
+            self._identity = (found.st_dev, found.st_ino)
+        if self._identity != (found.st_dev, found.st_ino):
+            raise OSError(
+                errno.ESTALE,
+                "it is another folder than at the start. If a disk belongs there, mount it, or start the broker again",
+                str(self.path),
+            )
+
+    def before_writing(self) -> None:
+        """Something is about to be written to it, which is there: check and mark it. Raises OSError."""
+        self.check()
+        if not self._is_marked:
+            self._marks.mark(self.path.name)
+            self._is_marked = True
+
+
+def _text(path: Path, *, must_exist: bool = False) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(_LENGTH_MAX).decode("latin-1")
+    except FileNotFoundError:
+        if must_exist:
+            raise
+        return ""
+
+
+def _replace(path: Path, text: str) -> None:
+    """At once and for good: whoever finds it finds it whole."""
+    new = path.with_name(path.name + ".new")
+    with new.open("wb") as file:
+        file.write(text.encode())
+        file.flush()
+        os.fsync(file.fileno())
+    new.rename(path)
+    sync_folder(path.parent)
