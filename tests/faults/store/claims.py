@@ -282,7 +282,9 @@ class Claims:
             self._fail(sent, f"its transaction {sent.commitment.name} was never committed")
         if not sent.persistent and self.life > sent.life:
             self._fail(sent, f"it is not persistent, was sent in life {sent.life}, and came in life {self.life}")
-        if subscription in sent.owed_to and not redelivered:
+        if subscription in sent.owed_to:
+            if redelivered:
+                self._check_crashed_since(sent)
             sent.owed_to.clear()  # it left the broker before the one that came first
             return sent
         if came_before and not redelivered and not (sent.unnoted and sent.delivered_in != self.life):

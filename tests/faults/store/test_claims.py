@@ -14,11 +14,11 @@ class _Claims(Claims):
         super().__init__(lambda: 0.0, lambda: 0, exact=exact)
         self.sent("m", PLACE, priority=4, producer="p", place=0, body=b"", persistent=True)
 
-    def comes(self, subscription: object, *, marked: bool) -> Sent:
+    def comes(self, subscription: object, *, marked: bool, holder: object = None) -> Sent:
         headers = {"name": "m", "destination": PLACE, "message-id": "x-1"}
         if marked:
             headers["redelivered"] = "true"
-        return self.delivered(headers, b"", holder=None, auto=False, subscription=subscription)
+        return self.delivered(headers, b"", holder=holder, auto=False, subscription=subscription)
 
 
 def test_what_never_came_is_not_marked() -> None:
@@ -43,6 +43,26 @@ def test_a_mark_is_wrong_if_the_ending_subscription_had_nothing_on_its_way() -> 
     claims.comes("second", marked=True)
     with pytest.raises(ClaimError, match="it is marked"):
         claims.ended("first", in_order=True)
+
+
+def test_after_a_crash_what_an_ending_subscription_has_on_its_way_may_be_marked_too() -> None:
+    """It comes while another one holds the message; elsewhere that would be a second holder."""
+    claims = _Claims()
+    claims.next_life(in_order=False)
+    claims.ending("first", PLACE)
+    claims.comes("second", marked=True, holder="connection")
+    claims.comes("first", marked=True)
+    claims.ended("first", in_order=True)
+    with pytest.raises(ClaimError, match="in the hands of connection"):
+        claims.comes("first", marked=True)
+
+
+def test_without_a_crash_what_an_ending_subscription_has_on_its_way_is_not_marked() -> None:
+    claims = _Claims()
+    claims.ending("first", PLACE)
+    claims.comes("second", marked=True, holder="connection")
+    with pytest.raises(ClaimError, match="it is marked"):
+        claims.comes("first", marked=True)
 
 
 def test_nobody_knows_what_a_broken_connection_had_on_its_way() -> None:
