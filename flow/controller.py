@@ -224,11 +224,6 @@ class SourceController:
             limiter=None,
             blocked=self.blocked,
             block_count=self.block_count,
-            waiting_source_count=0,
-            overflow_count=0,
-            overflow_bytes=0,
-            reserved_count=0,
-            reserved_bytes=0,
         )
 
     @property
@@ -362,6 +357,15 @@ class FlowController(SourceController, Generic[E]):
         and blocks nobody: a source that is to get its place in the line calls `offer`. O(1).
         """
         return (not self._gated and not self.limiter.throttled) or self._is_turn_of(source)
+
+    def keep_turn(self, source: SourceController) -> None:
+        """Nobody but this source, which it accepts, comes in until it calls `end_turn`: it has seen room for what it
+        adds in steps, and others would come into that. Does nothing if the source has the turn, or is not accepted.
+        """
+        if not self._gated and self.accepts(source):
+            source.end_turn()
+            self._turn_source, source._turn_sink = source, self
+            self._turn_held = self._gated = True
 
     def may_exceed(self, source: SourceController) -> bool:
         """Whether this source may use the limiter's headroom: it is of raised priority, or a higher one was passed over

@@ -109,14 +109,14 @@ class ControllerSnapshot:
     """A sink has blocked this flow."""
     block_count: int
     """How often a sink blocked it so far."""
-    waiting_source_count: int
+    waiting_source_count: int = 0
     """Sources that this controller holds blocked."""
-    overflow_count: int
+    overflow_count: int = 0
     """Elements taken while there was no room; charged here only when there is."""
-    overflow_bytes: int
-    reserved_count: int
+    overflow_bytes: int = 0
+    reserved_count: int = 0
     """Elements that left, but overflowed a sink: still charged here until that sink resumes."""
-    reserved_bytes: int
+    reserved_bytes: int = 0
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON-able data."""

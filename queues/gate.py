@@ -256,6 +256,13 @@ class Gate(FlowResource):
             gate.charge(0, 0, source)  # its place in the line
         return gate is not None
 
+    def keep_turn(self, source: SourceController) -> None:
+        """Runs that belong together come in by steps, and were not held back: until `source` ends its turn nobody else
+        takes the room for them.
+        """
+        if self._full == "block":
+            self.controller.keep_turn(source)
+
     def _shut_gate(self, source: SourceController) -> FlowController[Run] | None:
         """What holds this source back now."""
         if (self._full == "block" or self._residency is not None) and not self.controller.accepts(source):

@@ -334,7 +334,8 @@ class Committer:
 
     def _carrying_out(self, commit: Commit, *, must_go: bool) -> Generator[object, None, bool]:
         """Carry it out, if its queues have room. One in steps takes its turn among the others first: what was free
-        before may be taken by then. It holds neither that turn nor those of its lanes while it waits for anything else.
+        before may be taken by then. What it finds free then it keeps, by the turns of its lanes, until it has taken it.
+        It holds neither these nor its own turn while it waits for anything else.
         True: it has to wait, nothing is done; not if it `must_go`. Raises ProtocolError, nothing done, if a queue
         refuses or too much would be parked.
         """
@@ -348,7 +349,7 @@ class Committer:
                 yield from commit.ending_turns()
                 yield from self._sender.lanes.waiting_for_turn(joint)
             yield None
-            for _step in commit.asking_for_room():
+            for _step in commit.asking_for_room(in_steps=in_steps):
                 if in_steps:  # a small one looks and goes in one step
                     yield None
             waits = yield from _in_steps(commit.looking(), in_steps)
@@ -358,6 +359,7 @@ class Committer:
             if waits and self._hub.spools is not None:
                 if joint is not None:
                     joint.end()
+                yield from commit.ending_turns()
                 yield from self._spooling_out(commit)
             else:
                 yield from self._carrying_out_now(commit, joint, parks=waits, in_steps=in_steps)
@@ -400,6 +402,8 @@ class Committer:
                     break
                 if in_steps:
                     yield None
+            if in_steps:
+                yield from commit.ending_turns()
             if joint is not None and joint.is_broken:
                 return  # and the connection ends, with all that this was about
             if commit.owed.legs_count > 1:  # without a store: nothing of it is to be on the disk
@@ -418,6 +422,7 @@ class Committer:
                 joint.end()
             yield from self._requesting(commit.requests)
         except ProtocolError:
+            yield from commit.ending_turns()
             yield from dropping(commit.routed)
             raise
         finally:

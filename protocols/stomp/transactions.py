@@ -235,21 +235,23 @@ class Commit:
                 yield
         return False
 
-    def asking_for_room(self) -> Iterator[None]:
+    def asking_for_room(self, *, in_steps: bool) -> Iterator[None]:
         """It waits in front of its queues as a whole, like any other source: where there is no room it gets in line. In
-        steps.
+        steps. One that takes effect `in_steps` keeps the turns of those that have room, until `ending_turns`.
         """
         for place, (lane, share) in enumerate(self.lanes.items(), 1):
             if not self.must_wait(lane) and not lane.queue.closed:
                 count = 0 if share.is_paced else share.count
                 share.is_paced = not lane.queue.must_wait(count, lane.source, persistent=share.persistent)
+                if in_steps and share.is_paced:
+                    lane.queue.keep_turn(lane.source)
             if place % LANES_PER_STEP == 0:
                 yield
 
     def ending_turns(self) -> Iterator[None]:
-        """It does not use the turns that it has: others may. In steps."""
+        """It does not use the turns that it has, or has used them: others may. In steps."""
         for place, lane in enumerate(self.lanes, 1):
-            if lane.parked and lane.parked[0] is self.barrier:
+            if (lane.parked[0] if lane.parked else None) is self.barrier:
                 lane.source.end_turn()
             if place % LANES_PER_STEP == 0:
                 yield

@@ -310,3 +310,43 @@ def test_overflow_without_a_limiter_behind_it_is_memory_in_use(manager: FlowMana
     assert tank.controller.unaccounted_bytes == 37
     tank.drain()
     assert tank.controller.unaccounted_bytes == 0 and manager.used_bytes == 30 + 7 + 50
+
+
+# ------------------------------------------------------------------ turns that a source keeps
+
+
+def test_nobody_else_comes_in_while_a_source_keeps_its_turn(manager: FlowManager, clock: ManualClock) -> None:
+    tank = Tank("q", manager, SizeLimiter(100, clock=clock))
+    first, second = Source("first", manager), Source("second", manager)
+    tank.controller.keep_turn(first.controller)
+    assert not tank.offer("b", 10, second) and second.controller.blocked
+    assert not tank.controller.accepts(second.controller) and tank.controller.accepts(first.controller)
+    assert tank.offer("a", 200, first) and first.controller.blocked, "over the capacity"
+    second.when_resumed = lambda: tank.add("b", 10, second)
+    first.controller.end_turn()
+    assert tank.accepted == ["a"], "there is no room"
+    tank.drain()
+    assert tank.accepted == ["a", "b"] and not first.controller.blocked
+
+
+def test_who_is_not_accepted_keeps_no_turn(manager: FlowManager, clock: ManualClock) -> None:
+    tank = Tank("q", manager, SizeLimiter(100, clock=clock))
+    first, second = Source("first", manager), Source("second", manager)
+    tank.controller.keep_turn(first.controller)
+    tank.controller.keep_turn(second.controller)
+    second.controller.end_turn()
+    assert not tank.controller.accepts(second.controller)
+    first.controller.end_turn()
+    tank.add("a", 100, None)
+    tank.controller.keep_turn(second.controller)
+    tank.drain()
+    assert tank.controller.accepts(first.controller)
+
+
+def test_a_source_that_is_closed_keeps_no_turn(manager: FlowManager, clock: ManualClock) -> None:
+    tank = Tank("q", manager, SizeLimiter(100, clock=clock))
+    first, second = Source("first", manager), Source("second", manager)
+    tank.controller.keep_turn(first.controller)
+    assert not tank.offer("b", 10, second)
+    first.controller.close()
+    assert not second.controller.blocked and tank.offer("b", 10, second)

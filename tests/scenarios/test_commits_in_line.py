@@ -4,7 +4,7 @@ and none keeps others from queues that have room.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -13,6 +13,7 @@ import trio
 
 from sluiceway.protocols.stomp.session import Session
 from sluiceway.protocols.stomp.transactions import LANES_PER_STEP, Commit
+from sluiceway.queues.steps import Waiting
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.storequeue import StoreQueue
 from tests.scenarios.client import Client
@@ -84,6 +85,50 @@ async def test_they_fill_a_queue_no_further_than_one_of_them_does(steps: str, pl
         for client in clients:
             await client.expect_receipt("committed")
         assert in_order(texts) == {client.name: list(range(COUNT)) for client in clients}
+
+
+@pytest.mark.parametrize("engine", [True, False], ids=["store", "no store"])
+async def test_nothing_comes_into_the_room_that_one_has_found(engine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it takes effect in steps: the queues go over their limits by this COMMIT only, not by what others send."""
+    looking = Commit.looking
+    going_on: list[Callable[[], None]] = []
+
+    def interrupted(self: Commit) -> Generator[object, None, bool]:
+        waits = yield from looking(self)
+        yield Waiting(going_on.append)
+        return waits
+
+    monkeypatch.setattr(Commit, "looking", interrupted)
+    policies = {"/queue/>": {"count_max": COUNT, "full": "block"}}
+    async with Stage(policies, engine=MemoryEngine() if engine else None) as stage:
+        client, *rivals = [await stage.connect(name=f"client {number}") for number in range(4)]
+        with tiny_steps():
+            await committed(client, Q, OTHER)
+            await trio.sleep(1)
+            for rival in rivals:
+                await rival.send_all(f"{Q},{OTHER}", ["rival"] * 3 * COUNT)
+            await trio.sleep(1)
+            [go_on] = going_on
+            go_on()
+            await client.expect_receipt("committed")
+            await trio.sleep(1)
+        for name in (Q, OTHER):
+            assert stage.depth_count(name) == COUNT, "the others wait"
+        for name in (Q, OTHER):
+            texts = await drained(stage, name, 4 * COUNT)  # what one read brings goes in together
+            assert texts == [f"{client.name} {number:03}" for number in range(COUNT)] + ["rival"] * 9 * COUNT
+
+
+@pytest.mark.parametrize("engine", [True, False], ids=["store", "no store"])
+async def test_one_that_is_refused_leaves_its_queues_to_others(steps: str, engine: bool) -> None:
+    """It has kept their turns."""
+    policies = {"/queue/refuses": {"count_max": 1, "full": "reject"}}
+    async with Stage(policies, engine=MemoryEngine() if engine else None) as stage:
+        client, other = await stage.connect(), await stage.connect()
+        await committed(client, Q, OTHER, "/queue/refuses")
+        await client.expect_error("has no room")
+        for name in (Q, OTHER):
+            await other.sent(name)
 
 
 @pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "not persistent"])
