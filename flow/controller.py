@@ -359,9 +359,7 @@ class FlowController(SourceController, Generic[E]):
         return (not self._gated and not self.limiter.throttled) or self._is_turn_of(source)
 
     def keep_turn(self, source: SourceController) -> None:
-        """Nobody but this source, which it accepts, comes in until it calls `end_turn`: it has seen room for what it
-        adds in steps, and others would come into that. Does nothing if the source has the turn, or is not accepted.
-        """
+        """Only `source` comes in until it calls `end_turn`: it adds in steps. If it is accepted, and has no turn."""
         if not self._gated and self.accepts(source):
             source.end_turn()
             self._turn_source, source._turn_sink = source, self

@@ -44,20 +44,22 @@ class Transfer:
         rewrite: Rewrite,
         clock: Callable[[], float],
         now_ms: Callable[[], int],
-        on_room: Callable[[], None],
+        on_room: Callable[[], bool],
     ) -> None:
-        """`rewrite`: changes headers, the protocol's part; `on_room`: a queue that had none has room again."""
+        """`rewrite`: changes headers, the protocol's part; `on_room`: a queue that had none has room again. True: it is
+        waited for, and its turn is kept until `flush`.
+        """
         self._queue = queue
         self._rewrite = rewrite
         self._now_ms = now_ms
         self._moved: dict[MessageQueue, list[int]] = {}
 
-        def resumed(_sink: object) -> bool:
-            on_room()
-            return True  # its turn is kept until `flush`
-
         self.source = SourceController(
-            queue, Flow(f"moved out of {queue.name}"), on_resume=resumed, priority=queue.priority, clock=clock
+            queue,
+            Flow(f"moved out of {queue.name}"),
+            on_resume=lambda _sink: on_room(),
+            priority=queue.priority,
+            clock=clock,
         )
 
     def move(self, sequence: int, message: Message, to: MessageQueue, changes: Mapping[str, str | None]) -> Outcome:

@@ -69,6 +69,32 @@ class _Tally:
     why: str = ""
 
 
+class _Room:
+    """Waits until there is room in another queue."""
+
+    __slots__ = ("_came",)
+
+    def __init__(self) -> None:
+        self._came: trio.Event | None = None
+
+    def is_there(self) -> bool:
+        """There is. Whether that is waited for: between two portions of a long walk it is not, and others may go."""
+        if self._came is None:
+            return False
+        self._came.set()
+        return True
+
+    async def wait(self, seconds: float) -> bool:
+        """Whether there is room within that time."""
+        came = self._came = trio.Event()
+        try:
+            with trio.move_on_after(seconds):
+                await came.wait()
+        finally:
+            self._came = None
+        return came.is_set()
+
+
 Target = tuple[MessageQueue, dict[str, str | None]]
 """Where a message goes, and with which headers."""
 
@@ -195,13 +221,13 @@ class Operations:
         wanted = None if numbers is None else set(numbers)
         for queue in sorted(destination.queues, key=lambda queue: -queue.priority):
             consumed = consumed_queue(queue, destination.name, "moved")
-            room = [trio.Event()]
+            room = _Room()
             transfer = Transfer(
                 consumed,
                 rewrite=rewrite,
                 clock=self._broker.clock,
                 now_ms=self._broker.now_ms,
-                on_room=lambda room=room: room[0].set(),  # type: ignore[misc]
+                on_room=room.is_there,
             )
             try:
                 async with aclosing(self._reader.walk(queue, 0, queue.elements.next_sequence)) as walk:
@@ -223,7 +249,7 @@ class Operations:
         run: list[Found],
         place: Callable[[Message], Target | str],
         tally: _Tally,
-        room: list[trio.Event],
+        room: _Room,
     ) -> bool:
         """Move these. False: there is no room for the rest, and there will be none soon."""
         while run:
@@ -246,12 +272,9 @@ class Operations:
                     break
             transfer.flush()
             if left:
-                with trio.move_on_after(ROOM_SECONDS if transfer.source.blocked else 0):
-                    await room[0].wait()
-                if not room[0].is_set():
+                if not transfer.source.blocked or not await room.wait(ROOM_SECONDS):
                     tally.left_count += len(left)
                     return False
-                room[0] = trio.Event()
                 tally.why = ""
             run = left
         return True

@@ -219,7 +219,7 @@ def test_an_operator_may_move_messages_to_a_topic_whose_listeners_are_not_attach
         rewrite=lambda message, _changes: (message.head, message.wire),
         clock=world.environment.clock,
         now_ms=world.environment.now_ms,
-        on_room=lambda: None,
+        on_room=lambda: False,
     )
     assert transfer.move(0, message, topic, {}) is Outcome.MOVED
     late = world.consumer()

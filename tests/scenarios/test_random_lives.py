@@ -1,6 +1,7 @@
 """Seeded races of lives that are lived at the same time, in the smallest steps: each client works on while walks of
 others are under way. Durable subscriptions come and go, destinations are deleted, purged and moved from in the midst of
-being attached to, dead letters go to a queue that is full, and connections end in the midst of each of these.
+being attached to, dead letters go to a queue that is full, and connections end in the midst of each of these. In some
+of them transactions are spooled, and in some the broker's memory is full nearly all the time.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import trio
 from sluiceway.admin.errors import ApiError
 from sluiceway.admin.messages import Reader
 from sluiceway.admin.operations import Operations
+from sluiceway.protocols.stomp import spooling
 from sluiceway.store.memory import MemoryEngine
 from tests.faults.store.small_store import repeatable_trio
 from tests.scenarios.client import Client
@@ -40,7 +42,9 @@ class Lives:
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self._stage = Stage(POLICIES, engine=MemoryEngine(), linger_seconds=0.2)
+        limits = random.choice(({}, {"transaction_bytes_max": 500}))  # the second: most transactions are spooled
+        self._memory_bytes = random.choice((None, None, 32_768, 250_000))
+        self._stage = Stage(POLICIES, engine=MemoryEngine(), linger_seconds=0.2, **limits)
         self.number = 0
 
     async def run(self) -> None:
@@ -48,6 +52,8 @@ class Lives:
             reader = Reader(stage.broker)
             reader.open()
             operations = Operations(stage.broker, reader)
+            if self._memory_bytes is not None:
+                stage.broker.memory.budget.resize(self._memory_bytes)
             with trio.fail_after(5000):
                 async with trio.open_nursery() as nursery:
                     for _ in range(LIVES_COUNT):
@@ -104,8 +110,9 @@ class Lives:
         else:
             name = {"transaction": f"t{self.number}"}
             await client.frame("BEGIN", name)
-            for _ in range(3):
-                await client.frame("SEND", {"destination": random.choice(QUEUES), "persistent": "true", **name}, "y")
+            for _ in range(random.choice((3, 3, 9))):
+                to = ",".join(random.sample(QUEUES, random.choice((1, 1, 2))))
+                await client.frame("SEND", {"destination": to, "persistent": "true", **name}, "y")
             await client.frame(random.choice(("COMMIT", "COMMIT", "ABORT")), name)
 
     async def _operate(self, operations: Operations) -> None:
@@ -137,7 +144,8 @@ def run_lives(seed: int) -> None:
     async def main() -> None:
         await Lives(random).run()
 
-    with tiny_steps(), repeatable_trio(random):
+    with tiny_steps(), repeatable_trio(random), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spooling, "PIECE_BYTES", 400)
         run_in_virtual_time(main)
 
 
