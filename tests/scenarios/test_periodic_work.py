@@ -45,7 +45,7 @@ PERIODIC: Final[dict[str, Callable[[Stage], Periodic]]] = {
 
 OWNED: Final = frozenset(
     {
-        "Session", "ConsumedQueue", "Condemned", "Publisher", "ClaimGroup", "Log", "Outlet", "Group", "Refused",
+        "Session", "ConsumedQueue", "Condemned", "Publisher", "ClaimGroup", "Log", "Outlet", "Refused",
         "MessageQueue", "Pager", "ReaderQueue", "Refusals",
     }
 )  # fmt: skip
