@@ -329,13 +329,20 @@ async def test_the_admin_port_says_once_that_descriptors_are_short_or_connection
     assert [line["event"] for line in said] == ["no more HTTP connections for now", "too many HTTP connections"]
 
 
+def unhurried(stage: Stage) -> Pace:
+    """Steps that take no time by its clock. By that of the machine a sample would rest after each pause of the machine,
+    for longer than a test lasts.
+    """
+    return Pace(lambda: stage.broker.dispatcher.statistics().turns_count, lambda: 0.0)
+
+
 async def test_a_sample_that_breaks_leaves_the_last_good_numbers_and_right_ones_behind_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rates are of the time since the last good sample."""
     async with Stage() as stage:
         producer = await stage.connect()
-        sampler = Sampler(stage.broker, Pace(lambda: stage.broker.dispatcher.statistics().turns_count))
+        sampler = Sampler(stage.broker, unhurried(stage))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sampler.run)
             await sampler.ready()
@@ -367,7 +374,7 @@ async def test_who_waits_for_samples_that_always_break_is_not_kept_waiting(monke
     async with Stage() as stage:
         client = await stage.connect()
         await client.sent(GOOD, "x")
-        sampler = Sampler(stage.broker, Pace(lambda: stage.broker.dispatcher.statistics().turns_count))
+        sampler = Sampler(stage.broker, unhurried(stage))
         fails = fail_always(Sampler, "_sample_destination", monkeypatch)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sampler.run)
