@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from functools import partial
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Final
 
 from ..flow import (
@@ -42,6 +42,12 @@ from .subscription import Consumer, Subscription
 EXPIRE_COUNT: Final = 512
 """Elements past their date that are looked at in one go: about a millisecond of work."""
 
+
+TURNS_BEHIND_DISPATCH: Final = 64
+TURNS_AT_ONCE: Final = 256
+"""Turns of subscriptions that are ended behind a dispatch, and in one that does nothing else: each may let another one
+begin.
+"""
 
 TRIM_STEPS: Final = 8
 """To let go of a block takes as long as so many steps (steps.py)."""
@@ -87,6 +93,10 @@ class MessageQueue(Gate):
         """Subscriptions that may have credit, the next one to be served first. An OrderedDict, to leave it in O(1)."""
         self._in_turn: dict[Subscription, int] = {}
         """Subscriptions that hold the turn of a consumer's limiter, with their `delivered_count` when they got it."""
+        self._turns_left: Iterator[tuple[Subscription, int]] | None = None
+        """Of many of them: those that are yet to be looked at behind the last dispatch, before the next one."""
+        self._had_more = False
+        """What that dispatch returned."""
         self._expiries: ExpiryDates | None = None
         self._expiry_timer: TimerHandle | None = None
         self._expiring = False
@@ -294,16 +304,33 @@ class MessageQueue(Gate):
         self._enter_ring(subscription)
         return True
 
-    def _end_turns(self, *, more: bool) -> None:
-        """After a dispatch: only those keep their turn that are still in line here and got nothing yet."""
-        for subscription, delivered_count in list(self._in_turn.items()):
+    def _end_turns(self, *, more: bool) -> bool:
+        """After a dispatch: only those keep their turn that are still in line here and got nothing yet. Where they are
+        many, the next dispatches do nothing else. Returns whether there is more to do.
+        """
+        turns = list(self._in_turn.items())
+        if len(turns) > TURNS_BEHIND_DISPATCH:
+            self._turns_left, self._had_more = iter(turns), more
+            return True
+        self._look_at_turns(turns, more=more)
+        return more
+
+    def _end_turns_left(self) -> None:
+        assert self._turns_left is not None, "some are left"
+        turns = list(islice(self._turns_left, TURNS_AT_ONCE))
+        self._look_at_turns(turns, more=self._had_more)
+        if len(turns) < TURNS_AT_ONCE:
+            self._turns_left = None
+
+    def _look_at_turns(self, turns: Iterable[tuple[Subscription, int]], *, more: bool) -> None:
+        in_turn = self._in_turn
+        for subscription, delivered_count in turns:
             if (
                 not more
                 or subscription.source.blocked
                 or subscription.delivered_count != delivered_count
                 or not self._is_in_line(subscription)
-            ):
-                self._in_turn.pop(subscription, None)
+            ) and in_turn.pop(subscription, None) is not None:
                 subscription.source.end_turn()
 
     def _is_in_line(self, subscription: Subscription) -> bool:
@@ -350,12 +377,14 @@ class MessageQueue(Gate):
                 self.context.request_dispatch()
 
     def _dispatch_turn(self, budget: int) -> bool:
+        if self._turns_left is not None:
+            self._end_turns_left()
+            return True
         if self.paused_since_seconds is not None:
-            self._end_turns(more=False)  # consumers have others to take from
-            return False
+            return self._end_turns(more=False)  # consumers have others to take from
         more = self.dispatch(budget)
         if self._in_turn:
-            self._end_turns(more=more)
+            more = self._end_turns(more=more)
         pager = self.pager
         if pager is not None and self.controller.limiter.throttled and pager.is_over:
             pager.relieve()  # readers have moved: there may be blocks now that can go
