@@ -46,6 +46,8 @@ PLACES_PER_STEP: Final = 32
 """A COMMIT takes its place in so many lanes in one step of those in which long work is counted (queues/steps.py)."""
 DROPPED_PER_STEP: Final = 8
 """Runs that are dropped in one."""
+RUN_COST: Final = 16
+"""To send one run on takes as long as so many messages more: it may be the first of its queue."""
 PLACES_PER_TURN: Final = 256
 """So many it leaves in one go."""
 TRIM_COUNT: Final = 256
@@ -587,7 +589,7 @@ class Lanes(FlowResource):
         held_up: list[Lane] = []
         while ready and budget > 0:
             lane = ready.popitem(last=False)[0]
-            budget -= 1
+            budget -= RUN_COST
             if not lane.parked or (lane.source.blocked and not lane.inlet.closed):
                 continue
             run = lane.parked[0]

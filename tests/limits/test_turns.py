@@ -1,10 +1,13 @@
-"""Turns of thousands of subscriptions that begin and end together: of one topic or queue, on few or many connections."""
+"""Turns of thousands of subscriptions that begin and end together: of one topic or queue, on few or many connections;
+and of lanes that have waited for the disk.
+"""
 
 from __future__ import annotations
 
 import pytest
 import trio
 
+from sluiceway.store.memory import MemoryEngine
 from tests.limits.law import LawStage, frame
 from tests.scenarios.client import Client
 
@@ -43,3 +46,25 @@ async def test_windows_that_open_together(stage: LawStage, name: str) -> None:
         await trio.sleep(3)
     assert queue.delivered_count == 10_000
     assert not queue._in_turn
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+async def test_lanes_that_waited_for_the_disk() -> None:
+    """Of five connections, each with a message for each of a thousand new queues."""
+    async with LawStage(engine=MemoryEngine()) as stage:
+        store = stage.broker.store
+        assert store is not None
+        senders = [await stage.client() for _ in range(5)]
+        store._disk_changed(True, 0)
+        frames = (frame("SEND", b"x", destination=f"/queue/q{n}", persistent="true") for n in range(1000))
+        data = b"".join(frames)
+        for sender in senders:
+            await sender.send_raw(data)
+        await trio.sleep(2)
+        limit, others = "lanes of a connection", "five connections"
+        with stage.law("SENDs go on when the disk has room", limit=limit, crowd=others) as counting:
+            with counting.called("the disk"):
+                store._disk_changed(False, 1 << 40)
+            await trio.sleep(3)
+        assert all(stage.depth_count(f"/queue/q{n}") == 5 for n in range(1000))
