@@ -8,7 +8,7 @@ themselves. Nobody waits for these accounts: how many there may be of each kind 
 thing for a client asks `why_not` first, and refuses it with these words. What is there stays, and may be used.
 What they take, others do not get.
 
-Sizes are estimates that a test holds against the allocator (tests/limits/test_memory.py).
+Sizes are estimates that a test holds against the allocator (tests/limits/weighed.py).
 
 Pure. `Account.gone` alone may be called from any thread, and from a destructor.
 """

@@ -9,14 +9,15 @@ What was not persistent belonged to the earlier run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import chain, islice, repeat
 from typing import Final
 
 import trio
 
 from sluiceway.flow import Flow, SourceController
 from sluiceway.protocols.log import get_logger
-from sluiceway.protocols.stomp.moving import Leg
+from sluiceway.protocols.stomp.moving import Leg, drop
 from sluiceway.protocols.stomp.spooled_commits import queue_of
 from sluiceway.protocols.stomp.spools import Target
 from sluiceway.queues import DestinationRegistry, MessageQueue
@@ -44,19 +45,28 @@ class Resumption:
         self._clock = clock
         self._legs: dict[Leg, None] = {}
         self._moved_count = 0
-        pieces: dict[Target, list[tuple[Spool, int]]] = {}
-        for spool in spools.left:
-            for target, spooled in spool.targets.items():
-                pieces.setdefault(target, []).extend((spool, place) for place in spooled.places)
-        for target, places in pieces.items():
-            queue = queue_of(target, registry, is_stored=True)
+
+    async def _prepare(self) -> None:
+        """A leg for each queue; what has none is dropped by and by. With checkpoints."""
+        spools: dict[Target, list[Spool]] = {}
+        for spool in self._spools.left:
+            for target in spool.targets:
+                await trio.lowlevel.checkpoint()
+                spools.setdefault(target, []).append(spool)
+        gone: list[Iterable[tuple[Spool, int]]] = []
+        for target, having in spools.items():
+            await trio.lowlevel.checkpoint()
+            places = chain.from_iterable([zip(repeat(spool), spool.targets[target].places) for spool in having])
+            queue = queue_of(target, self._registry, is_stored=True)
             if queue is not None:
                 self._add_leg(places, queue)
                 continue
-            for spool, place in places:  # a temporary destination went with its connection
-                spool.moved(place, None, 0, persistent=False, done=_nothing)
+            for spool in having:  # a temporary destination went with its connection
+                spool.targets[target].is_gone = True
+            gone.append(places)
+        drop(chain.from_iterable(gone), dropped=_nothing, done=_over)
 
-    def _add_leg(self, places: list[tuple[Spool, int]], queue: MessageQueue) -> None:
+    def _add_leg(self, places: Iterable[tuple[Spool, int]], queue: MessageQueue) -> None:
         def resumed(_sink: object) -> bool:
             return leg.go()
 
@@ -96,10 +106,12 @@ class Resumption:
         """Move what there is room for, and say how far it is. Returns when all of it is in its queues, or the rest has
         to wait.
         """
+        await self._prepare()
         if not self._legs:
             return
         log.info("committed transactions go on", transactions=len(self._spools.left), pieces=self.left_count)
         for leg in list(self._legs):
+            await trio.lowlevel.checkpoint()
             leg.go()
         progress_seconds = told_seconds = self._clock()
         seen_count = 0
@@ -115,10 +127,14 @@ class Resumption:
             log.warning(
                 "committed transactions wait for room",
                 pieces_left=self.left_count,
-                queues=[leg.queue.name for leg in self._legs][:10],
+                queues=[leg.queue.name for leg in islice(self._legs, 10)],
                 remedy="consume from these queues, or raise their limits; the rest follows by itself",
             )
 
 
-def _nothing() -> None:
-    return
+def _nothing(_spool: object, _place: int) -> None:
+    """Nobody counts what is dropped."""
+
+
+def _over() -> None:
+    """Nobody waits for it."""

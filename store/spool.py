@@ -52,7 +52,7 @@ DELETE_COUNT: Final = 512
 class Spooled:
     """What of a transaction goes to one queue. Satisfies the port of the same name."""
 
-    __slots__ = ("count", "left_count", "number", "places", "wire_bytes")
+    __slots__ = ("count", "is_gone", "left_count", "number", "places", "wire_bytes")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -62,6 +62,8 @@ class Spooled:
         self.wire_bytes = 0
         self.left_count = 0
         """Pieces that the disk still has."""
+        self.is_gone = False
+        """Every start drops them: the disk need not be told that they are."""
 
 
 class _Record(list[Change]):
@@ -374,8 +376,10 @@ class Spool:
         self, place: int, queue: MessageQueue | None, first: int, *, persistent: bool, done: Callable[[], None]
     ) -> None:
         changes = [delete(keys.transaction_key(self.transaction_id, place))]
-        if queue is None and (target := self._targets[self._target_by_place[place]]) not in self._dropped:
-            changes += self.drop(target)  # the disk had nothing of that queue, so its deletion said nothing
+        if queue is None:
+            target = self._targets[self._target_by_place[place]]
+            if target not in self._dropped and not self.targets[target].is_gone:
+                changes += self.drop(target)  # the disk had nothing of that queue, so its deletion said nothing
 
         def written() -> None:
             self._gone(place)

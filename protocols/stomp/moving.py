@@ -15,8 +15,8 @@ Invariant: a piece is told to be moved exactly once, when it is in its queue, or
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby, islice
 from typing import Final
 
 from ...flow import SourceController
@@ -141,6 +141,29 @@ class Leg:
         self._writing_count -= 1
         self.is_over = not self._pieces and not self._writing_count
         self.go()
+
+
+def drop(
+    pieces: Iterator[tuple[Spool, int]], *, dropped: Callable[[Spool, int], None], done: Callable[[], None]
+) -> None:
+    """Delete pieces for a destination that is gone, DROP_COUNT at a time: the next ones follow when the disk has let go
+    of these. `dropped` is told of each before that, `done` when all are gone.
+    """
+    some = list(islice(pieces, DROP_COUNT))
+    if not some:
+        done()
+        return
+    left_count = len(some)
+
+    def gone() -> None:
+        nonlocal left_count
+        left_count -= 1
+        if not left_count:
+            drop(pieces, dropped=dropped, done=done)
+
+    for spool, place in some:
+        dropped(spool, place)
+        spool.moved(place, None, 0, persistent=False, done=gone)
 
 
 def runs_of(messages: list[Message]) -> list[Run]:

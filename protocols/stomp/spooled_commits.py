@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator
 from functools import partial
-from itertools import islice, repeat
+from itertools import repeat
 
 from ...queues import MESSAGE_OVERHEAD_BYTES, DestinationLimitError, DestinationRegistry, MessageQueue, parse
 from ...queues.storage import Joint
@@ -20,7 +20,7 @@ from ...queues.together import Promise
 from .errors import ProtocolError
 from .hub import Hub
 from .lanes import Barrier, Lane, Lanes
-from .moving import DROP_COUNT, Leg
+from .moving import Leg, drop
 from .replies import Replies
 from .spooling import ROUTE_STEPS
 from .spools import Spool, Target
@@ -155,7 +155,8 @@ class SpooledCommits:
             self._lanes.look_at(lane)
         if gone:
             self._dropping_count += 1
-            self._drop_next(spool, iter([place for target in gone for place in spool.targets[target].places]))
+            pieces = ((spool, place) for target in gone for place in spool.targets[target].places)
+            drop(pieces, dropped=self._dropped, done=self._all_dropped)
             self._unheard(sum([spool.targets[target].count for target in gone]))
         self._wake()
         answer()
@@ -217,26 +218,12 @@ class SpooledCommits:
         self._legs[leg] = None
         return leg, barrier
 
-    def _drop_next(self, spool: Spool, places: Iterator[int]) -> None:
-        """Where these should go is gone: temporary destinations. The next ones follow when some are gone from the
-        disk.
-        """
-        some = list(islice(places, DROP_COUNT))
-        if not some:
-            self._dropping_count -= 1
-            self._wake()
-            return
-        left_count = len(some)
+    def _dropped(self, spool: Spool, place: int) -> None:
+        self._lanes.spooled.release(0, spool.size_of(place))
 
-        def gone() -> None:
-            nonlocal left_count
-            left_count -= 1
-            if not left_count:
-                self._drop_next(spool, places)
-
-        for place in some:
-            self._lanes.spooled.release(0, spool.size_of(place))
-            spool.moved(place, None, 0, persistent=False, done=gone)
+    def _all_dropped(self) -> None:
+        self._dropping_count -= 1
+        self._wake()
 
     def _unheard(self, count: int) -> None:
         self._hub.registry.unheard_count += count

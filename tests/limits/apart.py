@@ -21,7 +21,7 @@ from tests.task_order import settle_task_order
 
 
 class Scales:
-    """A process that weighs cases of tests/limits/test_memory.py by name. A context manager."""
+    """A process that weighs cases of tests/limits/weighed.py by name. A context manager."""
 
     def __enter__(self) -> Self:
         self._start()
@@ -64,7 +64,7 @@ class Scales:
 
 def _serve() -> None:
     """Answer each case that standard input names with its trouble, in a line each."""
-    from tests.limits.test_memory import weigh
+    from tests.limits.weighed import weigh
 
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the broker prints is no answer

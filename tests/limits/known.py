@@ -16,4 +16,4 @@ KNOWN: Final[dict[str, int]] = {}
 UNCOUNTED_WORSE_SHARE: Final = 0.15
 
 UNCOUNTED: Final[dict[str, int]] = {}
-"""Cases of tests/limits/test_memory.py with memory that no limiter counts, bytes of each act."""
+"""Cases of tests/limits/weighed.py with memory that no limiter counts, bytes of each act."""
