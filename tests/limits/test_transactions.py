@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 import trio
 
+from sluiceway.resuming import Resumption
 from sluiceway.store.engine import Change
 from sluiceway.store.memory import MemoryEngine
+from sluiceway.store.recovery import RecoveredPiece, RecoveredTransaction
+from sluiceway.store.spool import Spool
 from tests.limits.law import LawStage, frame
 from tests.limits.test_frames import MANY, Q
 from tests.scenarios.client import Client
@@ -19,6 +22,8 @@ from tests.scenarios.log_stage import LogStage
 SENDS = 20_000
 SPREAD = 2_000
 """Destinations of one transaction."""
+PIECES = 10_000
+"""Of spooled transactions that a start finds."""
 
 
 class Disk(MemoryEngine):
@@ -213,3 +218,20 @@ async def test_a_queue_that_is_deleted_in_front_of_a_spooled_commit(monkeypatch:
             await trio.sleep(5)
         assert stage.broker.store is not None
         client.vanish()
+
+
+@pytest.mark.parametrize("spread", [1, 100, 10_000])
+async def test_pieces_of_an_earlier_run_for_temporary_destinations_that_are_gone(stored: LawStage, spread: int) -> None:
+    """At the start, while the admin port is asked already."""
+    spools = stored.broker.spools
+    assert spools is not None
+    targets = [(f"/remote-temp-queue/gone/{number}", 4, False) for number in range(spread)]
+    pieces = {place: RecoveredPiece(targets[place % spread], 1000, []) for place in range(PIECES)}
+    spools.left = [Spool(spools, 7, RecoveredTransaction(7, 1, PIECES, pieces))]
+    with stored.law(f"the start with pieces for {spread:,} that are gone", limit="10,000 pieces"):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(Resumption(spools, stored.broker.registry, clock=stored.broker.clock).run)
+        await trio.sleep(60)
+    assert not any(spooled.left_count for spooled in spools.left[0].targets.values())
+    assert not spools.left[0]._left_count
+    assert not stored.broker.registry.destinations
