@@ -7,8 +7,9 @@ time; lines take turns.
 
 There are two kinds of lines, which take turns with each other:
 
-- *Walkers* (`Steps.line`): the subscriptions of connections. No more than ACTIVE_COUNT of them are in the midst of
-  something, for a walk over many destinations keeps a list of them; the others wait until one of these is through.
+- *Walkers* (`Steps.line`): the subscriptions of connections. No more than ACTIVE_COUNT of them go on with something
+  long, for a walk over many destinations keeps a list of them; the others wait until one of these is through. They may
+  have begun by then, with what they do at once: their lists count as kept (`NameTrie.matching`).
 - *Keepers* (`Steps.do`): what a destination has to do about its own elements and consumers, of which it keeps a list
   at most. Any number of them are in the midst of something. A line is made when there is work, and goes with the last.
 

@@ -31,6 +31,10 @@ Path = Sequence[str]
 NODE_BYTES: Final = 720
 """What a level takes beside its text: the node, its tables, the edge (tracemalloc, CPython 3.11)."""
 
+POINTER_BYTES: Final = 8
+COUNTED_MIN: Final = 64
+"""Copies of fewer pointers are as good as nothing."""
+
 Keep = Callable[[int], None]
 """Told of so many bytes more, or less."""
 
@@ -187,20 +191,44 @@ class NameTrie(Generic[T]):
         """Those whose name this pattern matches. None: a look that found nothing, for who counts steps.
 
         A level with `*` or `>` takes a copy of what its node has, pointers only: a millisecond for a hundred thousand.
+        Large ones count as kept until they have been gone through.
         """
+        walk: _Walk[T] = _Walk(self._keep)
+        try:
+            yield from walk.run(self._root, path)
+        finally:
+            walk.end()
+
+
+class _Walk(Generic[T]):
+    """Through a trie of names, and what it has copied of that."""
+
+    __slots__ = ("_keep", "_kept_bytes", "_stack")
+
+    def __init__(self, keep: Keep | None) -> None:
+        self._keep = keep
+        self._kept_bytes = 0
+        self._stack: list[tuple[Iterator[_NameNode[T]], int, int]] = []
+        """Nodes, their place in the pattern, and what the copy of them is counted as."""
+
+    def run(self, root: _NameNode[T], path: Path) -> Iterator[T | None]:
         end = len(path)
-        stack: list[tuple[Iterator[_NameNode[T]], int]] = [(iter((self._root,)), 0)]
+        stack = self._stack
+        self._push((root,), 0)
         while stack:
-            nodes, place = stack[-1]
+            nodes, place, size_bytes = stack[-1]
             node = next(nodes, None)
             if node is None:
                 stack.pop()
+                if size_bytes:
+                    self._count(-size_bytes)
                 continue
             yield node.thing if place in (end, _BELOW) else None
             if node.children is None or place == end:
                 continue
             if place == _BELOW:
-                stack.extend([(iter(tuple(same.values())), _BELOW) for same in node.children.values()])
+                for same in node.children.values():
+                    self._push(tuple(same.values()), _BELOW)
                 continue
             edge = path[place]
             separator, level = edge[:1], edge[1:]
@@ -208,10 +236,27 @@ class NameTrie(Generic[T]):
             if level not in ("*", ">"):
                 child = same.get(edge)
                 if child is not None:
-                    stack.append((iter((child,)), place + 1))
+                    self._push((child,), place + 1)
                 continue
             empty = same.get(separator)
             named = tuple(same.values()) if empty is None else tuple(n for n in same.values() if n is not empty)
-            stack.append((iter(named), place + 1 if level == "*" else _BELOW))
+            self._push(named, place + 1 if level == "*" else _BELOW)
             if level == ">" and empty is not None and empty.children is not None:
-                stack.extend([(iter(tuple(each.values())), _BELOW) for each in empty.children.values()])
+                for each in empty.children.values():
+                    self._push(tuple(each.values()), _BELOW)
+
+    def _push(self, nodes: tuple[_NameNode[T], ...], place: int) -> None:
+        size_bytes = POINTER_BYTES * len(nodes) if len(nodes) >= COUNTED_MIN else 0
+        self._stack.append((iter(nodes), place, size_bytes))
+        if size_bytes:
+            self._count(size_bytes)
+
+    def _count(self, size_bytes: int) -> None:
+        self._kept_bytes += size_bytes
+        if self._keep is not None:
+            self._keep(size_bytes)
+
+    def end(self) -> None:
+        """It is over, or given up."""
+        if self._kept_bytes:
+            self._count(-self._kept_bytes)

@@ -90,6 +90,25 @@ async def _(stage: Stage) -> Play:
     return play
 
 
+@case("SUBSCRIBE of wildcards whose walks wait", 20)
+async def _(stage: Stage) -> Play:
+    """For those of others: each has begun, and keeps a list of the destinations that it has yet to look at."""
+    sender = await Plain(stage).connected()
+    await sender.do(b"".join(frame("SEND", b"x", destination=f"/topic/{n}") for n in range(5_000)))
+    _keep_busy(stage)
+    steps = stage.broker.registry.steps
+    steps._active = _Unserved()
+    kept: list[Plain] = []
+
+    async def play(numbers: range) -> None:
+        for n in numbers:
+            kept.append(await Plain(stage).connected())
+            await kept[-1].stream.send_all(frame("SUBSCRIBE", id=n, destination="/topic/*.none"))
+            await stage.settled_down()
+
+    return play
+
+
 @case("deletion of long queues", 4)
 async def _(stage: Stage) -> Play:
     """What is in them stays in memory until it is let go of, in steps."""

@@ -143,3 +143,21 @@ def test_destinations_that_come_match_more_patterns_than_any_cache_keeps() -> No
         patterns.add(path_of(f"/topic/{number}.>"), number)
     assert all_of(patterns.matching(path_of("/topic/4711.x.y"))) == [4711]
     assert sum(1 for _ in patterns.matching(path_of("/topic/4711.x.y"))) <= 6
+
+
+def test_a_walk_counts_what_it_has_copied_until_that_is_gone_through() -> None:
+    """Or until it is given up."""
+    kept: list[int] = []
+    trie: NameTrie[int] = NameTrie(kept.append)
+    for number in range(1000):
+        trie.put(path_of(f"/queue/{number}"), number)
+    kept.clear()
+    walk = trie.matching(path_of("/queue/*"))
+    assert sum(thing is not None for thing in walk) == 1000
+    assert max(kept) == 8000 and sum(kept) == 0
+    walk = trie.matching(path_of("/queue/>"))
+    for _ in range(10):
+        next(walk)
+    assert sum(kept) == 8000
+    del walk
+    assert sum(kept) == 0
