@@ -13,8 +13,8 @@ from tests.admin.conftest import AdminStage
 from tests.limits.law import LawStage, frame
 from tests.limits.test_frames import MANY, MOST, Q
 
-CROWD_COUNT = 1_000
-"""Destinations: more would cost the suite minutes, and what goes over all of them in one step shows with these."""
+CROWD_COUNT = 10_000
+"""Destinations."""
 
 
 class AdminLawStage(LawStage, AdminStage):
@@ -32,12 +32,13 @@ class AdminLawStage(LawStage, AdminStage):
             nursery.start_soon(ask)
 
 
+@pytest.mark.slow
 async def test_stat(stage: LawStage) -> None:
     sender = await stage.client()
     await sender.send_raw(b"".join(frame("SEND", b"x", destination=f"/queue/q{n}") for n in range(CROWD_COUNT)))
     await sender.sync()
     await sender.subscribe("/temp-queue/r")
-    with stage.law("/sluiceway/stat", limit="one request", crowd="1,000 queues"):
+    with stage.law("/sluiceway/stat", limit="one request", crowd=f"{CROWD_COUNT:,} queues"):
         await sender.send("/sluiceway/stat", b"", reply_to="/temp-queue/r")
         await sender.next_message()
 
@@ -71,6 +72,8 @@ VIEWS = [
 ]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(240)
 async def test_views() -> None:
     async with AdminLawStage() as stage:
         await stage.crowd()
@@ -80,7 +83,7 @@ async def test_views() -> None:
                 response = await stage.http.get(path)
                 assert response.status_code < 500 or path == "/readyz", (path, response.text)
 
-            with stage.law(f"GET {path}", limit="one request", crowd="1,000 queues") as counting:
+            with stage.law(f"GET {path}", limit="one request", crowd=f"{CROWD_COUNT:,} queues") as counting:
                 counting.measures_with(stage.services.pace, stage.broker.metrics._pace)
                 await stage.apart(ask)
 
@@ -110,10 +113,14 @@ async def test_actions() -> None:
                 await stage.apart(act)
 
 
+@pytest.mark.slow
 async def test_reload() -> None:
     async with AdminLawStage() as stage:
         await stage.crowd()
-        with stage.law("reload", limit="one file", crowd="1,000 queues") as counting, counting.called("reload"):
+        with (
+            stage.law("reload", limit="one file", crowd=f"{CROWD_COUNT:,} queues") as counting,
+            counting.called("reload"),
+        ):
             stage.broker.reload(stage.broker.config if isinstance(stage.broker.config, Config) else Config())
 
 
