@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from inspect import iscoroutinefunction
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,6 +24,8 @@ from tests.scenarios.stage import Stage
 HERE = Path(__file__).parent
 REAL_TIME = frozenset({"test_http.py", "test_hostile_requests.py"})
 """With sockets."""
+LOOK_SECONDS = 0.000_05
+"""From one look at the clock of work to the next one."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -37,6 +40,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.trio(run=run_in_virtual_time), append=False)
 
 
+def _work_clock() -> Callable[[], float]:
+    """Measures work by how often it is asked. By the clock of the machine one that stood still for a second would have
+    worked so long, and rest for a minute.
+    """
+    looks = count()
+    return lambda: next(looks) * LOOK_SECONDS
+
+
 class AdminStage(Stage):
     """A stage with somebody who asks over HTTP."""
 
@@ -47,6 +58,7 @@ class AdminStage(Stage):
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         self.services = make_services(self.broker, self.config)
+        self.services.pace._clock = _work_clock()
         self.services.reader.open()
         assert self.broker._nursery is not None
         self._sampling = trio.CancelScope()
