@@ -150,6 +150,8 @@ class Journal:
         self._boot = boot_id() if boot is None else boot
         self._files = files
         self._arrays: dict[str, BigArray] = {}
+        self._taken_away: dict[str, Path] = {}
+        """Where the folders are of logs that are being deleted."""
 
     @property
     def folder(self) -> Path:
@@ -259,22 +261,45 @@ class Journal:
         self._arrays[name] = array
         return Opened(array, array.identity)
 
+    def take_away(self, name: str) -> None:
+        """Put the folder of a log where no start finds it; who has the log open goes on with it. Raises DiskError: then
+        all is as before.
+        """
+        if name in self._taken_away:
+            return
+        folder, doomed = self.folder_of(name), self.folder / f"log{_DOOMED}{secrets.token_hex(6)}"
+        try:
+            self._check()
+            try:
+                folder.rename(doomed)
+            except FileNotFoundError:
+                return  # the disk did not take it when it was to be made
+            self._taken_away[name] = doomed
+            sync_folder(self.folder)
+        except OSError as error:
+            if name in self._taken_away:
+                try:
+                    doomed.rename(folder)
+                except OSError:
+                    return  # it is away: at worst a power cut brings it back
+                del self._taken_away[name]
+            raise DiskError(
+                f"{name} can't be deleted, and stays as it is: {error}. See to it that the broker may rename what lies "
+                f"in {self.folder}, and delete the log again."
+            ) from error
+
     def remove(self, name: str) -> None:
-        """Close a log and delete its files: all of it or, as far as anybody sees, nothing. Raises DiskError."""
+        """Close a log and delete its files; `take_away` first, if that was not done. Raises DiskError: then it is
+        closed, and there as before, or its files still take room; the message says which.
+        """
         array = self._arrays.pop(name, None)
         if array is not None:
             with suppress(ArrayError, MemoryError):  # what could not be flushed was to go anyway
                 array.close()
-        doomed = self.folder / f"log{_DOOMED}{secrets.token_hex(6)}"
-        try:
-            self._check()
-            try:
-                self.folder_of(name).rename(doomed)
-            except FileNotFoundError:
-                return  # the disk did not take it when it was to be made
-            sync_folder(self.folder)
-        except OSError as error:
-            raise DiskError(f"the files of {name} can't be removed: {error}") from error
+        self.take_away(name)
+        doomed = self._taken_away.pop(name, None)
+        if doomed is None:
+            return
         try:
             shutil.rmtree(doomed)
         except OSError as error:

@@ -100,6 +100,14 @@ class DiskError(Exception):
     """The disk did not do what was asked; the message says why. It may be asked again."""
 
 
+def timestamp_ms_of(records: Records, index: int) -> int | None:
+    """When this record was appended; None if it is not there."""
+    try:
+        return records.batch_of(index).timestamp_ms
+    except (MissingRecordsError, IndexError, DiskError):
+        return None
+
+
 class Disk(Protocol):
     """Does what blocks with records, elsewhere. Each `done` is called on the loop with what came of it."""
 

@@ -27,9 +27,9 @@ from .group import Group
 from .log import Log
 from .outlets import OTHER_LOG, LogConsumer, Outlet
 from .places import Place, PlaceKind
-from .ports import Disk, DiskError, GroupKeeper, GroupState, MissingRecordsError, Records
+from .ports import Disk, DiskError, GroupKeeper, GroupState, MissingRecordsError, Records, timestamp_ms_of
 from .reading import Reading
-from .removing import Remover, remove_files
+from .removing import Remover, remove_files, take_files_away
 
 PREFIX: Final = "/log/"
 OWN_PREFIX: Final = "/log/sluiceway."
@@ -132,7 +132,8 @@ class LogTable:
         self.groups: dict[str, dict[str, Group]] = {}
         self._outdated: dict[str, dict[str, GroupState]] = {}
         """Groups that are kept of logs which were deleted: their consumers are told when they join anew."""
-        self._deleting: set[str] = set()
+        self._deleting: dict[str, Log] = {}
+        """In the table no more; open until their files were taken away."""
         self._looks = Periodic(environment.scheduling.call_later, RETENTION_SECONDS, self._look)
         self._trimming: set[str] = set()
         self._abandoned: set[str] = set()
@@ -423,7 +424,7 @@ class LogTable:
         groups = yield from self.groups_in_steps(log, limit=groups_max)
         records = log.records
         first, end = records.first_index, records.next_index
-        first_ms = _timestamp_ms(records, first) if first < end else None
+        first_ms = timestamp_ms_of(records, first) if first < end else None
         return {
             "log": log.name,
             "log_id": log.log_id,
@@ -458,7 +459,7 @@ class LogTable:
             lag = group.lag_count
             behind_seconds = 0.0
             front = max(group.front, records.first_index)
-            front_ms = _timestamp_ms(records, front) if lag and front < records.next_index else None
+            front_ms = timestamp_ms_of(records, front) if lag and front < records.next_index else None
             if front_ms is not None:
                 behind_seconds = max(0, now_ms - front_ms) / 1000
             found.append(
@@ -490,7 +491,7 @@ class LogTable:
         if records.first_index >= records.next_index:
             raise LogError(TOPIC_IS_EMPTY, f"{log.name} is empty")
         index = min(_closest(log, timestamp_ms), records.next_index - 1)
-        found_ms = _timestamp_ms(records, index)
+        found_ms = timestamp_ms_of(records, index)
         return index, timestamp_ms if found_ms is None else found_ms
 
     def seek(self, log: Log, name: str, place: Place) -> int:
@@ -545,10 +546,25 @@ class LogTable:
         name = log.name
         # First: whoever is told of the end may ask about the log again.
         del self.logs[name]
-        self._deleting.add(name)
-        log.close(deleted=True)
         groups = self.groups.pop(name, {})
-        self._environment.do_in_steps(log.log_id, self._removing(log, groups, self._outdated.pop(name, {}), done))
+        self._deleting[name] = log
+
+        def taken_away(error: DiskError | None) -> None:
+            if error is None and not log.closed:
+                log.close(deleted=True)
+                outdated = self._outdated.pop(name, {})
+                self._environment.do_in_steps(log.log_id, self._removing(log, groups, outdated, done))
+                return
+            del self._deleting[name]
+            if not log.closed:  # nothing has happened to it
+                self.logs[name] = log
+                self.groups[name] = groups
+            done(error)
+
+        if log.is_made:
+            take_files_away(name, self._cabinet, self._disk, self._environment, taken_away)
+        else:
+            taken_away(None)  # nothing would be left to be found
 
     def _removing(
         self,
@@ -572,7 +588,7 @@ class LogTable:
         yield from self.reading.forgetting(log)
 
         def removed(result: DiskError | None) -> None:
-            self._deleting.discard(name)
+            del self._deleting[name]
             done(result)
 
         remove_files(name, self._cabinet, self._disk, self._environment, removed)
@@ -614,7 +630,7 @@ class LogTable:
     def close(self) -> None:
         """The broker stops: close all logs. The records are still open."""
         self._looks.stop()
-        for log in self.logs.values():
+        for log in (*self.logs.values(), *self._deleting.values()):
             log.close()
 
 
@@ -627,14 +643,6 @@ def check_name(name: str) -> None:
             f"{name[:80]!r} can't be a log: write /log/NAME, up to {NAME_LENGTH_MAX} characters in levels that are "
             "parted by . or /, without blanks and any of , : * > \\",
         )
-
-
-def _timestamp_ms(records: Records, index: int) -> int | None:
-    """When this record was appended; None if it is not there."""
-    try:
-        return records.batch_of(index).timestamp_ms
-    except (MissingRecordsError, IndexError, DiskError):
-        return None
 
 
 def _closest(log: Log, timestamp_ms: int) -> int:

@@ -552,3 +552,37 @@ async def test_an_answer_that_breaks_does_not_keep_its_log_from_being_deleted(
         other = await stage.connect()
         await other.sent(LOG, "new")
         assert receipts_of(other) == [(0, 1)]
+
+
+async def test_a_log_whose_folder_can_not_be_renamed_is_not_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer says why and what to do; the log, its groups and all who use it go on, also after a restart."""
+    lives = LogLives(tmp_path)
+    async with lives.life() as stage:
+        asker, producer, reader = await stage.connect_asking(), await stage.connect(), await stage.connect()
+        await fill(producer, 2)
+        await reader.subscribe(LOG, ack="client", group="g", prefetch_count="1", **{"from": "earliest"})
+        first = await reader.next_message()
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "rename", lambda *_paths: _no_space())
+            reply = await asker.ask("delete", log="orders", passcode=PASSCODE)
+        assert (reply["ok"], reply["error"]) == (False, "INTERNAL_ERROR")
+        assert "stays as it is" in reply["message"]
+        assert "may rename" in reply["message"]
+        await reader.ack(first)
+        assert (await reader.next_message()).text == "1"
+        await fill(producer, 1, first=2)
+        assert (await asker.asked("describe", log="orders"))["next"] == 3
+    async with lives.life() as stage:
+        asker, reader = await stage.connect_asking(), await stage.connect()
+        await reader.subscribe(LOG, ack="client", group="g")
+        assert await reader.next_texts(2) == ["1", "2"]
+        await reader.disconnect()
+        await asker.asked("delete", log="orders", passcode=PASSCODE)
+        assert await asker.refused("describe", log="orders") == "TOPIC_NOT_EXIST"
+        assert await asker.asked("list") == {"logs": []}
+
+
+def _no_space() -> None:
+    raise PermissionError(13, "Permission denied")

@@ -191,6 +191,9 @@ class Shelf:
             return self.open(name)
         return Opened(Unmade(ListRecords.batch_bytes_max), self._id_of(name), lambda: self.open(name).records)
 
+    def take_away(self, name: str) -> None:
+        """There are no files."""
+
     def remove(self, name: str) -> None:
         del self.records[name], self.ids[name]
 
