@@ -176,6 +176,7 @@ class Condemned:
         "_gate",
         "_giver",
         "_letter_of",
+        "_move_count",
         "_moving",
         "_queue",
         "_reasons",
@@ -197,8 +198,12 @@ class Condemned:
         *,
         refused_by: RefusedBy | None = None,
         letter_of: LetterOf | None = None,
+        move_count: int = MOVE_COUNT,
     ) -> None:
-        """`letter_of`: where messages come from that are not in the queue's own elements."""
+        """`letter_of`: where messages come from that are not in the queue's own elements; `move_count`: how many of
+        them are moved in one go.
+        """
+        self._move_count = move_count
         self._queue = queue
         self._letter_of = letter_of
         self._giver = giver
@@ -269,7 +274,7 @@ class Condemned:
         moved: dict[MessageQueue, list[int]] = {}
         self.trouble = ""
         try:
-            for sequence, reason in list(islice(self._reasons.items(), MOVE_COUNT)):
+            for sequence, reason in list(islice(self._reasons.items(), self._move_count)):
                 if not self._giver.still_has(sequence):  # it could not be read back
                     del self._reasons[sequence]
                     continue

@@ -117,6 +117,11 @@ class RangeSet:
     def holes(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """What of this range is not in it."""
         place = bisect_right(self._ends, start)
+        if start < end and (place == len(self._starts) or self._starts[place] >= end):
+            return iter(((start, end),))  # as nearly always
+        return self._holes(start, end, place)
+
+    def _holes(self, start: int, end: int, place: int) -> Iterator[tuple[int, int]]:
         while start < end:
             if place >= len(self._starts) or self._starts[place] >= end:
                 yield start, end

@@ -267,16 +267,19 @@ class Outlet(FlowResource):
             ranges = [hole for start, end in stretches(sequences) for hole in wanted(start, end)]
             self.comes_again([(start, end, failures) for start, end in ranges])
             return
+        if self._failed:
+            for sequence in sequences:
+                self._failed.pop(sequence, None)
         refused: list[tuple[int, int, int]] = []
         delays = self.log.policy.redelivery_delay_ms > 0
         for sequence in sequences:
             failures = self._attempts.pop(sequence, UNSEEN)
-            self._failed.pop(sequence, None)
             charge = attempted and (failed is sequences or sequence in failed)
             if attempted:
                 failures = max(0, failures) + charge
             to = refused if charge and (delays or self.is_spent(failures)) else back
-            to += [(start, end, failures) for start, end in wanted(sequence, self._runs.pop(sequence, sequence + 1))]
+            for start, end in wanted(sequence, self._runs.pop(sequence, sequence + 1)):
+                to.append((start, end, failures))
         self.comes_again(back)
         if refused:
             self._refuse(refused)

@@ -44,6 +44,8 @@ ADDED_COUNT: Final = 256
 """Deliveries that are put among those that wait in one go: two milliseconds."""
 DUE_COUNT: Final = 512
 """Records whose time has come that are let go in one go."""
+LETTERS_COUNT: Final = 16
+"""Records that are sent to the dead letters in one go: each may lie in a batch of its own."""
 JOINED_COUNT: Final = 256
 """Ranges that are looked at together, whether they lie apart."""
 OWN_LINES: Final = frozenset({"key", "key-base64"})
@@ -61,6 +63,7 @@ class Refused:
         "_ends",
         "_kept_bytes",
         "_later",
+        "_moving_timer",
         "_outlet",
         "_timer",
         "dead_lettered_count",
@@ -83,6 +86,7 @@ class Refused:
         self._by_due_ms = 0
         """When all of that may come again, if it is to be tried again."""
         self._adding_timer: TimerHandle | None = None
+        self._moving_timer: TimerHandle | None = None
         self._kept_bytes = 0
         """Of all that waits, as the broker's memory counts it."""
         self.dead_lettered_count = 0
@@ -107,7 +111,7 @@ class Refused:
             self._by.add(behind)
         self._count()
         self._add_soon()
-        self.move()
+        self._move_soon()
 
     def stand_by(self, ranges: Iterable[tuple[int, int, int]]) -> None:
         """These, which an earlier run had given up, are to be added soon, some at a time."""
@@ -138,7 +142,7 @@ class Refused:
             self._take(start, end, count, due_ms)
         self._count()
         self._add_soon()
-        self.move()
+        self._move_soon()
         self._outlet.context.request_dispatch()
 
     def _put_off(self, start: int, end: int, count: int, due_ms: int) -> None:
@@ -175,8 +179,18 @@ class Refused:
                 log.environment,
                 refused_by=(self._outlet.refuser, None),
                 letter_of=self._letter_of,
+                move_count=LETTERS_COUNT,
             )
         self._condemned.add(sequences, FAILED)
+
+    def _move_soon(self) -> None:
+        """Not right away: one run of NACKs may name many batches, and each of their records is a letter."""
+        if self.condemned_count and self._moving_timer is None and not self._outlet.closed:
+            self._moving_timer = self._outlet.log.environment.scheduling.call_later(0.0, self._move_now)
+
+    def _move_now(self) -> None:
+        self._moving_timer = None
+        self.move()
 
     def move(self) -> None:
         """Send what is given up on its way."""
@@ -349,7 +363,7 @@ class Refused:
 
     def close(self) -> None:
         """The outlet is closed. What failed how often stays known: a group notes it when the broker stops."""
-        for timer in (self._timer, self._adding_timer):
+        for timer in (self._timer, self._adding_timer, self._moving_timer):
             if timer is not None:
                 timer.cancel()
         if self._condemned is not None:

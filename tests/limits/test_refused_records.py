@@ -8,9 +8,10 @@ import pytest
 import trio
 
 from sluiceway.queues.logs.again import ComingAgain
+from sluiceway.queues.logs.batches import encode
 from tests.limits.counting import STEP_UNITS_MAX, Counting
 from tests.limits.law import LawStage, frame
-from tests.limits.test_logs import LogLawStage
+from tests.limits.test_logs import LogLawStage, batches
 from tests.scenarios.log_stage import LOG
 
 COUNT = 100_000
@@ -68,5 +69,38 @@ async def test_records_refused_beside_thousands_that_wait(tmp_path: Path, kind: 
         with stage.law(f"records that come again, {kind}", limit="those that were refused"):
             await trio.sleep(90)
         with stage.law(f"abrupt with refused records, {kind}", limit="every other one of 12,000"):
+            client.vanish()
+            await trio.sleep(3)
+
+
+BATCHES = 9_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("kind", POLICIES)
+async def test_batches_refused_beside_thousands_that_wait(tmp_path: Path, kind: str) -> None:
+    """Each of three records, and a delivery by itself."""
+    async with LogLawStage({"/log/>": POLICIES[kind]}, folder=tmp_path) as stage:
+        sender, client = await stage.client(), await stage.client()
+        batch = batches(encode([b"x" * 400] * 3))
+        for _ in range(BATCHES // 500):
+            await sender.send_raw(batch * 500)
+            await sender.sync()
+        headers = {"ack": "client-individual", "group": "g", "from": "earliest", "credit": f"{BATCHES},67108864"}
+        await client.subscribe(LOG, batch="1024", **headers)
+        await client._until(lambda: len(client.messages) == BATCHES, "all batches")
+        nacks = [frame("NACK", id=each.headers["ack"]) for each in list(client.messages)[::2]]
+        with stage.law(f"NACKs of batches, {kind}", limit="REFUSED_MAX of them wait"):
+            await client.send_raw(b"".join(nacks[:REFUSED]))
+            await client.sync()
+            await trio.sleep(3)
+        with stage.law(f"NACKs of batches beside those refused, {kind}", limit="500 more"):
+            await client.send_raw(b"".join(nacks[REFUSED:]))
+            await client.sync()
+            await trio.sleep(3)
+        with stage.law(f"batches that come again, {kind}", limit="those that were refused"):
+            await trio.sleep(90)
+        with stage.law(f"abrupt with refused batches, {kind}", limit="every other one of 9,000"):
             client.vanish()
             await trio.sleep(3)
