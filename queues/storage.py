@@ -229,8 +229,10 @@ class Joint(Protocol):
         done."""
 
     @property
-    def shelves(self) -> Iterable[Confirms]:
-        """What it has changed so far, and is still there."""
+    def some_shelf(self) -> Confirms | None:
+        """One of what it has changed so far, or of what is bound to that, if any is still there. All of it goes to disk
+        at once: who waits for this one before the end waits for the whole transaction.
+        """
 
     def add(self, shelf: Confirms) -> None:
         """It changes something of this one: to be called in the very step that does."""

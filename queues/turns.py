@@ -7,7 +7,7 @@ the joints of that are the turns (`sluiceway.queues.storage.Store.join`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from ..flow import FlowResource, WaitEdge
 from .storage import Confirms
@@ -32,8 +32,8 @@ class Turn:
         return self._turns.first is not self
 
     @property
-    def shelves(self) -> Iterable[Confirms]:
-        return ()
+    def some_shelf(self) -> Confirms | None:
+        return None
 
     def begin(self, go_on: Callable[[], None]) -> None:
         self._go_on = go_on

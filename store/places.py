@@ -29,6 +29,7 @@ from .metadata.records import (
 )
 
 if TYPE_CHECKING:
+    from .bonds import Bond
     from .storequeue import StoreQueue
 
 GROUP_KIND: Final = "log group"
@@ -71,6 +72,7 @@ class Place:
         "_store",
         "_version",
         "_waiting",
+        "bond",
         "bound_to",
         "due_seconds",
         "is_bound",
@@ -93,6 +95,7 @@ class Place:
         self.queue_id = place_id
         self.bound_to = 0
         self.is_bound = False
+        self.bond: Bond | None = None
         self.urgent = False
         self.due_seconds = 0.0
         self._key = key

@@ -46,6 +46,7 @@ from .states import KIND_QUEUE, KIND_TOPIC, encode_head, encode_queue
 from .stored_block import StoredBlock
 
 if TYPE_CHECKING:
+    from .bonds import Bond
     from .storequeue import StoreQueue
 
 LEASE_COUNT: Final = 65_536
@@ -84,6 +85,7 @@ class Shelf:
         "_trimmed_to",
         "_waiting_saves",
         "_waiting_settled",
+        "bond",
         "bound_to",
         "due_seconds",
         "is_bound",
@@ -107,6 +109,8 @@ class Shelf:
         """Elements below this belong to a transaction: they go in one batch."""
         self.is_bound = False
         """What is collected next is part of a transaction."""
+        self.bond: Bond | None = None
+        """What transactions bind to this one: see bonds.py."""
         self.urgent = False
         """Write at the next opportunity."""
         self.due_seconds = 0.0

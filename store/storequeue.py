@@ -40,6 +40,7 @@ from .damage import Damage
 from .dirty import Dirty
 from .diskguard import DiskGuard
 from .engine import Change, EngineError, put, raise_it
+from .going_on import GoingOn
 from .gradual import Gradual
 from .large import BodyFiles
 from .paged import PagedBlocks
@@ -58,8 +59,8 @@ GATHER_SHARE: Final = 0.5
 """Of the time that a batch takes: so long the next one waits at most for those who were just told. Tried: not waiting
 at all (ten producers that wait for each receipt split into groups which wait for each other's syncs).
 """
-ANSWERS_AT_ONCE: Final = 1024
-ANSWERS_PER_STEP: Final = 16
+ANSWERS_AT_ONCE: Final = 192
+ANSWERS_PER_STEP: Final = 4  # trails take 150 lines of Python for each
 GATHER_SECONDS_MAX: Final = 0.002
 SHELVES_AT_ONCE: Final = 64
 """More than that of one batch are gathered in steps."""
@@ -128,6 +129,7 @@ class StoreQueue(FlowResource):
         self._together = Together(self, self._dirty)
         self._gradual = Gradual(scheduling, "a large batch of the store")
         """Gathers a batch, or answers for one, which counts as under way meanwhile."""
+        self._going_on = GoingOn(scheduling, self._tell_all)
         self._places_count = 0
         """Made so far."""
         self._beside = Beside()
@@ -586,12 +588,11 @@ class StoreQueue(FlowResource):
             )
         self._failing = str(error)
         if not was_failing:
-            self._tell_all([shelf.go_on_unnoted for shelf in self.shelves.values()])
+            self._going_on.all_readers(self.shelves.values())
             self._together.next_joint()
         self._set_gate()
-        refused = [put_out for put_out in batch.put_outs if put_out.is_refused]
+        self._going_on.refused(put_out for put_out in batch.put_outs if put_out.is_refused)
         batch.put_outs = [put_out for put_out in batch.put_outs if not put_out.is_refused]
-        self._tell_all([put_out.answer for put_out in refused])  # this batch may never come through
         self._scheduling.call_later(self._retry_seconds, self._write_again)
         self._retry_seconds = min(2 * self._retry_seconds, RETRY_MAX_SECONDS)
 

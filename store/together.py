@@ -1,8 +1,9 @@
 """What transactions bind together: shelves whose changes go to disk in one batch, or not at all.
 
 A transaction that takes effect in one go is *bound* at its end (`bind`): whatever gathers one of its shelves gathers
-all of them. One that takes effect in steps is a `Joint`: what it has changed so far is kept back, whole, until its end;
-then it is bound like any other. A shelf that is bound to one that is kept back is kept back with it.
+all of them. One that takes effect in steps is a `Joint`: it binds each shelf in the step that changes it (bonds.py), and
+what is bound so is kept back, whole, until its end. A shelf that is bound to one that is kept back is kept back with
+it. So the end costs nothing, however many shelves there are.
 
 *One joint at a time*, and none while a batch is gathered in steps: so a shelf never has half of a transaction when it
 is gathered. A gathering that a joint has kept back comes before the next joint. While the disk fails nothing is
@@ -10,24 +11,25 @@ gathered, and joints do not wait for it: the one batch that is tried again holds
 
 *Gathering in steps.* Where much is bound together (HEAVY_COUNT), or very many durable subscriptions have moved, it is
 encoded in steps, into a batch that counts as under way meanwhile. So what is added or settled between two steps belongs
-to the next batch, as it does during a write. But for other transactions: one that was bound meanwhile may lie half in
-what is gathered already. Its shelves are gathered again, until there is none left, the last time at once. What a batch
-has of a queue that is deleted meanwhile it deletes as well (beside.py).
+to the next batch, as it does during a write. But for other transactions: one that is bound meanwhile to a shelf that is
+not gathered yet will be there in part. All of its shelves are gathered behind that, until there are none left, the last
+time at once. What a batch has of a queue that is deleted meanwhile it deletes as well (beside.py).
 
-Bound: the shelves of joints and bound sets, some 100 bytes each.
+Bound: see bonds.py.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import repeat
+from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Final
 
 from ..flow import FlowResource, WaitEdge
 from ..queues.storage import Confirms
 from . import keys
 from .batch import Batch
+from .bonds import Bond, bond_of
 from .dirty import Dirty
 from .engine import Change, delete, delete_range
 from .places import Place
@@ -62,22 +64,23 @@ ROUNDS_MAX: Final = 4
 class Joint:
     """One transaction that takes effect in steps. Satisfies `sluiceway.queues.storage.Joint`."""
 
-    __slots__ = ("_go_on", "_shelves", "_since", "_together", "has_ended", "is_broken", "owner", "waits")
+    __slots__ = ("_go_on", "_since", "_together", "bond", "has_ended", "is_broken", "owner", "waits")
 
     def __init__(self, together: Together, owner: FlowResource, since: float) -> None:
         self._together = together
         self._since = since
         self.owner = owner
         """Whose transaction it is."""
-        self._shelves: dict[Kept, None] = {}
+        self.bond: Bond | None = None
+        """What it has changed so far, and what was bound to that before; maybe a part of it by now."""
         self._go_on: Callable[[], None] | None = None
         self.waits = False
         self.is_broken = False
         self.has_ended = False
 
     @property
-    def shelves(self) -> list[Kept]:
-        return [shelf for shelf in self._shelves if self._together.is_known(shelf)]
+    def some_shelf(self) -> Kept | None:
+        return None if self.bond is None else self.bond.whole.other_than(None)
 
     def begin(self, go_on: Callable[[], None]) -> None:
         self._go_on = go_on
@@ -93,8 +96,7 @@ class Joint:
             self._go_on()
 
     def add(self, shelf: Confirms) -> None:
-        if shelf not in self._shelves and isinstance(shelf, Shelf | Place) and self._together.is_known(shelf):
-            self._shelves[shelf] = None
+        if isinstance(shelf, Shelf | Place) and not self.has_ended and self._together.is_known(shelf):
             self._together.keep_back(self, shelf)
 
     def end(self) -> None:
@@ -109,21 +111,19 @@ class Together:
     def __init__(self, store: StoreQueue, dirty: Dirty) -> None:
         self._store = store
         self._dirty = dirty
-        self._bound: dict[Kept, set[Kept]] = {}
-        """All that transactions bind to each, that included: one set for all of them."""
         self._active: dict[Joint, None] = {}
         """One, but at the end of the broker, when nobody waits any more."""
         self._waiting: deque[Joint] = deque()
-        self._held: set[Kept] = set()
-        """Of active joints."""
-        self._skipped: set[Kept] = set()
-        """Kept back by the active joint, when a batch was gathered last."""
-        self._later: set[Kept] = set()
-        """For the next batch: this one gathers another heavy set."""
+        self._skipped: set[Kept | Bond] = set()
+        """Kept back by the active joint, when a batch was gathered last: with all that is bound to it."""
+        self._later: set[Kept | Bond] = set()
+        """For the next batch: this one gathers another heavy bond."""
         self._wanted = False
         """A gathering waits for the active joint."""
-        self.heavy: set[Kept] = set()
-        """What is gathered in steps, or is to be."""
+        self.heavy: list[Bond] = []
+        """What is gathered in steps, or is to be: taken, and each shelf of it is so until it is gathered."""
+        self._heavy_next: list[Bond] = []
+        """What was bound to that meanwhile: wholes when they came in, maybe parts by now."""
 
     def is_known(self, shelf: Kept) -> bool:
         """Its queue or group is there."""
@@ -132,41 +132,51 @@ class Together:
     # ------------------------------------------------------------------ what is bound
 
     def bind(self, shelves: Iterable[Confirms]) -> None:
-        """What was added to and settled in these is one transaction."""
-        together: set[Kept] = {
-            shelf for shelf in shelves if isinstance(shelf, Shelf | Place) and shelf.queue_id in self._store.shelves
-        }
+        """What was added to and settled in these is one transaction. O(n): not for many."""
+        known = self._store.shelves
+        together = {shelf: None for shelf in shelves if isinstance(shelf, Shelf | Place) and shelf.queue_id in known}
+        whole: Bond | None = None
         for shelf in together:
             shelf.bound_to = shelf.elements_end
             shelf.is_bound = True
-        if len(together) > 1:
-            found = {id(each): each for shelf in together if (each := self._bound.get(shelf)) is not None}
-            whole = max(found.values(), key=len, default=together)
-            for each in [together, *found.values()]:
-                if each is not whole or each is together:
-                    whole |= each
-                    self._bound.update(dict.fromkeys(each, whole))
+            if len(together) > 1:
+                whole = self._bind_to(whole, shelf)
+
+    def _bind_to(self, whole: Bond | None, shelf: Kept) -> Bond:
+        """This shelf goes into this bond, if there is one yet, with all that is bound to it. Returns that."""
+        own = None if shelf.bond is None else shelf.bond.whole
+        if own is None or own.is_taken:
+            whole = whole or Bond()
+            if own is not None and not whole.is_wanted:  # a batch has others of `own` already, and will have this one
+                whole.is_wanted = True
+                self._heavy_next.append(whole)
+            whole.add(shelf)
+            return whole
+        return own if whole is None or whole is own else whole.unite(own)
 
     def abandon(self, shelf: Kept) -> set[Kept]:
         """This is not written any more. Returns what is bound to it, which must not be written either."""
-        if shelf in self.heavy:
+        if shelf.bond is not None and ((whole := shelf.bond.whole).is_taken or whole.is_wanted):
             self._store.finish_gathering()  # it is in the batch, in part
-        joints = [joint for joint in self._active if shelf in joint._shelves]
-        bound = {shelf}
-        self._take_bound_to(bound)
+        bond = bond_of(shelf)
+        if bond is None:
+            return set()
+        joints = [joint for joint in self._active if joint.bond is not None and joint.bond.whole is bond]
+        bond.is_taken = True
+        bound = set(bond)
+        for each in bound:
+            each.bond = None
         for joint in joints:
-            bound |= joint._shelves.keys()
             joint.is_broken = True
             joint.end()
         return bound - {shelf}
 
     def gone(self, shelf: Kept) -> None:
         """It is there no more, and binds nothing."""
-        bound = self._bound.pop(shelf, None)
-        if bound is not None:
-            bound.discard(shelf)
-            if len(bound) == 1:
-                self._bound.pop(bound.pop(), None)
+        if bond_of(shelf) is None:
+            shelf.bond = None  # what is gathered in steps passes over it
+        elif shelf.bond is not None:
+            shelf.bond.remove(shelf)
 
     # ------------------------------------------------------------------ queues that are deleted meanwhile
 
@@ -174,7 +184,8 @@ class Together:
         """The queue or group of this one is deleted. What was to go into its batch (that a spooled transaction is
         committed, for one), and who waits for that, goes with those that it is bound to.
         """
-        heir = self._heir(shelf)
+        bond = bond_of(shelf)
+        heir = None if bond is None else bond.other_than(shelf)
         if heir is None:
             for changes, done in attached:
                 self._store.change(changes, written=done)
@@ -185,31 +196,6 @@ class Together:
             heir.attach(heir.bound_to, heir.bound_to, changes, done)
         for callback in waiting:
             heir.when_settled(callback)
-
-    def _heir(self, shelf: Kept) -> Kept | None:
-        """One that goes into the same batch."""
-        return next((other for other in self._bound.get(shelf, ()) if other is not shelf), None)
-
-    def _found(self, together: set[Kept]) -> list[set[Kept]]:
-        """The sets of all that are bound to these."""
-        bound = self._bound
-        if not bound:
-            return []
-        return list({id(each): each for shelf in together if (each := bound.get(shelf)) is not None}.values())
-
-    def _bind_to(self, together: set[Kept]) -> bool:
-        """`together` grows by all that is bound to it. Returns whether something is."""
-        found = self._found(together)
-        together.update(*found)
-        return bool(found)
-
-    def _take_bound_to(self, together: set[Kept]) -> set[Kept]:
-        """What is bound to these, and maybe some of themselves, is bound no more. `together` grows by them."""
-        taken: set[Kept] = set().union(*self._found(together))
-        for shelf in taken:
-            del self._bound[shelf]
-        together |= taken
-        return taken
 
     # ------------------------------------------------------------------ joints
 
@@ -234,21 +220,28 @@ class Together:
         return self._store, "what large transactions before it have changed is written first"
 
     def keep_back(self, joint: Joint, shelf: Kept) -> None:
-        """This joint has changed this shelf."""
-        self._active[joint] = None  # at the end of the broker it has not waited for its turn
-        joint.waits = False
-        self._held.add(shelf)
+        """This joint has just changed this shelf."""
+        shelf.bound_to = shelf.elements_end
+        before = joint.bond
+        if before is not None:
+            before = before.whole
+            if shelf.bond is not None and shelf.bond.whole is before:
+                return
         shelf.is_bound = True
+        joint.bond = self._bind_to(before, shelf)
+        if before is None:
+            joint.bond.held_count += 1
+            self._active[joint] = None  # at the end of the broker it has not waited for its turn
+            joint.waits = False
 
     def end(self, joint: Joint) -> None:
         """All of it has taken effect."""
         if joint in self._waiting:
             self._waiting.remove(joint)
         self._active.pop(joint, None)
-        self._held = set().union(*(each._shelves for each in self._active))
+        if joint.bond is not None:
+            joint.bond.whole.held_count -= 1
         self._skipped.clear()
-        if not joint.is_broken:
-            self.bind(joint._shelves)
         self._dirty.put_back()
         if self._wanted:
             self._store.ask()
@@ -272,58 +265,69 @@ class Together:
 
     def is_kept_back(self, shelf: Kept) -> bool:
         """A joint has it, or something that is bound to it: it is no use to look at it before that has ended."""
-        return shelf in self._skipped
+        return bool(self._skipped) and (bond_of(shelf) or shelf) in self._skipped
 
     def passes_over(self, shelf: Kept) -> bool:
         """It does not go into this batch by itself: it is kept back, or gathered in steps."""
-        if shelf in self._held:
-            self._skipped.add(shelf)
+        bond = bond_of(shelf)
+        if bond is not None and bond.held_count:
+            self._skipped.add(bond)
             self._wanted = True
             return True
-        return shelf in self.heavy or shelf in self._later or shelf in self._skipped
+        if bond is None and shelf.bond is not None:
+            return True  # taken
+        return (bond or shelf) in self._later or (bond or shelf) in self._skipped
 
     def gathered_with(self, shelf: Kept) -> list[Kept]:
-        """What goes into the batch with this shelf, that included, in order; nothing, if it is kept back with another,
-        or gathered in steps.
+        """What goes into the batch with this shelf, that included; nothing, if it is kept back with another, or
+        gathered in steps. It is not passed over.
         """
-        together = {shelf}
-        found = self._bind_to(together)
-        may_be_heavy = found or shelf.bound_to > shelf.saved_to or _places_of(shelf) > STEP_PLACES
+        bond = bond_of(shelf)
+        together = [shelf] if bond is None else list(islice(bond, HEAVY_COUNT + 1))
+        may_be_heavy = bond is not None or shelf.bound_to > shelf.saved_to or _places_of(shelf) > STEP_PLACES
         is_heavy = may_be_heavy and _is_heavy(together)
-        if self._active and (is_heavy or not self._held.isdisjoint(together)):
-            self._skipped |= together
+        if is_heavy and self._active:
+            self._skipped.add(bond or shelf)
             self._wanted = True
             return []
         if is_heavy and self.heavy:
-            self._later |= together
+            self._later.add(bond or shelf)
             return []
-        self._take_bound_to(together)
-        if is_heavy:
-            self.heavy = together
+        if is_heavy and bond is None:
+            bond = Bond()
+            bond.add(shelf)
+        if bond is not None:
+            bond.is_taken = True
+        if is_heavy and bond is not None:
+            self.heavy = [bond]
             return []
-        return sorted(together, key=_number) if found else [shelf]
+        for one in together:
+            one.bond = None
+        return together
 
     def gathering(self, batch: Batch) -> Iterator[None]:
         """Put what is heavy into this batch, in steps."""
-        together = set(self.heavy)
-        wanted = together
         for round_number in range(ROUNDS_MAX + 1):
             in_steps = round_number < ROUNDS_MAX
-            self.heavy |= wanted  # before the first step: one may be deleted or abandoned when a part of it is in
-            for one in sorted(wanted, key=_number):
+            for one in chain.from_iterable(self.heavy):
                 if in_steps and isinstance(one, Shelf):
                     for step in _saving(one, batch):
                         yield step
                         if not self.is_known(one):
                             break  # its queue was deleted: the batch deletes what it has of it
                 self._store.collect_one(one, batch, urgent=True)
+                if one.bond is not None and one.bond.whole.is_taken:  # else it was bound anew
+                    one.bond = None
                 if in_steps:
                     yield
-            together |= wanted
-            wanted = self._take_bound_to(together)
+            wanted = dict.fromkeys(bond.whole for bond in self._heavy_next)
+            self._heavy_next.clear()
             if not wanted:
                 break
-        self.heavy = set()
+            for bond in wanted:
+                bond.is_taken = True
+            self.heavy = list(wanted)
+        self.heavy = []
 
 
 def records_of(queue_id: int) -> list[Change]:
@@ -351,11 +355,7 @@ def _saving(shelf: Shelf, batch: Batch) -> Iterator[None]:
                 break
 
 
-def _number(shelf: Kept) -> int:
-    return shelf.queue_id
-
-
-def _is_heavy(together: set[Kept]) -> bool:
+def _is_heavy(together: list[Kept]) -> bool:
     return len(together) > HEAVY_COUNT or sum(map(_steps_of, together)) > HEAVY_COUNT
 
 

@@ -49,7 +49,6 @@ from .spools import Spool
 from .subscribing import Subscriptions
 from .transactions import (
     AT_ONCE_COUNT,
-    LANES_PER_STEP,
     Commit,
     Transaction,
     Transactions,
@@ -58,6 +57,7 @@ from .transactions import (
     join,
     parts_of,
     settling,
+    some_of,
     steps_for,
     undoing,
 )
@@ -412,7 +412,7 @@ class Committer:
                     self._replies.receipt(commit.receipt_id)
                 self._replies.leg_done(commit.owed)
             elif joint is not None:
-                yield from self._answering(commit.receipt_id, joint)
+                self._replies.committed(commit.receipt_id, some_of(joint))
             else:
                 shelves = commit.shelves()
                 if self._hub.store is not None:
@@ -491,18 +491,6 @@ class Committer:
             charge_bytes = size_bytes + MESSAGE_OVERHEAD_BYTES * count
             commit.promise.use(queue, count, charge_bytes)
             queue.take_together([Run(messages, charge_bytes)], lane.source)
-
-    def _answering(self, receipt_id: str | None, joint: Joint) -> Iterator[None]:
-        """What it has changed is to be on disk before anything says so."""
-        shelves = list(joint.shelves)
-        if receipt_id is None or not shelves:
-            self._replies.committed(receipt_id, shelves)
-            return
-        one_done = self._replies.later_than(receipt_id, len(shelves))
-        for place, shelf in enumerate(shelves, 1):
-            shelf.when_settled(one_done)
-            if place % LANES_PER_STEP == 0:
-                yield
 
     def _pay(self, commit: Commit, size_bytes: int) -> None:
         """So much of it is charged elsewhere from now on."""

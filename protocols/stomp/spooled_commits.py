@@ -24,7 +24,7 @@ from .moving import Leg, drop
 from .replies import Replies
 from .spooling import ROUTE_STEPS
 from .spools import Spool, Target
-from .transactions import AT_ONCE_COUNT, Transaction, settling
+from .transactions import AT_ONCE_COUNT, Transaction, settling, some_of
 
 
 class _Flag:
@@ -99,7 +99,7 @@ class SpooledCommits:
                 yield from self._taking_out(places)
                 return False
             is_promised = True
-            shelves = transaction.shelves() if joint is None else list(joint.shelves)
+            shelves = transaction.shelves() if joint is None else some_of(joint)
             if spool.targets:
                 answer = self._replies.later(receipt_id)
                 deleted = [*gone, *(target for target, lane in lanes.items() if lane.queue.closed)]

@@ -430,6 +430,13 @@ def join(joint: Joint, queue: object) -> None:
         joint.add(queue.shelf)
 
 
+def some_of(joint: Joint) -> list[Confirms]:
+    """Whom to ask when all that this one has changed is on disk; nobody, if nothing of it is there any more. Before its
+    end.
+    """
+    return [] if joint.some_shelf is None else [joint.some_shelf]
+
+
 def steps_for(messages_count: int) -> Iterator[None]:
     """As many as that is dear."""
     return repeat(None, 1 + messages_count // MESSAGES_PER_STEP)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 import trio
 
+from sluiceway.store.engine import Change, EngineError
 from tests.limits.law import CROWD_COUNT, LawStage, frame
 from tests.limits.test_frames import MANY, Q
-from tests.limits.test_transactions import Disk
+from tests.limits.test_transactions import SENDS, SPREAD, Disk
 
 
 @pytest.fixture
@@ -47,6 +48,65 @@ async def test_a_batch_beside_many_queues(stored: LawStage, urgent: bool) -> Non
     with stored.law(f"receipts beside many queues that {kind}", limit="a message", crowd="10,000 queues"):
         for _ in range(3):
             await client.sent("/queue/other", "x", persistent="true")
+
+
+class FailingDisk(Disk):
+    """Writes nothing while it `fails`."""
+
+    fails = False
+
+    def write(self, changes: Sequence[Change], *, sync: bool) -> None:
+        if self.fails:
+            raise EngineError("a test: the disk fails")
+        super().write(changes, sync=sync)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+async def test_a_disk_that_fails_beside_many_queues_with_readers_and_senders() -> None:
+    """All readers go on without it, all senders wait; when it works again all go on."""
+    disk = FailingDisk()
+    names = [f"/queue/q{n}" for n in range(SENDS)]
+    async with LawStage(engine=disk) as stage:
+        sender = await stage.client()
+        for first in range(0, SENDS, 1_000):
+            some = names[first : first + 1_000]
+            await sender.send_raw(b"".join(frame("SEND", b"x", destination=name, persistent="true") for name in some))
+            await sender.sync()
+        await trio.sleep(5)
+        reader = await stage.client()
+        await reader.send_raw(
+            frame("SUBSCRIBE", destination="/queue/>", id="all", ack="client", credit="100000,9999999")
+        )
+        disk.fails = True
+        with stage.law("a disk that begins to fail", limit="20,000 queues that are read"):
+            await reader._until(lambda: len(reader.messages) == SENDS, "what was stored before")
+        await sender.send_raw(b"".join(frame("SEND", b"y", destination=name, persistent="true") for name in names))
+        await trio.sleep(10)
+        assert len(reader.messages) == SENDS
+        disk.fails = False
+        with stage.law("a disk that works again", limit="20,000 queues with senders and readers"):
+            await reader._until(lambda: len(reader.messages) == 2 * SENDS, "what was held back")
+            await trio.sleep(10)
+
+
+@pytest.mark.slow
+async def test_what_an_ended_connection_left_behind_goes_on_when_the_disk_works_again() -> None:
+    """One run to each of many queues, all in the same moment."""
+    disk = FailingDisk()
+    async with LawStage(engine=disk) as stage:
+        sender = await stage.client()
+        await sender.sent("/queue/first", "x", persistent="true")
+        disk.fails = True
+        heads = ({"destination": f"/queue/q{n}", "persistent": "true"} for n in range(SPREAD))
+        await sender.send_raw(b"".join(frame("SEND", b"y", **head) for head in heads))
+        await trio.sleep(5)
+        sender.vanish()
+        await trio.sleep(5)
+        disk.fails = False
+        with stage.law("what an ended connection left behind goes on", limit="2,000 queues"):
+            await trio.sleep(10)
+        assert all(stage.partitions(f"/queue/q{n}")[0].elements.live_count == 1 for n in range(SPREAD))
 
 
 COMES_AGAIN = {

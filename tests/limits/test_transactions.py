@@ -14,7 +14,7 @@ from sluiceway.store.engine import Change
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.recovery import RecoveredPiece, RecoveredTransaction
 from sluiceway.store.spool import Spool
-from tests.limits.law import LawStage, frame
+from tests.limits.law import CROWD_COUNT, LawStage, frame
 from tests.limits.test_frames import MANY, Q
 from tests.scenarios.client import Client
 from tests.scenarios.log_stage import LogStage
@@ -73,9 +73,9 @@ async def begun(stage: LawStage, data: bytes) -> Client:
 @pytest.mark.parametrize("spread", [1, SPREAD])
 async def test_commit_of_persistent_sends(stored: LawStage, spread: int) -> None:
     client = await begun(stored, sends(SENDS if spread == 1 else spread, spread=spread))
-    limit = "20,000 SENDs or 2,000 queues"
-    with stored.law(f"COMMIT of persistent SENDs to {spread}", limit=limit):
+    with stored.law(f"COMMIT of persistent SENDs to {spread}", limit="20,000 SENDs, or so many queues"):
         await client.request("COMMIT", {"transaction": "t"})
+        await trio.sleep(3)
 
 
 @pytest.mark.slow
@@ -172,7 +172,7 @@ async def test_transactions_that_are_spooled(spooling: LawStage, spread: int, en
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("persistent", ["false", "true"])
 async def test_a_commit_that_waits_for_one_of_many_queues(persistent: str) -> None:
     """It takes its place in all of them, is looked at whenever something happens, and leaves them."""
@@ -195,12 +195,37 @@ async def test_a_commit_that_waits_for_one_of_many_queues(persistent: str) -> No
                 await client.send_raw(frame("SEND", b"x", destination="/queue/other"))
                 await stage.settled_down()
         assert "done" not in client.receipts
-        if persistent == "true":
-            return  # its queues are bound together in one step: ARCHITECTURE.md, "Known, and open"
         with stage.law(f"end of a {case}", limit="20,000 queues"):
             await other.subscribe("/queue/full")
             await client._until(lambda: "done" in client.receipts, "the receipt of COMMIT")
             await trio.sleep(3)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("is_spooled", [False, True], ids=["in memory", "spooled"])
+async def test_a_commit_that_acknowledges_and_sends_in_many_queues(is_spooled: bool) -> None:
+    """10,000 queues are bound together, and what is sent goes to as many."""
+    limits = {"transaction_bytes_max": 1 << 20} if is_spooled else {}
+    async with LawStage(engine=Disk(), **limits) as stage:
+        names = [f"/queue/q{n}" for n in range(CROWD_COUNT)]
+        sender = await stage.client()
+        for first in range(0, CROWD_COUNT, 1_000):
+            some = names[first : first + 1_000]
+            await sender.send_raw(b"".join(frame("SEND", b"x", destination=name, persistent="true") for name in some))
+            await sender.sync()
+        client = await stage.client()
+        await client.subscribe("/queue/>", ack="client-individual", credit="100000,67108864")
+        await client._until(lambda: len(client.messages) == CROWD_COUNT, "all messages")
+        await client.frame("BEGIN", {"transaction": "t"})
+        acks = [frame("ACK", id=each.headers["ack"], transaction="t") for each in client.messages]
+        await client.send_raw(b"".join(acks) + sends(CROWD_COUNT, spread=CROWD_COUNT))
+        await client.sync()
+        await trio.sleep(3)
+        kind = "that is spooled" if is_spooled else "in memory"
+        with stage.law(f"COMMIT of ACKs and SENDs {kind} in many queues", limit="10,000 queues"):
+            await client.request("COMMIT", {"transaction": "t"})
+            await client._until(lambda: len(client.messages) == 2 * CROWD_COUNT, "all messages again")
 
 
 @pytest.mark.timeout(120)

@@ -10,6 +10,7 @@ import pytest
 from sluiceway.queues import SharedQueue
 from sluiceway.store import keys
 from sluiceway.store.batch import Batch
+from sluiceway.store.bonds import bond_of
 from sluiceway.store.engine import put
 from sluiceway.store.faulty import Failure, FaultyEngine
 from sluiceway.store.memory import MemoryEngine
@@ -65,10 +66,13 @@ def test_nothing_is_kept_of_what_bound_queues_that_were_deleted(world: StoreWorl
     for queue in both:
         world.put(queue)
     world.store.bind([shelf_of(queue) for queue in both])
+    bond = bond_of(shelf_of(both[0]))
+    assert bond is not None
+    assert bond.count == len(list(bond)) == 2
     for queue in both:
         queue.close_queue("deleted")
-    world.flush()
-    assert not world.store._together._bound
+    assert bond.count == len(list(bond)) == 0
+    assert all(shelf_of(queue).bond is None for queue in both)
 
 
 @pytest.mark.usefixtures("stepping")

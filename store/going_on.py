@@ -1,0 +1,51 @@
+"""Who waits for the disk goes on without it when it begins to fail: in steps, for there may be a hundred thousand.
+
+Readers of queues wait for a lease, and do not while the disk fails (`Shelf.can_note`); those that wait already are told
+here. So are blocks that were to leave memory and found no room: the batch that they were in may never come through.
+
+Bound: the shelves of the store once, and the blocks of one batch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from ..queues.environment import DispatchHandle, Scheduling
+
+if TYPE_CHECKING:
+    from .paged import PutOut
+    from .together import Kept
+
+PER_STEP: Final = 128
+"""In one dispatch: about a millisecond, if all of them have readers."""
+
+
+class GoingOn:
+    """Of one store."""
+
+    def __init__(self, scheduling: Scheduling, tell: Callable[[Iterable[Callable[[], None]]], None]) -> None:
+        """`tell` calls callbacks, and sees to what they raise."""
+        self._context: DispatchHandle = scheduling.register(self._dispatch, "readers that go on while the disk fails")
+        self._tell = tell
+        self._shelves: Iterator[Kept] = iter(())
+        self._refused: deque[PutOut] = deque()
+
+    def all_readers(self, shelves: Iterable[Kept]) -> None:
+        """The disk begins to fail: those of all these shelves. What is left of an earlier round is among them."""
+        self._shelves = iter(list(shelves))
+        self._context.request_dispatch()
+
+    def refused(self, put_outs: Iterable[PutOut]) -> None:
+        """These blocks stay in memory."""
+        self._refused.extend(put_outs)
+        self._context.request_dispatch()
+
+    def _dispatch(self, _budget: int) -> bool:
+        shelves = list(islice(self._shelves, PER_STEP))
+        self._tell([shelf.go_on_unnoted for shelf in shelves])
+        put_outs = [self._refused.popleft() for _ in range(min(PER_STEP - len(shelves), len(self._refused)))]
+        self._tell([put_out.answer for put_out in put_outs])
+        return bool(shelves or self._refused)
