@@ -86,6 +86,8 @@ class Gate(FlowResource):
         """Messages of raised priority may pass beyond a used-up prefetch."""
         self.elements = CursoredQueue()
         self.closed = False
+        self.is_kept = False
+        """It is closed, and what is stored of it stays for the next start."""
         self._environment = environment
         self.witness: Witness | None = None if environment.witness_of is None else environment.witness_of(self)
         """Is told what becomes of its messages."""

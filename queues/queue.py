@@ -552,7 +552,7 @@ class MessageQueue(Gate):
         """
         if self.closed:
             return 0
-        self.closed = True
+        self.closed, self.is_kept = True, keep
         if self.witness is not None:
             self.witness.closed(reason)
         self.context.close()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..queues.cursored import BLOCK_BITS, CursoredQueue
 from .batch import Batch
@@ -21,16 +21,34 @@ from .engine import Change
 NOTHING_BEGUN: Final = 0
 
 
+class Attached(NamedTuple):
+    """Changes that go into the batch of a shelf."""
+
+    changes: list[Change]
+    done: Callable[[], None] | None
+    """Is told when they are written."""
+    undone: Callable[[], None] | None
+    """Is told if they never will be: the broker made a mistake with the queue."""
+
+
 class _Attached:
     """Changes that go where elements `first` to `end - 1` go."""
 
-    __slots__ = ("changes", "done", "end", "first")
+    __slots__ = ("changes", "done", "end", "first", "undone")
 
-    def __init__(self, first: int, end: int, changes: list[Change], done: Callable[[], None] | None) -> None:
+    def __init__(
+        self,
+        first: int,
+        end: int,
+        changes: list[Change],
+        done: Callable[[], None] | None,
+        undone: Callable[[], None] | None,
+    ) -> None:
         self.first = first
         self.end = end
         self.changes = changes
         self.done = done
+        self.undone = undone
 
 
 class Attachments:
@@ -48,14 +66,21 @@ class Attachments:
         """Some are in no batch yet."""
         return bool(self._waiting)
 
-    def add(self, first: int, end: int, changes: list[Change], done: Callable[[], None] | None) -> None:
+    def add(
+        self,
+        first: int,
+        end: int,
+        changes: list[Change],
+        done: Callable[[], None] | None,
+        undone: Callable[[], None] | None = None,
+    ) -> None:
         """For elements `first` to `end - 1`, behind all others; with `first == end`: for whatever comes next, or is
-        saved before this place is reached. `done`: see `Shelf.attach`.
+        saved before this place is reached. `done` and `undone`: see `Shelf.attach`.
         """
         place = len(self._waiting)
         while place and self._waiting[place - 1].end > end:  # what a deleted queue left to this one is older
             place -= 1
-        self._waiting.insert(place, _Attached(first, end, changes, done))
+        self._waiting.insert(place, _Attached(first, end, changes, done, undone))
         if first < end:
             self._held.append((first, end))
 
@@ -84,9 +109,9 @@ class Attachments:
         self._held.popleft()
         let_through()
 
-    def take_all(self) -> list[tuple[list[Change], Callable[[], None] | None]]:
-        """The queue is gone: changes, and who is to be told."""
-        left = [(one.changes, one.done) for one in self._waiting]
+    def take_all(self) -> list[Attached]:
+        """The queue is gone: what is in no batch."""
+        left = [Attached(one.changes, one.done, one.undone) for one in self._waiting]
         self._waiting.clear()
         return left
 

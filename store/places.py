@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..queues.logs.ports import PLACE_RANGES_MAX, GroupState
 from . import keys
+from .attached import Attached
 from .batch import Batch
 from .engine import Change, delete, put
 from .metadata.records import (
@@ -105,7 +106,7 @@ class Place:
         self._changed = False
         self._forgotten = False
         self._waiting: list[Callable[[], None]] = []
-        self._attached: list[tuple[list[Change], Callable[[], None] | None]] = []
+        self._attached: list[Attached] = []
 
     @property
     def owner(self) -> object:
@@ -127,8 +128,8 @@ class Place:
         waiting, self._waiting = self._waiting, []
         attached, self._attached = self._attached, []
         self._store.change(records, done)
-        for changes, written in attached:
-            self._store.change(changes, written=written)
+        for each in attached:
+            self._store.change(each.changes, written=each.done)
         self._store.when_flushed(waiting)
 
     def changed(self) -> None:
@@ -151,18 +152,30 @@ class Place:
         self._store.bequeath(self, attached, waiting)
         self._store.forget(self)
 
+    def abandoned(self) -> list[Callable[[], None]]:
+        """Nothing of it is written any more. Returns who is to be told so."""
+        attached, self._attached = self._attached, []
+        return [each.undone for each in attached if each.undone is not None]
+
     # ------------------------------------------------------------------ as a shelf
 
     def when_saved(self, _first: int, _end: int, callback: Callable[[str], None]) -> None:
         """It has nothing but what is settled."""
         self.when_settled(lambda: callback("disk"))
 
-    def attach(self, _first: int, _end: int, changes: list[Change], done: Callable[[], None] | None = None) -> None:
+    def attach(
+        self,
+        _first: int,
+        _end: int,
+        changes: list[Change],
+        done: Callable[[], None] | None = None,
+        undone: Callable[[], None] | None = None,
+    ) -> None:
         """These changes go into the next batch that has this place."""
         if self._forgotten:
             self._store.change(changes, written=done)
             return
-        self._attached.append((changes, done))
+        self._attached.append(Attached(changes, done, undone))
         self._store.touch(self, urgent=True)
 
     @property
@@ -194,11 +207,11 @@ class Place:
             self._changed = False
             record = self._next_record()
             batch.add(record, len(record[2]))
-        for changes, done in self._attached:
-            for change in changes:
+        for each in self._attached:
+            for change in each.changes:
                 batch.add(change, len(change[2]))
-            if done is not None:
-                batch.written.append(done)
+            if each.done is not None:
+                batch.written.append(each.done)
         self._attached = []
         if self._waiting:
             batch.waiters += self._waiting

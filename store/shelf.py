@@ -224,15 +224,22 @@ class Shelf:
                     block.attempts[place] = count
                     self._touch_block(index)
 
-    def attach(self, first: int, end: int, changes: list[Change], done: Callable[[], None] | None = None) -> None:
+    def attach(
+        self,
+        first: int,
+        end: int,
+        changes: list[Change],
+        done: Callable[[], None] | None = None,
+        undone: Callable[[], None] | None = None,
+    ) -> None:
         """These changes go into the batch with which the last of elements `first` to `end - 1` is saved (or has left),
-        and all of these into one. `done` is called when that is written. To be called in order, before anything else is
-        added. With `first == end`: into the next batch of this shelf.
+        and all of these into one. `done` is called when that is written, `undone` if the queue is abandoned before. To
+        be called in order, before anything else is added. With `first == end`: into the next batch of this shelf.
         """
         if self._forgotten:
             self._store.change(changes, written=done)
             return
-        self._attached.add(first, end, changes, done)
+        self._attached.add(first, end, changes, done, undone)
         self._store.touch(self, urgent=True)
 
     def hold(self, first: int, end: int) -> None:
@@ -316,6 +323,10 @@ class Shelf:
             return
         self._waiting_settled.append(callback)
         self._store.receipt_waits(self, 1)
+
+    def abandoned(self) -> list[Callable[[], None]]:
+        """Nothing of it is written any more. Returns who is to be told so."""
+        return [each.undone for each in self._attached.take_all() if each.undone is not None]
 
     def forget(self) -> None:
         self._forgotten = True

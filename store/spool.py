@@ -118,15 +118,14 @@ class Spools:
             clock=store.clock,
         )
         self._by_target: dict[Target, dict[Spool, None]] = {}
-        """Committed ones that have pieces for it."""
+        """Those that have pieces for it."""
         self.left = [Spool(self, found.transaction_id, found) for found in recovered]
         """Of an earlier run."""
         store.deleted_with = self._deleted_with
 
-    def committed(self, spool: Spool) -> None:
-        """Its pieces wait for their queues from now on."""
-        for target in spool.targets:
-            self._by_target.setdefault(target, {})[spool] = None
+    def has_piece_for(self, spool: Spool, target: Target) -> None:
+        """Its first one for this queue."""
+        self._by_target.setdefault(target, {})[spool] = None
 
     def has_moved(self, spool: Spool, target: Target) -> None:
         """It has nothing more for this queue."""
@@ -142,8 +141,9 @@ class Spools:
         if not isinstance(shelf, Shelf):
             return []
         changes: list[Change] = []
-        for spool in self._by_target.pop(shelf.target, ()):
+        for spool in [each for each in self._by_target.get(shelf.target, ()) if each.is_committed]:
             changes += spool.drop(shelf.target)
+            self.has_moved(spool, shelf.target)
         return changes
 
     def begin(self) -> Spool:
@@ -254,7 +254,6 @@ class Spool:
                 if piece.file_ids:
                     self._files[place] = piece.file_ids
             self._left_count = len(found.pieces)
-            spools.committed(self)
         self._written_count = len(self._sizes)
         """Pieces below this place are on disk, or were."""
 
@@ -267,9 +266,15 @@ class Spool:
         if spooled is None:
             spooled = self.targets[target] = Spooled(len(self._targets))
             self._targets.append(target)
+            self._spools.has_piece_for(self, target)
         spooled.places.append(place)
         spooled.left_count += 1
         return spooled.number
+
+    @property
+    def is_committed(self) -> bool:
+        """Its pieces wait for their queues."""
+        return self._commit_number > 0
 
     def is_written(self, place: int) -> bool:
         return place < self._written_count
@@ -318,6 +323,8 @@ class Spool:
     def _delete(self, start: int) -> None:
         """Delete the pieces from this place on, and then what is left of it."""
         stop = min(start + DELETE_COUNT, len(self._sizes))
+        for number in set(self._target_by_place[start:stop]):
+            self._spools.has_moved(self, self._targets[number])
         changes = [delete(keys.transaction_key(self.transaction_id, place)) for place in range(start, stop)]
         if stop < len(self._sizes):
             self._spools.store.change(changes, written=partial(self._delete, stop))
@@ -336,12 +343,18 @@ class Spool:
 
     # ------------------------------------------------------------------ when it is committed
 
-    def commit(self, shelves: Iterable[Confirms], done: Callable[[], None], *, deleted: Iterable[Target] = ()) -> None:
+    def commit(
+        self,
+        shelves: Iterable[Confirms],
+        done: Callable[[], None],
+        undone: Callable[[], None],
+        *,
+        deleted: Iterable[Target] = (),
+    ) -> None:
         store = self._spools.store
         if not self._sizes:
             raise ValueError(f"transaction {self.transaction_id} has no pieces: there is nothing to carry out later")
         self._commit_number, self._committed_count = self._spools.take_commit_number(), len(self._sizes)
-        self._spools.committed(self)
         for target in deleted:
             self._dropped[target] = None
             self._spools.has_moved(self, target)
@@ -353,7 +366,7 @@ class Spool:
         store.bind(own)
         end = own[0].elements_end
         self._record = _Record([change])
-        own[0].attach(end, end, self._record)
+        own[0].attach(end, end, self._record, undone=undone)
         own[0].when_settled(done)
 
     def _told(self) -> Change:
@@ -388,7 +401,7 @@ class Spool:
         if queue is not None and persistent and queue.keeps and not queue.closed:
             shelf, end = queue.shelf, queue.elements.next_sequence
             if isinstance(shelf, Shelf) and first < end:
-                shelf.attach(first, end, changes, written)
+                shelf.attach(first, end, changes, written, done)  # undone: it is there after the next start
                 return
         self._spools.store.change(changes, written=written)
 

@@ -31,6 +31,7 @@ from ..queues.environment import Scheduling, TimerHandle
 from ..queues.message import Message
 from ..queues.storage import Confirms, Stored
 from . import keys
+from .attached import Attached
 from .batch import BATCH_BYTES, Batch
 from .beside import Beside
 from .chunks import HeadCodec
@@ -50,7 +51,7 @@ from .recovery import Recovered
 from .reporting import facts_of
 from .shelf import Shelf
 from .states import encode_numbers
-from .together import Attached, Joint, Kept, Together, records_of
+from .together import Joint, Kept, Together, records_of
 from .worker import Worker
 
 RETRY_MIN_SECONDS: Final = 0.1
@@ -138,14 +139,12 @@ class StoreQueue(FlowResource):
         self._timer: TimerHandle | None = None
         self._timer_seconds = float("inf")
         self._unsynced_seconds: float | None = None
-        self._pressing = False
-        """Something other than receipts is urgent."""
+        self._pressing = False  # something other than receipts is urgent
         self._waiting_count = 0
         """Elements for whose receipts somebody waits, since the last batch began."""
         self._expected_count = 0
         self._gather_until_seconds = 0.0
-        self._write_seconds = 0.0
-        """How long a batch takes, averaged."""
+        self._write_seconds = 0.0  # how long a batch takes, averaged
         self._sync_seconds = 0.0
         """How long one takes that is synced, averaged."""
         self._perhaps_consumed: dict[Kept, None] = {}
@@ -220,11 +219,12 @@ class StoreQueue(FlowResource):
 
     def abandon(self, shelf: Kept) -> set[Kept]:
         """Write nothing of this any more, and keep what the disk has of it. Returns what transactions bind to it that
-        are not on disk yet: they must not be written without it. Who waits for something of it alone is never told;
-        who waits for all that is there (`when_all_saved`) waits for the others.
+        are not on disk yet: they must not be written without it. Who waits for something of it alone is never told
+        (`undone` is); who waits for all that is there (`when_all_saved`) waits for the others.
         """
         bound = self._together.abandon(shelf)
         self._gone(shelf)
+        self._scheduling.call_later(0.0, partial(self._tell_all, shelf.abandoned()))
         return bound
 
     def _gone(self, shelf: Kept) -> None:
@@ -293,7 +293,7 @@ class StoreQueue(FlowResource):
         self._beside.add([*self.deleted_with(shelf), *(records_of(shelf.queue_id) if shelf.has_records else ())])
         self._arm(self.clock() + self._config.flush_delay_min_seconds)
 
-    def bequeath(self, shelf: Kept, attached: Attached, waiting: list[Callable[[], None]]) -> None:
+    def bequeath(self, shelf: Kept, attached: Iterable[Attached], waiting: list[Callable[[], None]]) -> None:
         """The queue or group of this shelf is deleted: what was to be written with it, and who waits for that."""
         self._together.bequeath(shelf, attached, waiting)
 

@@ -1,9 +1,9 @@
 """What transactions bind together: shelves whose changes go to disk in one batch, or not at all.
 
 A transaction that takes effect in one go is *bound* at its end (`bind`): whatever gathers one of its shelves gathers
-all of them. One that takes effect in steps is a `Joint`: it binds each shelf in the step that changes it (bonds.py), and
-what is bound so is kept back, whole, until its end. A shelf that is bound to one that is kept back is kept back with
-it. So the end costs nothing, however many shelves there are.
+all of them. One that takes effect in steps is a `Joint`: it binds each shelf in the step that changes it (bonds.py),
+and what is bound so is kept back, whole, until its end. A shelf that is bound to one that is kept back is kept back
+with it. So the end costs nothing, however many shelves there are.
 
 *One joint at a time*, and none while a batch is gathered in steps: so a shelf never has half of a transaction when it
 is gathered. A gathering that a joint has kept back comes before the next joint. While the disk fails nothing is
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 from ..flow import FlowResource, WaitEdge
 from ..queues.storage import Confirms
 from . import keys
+from .attached import Attached
 from .batch import Batch
 from .bonds import Bond, bond_of
 from .dirty import Dirty
@@ -37,9 +38,6 @@ from .shelf import Shelf
 
 if TYPE_CHECKING:
     from .storequeue import StoreQueue
-
-Attached = Iterable[tuple[list[Change], Callable[[], None] | None]]
-"""Changes that go into the batch of a shelf, and who is told when they are written."""
 
 Kept = Shelf | Place
 """Whose records are written when the store has time: queues, and groups of logs."""
@@ -180,20 +178,20 @@ class Together:
 
     # ------------------------------------------------------------------ queues that are deleted meanwhile
 
-    def bequeath(self, shelf: Kept, attached: Attached, waiting: list[Callable[[], None]]) -> None:
+    def bequeath(self, shelf: Kept, attached: Iterable[Attached], waiting: list[Callable[[], None]]) -> None:
         """The queue or group of this one is deleted. What was to go into its batch (that a spooled transaction is
         committed, for one), and who waits for that, goes with those that it is bound to.
         """
         bond = bond_of(shelf)
         heir = None if bond is None else bond.other_than(shelf)
         if heir is None:
-            for changes, done in attached:
-                self._store.change(changes, written=done)
+            for each in attached:
+                self._store.change(each.changes, written=each.done)
             self._store.when_flushed(waiting)
             return
         # Where the transaction ends there: at its present end the record may come batches after what it is about.
-        for changes, done in attached:
-            heir.attach(heir.bound_to, heir.bound_to, changes, done)
+        for each in attached:
+            heir.attach(heir.bound_to, heir.bound_to, *each)
         for callback in waiting:
             heir.when_settled(callback)
 

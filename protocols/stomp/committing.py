@@ -119,7 +119,7 @@ class Committer:
         self._under_way_count = 0
         """What is done in steps now."""
         self._spooler = Spooler(hub, limits, transactions, sender, resume=self._relieve_later, hold=hold)
-        self._spooled = SpooledCommits(hub, sender.lanes, replies, wake=wake)
+        self._spooled = SpooledCommits(hub, sender.lanes, replies, wake=wake, do=self._do_later, undo=self._undo)
 
     def closing(self) -> Iterator[object]:
         """The connection is gone: undo what is open (b46), in steps. A COMMIT that waits was complete and came before
@@ -161,6 +161,24 @@ class Committer:
 
     def _do(self, frame: Frame, work: Iterator[object]) -> None:
         self._subscriptions.work.do(self._told(frame.command, frame.headers, work))
+
+    def _do_later(self, work: Iterator[object]) -> None:
+        self._subscriptions.work.do_later(self._told("COMMIT", {}, work))
+
+    def _undo(self, spool: Spool, work: Iterator[object]) -> None:
+        """A COMMIT of this can't be carried out any more."""
+        self._do_later(self._undoing_commit(spool, work))
+
+    def _undoing_commit(self, spool: Spool, work: Iterator[object]) -> Iterator[object]:
+        self._fail(
+            ProtocolError(
+                "destination-failed",
+                "a COMMIT was undone: the broker made a mistake with a destination in which it acknowledged messages",
+                "Nothing of it was done. They come again when the broker is restarted; its log has the details.",
+            )
+        )
+        yield from work
+        yield from self._spooler.aborting(spool)
 
     @property
     def is_waiting(self) -> bool:

@@ -6,10 +6,12 @@ follows when the disk knows that it did, so consumers always get something in be
 
 Nothing is kept in memory of what waits but the numbers of the pieces.
 
+Pieces for a queue that the broker abandoned (its own mistake) stay on the disk: the next start has both again.
+
 Pieces for a queue that was deleted are dropped, DROP_COUNT at a time: after a crash the next start drops the rest, for
 the store has noted it with the deletion.
 
-Invariant: a piece is told to be moved exactly once, when it is in its queue, or nobody wants it.
+Invariant: a piece is told to be moved once at most, when it is in its queue, or nobody wants it.
 """
 
 from __future__ import annotations
@@ -91,6 +93,9 @@ class Leg:
         """
         if self._is_reading:
             return True
+        if self.queue.is_kept:
+            self._leave()
+            return False
         if self._writing_count or not self._pieces or not self._may_go():
             return False
         if self.queue.closed:
@@ -104,6 +109,9 @@ class Leg:
     def _arrived(self, messages: list[Message]) -> None:
         self._is_reading = False
         queue = self.queue
+        if queue.is_kept:
+            self._leave()
+            return
         if queue.closed:
             self._drop()
             return
@@ -121,6 +129,13 @@ class Leg:
         persistent = any(message.head.persistent for message in messages)
         self._piece_moved(queue, first, runs, persistent=persistent)
         self.source.end_turn()
+
+    def _leave(self) -> None:
+        """The queue is there again with the next start, and so are its pieces."""
+        self.source.end_turn()
+        while self._pieces:
+            spool, place = self._pieces.popleft()
+            self._left(spool, place, 0, 0)
 
     def _drop(self) -> None:
         """Nobody wants the rest: the next ones follow when these are gone from the disk."""

@@ -123,6 +123,10 @@ class Replies:
 
         return done
 
+    def forgo(self, receipt_id: str | None) -> None:
+        """In place of what `later` returned for this: what was asked for never will be on disk."""
+        self.paid(LATER_BYTES + (0 if receipt_id is None else len(receipt_id)))
+
     def receipt(self, receipt_id: str | None) -> None:
         """Answer a frame other than SEND that asked for a receipt (None: it did not)."""
         if receipt_id is not None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterator
 from functools import partial
 from itertools import repeat
+from typing import Final
 
 from ...queues import MESSAGE_OVERHEAD_BYTES, DestinationLimitError, DestinationRegistry, MessageQueue, parse
 from ...queues.storage import Joint
@@ -24,7 +25,10 @@ from .moving import Leg, drop
 from .replies import Replies
 from .spooling import ROUTE_STEPS
 from .spools import Spool, Target
-from .transactions import AT_ONCE_COUNT, Transaction, settling, some_of
+from .transactions import AT_ONCE_COUNT, CHEAP_PER_STEP, LANES_PER_STEP, Transaction, settling, some_of
+
+ROUNDS_MAX: Final = 4
+"""So often queues that were deleted are looked for in steps, if more are deleted meanwhile."""
 
 
 class _Flag:
@@ -39,10 +43,23 @@ class _Flag:
 class SpooledCommits:
     """Those of one connection that are not all in their queues."""
 
-    __slots__ = ("_dropping_count", "_hub", "_lanes", "_legs", "_replies", "_wake")
+    __slots__ = ("_do", "_dropping_count", "_hub", "_lanes", "_legs", "_replies", "_undo", "_wake")
 
-    def __init__(self, hub: Hub, lanes: Lanes, replies: Replies, *, wake: Callable[[], None]) -> None:
-        """`wake`: something that was parked may go on, look soon."""
+    def __init__(
+        self,
+        hub: Hub,
+        lanes: Lanes,
+        replies: Replies,
+        *,
+        wake: Callable[[], None],
+        do: Callable[[Iterator[object]], None],
+        undo: Callable[[Spool, Iterator[object]], None],
+    ) -> None:
+        """`wake`: something that was parked may go on, look soon; `do` this in steps, for the connection; `undo`: this
+        COMMIT can't be carried out, for the broker made a mistake: end the connection, do this, and abort the spool.
+        """
+        self._do = do
+        self._undo = undo
         self._hub = hub
         self._lanes = lanes
         self._replies = replies
@@ -75,11 +92,14 @@ class SpooledCommits:
         disk; the connection ends, and the spool is to be aborted.
         """
         lanes, gone = yield from self._finding_lanes(spool)
-        wanted = {
-            lane.queue: (spooled.count, spooled.wire_bytes + MESSAGE_OVERHEAD_BYTES * spooled.count)
-            for target, lane in lanes.items()
-            if lane.queue.rejects and (spooled := spool.targets[target])
-        }
+        wanted: dict[MessageQueue, tuple[int, int]] = {}
+        for place, (target, lane) in enumerate(lanes.items(), 1):
+            if lane.queue.rejects:
+                spooled = spool.targets[target]
+                charge_bytes = spooled.wire_bytes + MESSAGE_OVERHEAD_BYTES * spooled.count
+                wanted[lane.queue] = spooled.count, charge_bytes
+            if place % CHEAP_PER_STEP == 0:
+                yield None
         promise = Promise()
         joint: Joint | None = None
         is_promised = False
@@ -95,6 +115,7 @@ class SpooledCommits:
                     if joint.is_broken:
                         break
                     yield None
+            closed = yield from self._finding_closed(lanes, in_steps=joint is not None)
             if joint is not None and joint.is_broken:
                 yield from self._taking_out(places)
                 return False
@@ -102,9 +123,9 @@ class SpooledCommits:
             shelves = transaction.shelves() if joint is None else some_of(joint)
             if spool.targets:
                 answer = self._replies.later(receipt_id)
-                deleted = [*gone, *(target for target, lane in lanes.items() if lane.queue.closed)]
                 durable = partial(self._durable, spool, lanes.values(), gone, is_durable, answer)
-                spool.commit(shelves, durable, deleted=deleted)
+                undone = partial(self._undone, spool, places, promise, receipt_id)
+                spool.commit(shelves, durable, undone, deleted=[*gone, *closed])
             else:  # none of its SENDs had anywhere to go
                 if self._hub.store is not None:
                     self._hub.store.bind(shelves)
@@ -133,6 +154,31 @@ class SpooledCommits:
             places[leg] = barrier
             yield
 
+    def _finding_closed(self, lanes: dict[Target, Lane], *, in_steps: bool) -> Generator[None, None, list[Target]]:
+        """Targets whose queues were deleted since their lanes were found: all of them, as of the last step."""
+        registry = self._hub.registry
+        for round_number in range(ROUNDS_MAX + 1):
+            closed: list[Target] = []
+            deleted_count = registry.deleted_count
+            for place, (target, lane) in enumerate(lanes.items(), 1):
+                if lane.queue.closed:
+                    closed.append(target)
+                if in_steps and round_number < ROUNDS_MAX and place % CHEAP_PER_STEP == 0:
+                    yield
+            if registry.deleted_count == deleted_count:
+                break
+        return closed
+
+    def _undone(self, spool: Spool, places: dict[Leg, Barrier], promise: Promise, receipt_id: str | None) -> None:
+        """The broker made a mistake with a queue in which it has settled something: the disk will never know of it."""
+
+        def undoing() -> Iterator[None]:
+            promise.let_go()
+            yield from self._taking_out(places)
+            self._replies.forgo(receipt_id)
+
+        self._undo(spool, undoing())
+
     def _taking_out(self, places: dict[Leg, Barrier]) -> Iterator[None]:
         """These legs never go: what is parked behind them does. In steps."""
         for leg, barrier in places.items():
@@ -151,8 +197,7 @@ class SpooledCommits:
     ) -> None:
         """The disk knows that it is to be carried out."""
         is_durable.is_set = True
-        for lane in lanes:
-            self._lanes.look_at(lane)
+        self._do(self._looking_at(lanes))
         if gone:
             self._dropping_count += 1
             pieces = ((spool, place) for target in gone for place in spool.targets[target].places)
@@ -160,6 +205,14 @@ class SpooledCommits:
             self._unheard(sum([spool.targets[target].count for target in gone]))
         self._wake()
         answer()
+
+    def _looking_at(self, lanes: Collection[Lane]) -> Iterator[None]:
+        """What waits there may go on. In steps."""
+        for place, lane in enumerate(list(lanes), 1):
+            self._lanes.look_at(lane)
+            if place % LANES_PER_STEP == 0:
+                yield
+        self._wake()
 
     def _finding_lanes(self, spool: Spool) -> Generator[None, None, tuple[dict[Target, Lane], list[Target]]]:
         """Lanes to where it goes, and what of that is gone. In steps."""

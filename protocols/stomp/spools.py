@@ -50,9 +50,17 @@ class Spool(Protocol):
     def size_of(self, place: int) -> int:
         """Of a piece on the disk, in bytes."""
 
-    def commit(self, shelves: Iterable[Confirms], done: Callable[[], None], *, deleted: Iterable[Target] = ()) -> None:
+    def commit(
+        self,
+        shelves: Iterable[Confirms],
+        done: Callable[[], None],
+        undone: Callable[[], None],
+        *,
+        deleted: Iterable[Target] = (),
+    ) -> None:
         """It is to be carried out, whatever happens; in one batch with all that was settled in these shelves. `done`
-        when the disk has it. `deleted`: these queues are gone already; what becomes of pieces for a queue that is
+        when the disk has it; `undone` in place of that, if the broker makes a mistake with one of them before: it never
+        will, and is to be aborted. `deleted`: these queues are gone already; what becomes of pieces for a queue that is
         deleted later is seen to with its deletion.
         """
 
@@ -65,7 +73,8 @@ class Spool(Protocol):
         self, place: int, queue: MessageQueue | None, first: int, *, persistent: bool, done: Callable[[], None]
     ) -> None:
         """This piece is in its queue, from element `first` on (None: nobody wants it): delete it, if some are
-        persistent in the very batch that saves them. `done` when that is written. After the last piece the transaction
+        persistent in the very batch that saves them. `done` when that is written, or never will be, for the broker made
+        a mistake with the queue: then the next start finds it here. After the last piece the transaction
         is over.
         """
 

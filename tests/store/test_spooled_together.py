@@ -70,7 +70,7 @@ def test_no_batch_has_a_commit_before_its_last_piece(
     def commit() -> None:
         spool.write(TARGET, world.messages(3), None)
         subscription.settle([0], 20)
-        spool.commit([shelf_of(queues[-1])], lambda: told.append(len(engine.batches)))
+        spool.commit([shelf_of(queues[-1])], lambda: told.append(len(engine.batches)), pytest.fail)
         for place in range(2):
             spool.read(place, got.append, lambda: None)
 
@@ -122,7 +122,7 @@ def test_what_a_deleted_queue_leaves_to_a_long_one_is_written_where_its_transact
     world.run()
     told: list[int] = []
     subscription.settle([0], 20)
-    spool.commit([shelf_of(gone), shelf_of(long)], lambda: told.append(len(engine.batches)))
+    spool.commit([shelf_of(gone), shelf_of(long)], lambda: told.append(len(engine.batches)), pytest.fail)
     world.put(long, 9_000)
     gone.close_queue("deleted")
     world.flush()
@@ -156,7 +156,7 @@ def test_the_group_of_a_log_is_deleted_around_a_commit(
         subscription.settle([0], 20)
     if when == "before":
         place.forget()
-    spool.commit([place, *map(shelf_of, queues)], lambda: told.append(len(engine.batches)))
+    spool.commit([place, *map(shelf_of, queues)], lambda: told.append(len(engine.batches)), pytest.fail)
     if when == "after":
         place.forget()
     assert not told
@@ -198,7 +198,7 @@ def test_a_deleted_queue_takes_what_is_left_for_it_along(
     world.flush()
     begun_count = len(engine.batches)
     subscription.settle([0], 20)
-    spool.commit([shelf_of(settled)], lambda: None)
+    spool.commit([shelf_of(settled)], lambda: None, pytest.fail)
     if is_written:
         world.flush()
     target.close_queue("deleted")
