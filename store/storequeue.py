@@ -131,8 +131,7 @@ class StoreQueue(FlowResource):
         self._gradual = Gradual(scheduling, "a large batch of the store")
         """Gathers a batch, or answers for one, which counts as under way meanwhile."""
         self._going_on = GoingOn(scheduling, self._tell_all)
-        self._places_count = 0
-        """Made so far."""
+        self._places_count = 0  # made so far
         self._beside = Beside()
         self._batch: Batch | None = None
         self._flush_asked = False
@@ -140,13 +139,11 @@ class StoreQueue(FlowResource):
         self._timer_seconds = float("inf")
         self._unsynced_seconds: float | None = None
         self._pressing = False  # something other than receipts is urgent
-        self._waiting_count = 0
-        """Elements for whose receipts somebody waits, since the last batch began."""
+        self._waiting_count = 0  # elements for whose receipts somebody waits, since the last batch began
         self._expected_count = 0
         self._gather_until_seconds = 0.0
         self._write_seconds = 0.0  # how long a batch takes, averaged
-        self._sync_seconds = 0.0
-        """How long one takes that is synced, averaged."""
+        self._sync_seconds = 0.0  # how long one takes that is synced, averaged
         self._perhaps_consumed: dict[Kept, None] = {}
         """To be asked at the end of this turn."""
         self._retry_seconds = RETRY_MIN_SECONDS
