@@ -64,38 +64,12 @@ class Shelf:
     """See the module, and `sluiceway.queues.storage.Shelf`."""
 
     __slots__ = (
-        "_added_count",
-        "_attached",
-        "_blocks",
-        "_bodies",
-        "_forgotten",
-        "_has_paged",
-        "_holds_back",
-        "_is_saved",
-        "_known",
-        "_lease",
-        "_mark",
-        "_noting",
-        "_places",
-        "_probe",
-        "_put_outs",
-        "_queue",
-        "_store",
-        "_touched",
-        "_trimmed_to",
-        "_waiting_saves",
-        "_waiting_settled",
-        "bond",
-        "bound_to",
-        "due_seconds",
-        "is_bound",
-        "queue_id",
-        "saved_to",
-        "time_to_ack_seconds",
-        "topic",
-        "urgent",
+        "_added_count", "_attached", "_blocks", "_bodies", "_forgotten", "_has_paged", "_holds_back",
+        "_is_saved", "_known", "_lease", "_mark", "_noting", "_places", "_probe", "_put_outs", "_queue",
+        "_store", "_touched", "_trimmed_to", "_waiting_saves", "_waiting_settled", "bond", "bound_to",
+        "due_seconds", "is_bound", "queue_id", "saved_to", "time_to_ack_seconds", "topic", "urgent",
         "written_count",
-    )
+    )  # fmt: skip
 
     def __init__(self, store: StoreQueue, queue: Stored, queue_id: int, *, topic: bool, known: bool = False) -> None:
         """`known`: the disk has a record of this queue already."""
