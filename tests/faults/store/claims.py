@@ -81,6 +81,10 @@ class Sent:
     """Subscriptions that were ending when it came to another one, marked and for the first time: one of them has it on
     its way.
     """
+    late_to: set[object] = attrs.field(factory=set)
+    """Subscriptions that were ending when it came to another one, marked: a copy to them may have left the broker before,
+    and come at any time until they have ended, whoever holds or has acknowledged the message by then.
+    """
     holder: object = None
     """The connection that has it now."""
     maybe_settled: bool = False
@@ -136,6 +140,7 @@ class Claims:
         for sent in self.messages.values():
             sent.holder = None
             sent.owed_to.clear()
+            sent.late_to.clear()
             self._note(sent, f"--- life {self.life} after {'an orderly end' if in_order else 'a crash'}")
 
     # ------------------------------------------------------------------ what clients do
@@ -213,6 +218,7 @@ class Claims:
         """Its RECEIPT is here, and so is all that it got. Or its connection broke (not `in_order`)."""
         self._ending.pop(subscription, None)
         for sent in self.messages.values():
+            sent.late_to.discard(subscription)
             if subscription not in sent.owed_to:
                 continue
             sent.owed_to.discard(subscription)
@@ -276,23 +282,21 @@ class Claims:
         self._note(sent, f"delivered {mark}, number {headers['message-id'].partition('-')[2]}, to {subscription}")
         if body != sent.body:
             self._fail(sent, f"its body is {body[:60]!r} of {len(body)} bytes, sent were {len(sent.body)}")
+        if subscription in sent.late_to:
+            self._came_late(sent, subscription, redelivered=redelivered)
+            return sent
         if sent.settled:
             self._fail(sent, "it was acknowledged, that was confirmed, and it came back")
         if sent.commitment is not None and sent.commitment.committed_in is None:
             self._fail(sent, f"its transaction {sent.commitment.name} was never committed")
         if not sent.persistent and self.life > sent.life:
             self._fail(sent, f"it is not persistent, was sent in life {sent.life}, and came in life {self.life}")
-        if subscription in sent.owed_to:
-            if redelivered:
-                self._check_crashed_since(sent)
-            sent.owed_to.clear()  # it left the broker before the one that came first
-            return sent
         if came_before and not redelivered and not (sent.unnoted and sent.delivered_in != self.life):
             self._fail(sent, f"it came before, in life {sent.delivered_in}, and is not marked")
         if redelivered and not (came_before or sent.perhaps_seen) and durable is None:
             # Durable subscriptions mark all that was on its way to a consumer that left.
             # After a crash what comes next may be marked, to be on the safe side.
-            sent.owed_to = {ending for ending, place in self._ending.items() if place == destination}
+            sent.owed_to = self._ending_at(destination)
             if not sent.owed_to:
                 self._check_crashed_since(sent)
         if sent.holder is not None:
@@ -305,6 +309,8 @@ class Claims:
             other = self._by_id.setdefault(headers["message-id"], sent)
             if other.name != sent.name:
                 self._fail(sent, f"its message-id is that of {other.name} in {other.destination}")
+        if redelivered:
+            sent.late_to |= self._ending_at(destination) - {subscription}
         self.came_again_count += came_before
         self._look_at_transactions(sent)
         sent.delivered_in = self.life
@@ -313,6 +319,17 @@ class Claims:
         sent.maybe_settled = auto
         sent.holder = None if auto else holder
         return sent
+
+    def _ending_at(self, destination: str) -> set[object]:
+        return {ending for ending, place in self._ending.items() if place == destination}
+
+    def _came_late(self, sent: Sent, subscription: object, *, redelivered: bool) -> None:
+        """It left the broker before the one that came first."""
+        sent.late_to.discard(subscription)
+        if subscription in sent.owed_to:
+            if redelivered:
+                self._check_crashed_since(sent)
+            sent.owed_to.clear()
 
     def begun_to_come(self, destination: str, name: str) -> None:
         """Some bytes of a MESSAGE came before its connection ended."""

@@ -80,3 +80,20 @@ def test_what_is_on_its_way_to_an_ending_subscription_is_known_over_sockets_too(
     claims.comes("first", marked=False)
     with pytest.raises(ClaimError, match="is not marked"):
         claims.comes("third", marked=False)
+
+
+def test_a_second_copy_on_its_way_to_an_ending_subscription_may_come_while_another_one_holds_the_message() -> None:
+    """Or when it is acknowledged by then; not once the subscription has ended."""
+    claims = _Claims()
+    sent = claims.comes("somebody", marked=False)
+    claims.given_back([sent])
+    for ending in ("first", "second"):
+        claims.ending(ending, PLACE)
+    claims.comes("third", marked=True, holder="connection")
+    claims.comes("first", marked=True)
+    claims.settling([sent])
+    claims.settled([sent])
+    claims.comes("second", marked=True)
+    claims.ended("second", in_order=True)
+    with pytest.raises(ClaimError, match="it came back"):
+        claims.comes("second", marked=True)
