@@ -82,8 +82,8 @@ class Sent:
     its way.
     """
     late_to: set[object] = attrs.field(factory=set)
-    """Subscriptions that were ending when it came to another one, marked: a copy to them may have left the broker before,
-    and come at any time until they have ended, whoever holds or has acknowledged the message by then.
+    """Subscriptions that were ending when it came to another one, marked: a copy to them may have left the broker
+    before, and come at any time until they have ended, whoever holds or has acknowledged the message by then.
     """
     holder: object = None
     """The connection that has it now."""
