@@ -276,13 +276,15 @@ class Journal:
                 return  # the disk did not take it when it was to be made
             self._taken_away[name] = doomed
             sync_folder(self.folder)
-        except OSError as error:
+        except Exception as error:  # of whatever kind: who has it goes on with it
             if name in self._taken_away:
                 try:
                     doomed.rename(folder)
                 except OSError:
                     return  # it is away: at worst a power cut brings it back
                 del self._taken_away[name]
+            if not isinstance(error, OSError):
+                raise
             raise DiskError(
                 f"{name} can't be deleted, and stays as it is: {error}. See to it that the broker may rename what lies "
                 f"in {self.folder}, and delete the log again."
