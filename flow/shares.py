@@ -381,7 +381,7 @@ class MemoryBudget(FlowResource):
     def _let_go(self) -> int:
         """Let those in line go on that may. Returns how many."""
         admitted_count = 0
-        waivers_count = WAIVERS_COUNT if self.full else 0
+        waivers_count = WAIVERS_COUNT  # also if it is not full: what lets them look again would make it so
         for _ in range(min(TURNS_COUNT, len(self._line))):
             share = self._line.take()
             self._line.add(share)

@@ -134,6 +134,11 @@ def test_all_that_waits_for_memory_comes_to_its_consumers(part: int) -> None:
             raise
 
 
+def test_an_empty_queue_is_waived_also_where_the_memory_is_not_quite_full() -> None:
+    """What three of them leased to look again filled it, and they were refused again, for ever."""
+    run_race(106)
+
+
 @pytest.mark.parametrize("engine", [True, False], ids=["store", "no store"])
 @pytest.mark.parametrize("steps", [True, False], ids=["steps", "at once"])
 @pytest.mark.parametrize("capacity_bytes", [32_768, 700_000])
