@@ -205,10 +205,8 @@ class SourceController:
     def close(self) -> list[Any]:
         """Withdraw from all sinks that block this source, end its turn, and leave the resource.
 
-        `on_resume` is not called. A second call does nothing.
-
-        Elements of this source in the overflow of a sink stay there. Returns what waited in its own overflow: for a
-        pure source, nothing.
+        `on_resume` is not called. A second call does nothing. Elements of this source in the overflow of a sink stay
+        there. Returns what waited in its own overflow: for a pure source, nothing.
         """
         if not self._closed:
             self._closed = True
@@ -446,10 +444,8 @@ class FlowController(SourceController, Generic[E]):
 
         If a downstream sink blocks this controller, the space is reserved: it stays charged until the last such sink
         lets go. Otherwise it is free at once, which may resume sources before this returns. Works on a closed
-        controller too.
-
-        Raises NegativeAmountError, and OverReleaseError for more than is held and not reserved; nothing changes then.
-        O(1) plus resumption.
+        controller too. Raises NegativeAmountError, and OverReleaseError for more than is held and not reserved; nothing
+        changes then. O(1) plus resumption.
         """
         if self.blocked:
             self._check_release(count, size_bytes)
@@ -462,7 +458,6 @@ class FlowController(SourceController, Generic[E]):
 
     def discard(self, count: int, size_bytes: int) -> None:
         """These elements are gone for good: expired, dropped. Free at once, even while a sink blocks this controller.
-
         `release` is right for what may sit in the overflow of a sink; `discard` for what certainly does not. Raises as
         `release` does.
         """
@@ -479,9 +474,10 @@ class FlowController(SourceController, Generic[E]):
 
     # ------------------------------------------------------------------ end, and what people see
 
-    def shut(self) -> list[E]:
+    def shut(self, *, at_once: bool = True) -> list[E]:
         """Let the blocked sources go, and withdraw from the sinks that block this controller. What is held stays
-        charged, and in the manager's sum, until it is released or `close` is called.
+        charged, and in the manager's sum, until it is released or `close` is called. Not `at_once`: they wait until
+        `let_next_go` has been called for each, or this.
 
         Returns the elements that waited in overflow, in order; they were never charged here. What is reserved is freed.
         A second call returns an empty list. Stop routing to this controller before: a source that adds in its
@@ -489,20 +485,24 @@ class FlowController(SourceController, Generic[E]):
         the rest: no source stays blocked and no element is lost.
         """
         self._take_nothing()
-        while self._waiting:
-            self._waiting.take().resume(self)
+        while at_once and self._waiting:
+            self.let_next_go()
         elements = [entry[0] for entry in self._overflow]
         self._overflow = _NO_OVERFLOW
         self.overflow_count = self.overflow_bytes = self.unaccounted_bytes = 0
         return elements
 
-    def close(self) -> list[E]:
+    def let_next_go(self) -> None:
+        """Let the next of the blocked sources go, of which there is one: this controller was shut."""
+        self._waiting.take().resume(self)
+
+    def close(self, *, at_once: bool = True) -> list[E]:
         """As `shut`, and leave the resource: what is still held may be released, but is not in the manager's sum."""
         self._take_nothing()
         self.resource.detach_controller(self)
         if self.limiter.share is not None:
             self.limiter.share.budget.leave(self.limiter.share)
-        return self.shut()
+        return self.shut(at_once=at_once)
 
     def _take_nothing(self) -> None:
         if not self._closed:

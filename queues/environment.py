@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from ..flow import FlowManager
+from ..flow import FlowController, FlowManager
 from .storage import Store
 from .witness import WitnessOf
 
@@ -86,3 +86,12 @@ class QueueEnvironment:
             if self.contain is None:
                 raise
             self.contain(error)
+
+    def let_sources_go(self, owner: Hashable, gate: FlowController[Any]) -> None:
+        """All that this controller, which was shut, still holds back: in steps."""
+        self.do_in_steps(owner, self._letting_go(gate))
+
+    def _letting_go(self, gate: FlowController[Any]) -> Iterator[None]:
+        while gate.blocks_somebody:
+            self.carefully(gate.let_next_go)
+            yield

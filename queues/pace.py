@@ -111,18 +111,19 @@ class Pace:
             self._timer_set = True
             self._call_later(0.0, self._look)
             raise
-        if self._controller.blocked_sources():
+        if self._controller.blocks_somebody:
             self._set_timer()
 
     def relax(self) -> None:
         """Circumstances have changed: whoever waits is asked again."""
-        if self._controller.blocked_sources():
+        if self._controller.blocks_somebody:
             self._limiter.resize(1e9, 1e9)
             self._controller.poll()
 
-    def close(self) -> None:
-        """Let go of those that wait."""
-        self._controller.close()
+    def close(self) -> FlowController[None]:
+        """Nobody is admitted any more. Returns what those wait for that are to be let go."""
+        self._controller.close(at_once=False)
+        return self._controller
 
 
 def _never(_element: None) -> None:

@@ -24,6 +24,7 @@ from typing import Final
 
 from ..flow import (
     FlowClosedError,
+    FlowController,
 )
 from .blocks import Gone, QueueInvariantError
 from .cursored import BLOCK_BITS
@@ -570,7 +571,7 @@ class MessageQueue(Gate):
 
     def _let_all_go(self, reason: str) -> int:
         if self._pace is not None:
-            self._pace.close()
+            self._environment.let_sources_go(self, self._pace.close())
         if self.pager is not None:
             self.pager.close()
         gone_count = self.elements.live_count
@@ -601,10 +602,15 @@ class MessageQueue(Gate):
             self.close()
 
     def _close_gates(self) -> int:
-        """Let the sources go; returns how many messages waited. What is in it stays charged."""
+        """Let the sources go, in steps; returns how many messages waited. What is in it stays charged."""
         if (share := self.controller.limiter.share) is not None:
             share.on_press = share.drains = None  # it gives way as fast as it can
-        return sum([len(run.messages) for run in self.controller.shut()])
+        return self._shut(self.controller)
+
+    def _shut(self, gate: FlowController[Run]) -> int:
+        waiting_count = sum([len(run.messages) for run in gate.shut(at_once=False)])
+        self._environment.let_sources_go(self, gate)
+        return waiting_count
 
     @property
     def is_empty(self) -> bool:

@@ -625,7 +625,7 @@ class Topic(SkippingQueue):
 
     def _close_gates(self) -> int:
         self.laggards.close()
-        waiting_count = super()._close_gates() + sum([len(run.messages) for run in self.lead.close()])
+        waiting_count = super()._close_gates() + self._shut(self.lead)
         limiter = self.lead.limiter
         self.lead.release(limiter.used_count, limiter.used_bytes)
         return waiting_count

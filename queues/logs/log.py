@@ -591,8 +591,9 @@ class Log(FlowResource):
         self._pending.clear()
         self.pending_count = 0
         self._written.clear()
-        self.controller.close()
+        self.controller.close(at_once=not deleted)
         super().close()
+        self.environment.let_sources_go(self, self.controller)
         if deleted or abandoned:
             waiting, self._on_written = self._on_written, deque()
             self._answers.add((written, 1) for _piece, written in waiting)

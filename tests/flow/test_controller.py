@@ -346,6 +346,19 @@ class TestClose:
         assert (manager.used_bytes, tank.controller in tank.resource.controllers) == (0, False)
         tank.controller.release(0, 40)
 
+    def test_sink_that_is_shut_can_let_one_after_the_other_go(
+        self, manager: FlowManager, tank: Tank, source: Source
+    ) -> None:
+        other = Source("web-2", manager)
+        tank.add("a", 100, source)
+        tank.add("b", 5, other)
+        assert tank.controller.shut(at_once=False) == [("b", 5)]
+        assert (source.controller.blocked, other.controller.blocked) == (True, True)
+        tank.controller.let_next_go()
+        assert (source.controller.blocked, other.controller.blocked) == (False, True)
+        tank.controller.close()
+        assert not other.controller.blocked and not tank.controller.blocks_somebody
+
     def test_closed_sink_takes_nothing(self, tank: Tank, source: Source) -> None:
         tank.controller.close()
         with pytest.raises(FlowClosedError):

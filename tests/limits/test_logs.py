@@ -202,15 +202,15 @@ async def test_a_log_with_groups_is_deleted(logs: LogLawStage) -> None:
 # ---------------------------------------------------------------------- many who wait for the disk
 
 
-class HeldSyncs:
-    """What is to be synced waits, until it is let go."""
+class HeldJobs:
+    """What is to be synced (or appended) waits, until it is let go."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._real = JournalDisk.sync
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: str = "sync") -> None:
+        self._real = getattr(JournalDisk, kind)
         self._held: list[tuple[JournalDisk, Callable[[], Any], Callable[[Any], None]]] | None = []
-        monkeypatch.setattr(JournalDisk, "sync", lambda *job: self._sync(*job))
+        monkeypatch.setattr(JournalDisk, kind, lambda *job: self._put(*job))
 
-    def _sync(self, disk: JournalDisk, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    def _put(self, disk: JournalDisk, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         if self._held is None:
             self._real(disk, work, done)
         else:
@@ -242,7 +242,7 @@ def receipts_count(client: Client) -> int:
 
 
 async def test_a_sync_for_which_many_wait(logs: LogLawStage, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = HeldSyncs(monkeypatch)
+    held = HeldJobs(monkeypatch)
     senders = await waiting(logs)
     assert logs.log().records.next_index == WAITING_COUNT
     with logs.law("a sync of a log", limit="one sync", crowd=f"{WAITING_COUNT:,} SENDs that wait for it"):
@@ -255,7 +255,7 @@ async def test_a_sync_for_which_many_wait(logs: LogLawStage, monkeypatch: pytest
 
 async def test_a_log_for_which_many_wait_is_deleted(logs: LogLawStage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them is told: its connection ends."""
-    held = HeldSyncs(monkeypatch)
+    held = HeldJobs(monkeypatch)
     client = await logs.client()
     await client.subscribe("/temp-queue/r")
     senders = await waiting(logs)
@@ -268,6 +268,29 @@ async def test_a_log_for_which_many_wait_is_deleted(logs: LogLawStage, monkeypat
     assert json.loads(answer.body)["ok"], answer.body
     for sender in senders:
         assert (await sender.expect_error()).headers["code"] == "TOPIC_NOT_EXIST"
+
+
+async def test_a_log_that_holds_many_back_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a connection of its own, and goes on when the log has gone."""
+    held, count = HeldJobs(monkeypatch, "append"), 2_000
+    async with LogLawStage({LOG: {"memory_bytes": 1_000}}, folder=tmp_path) as logs:
+        client = await logs.client()
+        await client.subscribe("/temp-queue/r")
+        senders = [await logs.client() for _ in range(count)]
+        for sender in senders:
+            await sender.send_raw(frame("SEND", b"x" * 1_000, destination=LOG) * 2)
+        await trio.sleep(1)
+        gate = logs.log().controller
+        assert len(gate.blocked_sources()) >= count - 10
+        with logs.law("/sluiceway/log/delete, full", limit="one request", crowd=f"{count:,} connections held back"):
+            body = json.dumps({"log": "orders", "passcode": PASSCODE})
+            await client.send("/sluiceway/log/delete", body.encode(), reply_to="/temp-queue/r")
+            await trio.sleep(3)
+            held.let_go()
+            answer = await client.next_message()
+            await trio.sleep(3)
+        assert json.loads(answer.body)["ok"], answer.body
+        assert not gate.blocks_somebody
 
 
 # ---------------------------------------------------------------------- what is made of batches
