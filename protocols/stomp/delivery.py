@@ -497,10 +497,10 @@ class StompSubscription(FlowResource):
             left_bytes -= frame_bytes
         return len(sequences), False
 
-    def _own_lines(self, ordinal: int, message: Message) -> bytes:
+    def _lines_of(self, ordinal: int, number: int) -> bytes:
         if self._has_ack_header:
-            return self._acked_prefix + self._acked_tail % (ordinal, message.number)
-        return self._prefix + b"%d\n" % message.number
+            return self._acked_prefix + self._acked_tail % (ordinal, number)
+        return self._prefix + b"%d\n" % number
 
     def _one_by_one(self, part: Slice, first_ordinal: int, dropped_count: int) -> list[list[Piece]]:
         """Each frame in pieces: with redelivery headers, a count of dropped messages, header blocks that must be
@@ -509,7 +509,7 @@ class StompSubscription(FlowResource):
         frames: list[list[Piece]] = []
         attempts = part.attempts
         for ordinal, (sequence, message) in enumerate(zip(part.sequences, part.messages, strict=True), first_ordinal):
-            parts: list[Piece] = [self._own_lines(ordinal, message)]
+            parts: list[Piece] = [self._lines_of(ordinal, message.number)]
             frames.append(parts)
             if attempts and sequence in attempts:
                 parts.append(b"redelivered:true\ndelivery-count:%d\n" % (attempts[sequence] + 1))

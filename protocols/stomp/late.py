@@ -1,8 +1,8 @@
 """What subscriptions of one connection gave back when they ended, so that an ACK that comes too late gets no RECEIPT.
 
-ACKs name a delivery by the key of its subscription and an ordinal (1.2), or by message-id and subscription id (1.0,
-1.1, and what 1.2 names by message-id). The first names one delivery for ever. The second may come to name another one:
-what is delivered again is no longer given back.
+ACKs name a delivery by the key of its subscription and an ordinal (1.2, and the message-ids of repeats.py), or by
+message-id and subscription id (1.0, 1.1, and what 1.2 names by message-id). The first names one delivery for ever. The
+second may come to name another one: what is delivered again is no longer given back.
 
 Bounds: `ENTRIES_MAX` of each kind, `RANGES_MAX` ranges each. What is too scattered for those is remembered as one range
 from its first to its last, and deliveries of subscriptions that ended before all that are remembered count as given
@@ -15,6 +15,7 @@ from collections.abc import Container, Sequence
 from typing import Final, TypeVar
 
 from ...queues.ranges import RangeSet, stretches
+from .repeats import parse_own
 
 ENTRIES_MAX: Final = 64
 """So many subscriptions, or subscription ids, are remembered."""
@@ -81,6 +82,8 @@ class GivenBack:
             message_id = token[1]
         assert isinstance(message_id, bytes)
         first, _dash, last = message_id.rpartition(b"-")
+        if own := parse_own(last):
+            return self._has_ordinal(own[1], own[2], known)
         if not last.isdigit() or len(last) > DIGITS_MAX:
             return False
         if isinstance(token, bytes) and first.isdigit() and len(first) <= DIGITS_MAX:

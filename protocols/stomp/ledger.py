@@ -21,8 +21,7 @@ Under 1.2 messages are known by their ordinals only, until an ACK names a number
 Invariants: an ordinal is *unsettled*, *held* (by an open transaction) or *done*, and a portion names each of its
 ordinals once, in order, with the sequences and bytes of exactly those. So nothing reaches a queue that this ledger was
 not given by it, and nothing twice. A message is unsettled here at most once at a time, because a queue serves a
-consumer once, however many of its names match. A log's record may be so twice (`repeats`): then an ACK of its number is
-for the earlier delivery.
+consumer once, however many of its names match. A log's record may be so twice: repeats.py says what ACKs then name.
 
 Bound: the credit of the subscription for what is unsettled, `transaction_acks_max` for what is held. Each costs about
 ten bytes (with `by_number` about 130, for want of anything that ACKs could name it by but a dict).
@@ -31,7 +30,7 @@ ten bytes (with `by_number` about 130, for want of anything that ACKs could name
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Generator, Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
 from itertools import accumulate, repeat
@@ -39,6 +38,7 @@ from typing import Final
 
 from ...queues import Slice, Subscription
 from ...queues.cursored import BLOCK_BITS
+from .repeats import Repeats
 
 _UNSETTLED: Final = 0
 _HELD: Final = 1
@@ -211,7 +211,6 @@ class Ledger:
     """Deliveries of one STOMP subscription."""
 
     __slots__ = (
-        "_behind",
         "_by_number",
         "_by_queue",
         "_chunks",
@@ -220,11 +219,12 @@ class Ledger:
         "_emptied",
         "_firsts",
         "_low_ordinal",
-        "_repeats",
+        "_may_repeat",
         "_sought_below",
         "flushed_ordinal",
         "held_count",
         "next_ordinal",
+        "repeats",
         "unsettled_count",
         "worked_on",
     )
@@ -237,9 +237,9 @@ class Ledger:
         self._firsts: list[int] = []
         """`first` of each chunk: what bisection looks at."""
         self._by_number: dict[int, int] | None = {} if by_number else None
-        self._repeats = repeats
-        self._behind: dict[int, list[int]] = {}
-        """Further ordinals of a number that was delivered again, ascending."""
+        self._may_repeat = repeats
+        self.repeats = None if self._by_number is None or not repeats else Repeats(self._by_number, own_ids=True)
+        """None: there are none, or ACKs name no numbers."""
         self._by_queue: dict[object, int] = {}
         """Unsettled and held, of each queue that has some here."""
         self._done_count = 0
@@ -285,38 +285,19 @@ class Ledger:
 
     def _index(self, entries: Iterable[tuple[int, int]]) -> None:
         """Numbers with their ordinals, which ascend."""
-        by_number = self._by_number
-        assert by_number is not None, "ACKs name numbers"
-        if not self._repeats:
-            by_number.update(entries)
-            return
-        for number, ordinal in entries:
-            other = by_number.setdefault(number, ordinal)
-            if other != ordinal:
-                by_number[number] = min(other, ordinal)
-                insort(self._behind.setdefault(number, []), max(other, ordinal))
-
-    def _unindex(self, number: int, ordinal: int) -> None:
-        """This delivery is done: an ACK of its number names the next one, if there is any."""
-        by_number = self._by_number
-        assert by_number is not None, "ACKs name numbers"
-        behind = self._behind.get(number)
-        if behind is None:
-            by_number.pop(number, None)
-        elif by_number[number] == ordinal:
-            by_number[number] = behind.pop(0)
+        assert self._by_number is not None, "ACKs name numbers"
+        if self.repeats is None:
+            self._by_number.update(entries)
         else:
-            behind.remove(ordinal)
-        if behind == []:
-            del self._behind[number]
+            self.repeats.add(entries)
 
     def ordinal_of_number(self, number: int) -> int | None:
         """The ordinal under which this message is unsettled or held, None if it is not; of several the first, so that
         none counts as settled that was not. Needs `by_number`.
         """
         ordinal = None if self._by_number is None else self._by_number.get(number)
-        if ordinal is not None and (behind := self._behind.get(number)):
-            return next((each for each in (ordinal, *behind) if self._is_unsettled(each)), ordinal)
+        if ordinal is not None and self.repeats:
+            return self.repeats.first_that(self._is_unsettled, number, ordinal)
         return ordinal
 
     def indexing_numbers(self, number_of: Callable[[Subscription, int], int]) -> Iterator[None]:
@@ -326,6 +307,7 @@ class Ledger:
         if self._by_number is not None:
             return
         self._by_number = {}
+        self.repeats = Repeats(self._by_number, own_ids=False) if self._may_repeat else None
         for chunk in list(self._chunks):
             if chunk.left_count:
                 yield from repeat(None, 1 + len(chunk.sequences) // 16)
@@ -541,7 +523,8 @@ class Ledger:
         self.unsettled_count = self.held_count = self._done_count = 0
         if self._by_number is not None:
             self._by_number.clear()
-            self._behind.clear()
+        if self.repeats is not None:
+            self.repeats.clear()
         for chunk in chunks:
             if not chunk.left_count:
                 continue
@@ -632,9 +615,8 @@ class Ledger:
             by_number = self._by_number
             if by_number is not None and chunk.numbers:
                 first, numbers = chunk.first, chunk.numbers
-                if self._behind:
-                    for ordinal in changed:
-                        self._unindex(numbers[ordinal - first], ordinal)
+                if self.repeats:
+                    self.repeats.drop(numbers, first, changed)
                 else:
                     for ordinal in changed:
                         by_number.pop(numbers[ordinal - first], None)

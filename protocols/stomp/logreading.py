@@ -10,8 +10,9 @@
     compression:gzip,snappy,zstd how batches may be compressed; others are expanded here
 
 A MESSAGE of one record says its `index` and `timestamp` (milliseconds); then come the headers of its SEND. Its
-message-id is that of the log and the index, the same each time it is read. A batch MESSAGE says `index`, `count` and a
-content-type of its own; an ACK of it settles all of its records. What is told of gaps and ends needs no ACK.
+message-id is that of the log and the index, the same each time it is read (but for repeats.py). A batch MESSAGE says
+`index`, `count` and a content-type of its own; an ACK of it settles all of its records. What is told of gaps and ends
+needs no ACK.
 
 Batches are handed to the kernel from the mapped file: nothing is copied here. Source: DESIGN section 8, anchors e5, e8.
 """
@@ -202,11 +203,8 @@ class LogSubscription(StompSubscription):
         if ledger is not None:
             stand_in = Message(_BATCHES, run.data, first)  # type: ignore[arg-type]
             ordinal = ledger.add(subscription, Slice([stand_in], sequences, size_bytes))
-        own = self._prefix + b"%d\n" % first
-        if self._has_ack_header:
-            own = self._acked_prefix + self._acked_tail % (ordinal, first)
         head = b"%bdestination:%b\n%bcontent-type:%b\ncontent-length:%d\n\n" % (
-            own,
+            self._lines_of(ordinal, first),
             escape_value(self.destination, self._version).encode(),
             lines,
             CONTENT_TYPE.encode(),
@@ -264,11 +262,24 @@ class LogSubscription(StompSubscription):
 
     # ------------------------------------------------------------------ wire form
 
+    def _render(self, part: Slice, first_ordinal: int, dropped_count: int) -> list[Piece]:
+        ledger = self.ledger
+        if ledger is None or ledger.repeats is None or not ledger.repeats.has_own_from(first_ordinal):
+            return super()._render(part, first_ordinal, dropped_count)
+        frames_apart = self._one_by_one(part, first_ordinal, dropped_count)
+        return [piece for frame in frames_apart for piece in self._outbound.framing.frame(frame)]
+
+    def _lines_of(self, ordinal: int, number: int) -> bytes:
+        ledger = self.ledger
+        if ledger is not None and ledger.repeats is not None and ledger.repeats.has_own(ordinal):
+            return self._prefix + b"%d.%d.%d\n" % (number, self.key, ordinal)
+        return super()._lines_of(ordinal, number)
+
     def _one_by_one(self, part: Slice, first_ordinal: int, dropped_count: int) -> list[list[Piece]]:
         frames: list[list[Piece]] = []
         attempts = part.attempts
         for ordinal, (sequence, message) in enumerate(zip(part.sequences, part.messages, strict=True), first_ordinal):
-            parts: list[Piece] = [self._own_lines(ordinal, message)]
+            parts: list[Piece] = [self._lines_of(ordinal, message.number)]
             frames.append(parts)
             if attempts and sequence in attempts:
                 parts.append(b"redelivered:true\ndelivery-count:%d\n" % (attempts[sequence] + 1))

@@ -11,6 +11,7 @@ from typing import Final
 
 from .delivery import StompSubscription
 from .errors import ProtocolError, unknown_ack
+from .repeats import parse_own
 
 LOG_TOKEN: Final = b"log."
 """How the message-ids of records begin."""
@@ -98,16 +99,17 @@ class NamedDeliveries:
                 raise unknown_ack(wrong)
 
     def _by_message(self, tokens: list[tuple[bytes | None, bytes]]) -> Iterator[tuple[StompSubscription, list[int]]]:
+        find_number = self._find
         current: StompSubscription | None = None
         ordinals: list[int] = []
         wrong: bytes | None = None
         for subscription_id, message_id in tokens:
             token, _dash, digits = message_id.rpartition(b"-")
-            if not digits.isdigit() or len(digits) > 18 or not self._is_ours(token):
+            find = find_number if digits.isdigit() and len(digits) <= 18 else self._find_repeat
+            if not self._is_ours(token) or (find is not find_number and parse_own(digits) is None):
                 wrong = message_id
                 break
-            number = int(digits)
-            found = self._find(subscription_id, token, number)
+            found = find(subscription_id, token, digits)
             if len(self.known) > LOOKED_AT_ONCE and (found is None or subscription_id is None):
                 yield next(iter(self.known.values())), []
             if ordinals and found is not None and (found[0] is not current or found[1] <= ordinals[-1]):
@@ -115,7 +117,7 @@ class NamedDeliveries:
                 # What is collected takes effect first: it may settle the very delivery that was found.
                 yield current, ordinals
                 ordinals = []
-                found = self._find(subscription_id, token, number)
+                found = find(subscription_id, token, digits)
             if found is not None:
                 current, ordinal = found
                 ordinals.append(ordinal)
@@ -152,12 +154,13 @@ class NamedDeliveries:
     def _is_ours(self, token: bytes) -> bool:
         return token == self._token or token.startswith(LOG_TOKEN)
 
-    def _find(self, subscription_id: bytes | None, token: bytes, number: int) -> tuple[StompSubscription, int] | None:
+    def _find(self, subscription_id: bytes | None, token: bytes, digits: bytes) -> tuple[StompSubscription, int] | None:
         """Where this message is unsettled: in the live subscription of this id, else in an earlier one; without an id
         (1.0) in the oldest that was sent it. `token`: the log's, or that of all queues, which number apart. O(1), but
         O(known subscriptions) where the live one does not have it.
         """
         name = None if subscription_id is None else subscription_id.decode()
+        number = int(digits)
         if name is not None:
             live = self._live.get(name)
             ordinal = None if live is None or live.token != token else live.ordinal_of_number(number)
@@ -171,3 +174,16 @@ class NamedDeliveries:
                 if ordinal is not None:
                     return subscription, ordinal
         return None
+
+    def _find_repeat(
+        self, subscription_id: bytes | None, token: bytes, last: bytes
+    ) -> tuple[StompSubscription, int] | None:
+        """The delivery with this id of its own, if it is unsettled. O(1)."""
+        number, key, ordinal = parse_own(last) or (-1, -1, -1)
+        subscription = self.known.get(key)
+        if subscription is None or subscription.token != token:
+            return None
+        if subscription_id is not None and subscription.subscription_id != subscription_id.decode():
+            return None
+        repeats = None if subscription.ledger is None else subscription.ledger.repeats
+        return (subscription, ordinal) if repeats is not None and repeats.is_own(number, ordinal) else None

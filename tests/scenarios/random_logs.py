@@ -300,9 +300,10 @@ class Round:
         while count and reader.held:
             count -= 1
             named = random.choice(reader.held)
-            # By its message-id, the first that has it is named.
             names = [client.naming(each) for each in reader.held]
             at = names.index(client.naming(named))
+            if reader.held[at] is not named:
+                raise BrokenClaimError(f"{reader.name} holds two deliveries under {names[at]}")
             start = 0 if reader.ack == "client" else at
             chosen = reader.held[max(start, reader.past_count) : at + 1]
             del reader.held[start : at + 1]

@@ -586,25 +586,3 @@ async def test_a_log_whose_folder_can_not_be_renamed_is_not_deleted(
 
 def _no_space() -> None:
     raise PermissionError(13, "Permission denied")
-
-
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-async def test_a_client_that_acks_half_of_its_credit_at_a_time_goes_on_after_a_seek(version: Version) -> None:
-    """Under 1.0 and 1.1 an ACK can't say which of two deliveries of one record it means: the earlier one counts, and
-    the credit that is left must be enough for the next ACK.
-    """
-    for seek_after in range(1, 11):
-        async with LogStage() as stage:
-            asker, producer = await stage.connect_asking(), await stage.connect()
-            client = await stage.connect(version=version)
-            await fill(producer, seek_after)
-            await client.subscribe(LOG, ack="client", group="g", prefetch_count="10", **{"from": "earliest"})
-            seen = await client.next_messages(seek_after)
-            await asker.asked("seek", log="orders", group="g", to=0)
-            await fill(producer, 40, first=seek_after)
-            acked_count = 0
-            while acked_count < 40 + 2 * seek_after - 10:
-                while len(seen) < acked_count + 5:
-                    seen.append(await client.next_message())
-                acked_count += 5
-                await client.ack(seen[acked_count - 1])

@@ -28,6 +28,15 @@ def test_what_is_delivered_again_is_not_given_back() -> None:
     assert late.has((b"s", b"abc-100"), ()) and not late.has((None, b"abc-100"), ())
 
 
+def test_a_message_id_of_its_own_names_one_delivery_for_ever() -> None:
+    late = GivenBack()
+    late.note(3, "s", TOKEN, range(10), range(100, 110))
+    late.delivered("s", TOKEN, range(100, 110))
+    assert not late.has((b"s", b"abc-104"), ())
+    assert [n for n in range(20) if late.has((b"s", b"abc-104.3.%d" % n), ())] == list(range(10))
+    assert not late.has((b"s", b"abc-104.4.4"), ())
+
+
 def test_what_is_too_scattered_is_remembered_as_one() -> None:
     late = GivenBack()
     scattered = range(0, 4 * RANGES_MAX, 2)
@@ -50,5 +59,17 @@ def test_what_is_forgotten_counts_as_given_back() -> None:
 def test_what_names_nothing_was_not_given_back() -> None:
     late = GivenBack()
     late.note(1, "s", TOKEN, [7], [7])
-    for name in (b"", b"-", b"1-", b"-7", b"1-x", b"x", b"1-" + b"9" * 40, b"9" * 40 + b"-7"):
+    for name in (
+        b"",
+        b"-",
+        b"1-",
+        b"-7",
+        b"1-x",
+        b"x",
+        b"1-" + b"9" * 40,
+        b"9" * 40 + b"-7",
+        b"1-7.",
+        b"1-7.1",
+        b"1-7.1.",
+    ):
         assert not late.has(name, ()) and not late.has((b"s", name), ())

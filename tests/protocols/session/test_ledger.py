@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, permutations
 
 import pytest
 
@@ -108,6 +109,50 @@ def test_messages_are_found_by_number_until_they_are_settled() -> None:
     assert ledger.ordinal_of_number(1001) is None
     ledger.take_through(2)
     assert [ledger.ordinal_of_number(n) for n in (999, 1000, 1002)] == [None, None, None]
+
+
+def delivered_three_times(*, by_number: bool) -> Ledger:
+    """Messages 7 and 8 of a group that was moved twice."""
+    ledger = Ledger(by_number=by_number, repeats=True)
+    for _ in range(3):
+        ledger.add(origin(), slice_of(range(2), number=7))
+    return ledger
+
+
+@pytest.mark.parametrize("order", list(permutations([1, 3, 5])))
+def test_what_is_delivered_while_it_is_out_has_a_name_of_its_own(order: tuple[int, ...]) -> None:
+    """Its number is for the first of them only, and for nothing when that is settled."""
+    ledger = delivered_three_times(by_number=True)
+    repeats = ledger.repeats
+    assert repeats is not None
+    assert [repeats.has_own(ordinal) for ordinal in range(6)] == [False, False, True, True, True, True]
+    assert [repeats.has_own_from(ordinal) for ordinal in (0, 5, 6)] == [True, True, False]
+    left = [1, 3, 5]
+    for ordinal in order:
+        ledger.take([ordinal])
+        left.remove(ordinal)
+        assert ledger.ordinal_of_number(8) == (1 if 1 in left else None)
+        assert [each for each in range(6) if repeats.is_own(8, each)] == [each for each in left if each != 1]
+    ledger.take_through(5)
+    assert not repeats
+    ledger.add(origin(), slice_of(range(2), number=7))
+    assert [ledger.ordinal_of_number(number) for number in (7, 8)] == [6, 7]
+
+
+@pytest.mark.parametrize("order", list(permutations([1, 3, 5])))
+def test_where_ids_stay_as_they_are_a_number_is_for_the_first_that_is_unsettled(order: tuple[int, ...]) -> None:
+    ledger = delivered_three_times(by_number=False)
+    deque(ledger.indexing_numbers(lambda _subscription, sequence: 7 + sequence), 0)
+    left = [1, 3, 5]
+    for ordinal in order:
+        held = ledger.hold([ordinal], through=False)
+        left.remove(ordinal)
+        assert ledger.ordinal_of_number(8) == min(left, default=ordinal)
+        ledger.release_held(held[0])
+        ledger.take([ordinal])
+        assert ledger.ordinal_of_number(8) == min(left, default=None)
+    ledger.take_through(5)
+    assert not ledger.repeats
 
 
 # ---------------------------------------------------------------------- queues that are gone
