@@ -35,6 +35,8 @@ EXPIRE_LOOKS: Final = 16_384
 """Of a reader at an element past its date, in one go: some two milliseconds."""
 
 
+WOKEN_AT_ONCE: Final = 16
+"""Consumers that share one durable subscription; more are woken in dispatches."""
 TOLD_AT_ONCE: Final = 128
 """Of those who wait for one block, so many go on in one dispatch."""
 
@@ -94,6 +96,10 @@ class ReaderQueue(MessageQueue):
         """They are being looked at anew: those that are left."""
         self._telling: deque[tuple[int, Iterator[Subscription]]] = deque()
         """Blocks that have come, each with those who have yet to be told."""
+        self._to_wake: dict[DurableReader, None] = {}
+        """Those with many consumers, whose cursors may find something."""
+        self._waking: tuple[DurableReader, Iterator[Subscription]] | None = None
+        """Of the first of them: those consumers that are left."""
 
     def _cursors(self) -> list[TrackingCursor]:
         """All of them, also those that nobody reads with now."""
@@ -384,8 +390,11 @@ class ReaderQueue(MessageQueue):
         """The time of these, which were withdrawn, has come."""
         refusals.cursor.give_back(sequences, attempted=False)
         self._expire_given_back(sequences)
-        for subscription in refusals.subscriptions:
-            self._enter_ring(subscription)
+        if refusals.reader is not None:
+            self._wake_readers(refusals.reader)
+        else:
+            for subscription in refusals.subscriptions:
+                self._enter_ring(subscription)
 
     def done_with(self, refusals: Refusals, sequences: SequenceOf[int]) -> None:
         """This cursor needs these, which were withdrawn, no more."""
@@ -531,9 +540,29 @@ class ReaderQueue(MessageQueue):
             self._wake_readers(reader)
 
     def _wake_readers(self, reader: DurableReader) -> None:
-        """O(those who read with it)."""
+        """All who read with it: soon and once, however often that is asked for, if they are many."""
+        if len(reader.subscriptions) > WOKEN_AT_ONCE:
+            self._to_wake[reader] = None
+            self.context.request_dispatch()
+            return
         for subscription in reader.subscriptions:
             self._enter_ring(subscription)
+
+    def _wake_on(self, count: int) -> None:
+        """Wake so many of those who are to be woken."""
+        if self._waking is None:
+            reader = next(iter(self._to_wake))
+            del self._to_wake[reader]
+            self._waking = reader, iter(list(reader.subscriptions))
+        reader, left = self._waking
+        part = list(islice(left, count))
+        if self.readers.get(reader.durable_id) is reader:  # it was not removed meanwhile
+            for subscription in part:
+                self._enter_ring(subscription)
+        if len(part) < count:
+            self._waking = None
+        if self._waking is not None or self._to_wake:
+            self.context.request_dispatch()
 
     def _leave_cursor(self, subscription: Subscription) -> None:
         """It reads no more: its cursor goes, unless it is that of a durable subscription. What one that shares holds

@@ -391,6 +391,9 @@ class Topic(SkippingQueue):
         if self._telling:
             budget -= TOLD_AT_ONCE * VISIT_COST
             self._tell(TOLD_AT_ONCE)
+        if self._waking is not None or self._to_wake:
+            budget -= TOLD_AT_ONCE
+            self._wake_on(TOLD_AT_ONCE)
         if self._away:
             budget -= self._pass_for_those_away(FAN_OUT_COUNT, budget)
         while ring:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
+from sluiceway.queues import Topic
 from sluiceway.store.memory import MemoryEngine
 from tests.limits.law import CROWD_COUNT, LawStage, frame
 from tests.scenarios.client import Client
@@ -94,3 +95,43 @@ async def test_durables_of_ten_priorities() -> None:
             await reader.send_raw(b"".join(frame("UNSUBSCRIBE", id=n, durable="true") for n in range(1000)))
             await trio.sleep(3)
         assert not len(stage.broker.registry.durables)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+async def test_a_crowd_that_shares_one_durable() -> None:
+    """Each message that comes back may be for any of them, and finds somebody."""
+    count, sent_count = CROWD_COUNT, 1_000
+    async with LawStage({T: {"redeliveries_max": 3}}) as stage:
+        readers = [await stage.client() for _part in range(count // 1000)]
+        subscribe = {"destination": T, "durable": "true", "ack": "client-individual", "credit": "2"}
+        for reader in readers:
+            data = b"".join(frame("SUBSCRIBE", id=n, activemq_name="d", **subscribe) for n in range(1000))
+            await reader.send_raw(data.replace(b"activemq-name", b"activemq.subscriptionName"))
+            await reader.sync()
+        [topic] = stage.broker.registry.destinations[T].queues
+        assert isinstance(topic, Topic)
+        [durable] = topic.reader_states().values()
+        assert len(durable.subscriptions) == count
+        others, limit = f"{count:,} consumers of the durable subscription", "a read of each of ten connections"
+        sender = await stage.client()
+        with stage.law("SENDs to a crowd that shares a durable", limit="bytes of one read", crowd=others):
+            await sender.send_raw(frame("SEND", b"x", destination=T) * sent_count)
+            await trio.sleep(3)
+        assert topic.unsettled_count == sent_count
+        for reader in readers:
+            reader.receive_now()
+        with stage.law("NACKs of a crowd that shares a durable", limit=limit, crowd=others):
+            for reader in readers:
+                await reader.send_raw(b"".join(frame("NACK", id=each.headers["ack"]) for each in reader.messages))
+            await trio.sleep(3)
+        assert (topic.unsettled_count, topic.returned_count, topic.delivered_count) == (
+            sent_count,
+            sent_count,
+            2 * sent_count,
+        )
+        with stage.law("abrupt out of a crowd that shares a durable", limit="ten connections", crowd=others):
+            for reader in readers:
+                reader.vanish()
+            await trio.sleep(3)
+        assert not durable.subscriptions
