@@ -250,8 +250,8 @@ class Condemned:
 
     def discard(self, sequences: Iterable[int]) -> None:
         """These have left otherwise."""
-        for sequence in sequences:
-            self._reasons.pop(sequence, None)
+        for sequence in self._reasons.keys() & sequences:
+            del self._reasons[sequence]
         self._let_go_on()
 
     def hold_back(self, source: SourceController) -> bool:

@@ -416,10 +416,10 @@ class ReaderQueue(MessageQueue):
 
     def _skip(self, cursor: TrackingCursor, floor: int) -> tuple[int, Gone]:
         """See TrackingCursor.skip_to."""
-        withdrawn = cursor.withdrawn
+        skipped = cursor.withdrawn_below(floor)
         passed = cursor.skip_to(floor)
-        if withdrawn and (skipped := withdrawn - cursor.withdrawn):
-            self._refusals[cursor].forget(skipped)
+        if skipped:
+            self._refusals[cursor].forget_below(floor, skipped)
         return passed
 
     def _expire_given_back(self, sequences: SequenceOf[int]) -> None:

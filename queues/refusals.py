@@ -16,7 +16,7 @@ Source: issue 3 (redelivery and dead letters).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Set
 from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING
 
@@ -137,9 +137,15 @@ class Refusals:
         self._condemned.add(sequences, FAILED)
         self._condemned.move()
 
-    def forget(self, sequences: Collection[int]) -> None:
+    def forget(self, sequences: Set[int]) -> None:
         """These, which were withdrawn, are not to come again: the topic has dropped them, or they were settled late."""
         self._later.discard(sequences)
+        if self._condemned is not None:
+            self._condemned.discard(sequences)
+
+    def forget_below(self, floor: int, sequences: Set[int]) -> None:
+        """The same for all below `floor`, which these are."""
+        self._later.discard_between(0, floor)
         if self._condemned is not None:
             self._condemned.discard(sequences)
 
