@@ -22,6 +22,8 @@ KILLS_COUNT = int(os.environ.get("FAULT_KILLS", "6"))
 KILLS_AT_ONCE = 3
 INPUTS_COUNT = 300
 ANSWER_SECONDS = 60.0
+PATIENCE_SECONDS = 5.0
+"""A life ends then at the latest: all of the work may be done before it begins."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.interop, pytest.mark.timeout(240)]
 
@@ -43,12 +45,14 @@ class KillRound:
             self._put_in(process)
         for _ in range(KILLS_AT_ONCE):
             with self._start() as process:
+                patience = threading.Timer(PATIENCE_SECONDS, process.kill)
+                patience.start()
                 timer = threading.Timer(0.2 + self.random.random(), process.kill)
                 self._work(process, timer.start)
-                process.kill()  # where it had nothing left to do before the first receipt
-                timer.cancel()
-                if timer.ident is not None:
-                    timer.join()
+                for each in (patience, timer):
+                    each.cancel()
+                    if each.ident is not None:
+                        each.join()
         with self._start() as process:
             self._audit(process)
 
