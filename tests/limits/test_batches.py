@@ -10,7 +10,10 @@ import trio
 from sluiceway.store.engine import Change, EngineError
 from tests.limits.law import CROWD_COUNT, LawStage, frame
 from tests.limits.test_frames import MANY, Q
-from tests.limits.test_transactions import SENDS, SPREAD, Disk
+from tests.limits.test_transactions import SPREAD, Disk
+
+READ = 8_000
+"""Queues of one reader."""
 
 
 @pytest.fixture
@@ -66,10 +69,10 @@ class FailingDisk(Disk):
 async def test_a_disk_that_fails_beside_many_queues_with_readers_and_senders() -> None:
     """All readers go on without it, all senders wait; when it works again all go on."""
     disk = FailingDisk()
-    names = [f"/queue/q{n}" for n in range(SENDS)]
+    names = [f"/queue/q{n}" for n in range(READ)]
     async with LawStage(engine=disk) as stage:
         sender = await stage.client()
-        for first in range(0, SENDS, 1_000):
+        for first in range(0, READ, 1_000):
             some = names[first : first + 1_000]
             await sender.send_raw(b"".join(frame("SEND", b"x", destination=name, persistent="true") for name in some))
             await sender.sync()
@@ -79,15 +82,15 @@ async def test_a_disk_that_fails_beside_many_queues_with_readers_and_senders() -
             frame("SUBSCRIBE", destination="/queue/>", id="all", ack="client", credit="100000,9999999")
         )
         disk.fails = True
-        with stage.law("a disk that begins to fail", limit="20,000 queues that are read"):
-            await reader._until(lambda: len(reader.messages) == SENDS, "what was stored before")
+        with stage.law("a disk that begins to fail", limit="8,000 queues that are read"):
+            await reader._until(lambda: len(reader.messages) == READ, "what was stored before")
         heads = ({"destination": name, "persistent": "true"} for name in names[:SPREAD])
         await sender.send_raw(b"".join(frame("SEND", b"y", **head) for head in heads))
         await trio.sleep(10)
-        assert len(reader.messages) == SENDS
+        assert len(reader.messages) == READ
         disk.fails = False
-        with stage.law("a disk that works again", limit="2,000 queues with senders, 20,000 with readers"):
-            await reader._until(lambda: len(reader.messages) == SENDS + SPREAD, "what was held back")
+        with stage.law("a disk that works again", limit="2,000 queues with senders, 8,000 with readers"):
+            await reader._until(lambda: len(reader.messages) == READ + SPREAD, "what was held back")
 
 
 @pytest.mark.slow
