@@ -173,7 +173,7 @@ def test_the_suite_says_what_it_leaves_out(checkout: Path, commands: Path) -> No
         )
 
     whole, some = test(), test("-m", "spark")
-    assert (whole.returncode, whole.stdout) == (3, "-m pytest -n 2 -m not spark\n")
+    assert (whole.returncode, whole.stdout) == (3, "-m pytest -n 2 --dist worksteal -m not spark\n")
     assert "left out" in whole.stderr
     assert "scripts/test -m spark" in whole.stderr
     assert (some.returncode, some.stdout, some.stderr) == (3, "-m pytest -m spark\n", "")
