@@ -108,10 +108,8 @@ async def test_a_group_with_a_crowd_of_consumers() -> None:
         assert group.unsettled_count == CROWD_COUNT
 
 
-async def test_a_crowd_waits_for_a_long_batch() -> None:
-    """A thread checks it; then all of them go on."""
-    world = CrowdWorld()
-    world.fill(10_000)
+def let_a_crowd_wait(world: CrowdWorld, what: str) -> None:
+    """For the disk, one record each; then all of them go on."""
     world.disk.held = True
     readers = []
     for _ in range(CROWD_COUNT):
@@ -120,28 +118,24 @@ async def test_a_crowd_waits_for_a_long_batch() -> None:
         readers.append(reader)
     world.run()
     assert not readers[0].held
-    with law(world, "a long batch is checked"):
+    with law(world, what):
         world.disk.work()
         world.run()
     assert all(reader.held for reader in readers)
+
+
+async def test_a_crowd_waits_for_a_long_batch() -> None:
+    """A thread checks it; then all of them go on."""
+    world = CrowdWorld()
+    world.fill(10_000)
+    let_a_crowd_wait(world, "a long batch is checked")
 
 
 async def test_a_crowd_waits_for_what_is_not_in_the_page_cache() -> None:
     world = CrowdWorld()
     world.filled(1_000)
     world.log.warmth = Warmth(world.records)  # as after a start
-    world.disk.held = True
-    readers = []
-    for _ in range(CROWD_COUNT):
-        reader = world.reader(1)
-        world.outlet().subscribe(reader)
-        readers.append(reader)
-    world.run()
-    assert not readers[0].held
-    with law(world, "a stretch was read ahead"):
-        world.disk.work()
-        world.run()
-    assert all(reader.held for reader in readers)
+    let_a_crowd_wait(world, "a stretch was read ahead")
 
 
 async def test_many_gaps() -> None:

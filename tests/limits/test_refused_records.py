@@ -12,6 +12,7 @@ from sluiceway.queues.logs.batches import encode
 from tests.limits.counting import STEP_UNITS_MAX, Counting
 from tests.limits.law import LawStage, frame
 from tests.limits.test_logs import LogLawStage, batches
+from tests.scenarios.client import Client
 from tests.scenarios.log_stage import LOG
 
 COUNT = 100_000
@@ -43,6 +44,25 @@ POLICIES: dict[str, dict[str, object]] = {
 }
 
 
+async def refuse_every_other_one(stage: LawStage, client: Client, noun: str, kind: str) -> None:
+    """Of what the client holds, up to REFUSED and then the rest; what follows from it, and the client's sudden end."""
+    held_count = len(client.messages)
+    nacks = [frame("NACK", id=each.headers["ack"]) for each in list(client.messages)[::2]]
+    with stage.law(f"NACKs of {noun}, {kind}", limit="REFUSED_MAX of them wait"):
+        await client.send_raw(b"".join(nacks[:REFUSED]))
+        await client.sync()
+        await trio.sleep(3)
+    with stage.law(f"NACKs of {noun} beside those refused, {kind}", limit=f"{len(nacks) - REFUSED:,} more"):
+        await client.send_raw(b"".join(nacks[REFUSED:]))
+        await client.sync()
+        await trio.sleep(3)
+    with stage.law(f"{noun} that come again, {kind}", limit="those that were refused"):
+        await trio.sleep(90)
+    with stage.law(f"abrupt with refused {noun}, {kind}", limit=f"every other one of {held_count:,}"):
+        client.vanish()
+        await trio.sleep(3)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", POLICIES)
@@ -57,20 +77,7 @@ async def test_records_refused_beside_thousands_that_wait(tmp_path: Path, kind: 
         headers = {"ack": "client-individual", "group": "g", "from": "earliest", "credit": f"{SENT},67108864"}
         await client.subscribe(LOG, **headers)
         await client._until(lambda: len(client.messages) == SENT, "all records")
-        nacks = [frame("NACK", id=each.headers["ack"]) for each in list(client.messages)[::2]]
-        with stage.law(f"NACKs of records, {kind}", limit="REFUSED_MAX of them wait"):
-            await client.send_raw(b"".join(nacks[:REFUSED]))
-            await client.sync()
-            await trio.sleep(3)
-        with stage.law(f"NACKs of records beside those refused, {kind}", limit="2,000 more"):
-            await client.send_raw(b"".join(nacks[REFUSED:]))
-            await client.sync()
-            await trio.sleep(3)
-        with stage.law(f"records that come again, {kind}", limit="those that were refused"):
-            await trio.sleep(90)
-        with stage.law(f"abrupt with refused records, {kind}", limit="every other one of 12,000"):
-            client.vanish()
-            await trio.sleep(3)
+        await refuse_every_other_one(stage, client, "records", kind)
 
 
 BATCHES = 9_000
@@ -90,17 +97,4 @@ async def test_batches_refused_beside_thousands_that_wait(tmp_path: Path, kind: 
         headers = {"ack": "client-individual", "group": "g", "from": "earliest", "credit": f"{BATCHES},67108864"}
         await client.subscribe(LOG, batch="1024", **headers)
         await client._until(lambda: len(client.messages) == BATCHES, "all batches")
-        nacks = [frame("NACK", id=each.headers["ack"]) for each in list(client.messages)[::2]]
-        with stage.law(f"NACKs of batches, {kind}", limit="REFUSED_MAX of them wait"):
-            await client.send_raw(b"".join(nacks[:REFUSED]))
-            await client.sync()
-            await trio.sleep(3)
-        with stage.law(f"NACKs of batches beside those refused, {kind}", limit="500 more"):
-            await client.send_raw(b"".join(nacks[REFUSED:]))
-            await client.sync()
-            await trio.sleep(3)
-        with stage.law(f"batches that come again, {kind}", limit="those that were refused"):
-            await trio.sleep(90)
-        with stage.law(f"abrupt with refused batches, {kind}", limit="every other one of 9,000"):
-            client.vanish()
-            await trio.sleep(3)
+        await refuse_every_other_one(stage, client, "batches", kind)
