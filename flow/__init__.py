@@ -5,7 +5,9 @@ seconds.
 
     limiters    how much a resource may hold, and when it has too much
     resource    flows, and what they run through
-    controller  who must wait, who may go on, what happens to an element that does not fit
+    source      what sends on, and whom it is blocked by
+    account     what a flow holds, who must wait, who may go on
+    controller  an account that takes elements in, and what happens to one that does not fit
     shares      the memory of all together, and who gives way when it is short
     upkeep      what is kept beside messages
     waiting     the line of those who wait, by priority
@@ -15,7 +17,8 @@ seconds.
     words       sizes, ages and facts as people say them
 """
 
-from .controller import FlowController, SourceController
+from .account import Account
+from .controller import FlowController
 from .errors import (
     FlowClosedError,
     FlowError,
@@ -47,7 +50,8 @@ from .snapshot import (
     LimiterSnapshot,
     ResourceSnapshot,
 )
-from .upkeep import Account, Upkeep
+from .source import SourceController
+from .upkeep import Upkeep, UpkeepAccount
 from .words import age_in_words, count_in_words, facts_in_words, size_in_words
 
 __all__ = [
@@ -83,6 +87,7 @@ __all__ = [
     "SourceController",
     "ThresholdError",
     "Upkeep",
+    "UpkeepAccount",
     "WaitEdge",
     "WindowLimiter",
     "age_in_words",

@@ -17,7 +17,7 @@ from .resource import FlowResource, ResourceId
 from .shares import MemoryBudget
 from .snapshot import FlowSnapshot
 from .survey import MemorySum, Survey
-from .upkeep import Account, Upkeep
+from .upkeep import Upkeep, UpkeepAccount
 
 
 class FlowManager:
@@ -52,7 +52,7 @@ class FlowManager:
             )
 
     @property
-    def heads_account(self) -> Account | None:
+    def heads_account(self) -> UpkeepAccount | None:
         """Counts header blocks; None: nobody does."""
         return None if self.upkeep is None else self.upkeep.heads
 

@@ -2,7 +2,7 @@
 
 A `Flow` is a stream of elements that can be blocked as one. A `FlowResource` is whatever elements stay in or pass: a
 queue, a connection's outbound buffer, a subscription's window, the store's operation queue. It owns controllers, one
-for each flow that it takes in or sends on (`sluiceway.flow.controller`); an opened resource is on the map that
+for each flow that it takes in or sends on (`sluiceway.flow.account`); an opened resource is on the map that
 `FlowManager` draws.
 
 Granular flows: a connection has one flow for each destination that it sends to, so that a full queue blocks only the
@@ -23,8 +23,8 @@ import attrs
 from .errors import RegistrationError
 
 if TYPE_CHECKING:
-    from .controller import SourceController
     from .manager import FlowManager
+    from .source import SourceController
 
 FlowId = NewType("FlowId", int)
 ResourceId = NewType("ResourceId", int)

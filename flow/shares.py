@@ -44,7 +44,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from .errors import ThresholdError
 from .limiters import UNLIMITED, FlowLimiter
@@ -53,7 +53,7 @@ from .waiting import WaitingLine
 from .words import size_in_words
 
 if TYPE_CHECKING:
-    from .controller import FlowController
+    from .account import Account
     from .manager import FlowManager
 
 SOFT: Final = 0.75
@@ -117,7 +117,7 @@ class Share:
         "yields",
     )
 
-    def __init__(self, budget: MemoryBudget, controller: FlowController[Any], *, priority: int, yields: bool) -> None:
+    def __init__(self, budget: MemoryBudget, controller: Account, *, priority: int, yields: bool) -> None:
         self.budget = budget
         self.controller = controller
         self.limiter: FlowLimiter = controller.limiter
@@ -200,7 +200,7 @@ class MemoryBudget(FlowResource):
         self.full = self.used_bytes >= self._hard_bytes
         self._look()
 
-    def join(self, controller: FlowController[Any], *, priority: int, yields: bool) -> None:
+    def join(self, controller: Account, *, priority: int, yields: bool) -> None:
         """What this controller's limiter holds is charged here from now on."""
         limiter = controller.limiter
         limiter.share = Share(self, controller, priority=priority, yields=yields)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from .controller import FlowController
+from .account import Account
 from .graph import Steps, WaitGraph, at_once
 from .limiters import FlowLimiter
 from .resource import FlowResource, ResourceId, WaitEdge
@@ -184,7 +184,7 @@ class MemorySum:
         """`take`, in steps."""
         for controller in resource.controllers:
             yield
-            if not isinstance(controller, FlowController):
+            if not isinstance(controller, Account):
                 continue
             self.used_bytes += controller.unaccounted_bytes
             self.overflow_bytes += controller.overflow_bytes

@@ -10,7 +10,7 @@ What they take, others do not get.
 
 Sizes are estimates that a test holds against the allocator (tests/limits/weighed.py).
 
-Pure. `Account.gone` alone may be called from any thread, and from a destructor.
+Pure. `UpkeepAccount.gone` alone may be called from any thread, and from a destructor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from .controller import FlowController
+from .account import Account
 from .limiters import SizeLimiter
 from .resource import Flow, FlowResource
 from .words import size_in_words
@@ -39,17 +39,16 @@ PIECE_BYTES: Final = 16 * 1024
 GONE_COUNT: Final = 256
 
 
-class Account:
+class UpkeepAccount:
     """What things of one kind take."""
 
     __slots__ = ("_controller", "_gone", "_pending_bytes")
 
     def __init__(self, upkeep: Upkeep, name: str) -> None:
-        self._controller: FlowController[None] = FlowController(
+        self._controller = Account(
             upkeep,
             Flow(name),
             SizeLimiter(CAPACITY_BYTES, clock=upkeep.manager.clock),
-            accept=_never,
             clock=upkeep.manager.clock,
         )
         self._pending_bytes = 0
@@ -99,9 +98,9 @@ class Upkeep(FlowResource):
 
     def __init__(self, manager: FlowManager) -> None:
         super().__init__("of the broker", "upkeep", manager)
-        self.heads = Account(self, "header blocks")
+        self.heads = UpkeepAccount(self, "header blocks")
         """Distinct header blocks of SENDs that are kept: of messages, routes and caches."""
-        self.things = Account(self, "connections, subscriptions and destinations")
+        self.things = UpkeepAccount(self, "connections, subscriptions and destinations")
         """What resources take beside what is in them (`FlowResource.keep`), and the index of their names."""
         self.bytes_max = CAPACITY_BYTES
         self.refused_count = 0
@@ -141,7 +140,3 @@ class Upkeep(FlowResource):
         if self.refused_count:
             facts["refused_count"] = self.refused_count
         return facts
-
-
-def _never(_element: None) -> None:
-    raise AssertionError("an account is charged, nothing is added to it")

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ..flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
+from ..flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, SourceController
 from .framing import PLAIN, Framing, Piece
 from .reading import CountedHold, ReadGate
 from .streamed import PIECE_BYTES, Pull, StreamedFrame
@@ -96,11 +96,10 @@ class Outbound(FlowResource):
         """All bytes that the kernel took."""
         self._control_count = control or ReadGate(lambda: None).count("control frames", capacity_bytes)
         self.last_taken_seconds = clock()
-        self.controller: FlowController[bytes] = FlowController(
+        self.controller = Account(
             self,
             Flow(f"to {label}"),
             SizeLimiter(capacity_bytes, capacity_bytes // 2, clock=clock),
-            accept=_never,
             clock=clock,
         )
         self._capacity_bytes = capacity_bytes
@@ -401,7 +400,3 @@ def _take_nothing(_pieces: Sequence[Piece]) -> int:
 
 def _nothing() -> None:
     return
-
-
-def _never(_element: bytes) -> None:
-    raise AssertionError("outbound bytes are charged, never added as elements")

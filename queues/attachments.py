@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ..flow import Flow, FlowController, FlowManager, FlowResource, WindowLimiter
+from ..flow import Account, Flow, FlowManager, FlowResource, WindowLimiter
 
 ATTACHMENT_BYTES: Final = 3072
 """What one takes: of a topic 2,900 bytes, of a queue 1,900 (tracemalloc, CPython 3.11), rounded up for its share of
@@ -35,11 +35,10 @@ class AttachmentPool(FlowResource):
     def __init__(self, count_max: int, *, manager: FlowManager, clock: Callable[[], float]) -> None:
         super().__init__("attachments", "subscriptions", manager)
         self.count_max = count_max
-        self._controller: FlowController[None] = FlowController(
+        self._controller = Account(
             self,
             Flow("attachments of subscriptions to queues"),
             WindowLimiter(count_max, None, clock=clock, label="attachments"),
-            accept=_never,
             clock=clock,
         )
         self.open()
@@ -114,7 +113,3 @@ class AttachmentAccount:
             f"the connection would have more than {self.count_max} attachments to queues (attachments_max of the "
             "listener): one for each destination that a SUBSCRIBE matches"
         )
-
-
-def _never(_element: None) -> None:
-    raise AssertionError("attachments are counted, nothing is added to them")

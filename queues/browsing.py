@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Final, Protocol
 
-from ..flow import Flow, FlowController, FlowResource, SizeLimiter, SourceController
+from ..flow import Account, Flow, FlowResource, SizeLimiter, SourceController
 from .blocks import QueueInvariantError
 from .cursored import BLOCK_BITS
 from .environment import QueueEnvironment
@@ -98,11 +98,10 @@ class QueueBrowser(FlowResource):
         self.source = SourceController(
             self, Flow(f"{name} to {viewer.label}"), on_resume=lambda _sink: self._resumed(), clock=environment.clock
         )
-        self._read: FlowController[None] = FlowController(
+        self._read = Account(
             self,
             Flow(f"{name} from disk"),
             SizeLimiter(BLOCK_BYTES_MAX, clock=environment.clock),
-            accept=_never,
             clock=environment.clock,
         )
         self.context = environment.scheduling.register(self._dispatch, f"browser of {name}", BROWSE_PRIORITY)
@@ -267,7 +266,3 @@ class QueueBrowser(FlowResource):
         if count:
             self._hand_charge = 0, 0
             self._read.release(count, size_bytes)
-
-
-def _never(_element: None) -> None:
-    raise AssertionError("what is read is charged, nothing is added to it")

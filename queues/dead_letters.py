@@ -22,7 +22,7 @@ from collections.abc import Sequence as SequenceOf
 from itertools import islice
 from typing import Final, Protocol
 
-from ..flow import Flow, FlowClosedError, FlowController, SourceController, WindowLimiter
+from ..flow import Account, Flow, FlowClosedError, SourceController, WindowLimiter
 from .cursored import BLOCK_BITS
 from .environment import QueueEnvironment
 from .gate import QueueFullError
@@ -226,11 +226,10 @@ class Condemned:
             priority=queue.priority,
             clock=clock,
         )
-        self._gate: FlowController[None] = FlowController(
+        self._gate = Account(
             queue,
             Flow(f"{queue.name} until dead letters have gone"),
             WindowLimiter(1, None, clock=clock, label="room that dead letters take up"),
-            accept=_never,
             schedule=environment.resume,
             clock=clock,
             counts_memory=False,
@@ -258,7 +257,7 @@ class Condemned:
         """Block this source until nothing is condemned. False: nothing is."""
         if not self._reasons:
             return False
-        self._gate.charge(0, 0, source)
+        self._gate.wait_in_line(source)
         return True
 
     def came_in(self) -> None:
@@ -340,7 +339,3 @@ class Condemned:
     def _go_on(self) -> None:
         self._waits = False
         self.move()
-
-
-def _never(_element: None) -> None:
-    raise AssertionError("a gate is charged, nothing is added to it")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import Final
 
-from ..flow import Flow, FlowController, WindowLimiter
+from ..flow import Account, Flow, WindowLimiter
 from .environment import QueueEnvironment
 from .exclusive import ExclusiveQueue
 from .message import Message
@@ -78,11 +78,10 @@ class Publisher:
         self._queue = queue
         self._topic = topic
         self._environment = environment
-        self._refused: FlowController[None] = FlowController(
+        self._refused = Account(
             queue,
             Flow(f"{label} until its topic has room"),
             WindowLimiter(1, None, clock=environment.clock, label="room that the topic does not have"),
-            accept=_never,
             schedule=environment.resume,
             clock=environment.clock,
             counts_memory=False,
@@ -97,7 +96,7 @@ class Publisher:
 
     def wait(self, subscription: Subscription) -> None:
         """Only for a topic that refuses; others block it themselves."""
-        self._refused.charge(0, 0, subscription.source)
+        self._refused.wait_in_line(subscription.source)
 
     def deliver(self, subscription: Subscription, part: Slice, *, dropped_count: int) -> None:
         topic = self._topic()
@@ -135,7 +134,3 @@ class Publisher:
     def cancelled(self, subscription: Subscription, reason: str) -> Iterable[None]:
         """It holds nothing from one turn to the next."""
         return ()
-
-
-def _never(_element: None) -> None:
-    raise AssertionError("it is charged, nothing is added to it")

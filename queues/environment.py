@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
-from ..flow import FlowController, FlowManager
+from ..flow import Account, FlowManager
 from .storage import Store
 from .witness import WitnessOf
 
@@ -87,11 +87,11 @@ class QueueEnvironment:
                 raise
             self.contain(error)
 
-    def let_sources_go(self, owner: Hashable, gate: FlowController[Any]) -> None:
+    def let_sources_go(self, owner: Hashable, gate: Account) -> None:
         """All that this controller, which was shut, still holds back: in steps."""
         self.do_in_steps(owner, self._letting_go(gate))
 
-    def _letting_go(self, gate: FlowController[Any]) -> Iterator[None]:
+    def _letting_go(self, gate: Account) -> Iterator[None]:
         while gate.blocks_somebody:
             self.carefully(gate.let_next_go)
             yield

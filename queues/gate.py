@@ -255,7 +255,7 @@ class Gate(FlowResource):
             self._ask_for_memory(count * MESSAGE_OVERHEAD_BYTES)
         gate = self._shut_gate(source)
         if gate is not None:
-            gate.charge(0, 0, source)  # its place in the line
+            gate.wait_in_line(source)  # its place in the line
         return gate is not None
 
     def keep_turn(self, source: SourceController) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ..flow import Flow, FlowController, FlowResource, RateLimiter, SourceController
+from ..flow import Account, Flow, FlowResource, RateLimiter, SourceController
 
 SLICE_SECONDS: Final = 0.1
 """Over which the drain rate is measured, and how much may come at once."""
@@ -53,8 +53,8 @@ class Pace:
         self._clock = clock
         self._call_later = call_later
         self._limiter = RateLimiter(PER_SECOND_MIN, PER_SECOND_MIN, unit="messages", clock=clock, label="pace")
-        self._controller: FlowController[None] = FlowController(
-            resource, Flow(f"{resource.name} (pace)"), self._limiter, accept=_never, clock=clock, counts_memory=False
+        self._controller = Account(
+            resource, Flow(f"{resource.name} (pace)"), self._limiter, clock=clock, counts_memory=False
         )
         self._drain_per_second = 0.0
         self._measured_count = 0
@@ -74,7 +74,7 @@ class Pace:
             limiter.resize(per_second, max(1.0, per_second * SLICE_SECONDS))
         if self._controller.accepts(source):
             return True
-        self._controller.charge(0, 0, source)
+        self._controller.wait_in_line(source)
         self._set_timer()
         return False
 
@@ -120,11 +120,7 @@ class Pace:
             self._limiter.resize(1e9, 1e9)
             self._controller.poll()
 
-    def close(self) -> FlowController[None]:
+    def close(self) -> Account:
         """Nobody is admitted any more. Returns what those wait for that are to be let go."""
         self._controller.close(at_once=False)
         return self._controller
-
-
-def _never(_element: None) -> None:
-    raise AssertionError("the pace is charged, nothing is added to it")

@@ -30,9 +30,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as SequenceOf
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from ..flow import Flow, FlowController, ResidencyLimiter, SourceController
+from ..flow import Account, Flow, ResidencyLimiter, SourceController
 from .blocks import Block
 from .cursored import BLOCK_BITS, CursoredQueue
 from .environment import Scheduling, TimerHandle
@@ -120,7 +120,7 @@ class Pager:
     def __init__(
         self,
         queue: Paged,
-        controller: FlowController[Any],
+        controller: Account,
         limiter: ResidencyLimiter,
         shelf_of: Callable[[], Shelf],
         *,
@@ -134,7 +134,7 @@ class Pager:
         stay in memory.
         """
         self._queue = queue
-        self._controller: FlowController[Any] = controller
+        self._controller: Account = controller
         self._limiter = limiter
         self._shelf_of = shelf_of
         self._pages_out = pages_out

@@ -37,7 +37,7 @@ from typing import Final
 
 import attrs
 
-from ..flow import Flow, FlowController, SizeLimiter
+from ..flow import Account, Flow, SizeLimiter
 from .consumed import ConsumedQueue
 from .cursored import BLOCK_BITS
 from .cursors import CROWDED, NOTING
@@ -198,7 +198,7 @@ class SeekingQueue(ConsumedQueue):
         self._awaited: int | None = None
         """The block that the store has been asked for."""
         self._hand: _Hand | None = None
-        self._hand_limit: FlowController[None] | None = None
+        self._hand_limit: Account | None = None
         self._others_first = False
 
     # ------------------------------------------------------------------ hooks
@@ -598,13 +598,12 @@ class SeekingQueue(ConsumedQueue):
             self._limit_of_hand().charge(*charge, None)
             self.context.request_dispatch()
 
-    def _limit_of_hand(self) -> FlowController[None]:
+    def _limit_of_hand(self) -> Account:
         if self._hand_limit is None:
-            self._hand_limit = FlowController(
+            self._hand_limit = Account(
                 self,
                 Flow(f"{self.name} read for selectors"),
                 SizeLimiter(BLOCK_BYTES_MAX, clock=self._environment.clock),
-                accept=_never,
                 clock=self._environment.clock,
             )
         return self._hand_limit
@@ -684,7 +683,3 @@ class SeekingQueue(ConsumedQueue):
         if any(search.waiting_for == GROUPS for search in self._searches.values()):
             facts["a selector waits"] = "too much of what it takes belongs to groups that others hold"
         return facts
-
-
-def _never(_element: None) -> None:
-    raise AssertionError("what is read is charged, nothing is added to it")

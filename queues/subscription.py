@@ -40,13 +40,13 @@ class Consumer(Protocol):
 
         Either of them 0: no credit, because another subscription of this consumer has used it up; `wait` is called
         then. One of raised priority may be let beyond a prefetch that the backlog has used up (`may_exceed` of a
-        FlowController). Called in the middle of a dispatch: it must not call back into a queue.
+        Account). Called in the middle of a dispatch: it must not call back into a queue.
         """
 
     def wait(self, subscription: Subscription) -> None:
         """`room` had nothing for this subscription: block its source until there is credit.
 
-        With a FlowController as the window that is `window.charge(0, 0, subscription.source)`.
+        With an Account as the window that is `window.wait_in_line(subscription.source)`.
         """
 
     def deliver(self, subscription: Subscription, part: Slice, *, dropped_count: int) -> None:

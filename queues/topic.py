@@ -155,7 +155,7 @@ class Topic(SkippingQueue):
         if self._budget is not None and self._budget.short:
             self._ask_for_memory(wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES)
         if self._residency is not None and not controller.accepts(source):
-            controller.charge(0, 0, source)  # its place in the line, until the disk has taken something
+            controller.wait_in_line(source)  # its place in the line, until the disk has taken something
             return False
         charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
         run = Run(messages, charge_bytes)

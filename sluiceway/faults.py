@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from sluiceway.flow import FlowController, SourceController
+from sluiceway.flow import SourceController
 from sluiceway.protocols.bursts import Bursts
 from sluiceway.protocols.connection import Connection
 from sluiceway.protocols.log import get_logger
@@ -171,7 +171,7 @@ class Faults:
                     met = met._outlet
                 case Pace():
                     met = met._controller
-                case SourceController() | FlowController():
+                case SourceController():
                     met = met.resource
                 case _:
                     return parts.get(id(met))

@@ -35,7 +35,7 @@ from typing import Any, Final
 
 import attrs
 
-from ..flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
+from ..flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, SourceController
 from ..queues.large import BodyError, BodyReference, LargeMessage
 from ..queues.message import Envelope
 from .bodythread import Job, Runner
@@ -139,11 +139,10 @@ class BodyFiles(FlowResource):
         self._closed = False
         self.references_count = 0
         """References that are alive. While it is 0, no message has a large body: the hot path looks at this."""
-        self.waiting: FlowController[None] = FlowController(
+        self.waiting = Account(
             self,
             Flow("large bodies on their way to the disk"),
             SizeLimiter(WAITING_BYTES_MAX, WAITING_BYTES_MAX // 2, clock=clock),
-            accept=_never,
             clock=clock,
         )
         self.open()
@@ -574,7 +573,3 @@ def _nothing() -> None:
 
 def _ignore(_result: BodyError | None) -> None:
     """A file that could not be removed is an orphan, which the next start removes."""
-
-
-def _never(_element: None) -> None:
-    raise AssertionError("pieces are charged, nothing is added")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from ..flow import Flow, FlowController, FlowResource, SourceController, WindowLimiter
+from ..flow import Account, Flow, FlowResource, SourceController, WindowLimiter
 from ..queues.blocks import Block
 from ..queues.environment import Scheduling, TimerHandle
 from ..queues.message import Message
@@ -112,11 +112,10 @@ class PagedBlocks:
         self._retry_seconds = RETRY_MIN_SECONDS
         self._timer: TimerHandle | None = None
         self._closed = False
-        self._gate: FlowController[None] = FlowController(
+        self._gate = Account(
             store,
             Flow("gate of pages"),
             WindowLimiter(1, None, clock=clock, label="room for pages"),
-            accept=_never,
             schedule=self._soon,  # what one raises keeps no other from going on
             clock=clock,
             counts_memory=False,
@@ -135,7 +134,7 @@ class PagedBlocks:
     def hold_back(self, source: SourceController) -> None:
         """Block this source until it is worth another try."""
         if not self._closed:
-            self._gate.charge(0, 0, source)
+            self._gate.wait_in_line(source)
 
     def close(self) -> None:
         """Let go of those that wait."""
@@ -276,7 +275,3 @@ class PagedBlocks:
     def size_bytes(self) -> int:
         """On disk, beside the engine."""
         return 0 if self.files is None else self.files.size_bytes
-
-
-def _never(_element: None) -> None:
-    raise AssertionError("the gate is charged, nothing is added to it")

@@ -24,7 +24,7 @@ from typing import Final
 
 import attrs
 
-from ..flow import Flow, FlowController, SizeLimiter, SourceController
+from ..flow import Account, Flow, SizeLimiter, SourceController
 from ..queues.large import LargeMessage
 from ..queues.message import Message
 from ..queues.queue import MessageQueue
@@ -103,18 +103,16 @@ class Spools:
         self._next_commit_number = next_commit_number
         self._waiting_reads: deque[_Read] = deque()
         self._reading_count = 0
-        self.writing: FlowController[None] = FlowController(
+        self.writing = Account(
             store,
             Flow("pieces of transactions on their way to the disk"),
             SizeLimiter(WRITING_BYTES, clock=store.clock, label="spool"),
-            accept=_never,
             clock=store.clock,
         )
-        self.reading: FlowController[None] = FlowController(
+        self.reading = Account(
             store,
             Flow("pieces of transactions on their way to their queues"),
             SizeLimiter(WRITING_BYTES, clock=store.clock, label="spool"),
-            accept=_never,
             clock=store.clock,
         )
         self._by_target: dict[Target, dict[Spool, None]] = {}
@@ -418,7 +416,3 @@ class Spool:
             self._spools.has_moved(self, target)
         if not self._left_count:
             self._spools.store.change([delete(keys.spool_key(self.transaction_id))])
-
-
-def _never(_element: None) -> None:
-    raise AssertionError("the spool is charged, nothing is added to it")

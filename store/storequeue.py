@@ -26,7 +26,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Final
 
-from ..flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController, WindowLimiter
+from ..flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, SourceController, WindowLimiter
 from ..queues.environment import Scheduling, TimerHandle
 from ..queues.message import Message
 from ..queues.storage import Confirms, Stored
@@ -154,18 +154,16 @@ class StoreQueue(FlowResource):
         self._closed = False
         self._last_waiters: list[Callable[[], None]] = []
         self._guard: DiskGuard | None = None
-        self._operations: FlowController[None] = FlowController(
+        self._operations = Account(
             self,
             Flow("operations of the store"),
             SizeLimiter(OPERATION_BYTES, clock=clock, label="operations"),
-            accept=_never,
             clock=clock,
         )
-        self._gate: FlowController[None] = FlowController(
+        self._gate = Account(
             self,
             Flow("gate of the store"),
             WindowLimiter(1, None, clock=clock, label="disk"),
-            accept=_never,
             clock=clock,
             counts_memory=False,
         )
@@ -195,7 +193,7 @@ class StoreQueue(FlowResource):
 
     def hold_back(self, source: SourceController) -> None:
         if not self._closed:  # the broker stops: there is nothing to wait for any more
-            self._gate.charge(0, 0, source)
+            self._gate.wait_in_line(source)
 
     def shelf(self, queue: Stored, *, topic: bool) -> Shelf:
         found = self._recovered.take(queue.name_on_disk, queue.priority, topic=topic)
@@ -688,10 +686,6 @@ class StoreQueue(FlowResource):
 
     def facts(self) -> Mapping[str, object]:
         return facts_of(self, self._failing)
-
-
-def _never(_element: None) -> None:
-    raise AssertionError("the store is charged, nothing is added to it")
 
 
 assert BATCH_BYTES < OPERATION_BYTES

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...flow import Flow, FlowController, SourceController, WindowLimiter
+from ...flow import Account, Flow, SourceController, WindowLimiter
 from ...queues import Address, Slice
 from ...queues.browsing import QueueBrowser
 from ..outbound import Outbound
@@ -89,11 +89,10 @@ class BrowsingSubscription(StompSubscription):
         self._has_ack_header = ack != ACK_AUTO and version == "1.2"
         self._next_ordinal = 0
         self._browser: QueueBrowser | None = None
-        self._under_way: FlowController[None] = FlowController(
+        self._under_way = Account(
             self,
             Flow(f"on its way to {self.name}"),
             WindowLimiter(prefetch_count, prefetch_bytes, clock=hub.clock),
-            accept=_never,
             clock=hub.clock,
             counts_memory=False,
         )
@@ -118,7 +117,7 @@ class BrowsingSubscription(StompSubscription):
 
     def await_credit(self, source: SourceController) -> None:
         outbound = self._outbound.controller
-        (outbound if outbound.limiter.throttled else self._under_way).charge(0, 0, source)
+        (outbound if outbound.limiter.throttled else self._under_way).wait_in_line(source)
 
     def show(self, part: Slice, source: SourceController) -> int:
         if self._bodies is not None and self._bodies.references_count:
@@ -154,7 +153,3 @@ def _up_to_large_one(part: Slice) -> Slice:
         return part
     messages = part.messages[:count]
     return Slice(messages, part.sequences[:count], sum([len(message.wire) for message in messages]))
-
-
-def _never(_element: None) -> None:
-    raise AssertionError("a window is charged, nothing is added to it")

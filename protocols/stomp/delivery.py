@@ -25,7 +25,7 @@ from typing import Final, cast
 
 import attrs
 
-from ...flow import Flow, FlowController, FlowResource, SourceController, WindowLimiter
+from ...flow import Account, Flow, FlowResource, SourceController, WindowLimiter
 from ...queues import Attachment, DurableAttachment, Message, Slice, Subscription, Topic, WildcardConsumer
 from ...queues.large import LargeMessage
 from ...queues.selectors import Selection
@@ -95,7 +95,7 @@ class StompSubscription(FlowResource):
         self._totals = totals
         self.last_settled_seconds = hub.clock()
         self.attachments: list[Attachment | WildcardConsumer | DurableAttachment | Subscription] = []
-        self._gate: FlowController[None] | None = None
+        self._gate: Account | None = None
         """What it waits for before it begins: the RECEIPT of its SUBSCRIBE, see `hold`."""
         self.unsubscribed = False
         self.has_left = False
@@ -122,10 +122,10 @@ class StompSubscription(FlowResource):
         (those that follow JMS) to which it says that the body is no text.
         """
         self.ledger: Ledger | None = None
-        self.window: FlowController[None] | None = None
+        self.window: Account | None = None
         if ack != ACK_AUTO:
             self.ledger = Ledger(by_number=version != "1.2", repeats=self.repeats)
-            self.window = FlowController(
+            self.window = Account(
                 self,
                 Flow(f"window of {self.name}"),
                 WindowLimiter(
@@ -135,7 +135,6 @@ class StompSubscription(FlowResource):
                     headroom_bytes=(prefetch_bytes or 0) // EXPRESS_SHARE,
                     clock=hub.clock,
                 ),
-                accept=_never,
                 clock=hub.clock,
                 counts_memory=False,
             )
@@ -175,20 +174,19 @@ class StompSubscription(FlowResource):
             return
         outbound = self._outbound.controller
         if self._gate is not None:
-            self._gate.charge(0, 0, subscription.source)
+            self._gate.wait_in_line(subscription.source)
         elif outbound.limiter.throttled:
-            outbound.charge(0, 0, subscription.source)
+            outbound.wait_in_line(subscription.source)
         elif self.window is not None:
-            self.window.charge(0, 0, subscription.source)
+            self.window.wait_in_line(subscription.source)
 
     def hold(self) -> Callable[[], None]:
         """Deliver nothing before the function that is returned is called. One hold at a time."""
         assert self._gate is None, f"{self.name} delivers nothing already"
-        gate = self._gate = FlowController(
+        gate = self._gate = Account(
             self,
             Flow(f"beginning of {self.name}"),
             WindowLimiter(1, None, clock=self._hub.clock),
-            accept=_never,
             clock=self._hub.clock,
             counts_memory=False,
         )
@@ -537,10 +535,6 @@ def _length_line(message: Message) -> bytes:
     """The header line that tells the length of its body, which is here; empty if the sender has."""
     head: SendHead = message.head  # type: ignore[assignment]  # a cast would be a call for each message
     return b"" if head.content_length >= 0 else b"content-length:%d\n" % (len(message.wire) - head.body_offset - 1)
-
-
-def _never(_element: None) -> None:
-    raise AssertionError("a window is charged, nothing is added to it")
 
 
 def _comes_again(subscription: Subscription) -> bool:

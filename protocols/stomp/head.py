@@ -211,8 +211,8 @@ BLOCKS_BYTES: Final = 300
 """What it takes that there is a block for another version."""
 
 
-class Account(Protocol):
-    """What counts the memory of heads. `sluiceway.flow.Account` fits."""
+class HeadAccount(Protocol):
+    """What counts the memory of heads. `sluiceway.flow.UpkeepAccount` fits."""
 
     def add(self, size_bytes: int) -> None:
         """So much more is kept."""
@@ -255,7 +255,7 @@ class SendHead:
 
         Raises `ProtocolError` without a destination and for a number that is none.
         """
-        self._account: Account | None = None
+        self._account: HeadAccount | None = None
         self._counted_bytes = 0
         get = headers.get
         destination = get("destination")
@@ -420,7 +420,7 @@ class SendHead:
         head.count(self._account)
         return head
 
-    def count(self, account: Account | None) -> None:
+    def count(self, account: HeadAccount | None) -> None:
         """Count in this account for as long as it lives what it takes; once. None: nobody wants to know."""
         if account is not None:
             size_bytes = HEAD_BYTES + len(self.block) + len(self.destination)

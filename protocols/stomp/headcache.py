@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .head import Account, SendHead
+from .head import HeadAccount, SendHead
 
 #: Distinct heads kept per connection, and the longest that is kept: at most 128 KiB of bytes, and about as much again
 #: parsed.
@@ -35,7 +35,7 @@ class HeadCache:
     __slots__ = ("_entries", "_kept_bytes", "_siblings", "account")
 
     def __init__(self) -> None:
-        self.account: Account | None = None
+        self.account: HeadAccount | None = None
         """Counts the keys; the heads count themselves."""
         self._kept_bytes = 0
         self._entries: dict[bytes, Entry] = {}

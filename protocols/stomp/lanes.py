@@ -23,7 +23,7 @@ from typing import Final
 
 import attrs
 
-from ...flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController, WaitEdge
+from ...flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, SourceController, WaitEdge
 from ...queues import MESSAGE_OVERHEAD_BYTES, Destination, Message, MessageQueue
 from ...queues.inlet import Inlet, Target
 from ...queues.steps import Waiting
@@ -227,11 +227,10 @@ class Lanes(FlowResource):
         self._routes: dict[SendHead, Route] = {}
         self._plain: dict[tuple[str, int], Lane] = {}
         self._routes_bytes = 0
-        self.stash: FlowController[None] = FlowController(
+        self.stash = Account(
             self,
             Flow(f"stash of {name}"),
             SizeLimiter(stash_bytes_max, clock=clock),
-            accept=_never,
             clock=clock,
             yields=True,
         )
@@ -264,17 +263,17 @@ class Lanes(FlowResource):
     # An idle connection has none of these.
 
     @cached_property
-    def transactions(self) -> FlowController[None]:
+    def transactions(self) -> Account:
         """What open transactions hold."""
         return self._account(f"transactions of {self.name}", self._transaction_bytes_max)
 
     @cached_property
-    def spooled(self) -> FlowController[None]:
+    def spooled(self) -> Account:
         """What transactions have on the disk."""
         return self._account(f"spooled transactions of {self.name}", self._spool_bytes_max, counts_memory=False)
 
     @cached_property
-    def unfinished(self) -> FlowController[None]:
+    def unfinished(self) -> Account:
         """Frames that have not come whole."""
         return self._account(f"unfinished frames of {self.name}", self._unfinished_bytes_max)
 
@@ -288,13 +287,12 @@ class Lanes(FlowResource):
             else:
                 self.unfinished.release(0, -more_bytes)
 
-    def _account(self, name: str, bytes_max: int, *, counts_memory: bool = True) -> FlowController[None]:
+    def _account(self, name: str, bytes_max: int, *, counts_memory: bool = True) -> Account:
         """A place on the flow map for memory (or disk) whose limit others see to."""
-        return FlowController(
+        return Account(
             self,
             Flow(name),
             SizeLimiter(max(1, bytes_max), clock=self._clock),
-            accept=_never,
             clock=self._clock,
             counts_memory=counts_memory,
         )
@@ -693,7 +691,3 @@ class _BlockedQueues(Container[object]):
 
 def _bytes_of(route: Route) -> int:
     return ROUTE_BYTES + TARGET_BYTES * len(route.targets)
-
-
-def _never(_element: None) -> None:
-    raise AssertionError("the stash is charged, nothing is added to it")

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Final, Protocol
 
-from ...flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
+from ...flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, SourceController
 from ...queues.environment import DispatchHandle, Scheduling
 from ...queues.gate import QueueFullError
 from ...queues.inlet import Inlet, Target
@@ -121,11 +121,9 @@ class LeftBehind(FlowResource):
         """Messages that there was no room for."""
         self.open()
 
-    def _controller(
-        self, name: str, bytes_max: int, clock: Callable[[], float], *, counts_memory: bool
-    ) -> FlowController[None]:
+    def _controller(self, name: str, bytes_max: int, clock: Callable[[], float], *, counts_memory: bool) -> Account:
         limiter = SizeLimiter(max(1, bytes_max), clock=clock)
-        return FlowController(self, Flow(name), limiter, accept=_never, clock=clock, counts_memory=counts_memory)
+        return Account(self, Flow(name), limiter, clock=clock, counts_memory=counts_memory)
 
     @property
     def used_bytes(self) -> int:
@@ -321,7 +319,3 @@ class LeftBehind(FlowResource):
 
 def _bytes_of(messages: list[Message]) -> int:
     return sum([len(message.wire) for message in messages])
-
-
-def _never(_element: None) -> None:
-    raise AssertionError("the account is charged, nothing is added to it")

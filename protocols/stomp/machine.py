@@ -26,7 +26,7 @@ from .encoder import encode_frame, error_frame
 from .errors import LocalProtocolError, ProtocolError
 from .escaping import SUPPORTED_VERSIONS, Version, escape_value
 from .frames import Connect, Event, Fault, Frame
-from .head import Account
+from .head import HeadAccount
 from .limits import StompLimits
 from .parser import Parser
 from .pile import Pile
@@ -153,7 +153,7 @@ class ServerMachine(_Machine):
         server_name: str = "sluiceway/0.1",
         versions: Iterable[Version] = SUPPORTED_VERSIONS,
         stages: bool = False,
-        heads: Account | None = None,
+        heads: HeadAccount | None = None,
     ) -> None:
         """`server_name` is ``name/version`` (b18), `versions` what this listener speaks; `stages`: the owner takes
         large bodies in pieces (`LargeSendStart`); `heads` counts what the heads of SENDs take."""

@@ -38,7 +38,7 @@ from .acks import add_plain_ack, runs_keep_to, take_ack_run
 from .errors import ProtocolError
 from .escaping import Version
 from .frames import Event, Fault, Frame, LargeSendStart, SendRun
-from .head import Account, SendHead, parse_headers, whole_number
+from .head import HeadAccount, SendHead, parse_headers, whole_number
 from .headcache import Entry, HeadCache, cut_length
 from .largebody import LargeBody
 from .limits import StompLimits
@@ -154,7 +154,7 @@ class Parser:
             self._send_bytes_max = limits.large_body_bytes_max
             self._inline_bytes_max = min(limits.large_body_bytes, self._frame_bytes_max, self._send_bytes_max)
 
-    def count_heads(self, account: Account) -> None:
+    def count_heads(self, account: HeadAccount) -> None:
         """Count in this account what the heads of SENDs take from now on."""
         self._heads.account = account
 

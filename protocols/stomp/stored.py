@@ -12,7 +12,7 @@ from typing import Final, cast
 from ...queues import Envelope
 from .errors import ProtocolError
 from .escaping import Version
-from .head import STAMPED_HEADERS, Account, SendHead, parse_headers
+from .head import STAMPED_HEADERS, HeadAccount, SendHead, parse_headers
 from .limits import StompLimits
 
 DIALECTS: Final[tuple[Version, ...]] = ("1.0", "1.1", "1.2")
@@ -26,7 +26,7 @@ class HeadBlocks:
 
     __slots__ = ("_account", "_heads")
 
-    def __init__(self, account: Account | None = None) -> None:
+    def __init__(self, account: HeadAccount | None = None) -> None:
         """`account` counts what the heads take; None: nobody wants to know."""
         self._account = account
         self._heads: OrderedDict[tuple[int, bytes], SendHead] = OrderedDict()

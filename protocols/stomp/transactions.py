@@ -18,7 +18,7 @@ from collections.abc import Callable, Container, Generator, Iterable, Iterator, 
 from itertools import repeat
 from typing import Final
 
-from ...flow import FlowController
+from ...flow import Account
 from ...queues import MESSAGE_OVERHEAD_BYTES, MessageQueue, Topic
 from ...queues.logs.outlets import Outlet
 from ...queues.storage import Confirms, Joint
@@ -283,7 +283,7 @@ class Transactions:
 
     __slots__ = ("_account", "_limits", "_open")
 
-    def __init__(self, limits: StompLimits, account: Callable[[], FlowController[None]]) -> None:
+    def __init__(self, limits: StompLimits, account: Callable[[], Account]) -> None:
         """`account` is charged with what they hold; asked for when there is something."""
         self._limits = limits
         self._account = account

@@ -36,7 +36,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from ...flow import Flow, FlowController, FlowResource, WindowLimiter
+from ...flow import Account, Flow, FlowResource, WindowLimiter
 from ..environment import QueueEnvironment
 from ..message import Message
 from ..slices import Slice
@@ -187,11 +187,10 @@ class ClaimGroup(FlowResource):
         self._is_last_turn = False
         self._timer: Any = None
         self._touched_seconds = environment.clock()
-        self._window: FlowController[None] = FlowController(
+        self._window = Account(
             self,
             Flow(f"claim of {state.group}"),
             WindowLimiter(1, None, clock=environment.clock),
-            accept=_never,
             clock=environment.clock,
             counts_memory=False,
         )
@@ -594,10 +593,6 @@ def _joined(ranges: SequenceOf[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
         elif start < end:
             found.append((start, end))
     return tuple(found)
-
-
-def _never(_element: None) -> None:
-    raise AssertionError("a window is charged, nothing is added to it")
 
 
 def _nobody(_answer: object) -> None:

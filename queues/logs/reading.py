@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ...flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter
+from ...flow import Account, Flow, FlowManager, FlowResource, SizeLimiter
 from ..message import MESSAGE_OVERHEAD_BYTES, Envelope, Message
 from ..slices import Slice, fit
 from .batches import Batch, BatchError
@@ -114,11 +114,10 @@ class Reading(FlowResource):
         """Batches whose records were made messages, or written anew, ever; weighed by RECORDS_PER_BATCH."""
         self.made_count = 0
         """Records that were."""
-        self._controller: FlowController[None] = FlowController(
+        self._controller = Account(
             self,
             Flow("log records"),
             SizeLimiter(capacity_bytes, clock=clock),  # type: ignore[arg-type]
-            accept=_never,
             clock=clock,  # type: ignore[arg-type]
         )
         self.open()
@@ -366,7 +365,3 @@ def _key_line(key: bytes) -> bytes:
     if _PLAIN_KEY.fullmatch(key) is not None:
         return b"key:" + key + b"\n"
     return b"key-base64:" + base64.b64encode(key) + b"\n"
-
-
-def _never(_element: None) -> None:
-    raise AssertionError("the cache is charged, nothing is added to it")

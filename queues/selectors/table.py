@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 
 import attrs
 
-from ...flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter
+from ...flow import Account, Flow, FlowManager, FlowResource, SizeLimiter
 from ..steps import Waiting
 from .grammar import is_prepared
 from .selector import Selection, Selector, compiling
@@ -38,9 +38,7 @@ class SelectorTable(FlowResource):
         """Has the parsers made, elsewhere, and calls then. None: the first selector makes them."""
         self._entries: dict[str, _Entry] = {}
         self._limiter = SizeLimiter(bytes_max, clock=clock, label="selectors")
-        self._controller: FlowController[None] = FlowController(
-            self, Flow("selectors in use"), self._limiter, accept=_never, clock=clock
-        )
+        self._controller = Account(self, Flow("selectors in use"), self._limiter, clock=clock)
         self.open()
 
     @property
@@ -87,7 +85,3 @@ class SelectorTable(FlowResource):
 
     def facts(self) -> Mapping[str, object]:
         return {"selectors": len(self._entries), "used_bytes": self.used_bytes}
-
-
-def _never(_element: None) -> None:
-    raise AssertionError("selectors are counted, nothing is added to them")

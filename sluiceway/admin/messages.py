@@ -17,7 +17,7 @@ import trio
 
 from sluiceway.admin.errors import ApiError, bad_request, not_found
 from sluiceway.admin.tables import Row
-from sluiceway.flow import Flow, FlowController, FlowResource, SizeLimiter
+from sluiceway.flow import Account, Flow, FlowResource, SizeLimiter
 from sluiceway.queues import Destination, Message
 from sluiceway.queues.cursored import BLOCK_BITS
 from sluiceway.queues.large import LargeMessage
@@ -52,9 +52,9 @@ class Reader(FlowResource):
     def __init__(self, broker: Broker) -> None:
         super().__init__("admin reading", "browser", broker.manager)
         self._readers = trio.CapacityLimiter(READERS_MAX)
-        self._held: FlowController[None] = FlowController(
+        self._held = Account(
             self, Flow("what the admin port reads"), SizeLimiter(READ_BYTES_MAX, clock=broker.clock),
-            accept=_never, clock=broker.clock,
+            clock=broker.clock,
         )  # fmt: skip
 
     async def walk(self, queue: MessageQueue, position: int, end: int) -> AsyncGenerator[list[Found], None]:
@@ -329,7 +329,3 @@ def _preview(body: bytes, *, is_whole: bool) -> str:
     if len(text) > PREVIEW_LENGTH or not is_whole:
         return text[:PREVIEW_LENGTH] + "…"
     return text
-
-
-def _never(_element: None) -> None:
-    raise AssertionError("what is read is charged, nothing is added to it")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from sluiceway.flow import FlowController, FlowResource
+from sluiceway.flow import Account, FlowResource
 from sluiceway.flow.graph import Steps
 from sluiceway.metrics.catalogue import OTHERS
 from sluiceway.metrics.destinations import Destinations, age_seconds
@@ -210,7 +210,7 @@ class Metrics:
                         flows[sink_kind] = flows.get(sink_kind, 0) + 1
                         longest[sink_kind] = max(longest.get(sink_kind, 0.0), waited_seconds)
                         blocked[sink_kind] = blocked.get(sink_kind, 0.0) + waited_seconds
-                if isinstance(controller, FlowController) and controller.counts_memory:
+                if isinstance(controller, Account) and controller.counts_memory:
                     limiter = controller.limiter
                     held_bytes = controller.unaccounted_bytes
                     if id(limiter) not in seen_limiters:
@@ -315,7 +315,7 @@ def _held_up_seconds(resource: FlowResource, now_seconds: float) -> float:
     return resource.held_up_seconds + sum(
         now_seconds - since
         for controller in resource.controllers
-        if isinstance(controller, FlowController)
+        if isinstance(controller, Account)
         for since in controller.waiting_since()
     )
 

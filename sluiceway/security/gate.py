@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from sluiceway.flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter
+from sluiceway.flow import Account, Flow, FlowManager, FlowResource, SizeLimiter
 from sluiceway.protocols.bursts import Bursts
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.guard import ANYBODY, Action, Identity, RateGate
@@ -89,11 +89,10 @@ class _Hashing(FlowResource):
 
     def __init__(self, manager: FlowManager, clock: Callable[[], float], memory_bytes: int) -> None:
         super().__init__("logins", "security", manager)
-        self.controller: FlowController[None] = FlowController(
+        self.controller = Account(
             self,
             Flow("checks of passcodes"),
             SizeLimiter(max(1, memory_bytes), clock=clock),
-            accept=_never,
             clock=clock,
         )
         self.open()
@@ -387,7 +386,3 @@ def _refusal(login: str, *, quiet: bool) -> LoginRefusedError:
 
 def _never_late() -> bool:
     return False
-
-
-def _never(_element: None) -> None:
-    raise AssertionError("checks are charged, nothing is added to them")

@@ -12,9 +12,9 @@ from functools import partial
 from typing import Final, Protocol
 
 from sluiceway.flow import (
+    Account,
     CompositeLimiter,
     Flow,
-    FlowController,
     FlowLimiter,
     FlowManager,
     FlowResource,
@@ -60,9 +60,7 @@ class RateLimit(FlowResource):
         self.connections_count = 0
         burst_bytes = rates.bytes_per_second * rates.burst_seconds if rates.bytes_per_second is not None else 1 << 62
         self.read_bytes_max = max(READ_BYTES_MIN, int(burst_bytes))
-        self._controller: FlowController[None] = FlowController(
-            self, Flow(self.label), limiter, accept=_never, clock=clock, counts_memory=False
-        )
+        self._controller = Account(self, Flow(self.label), limiter, clock=clock, counts_memory=False)
         self.open()
 
     @property
@@ -151,7 +149,3 @@ class RateTable:
         if unit == "bytes":
             return RateLimiter(per_second, burst, unit="bytes", clock=self._clock, label=label)
         return RateLimiter(per_second, burst, unit="messages", clock=self._clock, label=label)
-
-
-def _never(_element: None) -> None:
-    raise AssertionError("a rate is charged, nothing is added to it")

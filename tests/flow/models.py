@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
 
-from sluiceway.flow import Flow, FlowController, FlowLimiter, FlowManager, FlowResource, SourceController
+from sluiceway.flow import Account, Flow, FlowController, FlowLimiter, FlowManager, FlowResource, SourceController
 
 
 class ManualClock:
@@ -70,11 +69,11 @@ class Source:
             self.resource, Flow(name), on_block=self._blocked, on_resume=self._resumed, clock=manager.clock
         )
 
-    def _blocked(self, sink: FlowController[Any]) -> None:
+    def _blocked(self, sink: Account) -> None:
         self.block_calls_count += 1
         self.log.append(f"block {self.name}")
 
-    def _resumed(self, sink: FlowController[Any]) -> None:
+    def _resumed(self, sink: Account) -> None:
         self.resume_calls_count += 1
         self.log.append(f"resume {self.name}")
         if self.when_resumed is not None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sluiceway.flow import Flow, FlowController, FlowManager, MemoryBudget, ResidencyLimiter, SizeLimiter, WindowLimiter
+from sluiceway.flow import Account, Flow, FlowManager, MemoryBudget, ResidencyLimiter, SizeLimiter, WindowLimiter
 from sluiceway.flow.errors import ThresholdError
 from sluiceway.flow.limiters import UNLIMITED, FlowLimiter
 from sluiceway.flow.shares import PIECE_MIN_BYTES, SOFT
@@ -46,11 +46,10 @@ class Holder:
         self.name = name
         self.resource = Resource(name, "queue", manager)
         self.limiter = limiter
-        self.controller: FlowController[None] = FlowController(
+        self.controller = Account(
             self.resource,
             Flow(name),
             limiter,
-            accept=lambda _element: None,
             clock=clock,
             priority=priority,
             yields=yields,

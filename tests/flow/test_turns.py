@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sluiceway.flow import (
+    Account,
     Flow,
-    FlowController,
     FlowManager,
     SizeLimiter,
     SourceController,
@@ -20,7 +20,7 @@ from tests.flow.models import ManualClock, Resource, Source, Tank
 class Patient:
     """Uses its turn later: takes what room there is when `act` is called, one element at a time."""
 
-    def __init__(self, name: str, manager: FlowManager, sink: FlowController[None], *, priority: int = 4) -> None:
+    def __init__(self, name: str, manager: FlowManager, sink: Account, *, priority: int = 4) -> None:
         self.sink = sink
         self.turns_count = 0
         self.used_count = 0
@@ -32,12 +32,12 @@ class Patient:
             clock=manager.clock,
         )
 
-    def _resumed(self, _sink: FlowController[None]) -> bool:
+    def _resumed(self, _sink: Account) -> bool:
         self.turns_count += 1
         return True
 
     def wait(self) -> None:
-        self.sink.charge(0, 0, self.controller)
+        self.sink.wait_in_line(self.controller)
 
     def act(self, count: int = 1) -> None:
         """One dispatch: send on while there is room, then end the turn."""
@@ -53,17 +53,16 @@ class Patient:
         self.controller.end_turn()
 
 
-def window_of(manager: FlowManager, clock: ManualClock, count: int, headroom_count: int = 0) -> FlowController[None]:
-    return FlowController(
+def window_of(manager: FlowManager, clock: ManualClock, count: int, headroom_count: int = 0) -> Account:
+    return Account(
         Resource("consumer", "subscription", manager),
         Flow("window"),
         WindowLimiter(count, None, headroom_count=headroom_count, clock=clock),
-        accept=lambda _element: None,
         clock=clock,
     )
 
 
-def waiting(manager: FlowManager, window: FlowController[None], *priorities: int) -> list[Patient]:
+def waiting(manager: FlowManager, window: Account, *priorities: int) -> list[Patient]:
     """Fill the window; these wait for it, in this order."""
     limiter = window.limiter
     assert isinstance(limiter, WindowLimiter)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from sluiceway.flow import FlowController
+from sluiceway.flow import Account
 from tests.limits.law import LawStage, frame
 
 WAITING_COUNT = 2_000
@@ -28,7 +28,7 @@ async def test_the_end_of_a_destination_that_holds_thousands_back(kind: str) -> 
         await trio.sleep(1)
         destination = stage.broker.registry.destinations[name]
         controllers = [each for queue in destination.queues for each in queue.controllers]
-        gates = [each for each in controllers if isinstance(each, FlowController) and each.blocks_somebody]
+        gates = [each for each in controllers if isinstance(each, Account) and each.blocks_somebody]
         assert sum(len(gate.blocked_sources()) for gate in gates) >= WAITING_COUNT
         others = f"{WAITING_COUNT:,} connections that it holds back"
         with stage.law(f"the end of a full {kind}", limit="one destination", crowd=others) as counting:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluiceway.flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter
+from sluiceway.flow import Account, Flow, FlowManager, FlowResource, SizeLimiter
 from sluiceway.protocols.reading import ReadGate
 
 
@@ -73,9 +73,8 @@ def test_a_source_holds_while_any_sink_blocks_it(asked: Asked) -> None:
 
     manager = FlowManager(clock)
     place = FlowResource("disk", "disk", manager)
-    sinks: list[FlowController[None]] = [
-        FlowController(place, Flow(name), SizeLimiter(10, clock=clock), accept=lambda _none: None, clock=clock)
-        for name in ("a", "b")
+    sinks: list[Account] = [
+        Account(place, Flow(name), SizeLimiter(10, clock=clock), clock=clock) for name in ("a", "b")
     ]
     source = asked.gate.hold("the disk").source(place, Flow("in"), clock=clock)
     for sink in sinks:
@@ -92,9 +91,7 @@ def test_a_source_that_is_blocked_again_as_it_resumes_holds_on(asked: Asked) -> 
         return 0.0
 
     place = FlowResource("disk", "disk", FlowManager(clock))
-    sink: FlowController[None] = FlowController(
-        place, Flow("a"), SizeLimiter(10, clock=clock), accept=lambda _none: None, clock=clock
-    )
+    sink = Account(place, Flow("a"), SizeLimiter(10, clock=clock), clock=clock)
     again = [10, 0]
     source = asked.gate.hold("the disk").source(
         place, Flow("in"), clock=clock, on_resume=lambda: sink.charge(0, again.pop(0), source)

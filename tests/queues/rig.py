@@ -15,7 +15,7 @@ from typing import Protocol
 import attrs
 
 from sluiceway.dispatcher import DispatcherConfig, DispatcherCore
-from sluiceway.flow import Flow, FlowController, FlowManager, FlowResource, SourceController, WindowLimiter
+from sluiceway.flow import Account, Flow, FlowManager, FlowResource, SourceController, WindowLimiter
 from sluiceway.queues import (
     MESSAGE_OVERHEAD_BYTES,
     Message,
@@ -147,11 +147,10 @@ class FakeConsumer(FlowResource):
     ) -> None:
         """`auto`: settles each slice within `deliver`. `modest`: never asks for more than one at a time."""
         super().__init__(f"consumer {len(world.manager.resources)}", "subscription", world.manager)
-        self.window: FlowController[None] = FlowController(
+        self.window = Account(
             self,
             Flow("window"),
             WindowLimiter(window, size_bytes, clock=world.environment.clock),
-            accept=_never,
             clock=world.environment.clock,
             counts_memory=False,
         )
@@ -179,7 +178,7 @@ class FakeConsumer(FlowResource):
         return 1 if self.modest else limiter.room_count(), limiter.room_bytes()
 
     def wait(self, subscription: Subscription) -> None:
-        self.window.charge(0, 0, subscription.source)
+        self.window.wait_in_line(subscription.source)
 
     def deliver(self, subscription: Subscription, part: Slice, *, dropped_count: int) -> None:
         assert not subscription.source.blocked, "a delivery without credit"
@@ -288,10 +287,6 @@ def assert_exact(queue: MessageQueue) -> None:
     assert queue.elements.live_count == len(live)
     assert queue.controller.limiter.used_count == len(live)
     assert queue.controller.limiter.used_bytes == sum(message.size_bytes for message in live)
-
-
-def _never(_element: None) -> None:
-    raise AssertionError("a window is charged, nothing is added to it")
 
 
 def _ignore(_delivery: Delivery) -> None:

@@ -9,7 +9,7 @@ from itertools import pairwise
 import attrs
 import pytest
 
-from sluiceway.flow import Flow, FlowController, FlowResource, SizeLimiter, SourceController
+from sluiceway.flow import Account, Flow, FlowResource, SizeLimiter, SourceController
 from sluiceway.queues import Address, DestinationRegistry, Message, QueuePolicy, SharedQueue, Slice, parse
 from sluiceway.queues.browsing import BROWSE_PRIORITY, QueueBrowser
 from sluiceway.queues.storage import Joint, Saved, Shelf, Stored
@@ -25,9 +25,7 @@ class FakeViewer(FlowResource):
         super().__init__("viewer", "subscription", world.manager)
         clock = world.environment.clock
         self._capacity_bytes = 1 << 40 if room_bytes is None else room_bytes
-        self.buffer: FlowController[None] = FlowController(
-            self, Flow("buffer"), SizeLimiter(self._capacity_bytes, clock=clock), accept=_never, clock=clock
-        )
+        self.buffer = Account(self, Flow("buffer"), SizeLimiter(self._capacity_bytes, clock=clock), clock=clock)
         self.at_once_max = at_once_max
         self.shown: list[Message] = []
         self.sizes: list[int] = []
@@ -43,7 +41,7 @@ class FakeViewer(FlowResource):
         return (0, 0) if limiter.throttled else (1 << 30, self._capacity_bytes - limiter.used_bytes)
 
     def await_credit(self, source: SourceController) -> None:
-        self.buffer.charge(0, 0, source)
+        self.buffer.wait_in_line(source)
 
     def show(self, part: Slice, source: SourceController) -> int:
         assert not self.is_done
@@ -495,7 +493,3 @@ def test_a_queue_deleted_while_a_block_is_read_ends_it(world: World, store: Fake
     store.answer(world)
     assert viewer.is_done
     assert len(viewer.shown) < 4000
-
-
-def _never(_element: None) -> None:
-    raise AssertionError("a buffer is charged, nothing is added to it")

@@ -16,7 +16,7 @@ import trio
 from sluiceway.dispatcher import Periodic
 from sluiceway.expiry import CHECK_SECONDS, ExpiryWatch
 from sluiceway.faults import _SESSION_PARTS, SHARED, Faults
-from sluiceway.flow import Flow, FlowController, FlowManager, FlowResource, SourceController, WindowLimiter
+from sluiceway.flow import Account, Flow, FlowManager, FlowResource, SourceController, WindowLimiter
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.stored import HeadBlocks
 from sluiceway.queues.pace import Pace
@@ -233,18 +233,17 @@ async def test_a_timer_that_lets_several_go_on_looks_again_for_the_others(
             for source in sources.values():
                 assert not pace.admits(source, is_consumed=False, has_backlog=False, settled_count=0)
         elif which == "executor":
-            controller: FlowController[None] = FlowController(
+            controller = Account(
                 sender,
                 Flow("gate"),
                 WindowLimiter(1, None, clock=clock),
-                accept=lambda _element: None,
                 schedule=dispatcher.executor(label="resuming sources"),
                 clock=clock,
                 counts_memory=False,
             )
             controller.charge(1, 0, None)
             for source in sources.values():
-                controller.charge(0, 0, source)
+                controller.wait_in_line(source)
             controller.release(1, 0)
         elif which == "pages":
             paged = PagedBlocks(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sluiceway.dispatcher.core import DispatcherCore
-from sluiceway.flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
+from sluiceway.flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, SourceController
 from sluiceway.protocols.outbound import Piece
 from sluiceway.protocols.stomp.guard import ANYBODY, Identity, OpenGuard
 from sluiceway.protocols.stomp.left_behind import LeftBehind
@@ -60,9 +60,7 @@ class SlowDisk(FlowResource):
         self.stagings: list[SlowStaging] = []
         self.references_count = 0
         self.refuses = False
-        self.waiting: FlowController[None] = FlowController(
-            self, Flow("in"), SizeLimiter(CAPACITY_BYTES, clock=clock), accept=lambda _none: None, clock=clock
-        )
+        self.waiting = Account(self, Flow("in"), SizeLimiter(CAPACITY_BYTES, clock=clock), clock=clock)
         self.open()
 
     def begin(

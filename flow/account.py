@@ -1,0 +1,444 @@
+"""Accounts: what a flow holds is charged to a limiter, and whoever brings more than fits waits in line for its turn.
+
+An `Account` is one flow of one sink that is charged for elements it is not given: a window over elements that a queue
+holds, a buffer towards a socket, a cache, a spool. `FlowController` (controller.py) is an account that takes the
+elements as well.
+
+How it works
+    - `charge` never fails: what is charged was there already. When the limiter throttles, the account blocks the source
+      that brought it, and `wait_in_line` blocks a source that has nothing to bring yet.
+    - `release` of an account that is itself blocked as a source only *reserves* the space: it stays charged until the
+      last sink that blocks it lets go, because what left may lie in that sink's overflow.
+    - *Resumption* begins when the limiter is no longer throttled: blocked sources go on, the highest priority first and
+      the longest-waiting first within one (waiting.py), a few per turn, and only while the limiter is not throttled
+      again. Sources not reached keep their place. Whoever comes meanwhile queues behind them, except the source whose
+      turn it is.
+    - A source that cannot use its turn at once (a queue charges in its next dispatch) *holds* it: its `on_resume`
+      returns True, nobody else is resumed until it calls `end_turn`. Otherwise all that wait would be resumed for
+      each piece of room, and the one that gets it would be back in line before those that came too late: always the
+      same one gets it. Held turns cost one resumption for each piece of room, however many wait.
+    - *Headroom* (see WindowLimiter): while the limiter is throttled, but not exhausted, turns go on if a source of
+      raised priority waits. A lower one whose share it is may use the headroom too, or a stream of raised priority
+      would keep it out for ever.
+    - Turns run in a loop, never in a recursion: a call that would start a turn inside a turn finds one under way and
+      returns.
+
+Invariants
+    - Charged minus released is what the limiter holds; the reserved part of it is zero unless this account is blocked.
+    - While somebody waits and the limiter is not throttled, a turn is running, scheduled or held. (If a callback
+      raised, the next `charge`, `release` or `poll` starts it again.)
+
+Everything is synchronous, and no thread may enter twice: the seed's rule that a blocked source must see the block
+before its call returns.
+
+Deliberately not here: timers. A limiter that resumes by itself (rate, resize) needs somebody to call `poll`.
+
+Source: seed 002 "Flow Control"; the prototype's FlowController. Its faults that are avoided here: a resuming source
+could overfill the sink; resumption was unfair; the blocked sources were walked while they changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .errors import FlowClosedError, FlowError, NegativeAmountError, OverReleaseError
+from .limiters import Clock, FlowLimiter
+from .resource import Flow, FlowResource
+from .snapshot import ControllerSnapshot
+from .source import PRIORITY_ORDINARY, BlockCallback, ResumeCallback, SourceController
+from .waiting import WaitingLine
+
+
+class Account(SourceController):
+    """One flow of one sink, which may be a source for others too, and the limiter that is charged for it.
+
+    Attributes, to be read and never written from outside:
+        limiter: what it charges.
+        reserved_count, reserved_bytes: what left while a sink downstream blocked this account, and is charged until
+            that sink lets go.
+        unaccounted_bytes: what waits for room here and is charged nowhere; always 0 but for a FlowController. It is in
+            the sum "memory in use" all the same.
+        overflow_bytes: what waits for room here; always 0 but for a FlowController.
+        counts_memory: see the constructor.
+    """
+
+    __slots__ = (
+        "_called_back",
+        "_gated",
+        "_schedule",
+        "_sources_per_turn",
+        "_turn_held",
+        "_turn_pending",
+        "_turn_running",
+        "_turn_source",
+        "_waiting",
+        "counts_memory",
+        "limiter",
+        "overflow_bytes",
+        "reserved_bytes",
+        "reserved_count",
+        "unaccounted_bytes",
+    )
+
+    def __init__(
+        self,
+        resource: FlowResource,
+        flow: Flow,
+        limiter: FlowLimiter,
+        *,
+        schedule: Callable[[Callable[[], None]], None] | None = None,
+        sources_per_turn: int = 1,
+        on_block: BlockCallback | None = None,
+        on_resume: ResumeCallback | None = None,
+        priority: int = PRIORITY_ORDINARY,
+        clock: Clock,
+        counts_memory: bool = True,
+        yields: bool = False,
+    ) -> None:
+        """Attach a sink for `flow` to `resource`.
+
+        Args:
+            limiter: what the flow may hold. Only this account may charge it (a part of a CompositeLimiter may be
+                shared).
+            schedule: runs a callable soon, such as the dispatcher's executor; between two turns of a resumption.
+                None: turns follow each other at once.
+            sources_per_turn: blocked sources resumed per turn, at least 1.
+            on_block, on_resume, priority: this account as a source, see SourceController.
+            clock: monotonic seconds.
+            counts_memory: False if what the limiter counts is charged elsewhere too, like a window over elements that
+                a queue still holds: then it is left out of the sum "memory in use".
+            yields: while the broker's memory is short its sources may be held back (shares.py); otherwise it takes
+                what it needs, within its own limit.
+
+        Raises FlowError if `sources_per_turn` is less than 1.
+        """
+        if sources_per_turn < 1:
+            raise FlowError(
+                f"{resource.kind} {resource.name}: {sources_per_turn} sources per turn resume nobody; give at least 1"
+            )
+        super().__init__(resource, flow, on_block=on_block, on_resume=on_resume, priority=priority, clock=clock)
+        self.limiter = limiter
+        self.counts_memory = counts_memory
+        budget = resource.manager.budget
+        if budget is not None and counts_memory and limiter.can_share:
+            budget.join(self, priority=priority, yields=yields)
+        self.overflow_bytes = 0
+        self.reserved_count = 0
+        self.reserved_bytes = 0
+        self.unaccounted_bytes = 0
+        self._schedule = schedule
+        self._sources_per_turn = sources_per_turn
+        self._waiting: WaitingLine[SourceController] = WaitingLine()
+        # The fast paths test one flag: somebody waits, a turn runs or is held, or the account is closed.
+        self._gated = False
+        self._turn_running = False
+        self._turn_pending = False
+        self._turn_held = False
+        self._turn_source: SourceController | None = None
+        self._called_back = False
+
+    @property
+    def sink_limiter(self) -> FlowLimiter | None:
+        """The limiter for what comes in."""
+        return self.limiter
+
+    @property
+    def accepting(self) -> bool:
+        """There is room for anybody: not throttled, nobody waits, not closed."""
+        return not self._gated and not self.limiter.throttled
+
+    def accepts(self, source: SourceController | None) -> bool:
+        """Whether what this source brings fits at once: there is room, and nobody waits before it, or it is its turn.
+
+        Its size does not matter: a batch is charged whole, so the last one may go beyond the capacity. Changes nothing
+        and blocks nobody: a source that is to get its place in the line calls `wait_in_line`. O(1).
+        """
+        return (not self._gated and not self.limiter.throttled) or self._is_turn_of(source)
+
+    def keep_turn(self, source: SourceController) -> None:
+        """Let in only `source` until it calls `end_turn`, for it comes in steps. Without effect if it is not accepted
+        now, or somebody waits."""
+        if not self._gated and self.accepts(source):
+            source.end_turn()
+            self._turn_source, source._turn_sink = source, self
+            self._turn_held = self._gated = True
+
+    def may_exceed(self, source: SourceController) -> bool:
+        """Whether this source may use the limiter's headroom: it is of raised priority, or a higher one was passed over
+        to give it its turn.
+        """
+        return source.priority > PRIORITY_ORDINARY or (source is self._turn_source and self._waiting.took_share)
+
+    def blocked_sources(self) -> tuple[SourceController, ...]:
+        """Return the sources that this account blocks: the highest priority first, within one the next first."""
+        return tuple(self._waiting)
+
+    @property
+    def blocks_somebody(self) -> bool:
+        """Sources wait for it. O(1)."""
+        return bool(self._waiting)
+
+    def waiting_since(self) -> list[float]:
+        """Clock readings: since when each of the sources has waited that this account blocks. O(sources)."""
+        return [source._blocked_by[self] for source in self._waiting]
+
+    # ------------------------------------------------------------------ in
+
+    def charge(self, count: int, size_bytes: int, source: SourceController | None) -> None:
+        """Charge `count` elements of `size_bytes` in total. Blocks `source` if the limiter is throttled then, or if
+        others wait.
+
+        The caller looked for room before (`accepts`, or the limiter's own room). With headroom left `source` may be
+        resumed before this returns. `source` None, or closed: nobody is there to block.
+
+        Raises NegativeAmountError and, on a closed account, FlowClosedError; nothing changes then. O(1).
+        """
+        if self._gated:
+            self._check_add(count, size_bytes)
+        limiter = self.limiter
+        limiter.add(count, size_bytes)
+        if limiter.throttled or (self._gated and source is not self._turn_source):
+            self._hold_back(source)
+            self._start_turns()
+
+    def wait_in_line(self, source: SourceController) -> None:
+        """Block `source` until its turn, if the limiter is throttled or others wait; `source` charges nothing yet.
+
+        Raises FlowClosedError if the account is closed. O(1).
+        """
+        if self._gated:
+            self._check_add(0, 0)
+        limiter = self.limiter
+        limiter.add(0, 0)
+        if limiter.throttled or (self._gated and source is not self._turn_source):
+            self._hold_back(source)
+
+    # ------------------------------------------------------------------ out
+
+    def release(self, count: int, size_bytes: int) -> None:
+        """`count` elements of `size_bytes` in total went on downstream, or are done with.
+
+        If a downstream sink blocks this account, the space is reserved: it stays charged until the last such sink
+        lets go. Otherwise it is free at once, which may resume sources before this returns. Works on a closed
+        controller too. Raises NegativeAmountError, and OverReleaseError for more than is held and not reserved; nothing
+        changes then. O(1) plus resumption.
+        """
+        if self.blocked:
+            self._check_release(count, size_bytes)
+            self.reserved_count += count
+            self.reserved_bytes += size_bytes
+            return
+        self.limiter.remove(count, size_bytes)
+        if self._gated:
+            self._start_turns()
+
+    def discard(self, count: int, size_bytes: int) -> None:
+        """These elements are gone for good: expired, dropped. Free at once, even while a sink blocks this account.
+        `release` is right for what may sit in the overflow of a sink; `discard` for what certainly does not. Raises as
+        `release` does.
+        """
+        if self.blocked:
+            self._check_release(count, size_bytes)
+        self.limiter.remove(count, size_bytes)
+        if self._gated:
+            self._start_turns()
+
+    def poll(self) -> None:
+        """Look at the limiter again, which may have resumed by itself (time, resize); if so, let the sources go on."""
+        self.limiter.poll()
+        self._start_turns()
+
+    # ------------------------------------------------------------------ end, and what people see
+
+    def shut(self, *, at_once: bool = True) -> list[Any]:
+        """Let the blocked sources go, and withdraw from the sinks that block this account. What is held stays charged,
+        and in the manager's sum, until it is released or `close` is called. Not `at_once`: they wait until
+        `let_next_go` has been called for each, or this.
+
+        What is reserved is freed. A second call does nothing. If an `on_resume` raises, the error passes and the call
+        can be repeated for the rest: no source stays blocked. Returns the elements that waited here, which only a
+        FlowController has.
+        """
+        self._take_nothing()
+        while at_once and self._waiting:
+            self.let_next_go()
+        return []
+
+    def let_next_go(self) -> None:
+        """Let the next of the blocked sources go, of which there is one: this account was shut."""
+        self._waiting.take().resume(self)
+
+    def close(self, *, at_once: bool = True) -> list[Any]:
+        """As `shut`, and leave the resource: what is still held may be released, but is not in the manager's sum."""
+        self._take_nothing()
+        self.resource.detach_controller(self)
+        if self.limiter.share is not None:
+            self.limiter.share.budget.leave(self.limiter.share)
+        return self.shut(at_once=at_once)
+
+    def _take_nothing(self) -> None:
+        if not self._closed:
+            self._closed = self._gated = True
+            self._withdraw()
+            self._free_reserved()
+            self.end_turn()
+
+    def describe(self) -> ControllerSnapshot:
+        """Return a picture of this flow as it is now."""
+        return ControllerSnapshot(
+            flow=self.flow.name,
+            limiter=self.limiter.describe(),
+            blocked=self.blocked,
+            block_count=self.block_count,
+            waiting_source_count=len(self._waiting),
+            overflow_count=self.overflow_count,
+            overflow_bytes=self.overflow_bytes,
+            reserved_count=self.reserved_count,
+            reserved_bytes=self.reserved_bytes,
+        )
+
+    # ------------------------------------------------------------------ blocking
+
+    def _is_turn_of(self, source: SourceController | None) -> bool:
+        """A source may come in past the waiting ones in its own turn, while there is room."""
+        return source is not None and source is self._turn_source and not self.limiter.throttled and not self._closed
+
+    def _hold_back(self, source: SourceController | None) -> None:
+        if source is None or source._closed or source in self._waiting:
+            return
+        self._waiting.add(source)
+        self._gated = True
+        source.block(self)
+
+    def _forget(self, source: SourceController) -> None:
+        """A blocked source withdraws."""
+        self._waiting.discard(source)
+        self._set_gate()
+
+    def _check_add(self, count: int, size_bytes: int) -> None:
+        if self._closed:
+            raise FlowClosedError(f"{self.title} is closed and takes nothing; stop routing to it before it is closed")
+        if count < 0 or size_bytes < 0:
+            raise NegativeAmountError(
+                f"{self.title}: cannot add {count} elements of {size_bytes} bytes; amounts are zero or more"
+            )
+
+    def _check_release(self, count: int, size_bytes: int) -> None:
+        if count < 0 or size_bytes < 0:
+            raise NegativeAmountError(
+                f"{self.title}: cannot release {count} elements of {size_bytes} bytes; amounts are zero or more"
+            )
+        held_count = self.limiter.used_count - self.reserved_count
+        held_bytes = self.limiter.used_bytes - self.reserved_bytes
+        if count > held_count or size_bytes > held_bytes:
+            raise OverReleaseError(
+                f"{self.title}: cannot release {count} elements of {size_bytes} bytes, it holds only {held_count} of "
+                f"{held_bytes} bytes that are not reserved; look for one that is released twice or was never charged"
+            )
+
+    def _free_reserved(self) -> None:
+        count, size_bytes = self.reserved_count, self.reserved_bytes
+        if count or size_bytes:
+            self.reserved_count = self.reserved_bytes = 0
+            self.limiter.remove(count, size_bytes)
+
+    def _let_go(self, sink: Account) -> bool:
+        """The last sink that blocked this account let go."""
+        self._free_reserved()
+        # The own elements go on before those of the sources that are let in again.
+        try:
+            return super()._let_go(sink)
+        finally:
+            self._start_turns()
+
+    # ------------------------------------------------------------------ resumption
+
+    def _set_gate(self) -> None:
+        self._gated = self._has_waiting() or self._turn_running or self._turn_held or self._closed
+
+    def _has_waiting(self) -> bool:
+        """Something waits for room: a source, or an element."""
+        return bool(self._waiting)
+
+    def _may_resume(self) -> bool:
+        """There is room for those that wait: any, or only the headroom, if one of raised priority is among them."""
+        limiter = self.limiter
+        return not limiter.throttled or (self._waiting.highest > PRIORITY_ORDINARY and not limiter.exhausted)
+
+    def _may_give_turn(self) -> bool:
+        """The next of the blocked sources may be resumed."""
+        return self._may_resume()
+
+    def _start_turns(self) -> None:
+        """Begin or go on with resumption, if somebody waits, there is room, and no turn runs, is held or scheduled."""
+        if not self._gated or self._turn_running or self._turn_held or self._turn_pending or self._closed:
+            return
+        if not self._may_resume():
+            return
+        if self._schedule is None:
+            self._run_turns()
+        else:
+            self._turn_pending = True
+            self._schedule(self._run_turns)
+
+    def _run_turns(self) -> None:
+        if self._turn_running:
+            # An executor that runs things at once called back from inside our own `schedule`: the loop below goes
+            # round instead.
+            self._called_back = True
+            return
+        self._turn_pending = False
+        self._turn_running = True
+        try:
+            while self._take_turn():
+                if self._schedule is not None:
+                    self._called_back = False
+                    self._schedule(self._run_turns)
+                    if not self._called_back:
+                        self._turn_pending = True
+                        return
+        except BaseException:
+            # What one source raises is no matter of those behind it. Without a schedule they go on with the next poll.
+            if self._schedule is not None and not self._closed and self._has_waiting():
+                self._turn_pending = True
+                self._schedule(self._run_turns)
+            raise
+        finally:
+            self._turn_running = False
+            self._set_gate()
+
+    def _take_turn(self) -> bool:
+        """Resume some sources; return True if there is more to do and room for it."""
+        if self._closed:
+            return False
+        waiting = self._waiting
+        sources_left = self._sources_per_turn
+        while waiting and sources_left and self._may_give_turn():
+            sources_left -= 1
+            if self._give_turn(waiting.take()):
+                return False
+        return self._has_waiting() and self._may_resume()
+
+    def _give_turn(self, source: SourceController) -> bool:
+        """Resume this source. True: it holds its turn."""
+        source.end_turn()  # one that another sink gave it, in the midst of which it was blocked by this one
+        self._turn_source = source
+        source._turn_sink = self
+        try:
+            held = source.resume(self)
+        except BaseException:
+            source.end_turn()
+            raise
+        if held and source._turn_sink is self and not self._closed:
+            self._turn_held = True
+            return True
+        source.end_turn()
+        return False
+
+    def _turn_is_over(self) -> None:
+        """Its source says so."""
+        self._turn_source = None
+        self._turn_held = False
+        self._set_gate()
+        self._start_turns()
