@@ -23,6 +23,7 @@ from sluiceway.flow.survey import picture_in_steps
 from sluiceway.protocols.connection import Connection
 from sluiceway.queues import Destination, Durable, Topic
 from sluiceway.queues.logs.log import Log
+from sluiceway.queues.oldest import Oldest, oldest_of
 from sluiceway.store.reporting import report_in_steps
 from sluiceway.version import VERSION
 
@@ -110,9 +111,24 @@ def _broker_report(broker: Broker, uptime_seconds: float) -> Steps[dict[str, Any
     }
 
 
-def _destination_row(broker: Broker, destination: Destination) -> dict[str, Any]:
-    from sluiceway.metrics.destinations import oldest_seconds  # which needs this module
+def age_seconds(broker: Broker, oldest: Oldest | None, now_seconds: float, now_ms: int) -> float:
+    """How old that is; 0: there is nothing."""
+    if oldest is None:
+        return 0.0
+    age = max(0.0, now_seconds - broker.pulse.ages.came_at(oldest.number))
+    return min(age, max(0, now_ms - oldest.due_at_ms) / 1000) if oldest.due_at_ms else age
 
+
+def oldest_seconds(broker: Broker, destination: Destination) -> float:
+    """Age of the oldest message that is not acknowledged; of a delayed one since it was due. 0: there is none.
+    O(partitions, and what `oldest_of` takes).
+    """
+    now_seconds, now_ms = broker.clock(), broker.now_ms()
+    oldest = [oldest_of(queue.elements, now_ms) for queue in destination.queue.partitions.values()]
+    return max([age_seconds(broker, one, now_seconds, now_ms) for one in oldest], default=0.0)
+
+
+def _destination_row(broker: Broker, destination: Destination) -> dict[str, Any]:
     return {**destination_report(destination), "oldest_seconds": oldest_seconds(broker, destination)}
 
 

@@ -19,11 +19,17 @@ from sluiceway.admin.tables import Page, Row, page_in_steps
 from sluiceway.config import Config
 from sluiceway.flow.graph import Steps
 from sluiceway.flow.survey import picture_in_steps
-from sluiceway.metrics.destinations import oldest_seconds
 from sluiceway.protocols.connection import Connection
 from sluiceway.protocols.stomp.delivery import StompSubscription
 from sluiceway.queues import Destination, Topic
-from sluiceway.report import blocked_seconds_of, connection_report, destination_report, durable_report, rss_bytes
+from sluiceway.report import (
+    blocked_seconds_of,
+    connection_report,
+    destination_report,
+    durable_report,
+    oldest_seconds,
+    rss_bytes,
+)
 from sluiceway.steps import Pace
 from sluiceway.store.reporting import report_in_steps
 from sluiceway.version import VERSION

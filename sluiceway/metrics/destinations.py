@@ -15,11 +15,10 @@ from sluiceway.metrics.catalogue import OTHERS, TEMPORARY
 from sluiceway.metrics.exposition import Gathered
 from sluiceway.metrics.series import Naming, Rest
 from sluiceway.queues import Destination, Topic
-from sluiceway.queues.oldest import Oldest, oldest_of
 from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.topic import LAG_FACTOR
 from sluiceway.rates import Trend
-from sluiceway.report import destination_report
+from sluiceway.report import destination_report, oldest_seconds
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
@@ -47,23 +46,6 @@ _HELD: Final = {
     "sluiceway_destination_consumers": "subscriptions_count",
     "sluiceway_destination_producers": "producers_count",
 }
-
-
-def age_seconds(broker: Broker, oldest: Oldest | None, now_seconds: float, now_ms: int) -> float:
-    """How old that is; 0: there is nothing."""
-    if oldest is None:
-        return 0.0
-    age = max(0.0, now_seconds - broker.pulse.ages.came_at(oldest.number))
-    return min(age, max(0, now_ms - oldest.due_at_ms) / 1000) if oldest.due_at_ms else age
-
-
-def oldest_seconds(broker: Broker, destination: Destination) -> float:
-    """Age of the oldest message that is not acknowledged; of a delayed one since it was due. 0: there is none.
-    O(partitions, and what `oldest_of` takes).
-    """
-    now_seconds, now_ms = broker.clock(), broker.now_ms()
-    oldest = [oldest_of(queue.elements, now_ms) for queue in destination.queue.partitions.values()]
-    return max([age_seconds(broker, one, now_seconds, now_ms) for one in oldest], default=0.0)
 
 
 def quota_of(queue: MessageQueue) -> tuple[int | None, int | None]:

@@ -17,12 +17,13 @@ import trio
 from sluiceway.flow import Account, FlowResource
 from sluiceway.flow.graph import Steps
 from sluiceway.metrics.catalogue import OTHERS
-from sluiceway.metrics.destinations import Destinations, age_seconds
+from sluiceway.metrics.destinations import Destinations
 from sluiceway.metrics.exposition import Exposition, Gathered
 from sluiceway.metrics.outside import Outside, look
 from sluiceway.queues import Topic
 from sluiceway.queues.oldest import oldest_of
 from sluiceway.rationing import SHARE
+from sluiceway.report import age_seconds
 from sluiceway.steps import Pace
 from sluiceway.version import VERSION
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,11 +55,14 @@ def folder_of(name: str) -> str:
 
 def imports_of(path: Path) -> set[str]:
     """The modules that a file names in import statements, wherever they stand in it; relative ones made absolute."""
-    package = name_of(path).split(".")
-    if path.name != "__init__.py":
-        package = package[:-1]
+    return imports_in(path.read_text(encoding="utf-8"), name_of(path), is_package=path.name == "__init__.py")
+
+
+def imports_in(source: str, name: str, *, is_package: bool, for_types: bool = True) -> set[str]:
+    """What the source of the module `name` imports; without `for_types`, only what is imported while it runs."""
+    package = name.split(".") if is_package else name.split(".")[:-1]
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(parsed(source), for_types=for_types):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -71,3 +75,22 @@ def imports_of(path: Path) -> set[str]:
             # `from sluiceway.protocols import stomp` imports a module too.
             found.update(f"{module}.{alias.name}" for alias in node.names)
     return found
+
+
+@functools.cache
+def parsed(source: str) -> ast.Module:
+    """The syntax tree of a source, which several rules look at: parsed once."""
+    return ast.parse(source)
+
+
+def statements(tree: ast.Module, *, for_types: bool = True) -> Iterator[ast.AST]:
+    """All statements, wherever they stand; without `for_types`, not those that only type checkers see."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not for_types and isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            waiting.extend(node.orelse)
+        else:
+            # Expressions are the larger part of a tree, and import nothing.
+            waiting.extend(child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))

@@ -20,6 +20,12 @@ def test_the_root_has_what_it_is_known_for() -> None:
     }
 
 
+def test_a_data_folder_at_the_root_is_a_stranger(tmp_path: Path) -> None:
+    for name in ("flow", ".git", "dist", ".venv-3.13", "sluiceway-data", "elsewhere"):
+        (tmp_path / name).mkdir()
+    assert checkout.strangers(tmp_path) == {"elsewhere"}
+
+
 @pytest.mark.skipif(not (checkout.ROOT / ".git").exists(), reason="not a checkout of git")
 def test_git_tracks_nothing_else_at_the_root() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=checkout.ROOT, capture_output=True, text=True, check=True).stdout

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.house.sources import PACKAGES, ROOT, folder_of, imports_of, modules
+from tests.house.sources import PACKAGES, ROOT, folder_of, imports_in, imports_of, modules
 
 RANKS: Final = {"flow": 0, "dispatcher": 0, "queues": 1, "store": 2, "protocols": 2, "sluiceway": 3, "pyspark_stomp": 4}
 """Low to high; a package imports itself and what ranks lower. Equal ranks don't know each other."""
@@ -45,13 +45,46 @@ def pure_modules() -> list[Path]:
     return [path for path in paths if relative(path) not in DISPATCHER_SHELL]
 
 
+def outside_of(allowed: set[str], imports: set[str]) -> set[str]:
+    """Those of the imports that lie in a folder of the project that is not allowed."""
+    return {name for name in imports if folder_of(name) in PROJECT - allowed and name != "sluiceway"}
+
+
+def impure_among(imports: set[str]) -> set[str]:
+    return {name for name in imports if name.split(".")[0] in IMPURE}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from ..store.shelf import Shelf",
+        "from .. import store",
+        "import sluiceway.broker",
+        "def later():\n    from sluiceway.protocols import stomp",
+        "from perf import turns",
+    ],
+)
+def test_an_import_that_points_up_is_found(line: str) -> None:
+    imports = imports_in(line, "sluiceway.queues.made_up", is_package=False)
+    assert outside_of({"flow", "dispatcher", "queues"}, imports)
+    assert not outside_of(
+        {"flow", "queues"}, imports_in("from ..flow import words", "sluiceway.queues.x", is_package=False)
+    )
+
+
+@pytest.mark.parametrize("line", ["import time", "import os.path", "from random import choice", "import trio"])
+def test_an_import_of_io_clock_or_chance_is_found(line: str) -> None:
+    assert impure_among(imports_in(line, "sluiceway.flow.made_up", is_package=False))
+    assert not impure_among({"math", "timeit", "sluiceway.flow.time"})
+
+
 @pytest.mark.parametrize("path", modules(*RANKS), ids=relative)
 def test_imports_only_point_down(path: Path) -> None:
     package = path.relative_to(ROOT).parts[0]
     allowed = {package, *(other for other, rank in RANKS.items() if rank < RANKS[package])}
     if relative(path) == "sluiceway/cli/spark.py":
         allowed.add("pyspark_stomp")  # a command about it, which imports it when it is asked for
-    wrong = {name for name in imports_of(path) if folder_of(name) in PROJECT - allowed and name != "sluiceway"}
+    wrong = outside_of(allowed, imports_of(path))
     assert not wrong, (
         f"{relative(path)} imports {', '.join(sorted(wrong))}; {package} may import {', '.join(sorted(allowed))}"
     )
@@ -59,7 +92,7 @@ def test_imports_only_point_down(path: Path) -> None:
 
 @pytest.mark.parametrize("path", pure_modules(), ids=relative)
 def test_the_core_touches_no_io_clock_or_chance(path: Path) -> None:
-    wrong = {name for name in imports_of(path) if name.split(".")[0] in IMPURE}
+    wrong = impure_among(imports_of(path))
     assert not wrong, f"{relative(path)} imports {', '.join(sorted(wrong))}: pass it in, or move it to a shell"
 
 

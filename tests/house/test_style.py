@@ -11,18 +11,12 @@ import pytest
 
 from tests.house.sources import PACKAGES, ROOT, modules, project_files
 
-LINES_MAX: Final = 700
 VAGUE_NAMES: Final = frozenset({"utils", "util", "helpers", "helper", "common", "misc"})
 ALL_MODULES: Final = modules(*PACKAGES, "perf", "tests", "examples", "scripts")
 
 
 def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
-
-
-@pytest.mark.parametrize("path", modules(*PACKAGES, "perf", "examples", "scripts"), ids=relative)
-def test_no_module_is_longer_than_one_idea_needs(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) < LINES_MAX, f"{relative(path)}: split it by idea"
 
 
 @pytest.mark.parametrize("path", ALL_MODULES, ids=relative)
