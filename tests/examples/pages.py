@@ -96,3 +96,14 @@ def anchors(page: Path) -> set[str]:
     """What can stand behind a `#`: its headings, as they are turned into anchors."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def broken_links(page: Path) -> list[str]:
+    """Its links that lead to no file of the project, or to no heading of one."""
+    broken = []
+    for link in links(page):
+        path, _hash, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    return broken

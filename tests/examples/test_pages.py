@@ -18,7 +18,7 @@ from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.queues.policy import FULL_ACTIONS, PAGING_MODES, QueuePolicy
 from sluiceway.queues.statistics import QueueStatistics
 from sluiceway.store.config import StoreConfig
-from tests.examples.pages import PAGES, anchors, blocks, links
+from tests.examples.pages import PAGES, blocks, broken_links
 from tests.examples.session import Session, shows
 from tests.house.sources import ROOT, modules
 
@@ -55,12 +55,7 @@ def test_python_in_pages_compiles(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    broken = []
-    for link in links(page):
-        path, _hash, anchor = link.partition("#")
-        target = (page.parent / path).resolve() if path else page
-        if not target.exists() or (anchor and anchor not in anchors(target)):
-            broken.append(link)
+    broken = broken_links(page)
     assert not broken, f"{page.name}: {', '.join(broken)}"
 
 
