@@ -27,6 +27,7 @@ from sluiceway.bodies import body_files, recover_bodies
 from sluiceway.claims import Claims
 from sluiceway.config import Config
 from sluiceway.config import Listener as ListenerConfig
+from sluiceway.config.model import configuration
 from sluiceway.dispatcher import Dispatcher
 from sluiceway.doors import Doors, is_loopback
 from sluiceway.draining import Draining
@@ -118,7 +119,7 @@ class Broker:
         likewise. `serving`: this process is all broker, so that `store.engine = "auto"` means LevelDB. `on_reading`:
         told how far the reading of the store is. `spans`: where traces go, in place of the configured collector.
         """
-        self.config = config if config is not None else Config()
+        self.config = configuration(config, Config, "Broker")
         self.server_name = f"sluiceway/{VERSION}"
         self.message_token = secrets.token_hex(4).encode()
         self.store: StoreQueue | None = None

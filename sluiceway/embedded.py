@@ -17,6 +17,7 @@ import trio
 
 from sluiceway.broker import Broker
 from sluiceway.config import BrokerConfig, Config, Listener
+from sluiceway.config.model import configuration
 
 T = TypeVar("T")
 
@@ -32,8 +33,10 @@ class EmbeddedBroker:
     """A broker in a thread. A plain context manager, or `start()` and `stop()`."""
 
     def __init__(self, config: Config | None = None) -> None:
-        """`config`: default is a free port on the loop-back interface; for a fixed one give listeners."""
-        self.config = config if config is not None else embedded_config()
+        """`config`: default is a free port on the loop-back interface; for a fixed one give listeners. Raises TypeError
+        for anything else than a Config.
+        """
+        self.config = configuration(config, embedded_config, "EmbeddedBroker")
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
         self._failure: BaseException | None = None

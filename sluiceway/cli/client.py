@@ -169,6 +169,8 @@ class Client:
         self._receipts_pending: set[str] = set()
         self._receipts_count = 0
         self._stood_still = False
+        self.session = ""
+        """How the broker calls this connection (header `session` of CONNECTED); empty if it does not say so."""
         # Its warnings about a failed connection would double ours.
         logging.getLogger("stomp.py").setLevel(logging.CRITICAL)
         try:
@@ -274,6 +276,7 @@ class Client:
             ) from error
         if event is None or event.kind != "connected":
             raise CannotConnect(f"{self.target.url} does not answer in STOMP within {CONNECT_SECONDS:g} s")
+        self.session = event.headers.get("session", "")
 
     def _call(self, method: str, *arguments: Any, **options: Any) -> None:
         try:

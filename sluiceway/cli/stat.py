@@ -70,7 +70,7 @@ def stat(target: Target, as_json: bool, watch: bool, interval_seconds: float, sh
                 else:
                     if watch:
                         console.clear()
-                    render(report, console, rows_max=None if show_all else 20)
+                    render(report, console, rows_max=None if show_all else 20, own_session=client.session)
                 if not watch:
                     return
                 time.sleep(interval_seconds)

@@ -39,8 +39,12 @@ _ALWAYS: Final = frozenset(
 )
 
 
-def render(report: Mapping[str, Any], console: Console, *, rows_max: int | None = 20) -> None:
-    """Prints the report. `rows_max`: rows per table, the busiest first; None: all."""
+def render(
+    report: Mapping[str, Any], console: Console, *, rows_max: int | None = 20, own_session: str | None = None
+) -> None:
+    """Prints the report. `rows_max`: rows per table, the busiest first; None: all. `own_session`: that of the connection
+    that has asked, which is marked.
+    """
     _header(report, console)
     _faults(report, console)
     _memory(report, console)
@@ -62,12 +66,17 @@ def render(report: Mapping[str, Any], console: Console, *, rows_max: int | None 
     groups.sort(key=_lag_of)
     draw_table(console, "Groups of logs", (_LOG, *GROUPS), groups, rows_max)
     draw_table(console, "Durable subscriptions", _DURABLES, rows_of(report, "durables", ("backlog_count",)), rows_max)
-    draw_table(
-        console, "Connections", _CONNECTIONS, rows_of(report, "connections", ("blocked_seconds", "in_bytes")), rows_max
-    )
+    connections = rows_of(report, "connections", ("blocked_seconds", "in_bytes"))
+    if own_session:
+        connections = [_marked(row) if row.get("session") == own_session else row for row in connections]
+    draw_table(console, "Connections", _CONNECTIONS, connections, rows_max)
     _omitted(report, console)
     _store(report, console)
     _dispatcher(report, console)
+
+
+def _marked(connection: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**connection, "peer": f"{connection.get('peer', '')} (this one)"}
 
 
 def bottleneck_line(report: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ Not here: reading files (`sources`), turning plain data into these (`structure`)
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -343,6 +343,19 @@ class Config:
         for place in sorted(place for place in matching if place is not None):
             policy = self.destinations[place].apply(policy)
         return policy
+
+
+def configuration(given: object, default: Callable[[], Config], taker: str) -> Config:
+    """What a broker was given as its configuration; None: the default. Raises TypeError that says how to write it."""
+    if given is None:
+        return default()
+    if not isinstance(given, Config):
+        raise TypeError(
+            f"config of {taker} must be a Config, got {given!r:.80}: leave it out for the default, write "
+            f'{taker}(Config(listeners=(Listener(address="127.0.0.1:61613"),))) for a fixed address (from '
+            f"sluiceway.config import Config, Listener), or {taker}(load(Path(FILE))) for a file"
+        )
+    return given
 
 
 attrs.resolve_types(Config)  # the other modules walk the fields by their types

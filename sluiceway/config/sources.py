@@ -114,7 +114,7 @@ def _merge(
 
 
 def _in_words(problem: Problem, data: Any, origins: Mapping[KeyPath, str]) -> str:
-    path = problem.path
+    path, what = problem.path, problem.what
     source = next((origins[path[:end]] for end in range(len(path), 0, -1) if path[:end] in origins), "configuration")
     value = data
     for part in path:
@@ -128,6 +128,7 @@ def _in_words(problem: Problem, data: Any, origins: Mapping[KeyPath, str]) -> st
         return f"{source}: {problem.key}: {problem.what}"
     else:
         said = repr(value)
+        what = what.removesuffix(f", got {said}")
         if len(said) > _VALUE_LENGTH_MAX:
             said = said[:_VALUE_LENGTH_MAX] + "…"
-    return f"{source}: {problem.key} = {said}: {problem.what}"
+    return f"{source}: {problem.key} = {said}: {what}"

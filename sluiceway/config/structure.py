@@ -47,7 +47,7 @@ class Problem:
 
     @property
     def key(self) -> str:
-        """The path as people write it: `listeners[0].address`."""
+        """The path as people write it, entries of lists counted from 1: `listeners[1].address`."""
         return key_in_words(self.path)
 
 
@@ -60,10 +60,10 @@ class InvalidData(Exception):
 
 
 def key_in_words(path: KeyPath) -> str:
-    """`("listeners", 0, "address")` as `listeners[0].address`."""
+    """`("listeners", 0, "address")` as `listeners[1].address`: people count entries from 1."""
     said = ""
     for part in path:
-        said += f"[{part}]" if isinstance(part, int) else f".{part}" if said else part
+        said += f"[{part + 1}]" if isinstance(part, int) else f".{part}" if said else part
     return said or "(top level)"
 
 
@@ -289,7 +289,15 @@ def _problems(error: BaseException, path: KeyPath) -> Iterator[Problem]:
     elif isinstance(error, KeyError):
         yield Problem(path, "is missing, and has no default")
     else:
-        yield Problem(path, str(error))
+        yield Problem(path, _without_key(str(error), path))
+
+
+def _without_key(what: str, path: KeyPath) -> str:
+    """What a validator says of its field, without the name of the field in front: the path has it already."""
+    key = path[-1] if path else None
+    if isinstance(key, str) and what.startswith((f"{key}: ", f"{key} ")):
+        return what[len(key) :].removeprefix(":").lstrip()
+    return what
 
 
 def _suggestion(key: str, path: KeyPath, known: list[str]) -> str:

@@ -135,7 +135,7 @@ def test_a_taken_port_ends_with_3_the_port_and_a_remedy(fake_broker: Any, groupe
 def test_a_wrong_address_ends_with_2_and_says_how_it_is_written() -> None:
     result = run("serve", "--listen", "61613")
     assert result.exit_code == 2
-    assert "--listen: listeners[0]" in result.stderr
+    assert "--listen: listeners[1]" in result.stderr
     assert "write HOST:PORT" in result.stderr
 
 

@@ -19,9 +19,9 @@ KEYS = (
 )  # fmt: skip
 
 
-def drawn(report: Mapping[str, Any], *, rows_max: int | None = 20) -> str:
+def drawn(report: Mapping[str, Any], *, rows_max: int | None = 20, own_session: str | None = None) -> str:
     out = io.StringIO()
-    render(report, Console(file=out, width=200), rows_max=rows_max)
+    render(report, Console(file=out, width=200), rows_max=rows_max, own_session=own_session)
     return out.getvalue()
 
 
@@ -81,6 +81,16 @@ def test_long_tables_are_cut_with_a_count_of_the_rest() -> None:
     assert "/queue/24" not in text
     assert "and 25 more" in text
     assert "/queue/0" in drawn(report, rows_max=None)
+
+
+def test_the_connection_that_asks_is_marked() -> None:
+    """It is one of those that are counted, and of no interest to the reader."""
+    report = {"connections": [{"peer": "127.0.0.1:5", "session": "abc"}, {"peer": "127.0.0.1:6", "session": "def"}]}
+    lines = [line.strip() for line in drawn(report, own_session="def").splitlines()]
+    assert "127.0.0.1:5" in lines
+    assert "127.0.0.1:6 (this one)" in lines
+    assert "this one" not in drawn(report)
+    assert "this one" not in drawn({"connections": [{"peer": "a", "session": ""}, {"peer": "b"}]}, own_session="")
 
 
 def test_names_are_not_taken_for_markup() -> None:

@@ -69,6 +69,7 @@ def test_stat_shows_what_a_queue_holds(broker: EmbeddedBroker) -> None:
     [queue] = [row for row in report["destinations"] if row["name"] == "/queue/a"]
     assert queue["depth_count"] == 7
     result = run(broker, "stat")
+    assert result.stdout.count("(this one)") == 1
     assert result.exit_code == 0
     assert "nobody waits for anybody" in result.stdout
     assert "/queue/a" in result.stdout

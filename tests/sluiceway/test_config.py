@@ -112,7 +112,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(tmp_path: Path) ->
 def test_an_unknown_key_in_a_list_names_its_place(tmp_path: Path) -> None:
     said = mistake(tmp_path, '[[listeners]]\n[[listeners]]\naddress = "[::1]:5"\nlimits = { header_count = 5 }\n')
     assert (
-        "listeners[1].limits.header_count = 5: unknown key; did you mean listeners[1].limits.header_count_max?" in said
+        "listeners[2].limits.header_count = 5: unknown key; did you mean listeners[2].limits.header_count_max?" in said
     )
 
 
@@ -130,10 +130,10 @@ def test_an_unknown_section_lists_the_known_ones(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "key", "what"),
     [
-        ("[[listeners]]\nconnections_max = true", "listeners[0].connections_max = True", "whole number"),
-        ("[[listeners]]\nconnections_max = 0", "listeners[0].connections_max = 0", "must be 1 or more"),
-        ('[[listeners]]\naddress = "61613"', "listeners[0].address = '61613'", "write HOST:PORT"),
-        ('[[listeners]]\naddress = "a:99999"', "listeners[0].address = 'a:99999'", "write HOST:PORT"),
+        ("[[listeners]]\nconnections_max = true", "listeners[1].connections_max = True", "whole number"),
+        ("[[listeners]]\nconnections_max = 0", "listeners[1].connections_max = 0", "must be 1 or more"),
+        ('[[listeners]]\naddress = "61613"', "listeners[1].address = '61613'", "write HOST:PORT"),
+        ('[[listeners]]\naddress = "a:99999"', "listeners[1].address = 'a:99999'", "write HOST:PORT"),
         ("listeners = 5", "listeners = 5", "must be a list"),
         ("listeners = []", "listeners", "must not be empty"),
         ('listeners = ["a:1", "a:1"]', "listeners", "two listeners are called 'a:1'"),
@@ -148,17 +148,37 @@ def test_an_unknown_section_lists_the_known_ones(tmp_path: Path) -> None:
         ("[logs]\nlevel = 5", "logs.level = 5", "must be text"),
         ("[dispatcher]\nbudget_count = 0", "dispatcher.budget_count = 0", "must be above 0"),
         ("[dispatcher]\nturn_seconds = []", "dispatcher.turn_seconds", "must be a number"),
-        ('[[destinations]]\nmatch = "/queue/a"\nfull = "explode"', "destinations[0].full = 'explode'", "drop_oldest"),
-        ('[[destinations]]\nmatch = "/queue/>.a"', "destinations[0].match = '/queue/>.a'", "must be the last level"),
-        ('[[destinations]]\nmatch = "/topic/#"', "destinations[0].match = '/topic/#'", "write '>'"),
-        ('[[destinations]]\nmatch = "orders"', "destinations[0].match = 'orders'", "must be a full destination"),
-        ("[[destinations]]\nmemory_bytes = 5", "destinations[0].match", "is missing"),
+        ('[[destinations]]\nmatch = "/queue/a"\nfull = "explode"', "destinations[1].full = 'explode'", "drop_oldest"),
+        ('[[destinations]]\nmatch = "/queue/>.a"', "destinations[1].match = '/queue/>.a'", "must be the last level"),
+        ('[[destinations]]\nmatch = "/topic/#"', "destinations[1].match = '/topic/#'", "write '>'"),
+        ('[[destinations]]\nmatch = "orders"', "destinations[1].match = 'orders'", "must be a full destination"),
+        ("[[destinations]]\nmemory_bytes = 5", "destinations[1].match", "is missing"),
     ],
 )
 def test_a_bad_value_is_named_with_what_is_allowed(tmp_path: Path, text: str, key: str, what: str) -> None:
     said = mistake(tmp_path, text)
     assert said.startswith(f"{tmp_path / 'broker.toml'}: {key}: ")
     assert what in said
+
+
+def test_a_mistake_names_its_key_and_its_value_once(tmp_path: Path) -> None:
+    """Whatever finds it: a validator of one value, or one that says which of several is wrong."""
+    said = mistakes(
+        tmp_path,
+        "[[listeners]]\nconnections_max = 0\n"
+        '[[destinations]]\nmatch = "/queue/a"\nfull = "explode"\n'
+        '[[security.permissions]]\nusers = ["a"]\nactions = ["send"]\n'
+        '[[security.permissions]]\nusers = ["a"]\nactions = ["fly"]\ndestinations = ["#"]\n',
+    )
+    broker_toml = tmp_path / "broker.toml"
+    assert f"{broker_toml}: listeners[1].connections_max = 0: must be 1 or more" in said
+    [of_full] = [line for line in said if "].full" in line]
+    assert of_full.startswith(f"{broker_toml}: destinations[1].full = 'explode': must be one of block, ")
+    assert of_full.endswith(" dead_letter")
+    [of_actions] = [line for line in said if "].actions" in line]
+    assert of_actions.startswith(f"{broker_toml}: security.permissions[2].actions: must be some of connect, ")
+    [of_destinations] = [line for line in said if "permissions[2].destinations" in line]
+    assert of_destinations.startswith(f"{broker_toml}: security.permissions[2].destinations: must be a full ")
 
 
 def test_all_mistakes_are_told_at_once_each_with_its_source(tmp_path: Path) -> None:
@@ -170,7 +190,7 @@ def test_all_mistakes_are_told_at_once_each_with_its_source(tmp_path: Path) -> N
 
 def test_a_mistake_in_a_flag_names_the_flag() -> None:
     with pytest.raises(
-        ConfigError, match=r"^--listen: listeners\[0\]: .*write HOST:PORT|^--listen: listeners\[0\].address"
+        ConfigError, match=r"^--listen: listeners\[1\]: .*write HOST:PORT|^--listen: listeners\[1\].address"
     ):
         load(flags=[Layer("--listen", {"listeners": ["nowhere"]})])
 

@@ -13,7 +13,7 @@ import pytest
 import structlog
 import trio
 
-from sluiceway import EmbeddedBroker
+from sluiceway import Broker, EmbeddedBroker
 from tests.interop.raw_client import RawClient, frame
 from tests.sluiceway.broker_process import environment
 
@@ -30,6 +30,17 @@ def test_it_serves_between_start_and_stop() -> None:
             assert broker.call(lambda inner: len(inner.connections)) == 1
     with pytest.raises(ConnectionRefusedError):
         RawClient((broker.host, broker.port))
+
+
+@pytest.mark.parametrize("wrong", ["127.0.0.1:61613", 61613, Path("broker.toml"), {"listeners": []}])
+@pytest.mark.parametrize("taker", [EmbeddedBroker, Broker])
+def test_what_is_no_configuration_is_refused_with_the_remedy(taker: type, wrong: object) -> None:
+    """When it is made, not when a thread of its own reads it."""
+    with pytest.raises(
+        TypeError, match=rf"^config of {taker.__name__} must be a Config, got .*Listener\(address="
+    ) as caught:
+        taker(wrong)
+    assert repr(wrong) in str(caught.value)
 
 
 def test_many_starts_and_stops_leak_neither_threads_nor_files() -> None:
@@ -139,7 +150,7 @@ def test_it_starts_while_the_caller_runs_trio() -> None:
 PROGRAM = """
 import sys
 {before}
-from sluiceway import EmbeddedBroker
+from sluiceway import Broker, EmbeddedBroker
 from tests.interop.raw_client import RawClient, frame
 with EmbeddedBroker() as broker:
     for wire in (b"", b"NONSENSE\\n\\n\\0"):
