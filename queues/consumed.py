@@ -23,7 +23,7 @@ from typing import Final
 
 from .cursored import BLOCK_BITS
 from .cursors import CROWDED, NOTING
-from .dead_letters import FAILED
+from .dead_letters import FAILED, REJECTED
 from .environment import QueueEnvironment, TimerHandle
 from .gate import Run
 from .later import Later, backoff_ms
@@ -287,6 +287,7 @@ class ConsumedQueue(LeavingQueue):
         *,
         attempted: bool,
         charged: SequenceOf[int] | None = None,
+        for_good: bool = False,
     ) -> None:
         if self.closed:
             return
@@ -305,13 +306,13 @@ class ConsumedQueue(LeavingQueue):
         if charged is None:
             charged = sequences
         if charged:
-            sequences, spent = self._charge(sequences, charged)
+            sequences, spent = self._charge(sequences, charged, for_good=for_good)
         self._put_back(sequences)
         if self._shelf is not None:
             attempts_of = self._cursor.attempts_of
             self._shelf.returned({sequence: attempts_of(sequence) for sequence in [*sequences, *charged]})
         if spent:
-            self._give_up(spent, FAILED)
+            self._give_up(spent, REJECTED if for_good else FAILED)
         self.context.request_dispatch()
 
     def losing(self, sequences: SequenceOf[int]) -> None:
@@ -333,12 +334,14 @@ class ConsumedQueue(LeavingQueue):
         left = [sequence for sequence in sequences if sequence not in lost]
         return left, sum([len(message.wire) for s in left if (message := self.elements.get(s)) is not None])
 
-    def _charge(self, sequences: SequenceOf[int], charged: SequenceOf[int]) -> tuple[SequenceOf[int], list[int]]:
+    def _charge(
+        self, sequences: SequenceOf[int], charged: SequenceOf[int], *, for_good: bool
+    ) -> tuple[SequenceOf[int], list[int]]:
         """The attempt failed for these. Returns those of `sequences` that may be handed out again at once, and those
-        that have failed too often; what is between the two waits for its time.
+        that have failed too often (`for_good`: all of them); what is between the two waits for its time.
         """
         policy, cursor = self.policy, self._cursor
-        most = policy.redeliveries_max if self._gives_up else None
+        most = None if not self._gives_up else 0 if for_good else policy.redeliveries_max
         spent: list[int] = []
         waiting: dict[int, list[int]] = {}
         alive = sequences if charged is sequences else set(sequences)  # others are past their date, and gone

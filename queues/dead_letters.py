@@ -32,6 +32,8 @@ from .queue import MessageQueue
 
 FAILED: Final = "redeliveries"
 """It was tried as often as the policy allows."""
+REJECTED: Final = "rejected"
+"""Its consumer refused it, and did not want it to be tried again."""
 EXPIRED: Final = "expired"
 CROWDED_OUT: Final = "full"
 

@@ -527,6 +527,7 @@ class MessageQueue(Gate):
         *,
         attempted: bool,
         charged: SequenceOf[int] | None = None,
+        for_good: bool = False,
     ) -> None:
         """A subscription returns these; see Subscription.give_back."""
 

@@ -16,11 +16,12 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from itertools import islice
-from typing import Final
+from typing import Final, cast
 
 from .blocks import Gone
 from .cursored import BLOCK_BITS, BLOCK_SIZE
 from .cursors import NOTING, TrackingCursor
+from .dead_letters import REJECTED
 from .durables import DurableReader
 from .environment import QueueEnvironment, TimerHandle
 from .policy import QueuePolicy
@@ -332,6 +333,7 @@ class ReaderQueue(MessageQueue):
         *,
         attempted: bool,
         charged: SequenceOf[int] | None = None,
+        for_good: bool = False,
     ) -> None:
         if self.closed or (subscription.closed and not subscription.shares):
             return
@@ -350,15 +352,19 @@ class ReaderQueue(MessageQueue):
         if attempted:
             if subscription.durable_id is not None:
                 self._reader_moved(self.readers[subscription.durable_id])
-            self._refuse(subscription, sequences if charged is None else charged)
+            self._refuse(subscription, sequences if charged is None else charged, for_good=for_good)
         self._expire_given_back(sequences)
         self._wake(subscription)
 
     # ------------------------------------------------------------------ what is refused
 
-    def _refuse(self, subscription: Subscription, sequences: SequenceOf[int]) -> None:
+    def _refuse(self, subscription: Subscription, sequences: SequenceOf[int], *, for_good: bool) -> None:
         """It has just given these back, and they are charged."""
         policy = self.policy
+        if for_good and self.gives_up:
+            is_given_back = cast(TrackingCursor, subscription.cursor).is_given_back
+            self._refusals_of(subscription).give_up([s for s in sequences if is_given_back(s)], REJECTED)
+            return
         if not sequences or not (policy.redelivery_delay_ms or (policy.redeliveries_max is not None and self.gives_up)):
             return
         cursor = subscription.cursor

@@ -116,7 +116,7 @@ class Refusals:
         attempts_of = self.cursor.attempts_of
         return [sequence for sequence in sequences if attempts_of(sequence) > most]
 
-    def give_up(self, sequences: SequenceOf[int]) -> None:
+    def give_up(self, sequences: SequenceOf[int], reason: str = FAILED) -> None:
         """These, which the cursor has passed and nobody holds, go to the dead letters; without any they are dropped."""
         if not sequences:
             return
@@ -134,7 +134,7 @@ class Refusals:
             label = "" if self._subscription is None else self._subscription.consumer.label
             refused_by = (label, None) if reader is None else router.durable_names(reader.durable_id)
             self._condemned = Condemned(topic, self, router, to, self._environment, refused_by=refused_by)
-        self._condemned.add(sequences, FAILED)
+        self._condemned.add(sequences, reason)
         self._condemned.move()
 
     def forget(self, sequences: Set[int]) -> None:

@@ -470,9 +470,10 @@ class SharedQueue(SeekingQueue):
         *,
         attempted: bool,
         charged: SequenceOf[int] | None = None,
+        for_good: bool = False,
     ) -> None:
         keys = self._keys(sequences) if self._grouped_count and not self.closed else ()
-        super().given_back(subscription, sequences, attempted=attempted, charged=charged)
+        super().given_back(subscription, sequences, attempted=attempted, charged=charged, for_good=for_good)
         self._let_go(subscription, keys)
 
     def _let_go(self, subscription: Subscription, keys: SequenceOf[str]) -> None:

@@ -151,18 +151,20 @@ class Subscription:
         attempted: bool,
         charged: SequenceOf[int] | None = None,
         refused: bool = False,
+        for_good: bool = False,
     ) -> None:
         """Not done: they come again, here or elsewhere, before anything later.
 
         `attempted`: they were handed over, so that they come again marked as seen. `charged`: those of them (None: all)
-        that failed, which counts against their redeliveries; the others just happened to be there. `refused`: by NACK.
+        that failed, which counts against their redeliveries; the others just happened to be there. `refused`: by NACK;
+        `for_good`: what failed is not to be tried again, but given up as if it had failed too often.
         """
         count = len(sequences)
         if self.witness is not None:
             self.witness.returned(self.who, sequences, attempted=attempted, refused=refused)
         self.unsettled_count -= count
         self.returned_count += count
-        self.queue.given_back(self, sequences, attempted=attempted, charged=charged)
+        self.queue.given_back(self, sequences, attempted=attempted, charged=charged, for_good=for_good)
 
     @property
     def awaits_disk(self) -> bool:

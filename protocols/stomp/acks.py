@@ -142,10 +142,15 @@ def take_ack_run(buf: bytes, pos: int, stop: int, version: Version, nack: bool, 
     return pos
 
 
+def is_for_good(headers: Mapping[str, str]) -> bool:
+    """Whether a NACK with these headers gives its messages up at once. The header is RabbitMQ's."""
+    return headers.get("requeue", "true").lower() == "false"
+
+
 def add_plain_ack(headers: Mapping[str, str], version: Version, nack: bool, events: list[Event]) -> bool:
-    """Add one ACK in an uncommon shape to a run. Returns False if it is no plain one (receipt, transaction) or lacks
-    a header."""
-    if "receipt" in headers or "transaction" in headers:
+    """Add one ACK in an uncommon shape to a run. Returns False if it is no plain one (receipt, transaction, a NACK for
+    good) or lacks a header."""
+    if "receipt" in headers or "transaction" in headers or (nack and is_for_good(headers)):
         return False
     if version == "1.2":
         token = headers.get("id")

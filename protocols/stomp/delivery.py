@@ -299,7 +299,7 @@ class StompSubscription(FlowResource):
         assert self.ledger is not None, "only a ledger holds"
         self.ledger.finish_held(portion)
         if nack:
-            portion.subscription.give_back(portion.sequences, attempted=True, charged=portion.charged, refused=True)
+            _refuse(portion)
         else:
             portion.subscription.settle(portion.sequences, portion.wire_bytes)
 
@@ -324,10 +324,10 @@ class StompSubscription(FlowResource):
             portion.subscription.settle(portion.sequences, portion.wire_bytes)
 
     def reject(self, portions: list[Portion]) -> None:
-        """These were refused (NACK): they come again, here or elsewhere."""
+        """These were refused (NACK): they come again, here or elsewhere, or are given up if they were so for good."""
         for portion in portions:
             self.refill(len(portion.sequences), portion.wire_bytes)
-            portion.subscription.give_back(portion.sequences, attempted=True, charged=portion.charged, refused=True)
+            _refuse(portion)
 
     def ordinal_of_number(self, number: int) -> int | None:
         """Under which ordinal this message is unsettled here, None if it is not (or ACKs do not name it so)."""
@@ -540,6 +540,12 @@ def _length_line(message: Message) -> bytes:
 def _comes_again(subscription: Subscription) -> bool:
     """Whether all that is not settled comes again as soon as this one is closed: a durable one of a client id."""
     return subscription.durable_id is not None and not subscription.shares
+
+
+def _refuse(portion: Portion) -> None:
+    portion.subscription.give_back(
+        portion.sequences, attempted=True, charged=portion.charged, refused=True, for_good=portion.for_good
+    )
 
 
 def _giving_back(portion: Portion, *, attempted: bool) -> Iterator[None]:

@@ -82,7 +82,7 @@ class UnknownDeliveryError(Exception):
 class Portion:
     """Some deliveries of one chunk: what an ACK, a NACK or the end of a connection settles or gives back at once."""
 
-    __slots__ = ("charged", "ordinals", "sequences", "subscription", "wire_bytes")
+    __slots__ = ("charged", "for_good", "ordinals", "sequences", "subscription", "wire_bytes")
 
     def __init__(
         self, subscription: Subscription, sequences: SequenceOf[int], ordinals: SequenceOf[int], wire_bytes: int
@@ -93,6 +93,8 @@ class Portion:
         self.wire_bytes = wire_bytes
         self.charged: SequenceOf[int] | None = None
         """The sequences among these that failed, if they are given back; None: all."""
+        self.for_good = False
+        """They were refused with the wish that they are not tried again."""
 
     def charge_only(self, ordinals: SequenceOf[int]) -> None:
         """Of these deliveries only the ones with these ordinals (ascending) failed. O(log n) for each within."""
@@ -351,8 +353,10 @@ class Ledger:
 
     # ------------------------------------------------------------------ what ACKs and transactions do
 
-    def bite_end(self, last: int) -> int:
-        """Up to where it is one bite to take what is unsettled up to `last`. O(log chunks), O(1) where it is little."""
+    def bite_end(self, last: int, count_max: int = BITE_COUNT) -> int:
+        """Up to where it is one bite, of so many deliveries at most, to take what is unsettled up to `last`. O(log
+        chunks), O(1) where it is little.
+        """
         low = self._low_ordinal
         if last - low < BITE_CHUNKS:
             return last
@@ -362,7 +366,7 @@ class Ledger:
             place += 1
         if place >= len(firsts):
             return last
-        end = max(low, firsts[place]) + BITE_COUNT
+        end = max(low, firsts[place]) + count_max
         if place + BITE_CHUNKS < len(firsts):
             end = min(end, firsts[place + BITE_CHUNKS])
         return min(last, end - 1)

@@ -17,7 +17,7 @@ from itertools import repeat
 from typing import Final
 
 from .delivery import ACK_CLIENT, StompSubscription
-from .ledger import BITE_CHUNKS, Ledger, Portion, charge_named
+from .ledger import BITE_CHUNKS, BITE_COUNT, Ledger, Portion, charge_named
 
 GROUPS_AT_ONCE: Final = 16
 """Runs of ACKs for one subscription after the other that are done in one go."""
@@ -32,72 +32,93 @@ _PORTION_UNITS: Final = 16
 """A delivery that failed, and a portion, cost as much as so many messages of it."""
 
 
-def is_much(subscription: StompSubscription, ordinals: list[int], *, nack: bool) -> bool:
+def is_much(subscription: StompSubscription, ordinals: list[int], *, nack: bool, for_good: bool = False) -> bool:
     """Whether it may be more than a bite to acknowledge or refuse these."""
     ledger = subscription.ledger
     if ledger is None:
         return False
     if subscription.ack == ACK_CLIENT:
         last = max(ordinals)
-        return ledger.bite_end(last) < last
+        return ledger.bite_end(last, _bite_count(for_good)) < last
     return ledger.are_scattered(ordinals) or (nack and len(ordinals) > NACKS_AT_ONCE)
 
 
-def settle(subscription: StompSubscription, ordinals: list[int], *, nack: bool) -> list[Portion]:
-    """Acknowledge or refuse these at once. Returns what changed."""
+def settle(
+    subscription: StompSubscription, ordinals: list[int], *, nack: bool, for_good: bool = False
+) -> list[Portion]:
+    """Acknowledge or refuse these at once; `for_good`: they are not to be tried again. Returns what changed."""
     ledger = subscription.ledger
     if ledger is None:
         return []  # ack auto: nothing to settle, and clients that ACK all the same do no harm (b36)
     portions = ledger.take_through(max(ordinals)) if subscription.ack == ACK_CLIENT else ledger.take(ordinals)
-    _apply(subscription, portions, ordinals, nack=nack)
+    _apply(subscription, portions, ordinals, nack=nack, for_good=for_good)
     return portions
 
 
-def settling(subscription: StompSubscription, ordinals: list[int], *, nack: bool) -> Iterator[list[Portion]]:
+def settling(
+    subscription: StompSubscription, ordinals: list[int], *, nack: bool, for_good: bool = False
+) -> Iterator[list[Portion]]:
     """The same in bites; what changed by each."""
     ledger = subscription.ledger
     assert ledger is not None, "without one nothing is much"
     go_on = subscription.hold() if nack else None
-    for bite in _bites(ledger, subscription, ordinals):
+    for bite in _bites(ledger, subscription, ordinals, _bite_count(for_good)):
         portions = ledger.take_through(bite[0]) if subscription.ack == ACK_CLIENT else ledger.take(bite)
-        _apply(subscription, portions, ordinals, nack=nack)
+        _apply(subscription, portions, ordinals, nack=nack, for_good=for_good)
         yield portions
     if go_on is not None:
         go_on()
 
 
-def _apply(subscription: StompSubscription, portions: list[Portion], ordinals: list[int], *, nack: bool) -> None:
+def _apply(
+    subscription: StompSubscription, portions: list[Portion], ordinals: list[int], *, nack: bool, for_good: bool = False
+) -> None:
     if not nack:
         subscription.settle(portions)
         return
-    if subscription.ack == ACK_CLIENT:
-        charge_named(portions, ordinals)
+    _charge(subscription, portions, ordinals, for_good=for_good)
     subscription.reject(portions)
 
 
-def hold(subscription: StompSubscription, ordinals: list[int], *, nack: bool) -> list[Portion]:
+def _charge(subscription: StompSubscription, portions: list[Portion], ordinals: list[int], *, for_good: bool) -> None:
+    """Note which of these, all of them refused, have failed: what was named, and all of it if that is for good."""
+    if for_good:
+        for portion in portions:
+            portion.for_good = True
+    elif subscription.ack == ACK_CLIENT:
+        charge_named(portions, ordinals)
+
+
+def hold(subscription: StompSubscription, ordinals: list[int], *, nack: bool, for_good: bool = False) -> list[Portion]:
     """A transaction takes these at once. Returns what it holds."""
     ledger = subscription.ledger
     if ledger is None:
         return []  # as in `settle`
     portions = ledger.hold(ordinals, through=subscription.ack == ACK_CLIENT)
-    if nack and subscription.ack == ACK_CLIENT:
-        charge_named(portions, ordinals)
+    if nack:
+        _charge(subscription, portions, ordinals, for_good=for_good)
     return portions
 
 
-def holding(subscription: StompSubscription, ordinals: list[int], *, nack: bool) -> Iterator[list[Portion]]:
+def holding(
+    subscription: StompSubscription, ordinals: list[int], *, nack: bool, for_good: bool = False
+) -> Iterator[list[Portion]]:
     """The same in bites; what it holds by each."""
     ledger = subscription.ledger
     assert ledger is not None, "without one nothing is much"
-    for bite in _bites(ledger, subscription, ordinals):
+    for bite in _bites(ledger, subscription, ordinals, _bite_count(for_good)):
         portions = ledger.hold(bite, through=subscription.ack == ACK_CLIENT)
-        if nack and subscription.ack == ACK_CLIENT:
-            charge_named(portions, ordinals)
+        if nack:
+            _charge(subscription, portions, ordinals, for_good=for_good)
         yield portions
 
 
-def _bites(ledger: Ledger, subscription: StompSubscription, ordinals: list[int]) -> Iterator[list[int]]:
+def _bite_count(for_good: bool) -> int:
+    """Deliveries of one bite of a cumulative ACK or NACK. What is refused for good fails as a whole."""
+    return NACKS_AT_ONCE if for_good else BITE_COUNT
+
+
+def _bites(ledger: Ledger, subscription: StompSubscription, ordinals: list[int], count_max: int) -> Iterator[list[int]]:
     """What is to be named one after the other in place of all of these."""
     if subscription.ack != ACK_CLIENT:
         ordered = sorted(set(ordinals))
@@ -105,7 +126,7 @@ def _bites(ledger: Ledger, subscription: StompSubscription, ordinals: list[int])
             yield ordered[start : start + BITE_CHUNKS]  # each may lie in a chunk of its own
         return
     last = max(ordinals)
-    while (end := ledger.bite_end(last)) < last:
+    while (end := ledger.bite_end(last, count_max)) < last:
         yield [end]
     yield [last]
 

@@ -38,6 +38,7 @@ from ...queues.steps import Waiting
 from ...queues.storage import Confirms
 from ..outbound import Outbound
 from ..reading import ReadGate
+from .acks import is_for_good
 from .allowing import check_allowed, refusal
 from .attaching import Attaching, too_many_attachments
 from .browsing import BrowsingSubscription, browsable, wants_to_browse
@@ -521,13 +522,13 @@ class Subscriptions:
             self.fail(error)
 
     def _settling(
-        self, subscription: StompSubscription, ordinals: list[int], *, nack: bool
+        self, subscription: StompSubscription, ordinals: list[int], *, nack: bool, for_good: bool = False
     ) -> Generator[None, None, set[Confirms] | None]:
         """In steps. Returns where it is to be stored what changed; None: nothing has."""
         shelves: set[Confirms] = set()
         changed = False
         if ordinals and subscription.ledger is not None:
-            for portions in settling(subscription, ordinals, nack=nack):
+            for portions in settling(subscription, ordinals, nack=nack, for_good=for_good):
                 shelves.update(_shelves_of(portions))
                 changed |= bool(portions)
                 yield from steps_of(portions, nack=nack)
@@ -546,19 +547,21 @@ class Subscriptions:
         transaction = headers.get("transaction")
         if transaction is not None:
             self._transactions.get(transaction)
+        nack = frame.command == "NACK"
+        for_good = nack and is_for_good(headers)
         touched: list[Portion] = []
         held: list[Portion] = []
         deliveries = self._named.of(tokens)
         for subscription, ordinals in deliveries:
-            if not ordinals or is_much(subscription, ordinals, nack=frame.command == "NACK"):
+            if not ordinals or is_much(subscription, ordinals, nack=nack, for_good=for_good):
                 rest = chain([(subscription, ordinals)], deliveries)
                 self.work.do(self._ack_in_steps(frame, tokens[0], rest))
                 return
             if transaction is None:
-                touched += self._settle(subscription, ordinals, nack=frame.command == "NACK")
+                touched += self._settle(subscription, ordinals, nack=nack, for_good=for_good)
             else:
-                held = hold(subscription, ordinals, nack=frame.command == "NACK")
-                self._keep(transaction, subscription, held, nack=frame.command == "NACK")
+                held = hold(subscription, ordinals, nack=nack, for_good=for_good)
+                self._keep(transaction, subscription, held, nack=nack)
         receipt_id = headers.get("receipt")
         if not touched and not held and not (receipt_id is transaction is None):
             self._check_not_left(tokens[0])
@@ -571,6 +574,7 @@ class Subscriptions:
         deliveries: Iterable[tuple[StompSubscription, list[int]]],
     ) -> Iterator[None]:
         nack, transaction = frame.command == "NACK", frame.headers.get("transaction")
+        for_good = nack and is_for_good(frame.headers)
         receipt_id = frame.headers.get("receipt")
         shelves: set[Confirms] = set()
         changed = False
@@ -580,10 +584,10 @@ class Subscriptions:
                     yield from repeat(None, self._looking_steps)
                     continue
                 if transaction is None:
-                    where = yield from self._settling(subscription, ordinals, nack=nack)
+                    where = yield from self._settling(subscription, ordinals, nack=nack, for_good=for_good)
                     shelves, changed = shelves | (where or set()), changed or where is not None
                 else:
-                    for portions in holding(subscription, ordinals, nack=nack):
+                    for portions in holding(subscription, ordinals, nack=nack, for_good=for_good):
                         self._keep(transaction, subscription, portions, nack=nack)
                         changed |= bool(portions)
                         yield from steps_of(portions)
@@ -623,9 +627,11 @@ class Subscriptions:
                 "UNSUBSCRIBE gives back what was not acknowledged. Send ACKs and NACKs before it.",
             )
 
-    def _settle(self, subscription: StompSubscription, ordinals: list[int], *, nack: bool) -> list[Portion]:
+    def _settle(
+        self, subscription: StompSubscription, ordinals: list[int], *, nack: bool, for_good: bool = False
+    ) -> list[Portion]:
         """Returns what changed."""
-        portions = settle(subscription, ordinals, nack=nack)
+        portions = settle(subscription, ordinals, nack=nack, for_good=for_good)
         if subscription.unsubscribed:
             self.forget_if_settled(subscription)
         return portions

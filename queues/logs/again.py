@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 import attrs
+
+FOR_GOOD: Final = 1 << 40
+"""Beside the number of failures, also on disk: the last one was for good, and it is not to be tried again."""
 
 
 @attrs.define

@@ -40,9 +40,8 @@ class Group(Outlet):
             for start, stop in self._settled.holes(state.front, end)
         ]
         again = list(overlaid(holes, state.failures))
-        most = log.policy.redeliveries_max
-        spent = [] if most is None else [each for each in again if each[2] > most]
-        self._again = ComingAgain([each for each in again if each[2] <= most] if spent and most is not None else again)
+        spent = [each for each in again if self.is_spent(each[2])]
+        self._again = ComingAgain([each for each in again if not self.is_spent(each[2])] if spent else again)
         self.position = max(state.front, end)
         if spent:
             self.refused = Refused(self)

@@ -32,7 +32,7 @@ from ..ranges import stretches
 from ..selectors.selector import Selection
 from ..slices import Slice, fit
 from ..subscription import Consumer, Subscription
-from .again import ComingAgain
+from .again import FOR_GOOD, ComingAgain
 from .codecs import Codec
 from .epochs import Reader
 from .line import ReaderLine
@@ -254,6 +254,7 @@ class Outlet(FlowResource):
         *,
         attempted: bool,
         charged: SequenceOf[int] | None = None,
+        for_good: bool = False,
     ) -> None:
         """From `Subscription.give_back`."""
         if self.closed or subscription.epoch != self.epoch:
@@ -277,6 +278,8 @@ class Outlet(FlowResource):
             charge = attempted and (failed is sequences or sequence in failed)
             if attempted:
                 failures = max(0, failures) + charge
+            if charge and for_good:
+                failures |= FOR_GOOD
             to = refused if charge and (delays or self.is_spent(failures)) else back
             for start, end in wanted(sequence, self._runs.pop(sequence, sequence + 1)):
                 to.append((start, end, failures))
@@ -292,7 +295,7 @@ class Outlet(FlowResource):
     def is_spent(self, failures: int) -> bool:
         """Whether what failed so often is to be given up."""
         most = self.log.policy.redeliveries_max
-        return most is not None and failures > most
+        return failures >= FOR_GOOD or (most is not None and failures > most)
 
     def comes_again(self, ranges: Iterable[tuple[int, int, int]]) -> None:
         """These, with how often they failed, are handed out again, before anything later."""

@@ -21,11 +21,11 @@ from itertools import chain, islice
 from operator import itemgetter, lt
 from typing import TYPE_CHECKING, Final
 
-from ..dead_letters import FAILED, RETRY_SECONDS, Condemned, LetterComesError
+from ..dead_letters import FAILED, REJECTED, RETRY_SECONDS, Condemned, LetterComesError
 from ..later import Later, backoff_ms
 from ..message import Message
 from ..ranges import stretches
-from .again import ComingAgain
+from .again import FOR_GOOD, ComingAgain
 from .ports import PLACE_RANGES_MAX, DiskError
 from .reading import NotReadyError, Record, Unreadable
 
@@ -104,9 +104,9 @@ class Refused:
             if stands_by or place >= ADDED_COUNT or self._is_full:
                 behind.append((start, end, count))
             else:
-                self._take(start, end, count, now_ms + backoff_ms(policy, count))
+                self._take(start, end, count, now_ms + backoff_ms(policy, count % FOR_GOOD))
         if behind:
-            most = max([count for _start, _end, count in behind])
+            most = max([count % FOR_GOOD for _start, _end, count in behind])
             self._by_due_ms = max(self._by_due_ms, now_ms + backoff_ms(policy, most))
             self._by.add(behind)
         self._count()
@@ -181,7 +181,7 @@ class Refused:
                 letter_of=self._letter_of,
                 move_count=LETTERS_COUNT,
             )
-        self._condemned.add(sequences, FAILED)
+        self._condemned.add(sequences, REJECTED if count >= FOR_GOOD else FAILED)
 
     def _move_soon(self) -> None:
         """Not right away: one run of NACKs may name many batches, and each of their records is a letter."""
@@ -245,7 +245,7 @@ class Refused:
 
     def attempts_of(self, sequence: int) -> int:
         """How often it has failed."""
-        return self.failures.get(sequence, 0)
+        return self.failures.get(sequence, 0) % FOR_GOOD
 
     def dead_lettered(self, sequences: SequenceOf[int], to: MessageQueue) -> None:
         """These have gone to that queue."""

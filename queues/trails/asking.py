@@ -373,6 +373,7 @@ _PLAIN: Final = {
 
 _REASONS: Final = {
     "redeliveries": "it was refused too often",
+    "rejected": "it was refused for good",
     "expired": "it was past its date",
     "full": "it had to make room",
 }

@@ -42,7 +42,7 @@ _ALWAYS: Final = frozenset(
 def render(
     report: Mapping[str, Any], console: Console, *, rows_max: int | None = 20, own_session: str | None = None
 ) -> None:
-    """Prints the report. `rows_max`: rows per table, the busiest first; None: all. `own_session`: that of the connection
+    """Prints the report. `rows_max`: rows per table, the busiest first; None: all. `own_session`: of the connection
     that has asked, which is marked.
     """
     _header(report, console)
