@@ -82,19 +82,6 @@ class DispatchContext:
         ready.levels[priority].append(self)
         ready.mask |= 1 << priority
 
-    def update_priority(self, priority: int) -> None:
-        """From now on dispatch at `priority` (0-9; ValueError otherwise). A queued context goes to the tail of its new
-        list at once.
-
-        O(1) when not queued, else O(contexts ready at the old priority).
-        """
-        checked_priority(priority)
-        if priority == self.priority:
-            return
-        if self.queued and not self.closed:
-            self._ready.move(self, priority)
-        self.priority = priority
-
     def close(self) -> None:
         """Never be dispatched again. Idempotent, O(1), safe during its own dispatch (which goes on to its end)."""
         # A queued context keeps its place in the list until its turn comes; the ready lists then drop it. Taking it out

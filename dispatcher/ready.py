@@ -89,15 +89,6 @@ class ReadyLists:
         self._shared_last = level
         return level
 
-    def move(self, context: DispatchContext, priority: int) -> None:
-        """Take a queued context out of its list and append it to that of `priority`. O(length of its list)."""
-        contexts = self.levels[context.priority]
-        contexts.remove(context)
-        if not contexts:
-            self.mask ^= _BITS[context.priority]
-        self.levels[priority].append(context)
-        self.mask |= _BITS[priority]
-
     def counts(self) -> tuple[int, ...]:
         """Entries per priority, 0 to 9; contexts that were closed while queued count until their place comes up."""
         return tuple(len(contexts) for contexts in self.levels)

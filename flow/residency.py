@@ -99,10 +99,6 @@ class ResidencyLimiter(FlowLimiter):
         elif self.used_bytes - size_bytes >= self._capacity_bytes:
             self._throttle()
 
-    def overhang(self, count: int, size_bytes: int) -> tuple[int, int]:
-        """By how many elements and bytes this much more would go over the quotas; negative: it fits."""
-        return self.total_count + count - self._count_max, self.total_bytes + size_bytes - self._quota_bytes
-
     def add(self, count: int, size_bytes: int) -> None:
         if count < 0 or size_bytes < 0:
             self._refuse_negative("add", count, size_bytes)

@@ -225,10 +225,6 @@ class Outbound(FlowResource):
             + part_bytes(last_bytes + tail_bytes, last=True)
         )
 
-    def was_attempted(self, start_bytes: int) -> bool:
-        """Whether what was appended at this offset has been tried: some of it is out, or it can't be read."""
-        return self.taken_bytes > start_bytes or self.has_failed_at(start_bytes)
-
     def has_failed_at(self, start_bytes: int) -> bool:
         """Whether a streamed frame was appended at this offset, and its body can't be read."""
         return self._failed_offset == start_bytes

@@ -60,7 +60,6 @@ WAIT_SECONDS: Final = 0.2
 """How long a broker waits for a first message, where nobody else is to be asked: what comes is seen at once, and an
 idle query costs little."""
 AWAY_SECONDS: Final = 2.0
-BROWSED_PREFETCH: Final = "1000"
 TRANSPORT_HEADERS: Final = INTERNAL_HEADERS | {
     "destination", "message-id", "subscription", "content-length", "ack", "redelivered", "delivery-count", "persistent",
 }  # fmt: skip

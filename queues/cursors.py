@@ -351,12 +351,6 @@ class TrackingCursor(Cursor):
         """What is settled above the front: runs, each from its first to behind its last, ascending."""
         return tuple(self._settled)
 
-    def unsettled_below(self, end: int) -> Iterable[tuple[int, int]]:
-        """What below this is not settled: runs, each from its first to behind its last, ascending. Some of it may have
-        left the queue.
-        """
-        return self._settled.holes(self.front, end)
-
     @property
     def unsettled_count(self) -> int:
         """Elements of the queue from the front on that it may still need. O(runs, blocks)."""

@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, Final, NewType, Protocol
 
-MessageNumber = NewType("MessageNumber", int)
-"""Broker-wide, ever growing; with the broker's token it makes the message-id."""
-
 Sequence = NewType("Sequence", int)
 """Place of an element in one queue; contiguous, starts at 0."""
 

@@ -32,7 +32,7 @@ from .durables import DurableReader
 from .environment import QueueEnvironment, TimerHandle
 from .expiry import ExpiryDates, dates_in
 from .gate import Gate, Run
-from .message import MESSAGE_OVERHEAD_BYTES, Message, size_of
+from .message import MESSAGE_OVERHEAD_BYTES, Message
 from .paging import Pager
 from .policy import QueuePolicy
 from .selectors.selector import Selection
@@ -676,8 +676,3 @@ class MessageQueue(Gate):
         else:
             facts["consumers"] = len(self.subscriptions)
         return facts
-
-
-def run_of(messages: list[Message]) -> tuple[list[Message], int]:
-    """Messages and their wire bytes, as `add` wants them (for callers that did not sum them up)."""
-    return messages, size_of(messages) - len(messages) * MESSAGE_OVERHEAD_BYTES

@@ -78,9 +78,3 @@ class Relay(FlowResource):
         if self.rejected_count:
             facts["rejected by the sink"] = self.rejected_count
         return facts
-
-    def close_relay(self) -> list[Message]:
-        """Let the sources go and leave the flow map; returns the messages that waited in front of it."""
-        waiting = [message for run in self.controller.close() for message in run.messages]
-        self.close()
-        return waiting

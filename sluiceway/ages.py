@@ -44,11 +44,6 @@ class Ages:
         """Clock reading: the message of this number came no earlier. O(log MARKS_MAX)."""
         return self._seconds[max(0, bisect_right(self._numbers, number) - 1)]
 
-    @property
-    def marks_count(self) -> int:
-        """How many marks are kept."""
-        return len(self._numbers)
-
     def _thin_out(self) -> None:
         half = len(self._numbers) // 2
         # The earlier one of two stays, so that no age becomes smaller.

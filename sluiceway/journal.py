@@ -55,10 +55,6 @@ Done = Callable[[Exception | None], None]
 Contain = Callable[[Exception], None]
 
 
-def _error_of(result: object) -> Exception | None:
-    return result if isinstance(result, Exception) else None
-
-
 class _NoPlace:
     """Of a group that does not outlive the broker."""
 

@@ -40,7 +40,6 @@ from .ledger import Ledger, Portion
 
 ACK_AUTO: Final = "auto"
 ACK_CLIENT: Final = "client"
-ACK_INDIVIDUAL: Final = "client-individual"
 
 EXPRESS_SHARE: Final = 10
 """One tenth of the window is kept for messages of raised priority; windows below this size have none: "one at a time"
@@ -58,7 +57,6 @@ LARGE_WIRE_BYTES: Final = 4096
 class SessionTotals:
     """What went through one connection, for its log line."""
 
-    frames_in_count: int = 0
     messages_in_count: int = 0
     messages_out_count: int = 0
     bytes_in: int = 0

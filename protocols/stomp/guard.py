@@ -94,22 +94,3 @@ class Guard(Protocol):
 
     def rates_of(self, identity: Identity, listener: str) -> list[RateGate]:
         """The limits that a connection has to keep; it leaves each of them when it ends."""
-
-
-class OpenGuard:
-    """Everybody may do everything."""
-
-    __slots__ = ()
-
-    generation = 0
-    allows_everything = True
-    stamps_user = False
-
-    def may(self, identity: Identity, action: Action, destination: str | None = None) -> bool:
-        return True
-
-    def refused(self, action: Action) -> None:
-        raise AssertionError("nobody is refused anything")
-
-    def rates_of(self, identity: Identity, listener: str) -> list[RateGate]:
-        return []

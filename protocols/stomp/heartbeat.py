@@ -39,7 +39,6 @@ class HeartBeat:
         "_beat",
         "_clock",
         "_dead",
-        "_grace_factor",
         "_last_read_seconds",
         "_last_written",
         "_paused",
@@ -68,7 +67,6 @@ class HeartBeat:
         self._clock = clock
         self._read_seconds = read_every_ms / 1000 * grace_factor
         self._write_seconds = write_every_ms / 1000 * BEAT_SHARE
-        self._grace_factor = grace_factor
         self._last_written = last_written
         self._beat = beat
         self._dead = dead

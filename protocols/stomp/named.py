@@ -22,8 +22,6 @@ LOOKED_AT_ONCE: Final = 16
 _AUTO_END: Final = 10**18
 """With ack `auto` no ordinals are given out: an ACK all the same may name any."""
 
-Named = tuple[StompSubscription, list[int]]
-
 
 class NamedDeliveries:
     """Of one connection."""

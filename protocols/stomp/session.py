@@ -447,7 +447,6 @@ class Session:
 
     def _take(self, event: Event) -> None:
         if isinstance(event, SendRun):
-            self.totals.frames_in_count += len(event.wires)
             self.totals.messages_in_count += len(event.wires)
             if event.head.transaction is None:
                 self._sender.send(event)
@@ -457,17 +456,14 @@ class Session:
             return
         self._sender.flush()
         if isinstance(event, AckRun):
-            self.totals.frames_in_count += len(event.tokens)
             self.subscriptions.ack_run(event)
         elif isinstance(event, Frame):
-            self.totals.frames_in_count += 1
             try:
                 self._handlers[event.command](event)
             except ProtocolError as error:
                 error.identify(event.command, event.headers)
                 raise
         elif isinstance(event, Connect):
-            self.totals.frames_in_count += 1
             self._connect(event)
         elif isinstance(event, Fault):
             raise event.error
@@ -494,7 +490,6 @@ class Session:
 
     def _large_send_arrived(self, run: LargeRun) -> None:
         """The body is in its file. It was complete before the connection ended, if it did, so it counts (b50)."""
-        self.totals.frames_in_count += 1
         self.totals.messages_in_count += 1
         head = run.head
         if self.closed and (head.transaction is not None or names_temporary(head)):

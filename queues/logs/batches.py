@@ -46,7 +46,6 @@ HEADER: Final = struct.Struct("<4sIQQIIIIBBHI")
 HEADER_BYTES: Final = HEADER.size
 STAMP_OFFSET: Final = 8
 CHECKED_OFFSET: Final = 32
-STAMP: Final = struct.Struct("<QQI")
 FLAG_KEYS: Final = 1
 ALIGN_BYTES: Final = 8
 COUNT_MAX: Final = 1 << 20

@@ -46,7 +46,3 @@ class Reader(Subscription):
             latest.epoch = epoch
             latest.unsettled_count = latest.settled_count = latest.returned_count = 0
         return latest
-
-    def unsettled_in(self, epoch: int) -> int:
-        """How many deliveries of this epoch are out."""
-        return sum([each.unsettled_count for each in (self, self._latest) if each is not None and each.epoch == epoch])

@@ -151,7 +151,6 @@ class Log(FlowResource):
         self.producers_count = 0
         self.failing = ""
         """What the disk said last, if it did not take what was to be written."""
-        self.appended_count = 0
         self.appended_bytes = 0
         self.warmth = Warmth(records)
         self.gap_count = 0
@@ -470,7 +469,6 @@ class Log(FlowResource):
                     self._written.append(piece)
                 else:
                     answers.append(_telling((piece,), "memory"))
-        self.appended_count += index - result
         if self._pending:
             self._write()  # before anybody goes on: the disk is what is slow
         if self._written:

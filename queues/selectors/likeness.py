@@ -19,9 +19,6 @@ LOOSE_CHARS_MAX: Final = 32
 """Of the longest piece with `_` between two `%`, of all patterns of a selector together: it may be compared with a long
 header at each of its characters. (Of one pattern the longest counts: each is looked for where the last one ended.)"""
 
-Find = Callable[[str, int], int]
-"""From where on to look; where it begins, or -1."""
-
 
 class PatternError(ValueError):
     """A pattern that means nothing."""

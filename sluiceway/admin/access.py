@@ -113,10 +113,6 @@ class Access:
         """Whether one has to log in."""
         return not self._broker.guard.allows_everything
 
-    @property
-    def sessions_count(self) -> int:
-        return len(self._sessions)
-
     # ------------------------------------------------------------------ who it is
 
     async def caller(self, headers: Mapping[str, str], cookies: Mapping[str, str], peer: str) -> Caller:

@@ -98,8 +98,3 @@ class Naming:
             del self._bases[name]
         else:
             self.others.keep(name, counters)
-
-    def keep_only(self, names: set[str]) -> None:
-        """All others with a name are gone: for things of which nobody says when they go."""
-        for name in self._bases.keys() - names:
-            del self._bases[name]

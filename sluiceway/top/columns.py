@@ -81,11 +81,6 @@ def say_size(value: Any) -> str:
     return size_in_words(value) if is_number(value) else UNKNOWN if value is None else printable(str(value))
 
 
-def say_size_rate(value: Any) -> str:
-    """`64.0 MiB/s`, without the unit of time: the heading says it."""
-    return say_size(value)
-
-
 def say_age(value: Any) -> str:
     """`41 s`; of what was there before we looked `≥41 s`."""
     if isinstance(value, Age):

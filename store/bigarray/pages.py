@@ -152,7 +152,3 @@ class Pages:
         with self._lock:
             self._maps.clear()
             self._last_data = self._last_index = _NONE
-
-    @property
-    def mapped_count(self) -> int:
-        return len(self._maps)

@@ -156,46 +156,10 @@ def test_closed_context_is_never_queued_again() -> None:
     assert repr(closed) == "<DispatchContext 'p4' priority 4 closed>"
 
 
-def test_update_priority_moves_a_queued_context() -> None:
-    ready = ReadyLists()
-    moved, other, high = context(ready, 4, "moved"), context(ready, 4, "other"), context(ready, 7, "high")
-    for each in (moved, other, high):
-        each.request_dispatch()
-    moved.update_priority(7)
-    assert moved.priority == 7
-    assert [take(ready) for _ in range(3)] == [high, moved, other]
-    assert ready.take() is None
-
-
-def test_update_priority_of_an_idle_context_counts_from_the_next_request() -> None:
-    ready = ReadyLists()
-    raised, other = context(ready, 1), context(ready, 5)
-    raised.update_priority(6)
-    other.request_dispatch()
-    raised.request_dispatch()
-    assert take(ready) is raised
-
-
-def test_update_priority_to_the_same_keeps_the_place() -> None:
-    ready = ReadyLists()
-    first, second = context(ready, 4), context(ready, 4)
-    first.request_dispatch()
-    second.request_dispatch()
-    first.update_priority(4)
-    assert take(ready) is first
-
-
 @pytest.mark.parametrize("priority", [-1, 10])
-def test_priority_out_of_range_is_refused_and_changes_nothing(priority: int) -> None:
-    ready = ReadyLists()
+def test_priority_out_of_range_is_refused(priority: int) -> None:
     with pytest.raises(ValueError, match="priority must be 0 to 9"):
-        context(ready, priority)
-    good = context(ready, 4)
-    good.request_dispatch()
-    with pytest.raises(ValueError, match="priority must be 0 to 9"):
-        good.update_priority(priority)
-    assert good.priority == 4
-    assert take(ready) is good
+        context(ReadyLists(), priority)
 
 
 def test_a_sleeper_is_woken_before_the_entry_is_made() -> None:
@@ -214,7 +178,7 @@ def test_a_sleeper_is_woken_before_the_entry_is_made() -> None:
 
 
 class ReadyListsModel(RuleBasedStateMachine):
-    """Random arrivals, closings and moves against ten plain lists: order in a priority, nobody lost, nobody starves."""
+    """Random arrivals and closings against ten plain lists: order in a priority, nobody lost, nobody starves."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -230,17 +194,6 @@ class ReadyListsModel(RuleBasedStateMachine):
             arrived.request_dispatch()
             arrived.request_dispatch()
             self.model[priority].append(arrived)
-
-    @precondition(lambda self: any(self.model))
-    @rule(data=st.data(), priority=st.integers(0, 9))
-    def move(self, data: st.DataObject, priority: int) -> None:
-        moved = data.draw(st.sampled_from([each for level in self.model for each in level]))
-        if moved.priority != priority:
-            self.model[moved.priority].remove(moved)
-            self.model[priority].append(moved)
-            if not self.model[moved.priority]:
-                self.waited[moved.priority] = 0
-        moved.update_priority(priority)
 
     @precondition(lambda self: any(self.model))
     @rule(data=st.data())

@@ -106,15 +106,6 @@ def test_a_correction_changes_what_is_held_in_all(clock: ManualClock) -> None:
     assert limiter.total_bytes == 250
 
 
-def test_the_overhang_is_negative_while_it_fits(clock: ManualClock) -> None:
-    limiter = make(clock, 100, count_max=10, quota_bytes=1000)
-    limiter.add(3, 300)
-    assert limiter.overhang(2, 200) == (-5, -500)
-    assert limiter.overhang(8, 800) == (1, 100)
-    unlimited = make(clock)
-    assert all(over < 0 for over in unlimited.overhang(1_000_000, 1 << 40))
-
-
 @pytest.mark.parametrize("limits", [(0, None, None), (1, 0, None), (1, None, 0), (-1, None, None)])
 def test_limits_that_let_nothing_pass_are_refused(
     clock: ManualClock, limits: tuple[int, int | None, int | None]

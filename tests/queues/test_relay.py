@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sluiceway.flow import FlowClosedError
 from sluiceway.queues import Relay
-from tests.queues.rig import CHARGE_BYTES, Producer, World, numbers
+from tests.queues.rig import CHARGE_BYTES, Producer, World
 
 
 @pytest.mark.parametrize("later", [False, True])
@@ -59,18 +58,3 @@ def test_what_the_sink_refuses_is_counted_and_does_not_stay_charged() -> None:
     assert (relay.passed_count, relay.rejected_count) == (3, 3)
     assert relay.controller.limiter.used_bytes == 0
     assert relay.facts() == {"passed": 3, "rejected by the sink": 3}
-
-
-def test_a_closed_relay_lets_its_sources_go_and_returns_what_waited() -> None:
-    world = World()
-    queue = world.shared(full="block", count_max=2)
-    relay = Relay("r", queue, capacity_bytes=CHARGE_BYTES, manager=world.manager, clock=world.environment.clock)
-    producer = Producer(world, relay)
-    producer.send(*[world.messages(1) for _ in range(3)])
-    waiting = world.send(relay, 1)
-    assert producer.is_blocked()
-    assert numbers(relay.close_relay()) == numbers(waiting)
-    assert not producer.is_blocked()
-    assert not queue.controller.blocked_sources()
-    with pytest.raises(FlowClosedError):
-        world.send(relay, 1)

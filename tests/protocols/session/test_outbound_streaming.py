@@ -214,8 +214,8 @@ def test_a_body_that_can_not_be_read_makes_room_for_an_error() -> None:
     wire.bodies.fail()
     assert wire.failures == [False]
     assert wire.marks == [("before", True), ("large", False), ("behind", False)]
-    assert wire.outbound.was_attempted(start_bytes)
-    assert not wire.outbound.was_attempted(behind_bytes)
+    assert wire.outbound.has_failed_at(start_bytes)
+    assert not wire.outbound.has_failed_at(behind_bytes)
     assert wire.outbound.flush()
     assert wire.written == b"beforeERROR"
     assert (wire.outbound.waiting_bytes, wire.outbound.control_bytes, wire.manager.used_bytes) == (0, 0, 0)

@@ -11,7 +11,7 @@ import pytest
 from sluiceway.dispatcher.core import DispatcherCore
 from sluiceway.flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, SourceController
 from sluiceway.protocols.outbound import Piece
-from sluiceway.protocols.stomp.guard import ANYBODY, Identity, OpenGuard
+from sluiceway.protocols.stomp.guard import ANYBODY, Action, Identity, RateGate
 from sluiceway.protocols.stomp.left_behind import LeftBehind
 from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.protocols.stomp.session import Session
@@ -81,6 +81,23 @@ class SlowDisk(FlowResource):
 
     def reference_died(self, file_id: int) -> None:
         self.references_count -= 1
+
+
+class OpenGuard:
+    """Everybody may do everything."""
+
+    generation = 0
+    allows_everything = True
+    stamps_user = False
+
+    def may(self, identity: Identity, action: Action, destination: str | None = None) -> bool:
+        return True
+
+    def refused(self, action: Action) -> None:
+        raise AssertionError("nobody is refused anything")
+
+    def rates_of(self, identity: Identity, listener: str) -> list[RateGate]:
+        return []
 
 
 class World:

@@ -54,13 +54,6 @@ def test_a_name_comes_back_with_its_destination() -> None:
     assert page(naming, {"a": 1}, 1)[0] == {"a": 1}
 
 
-def test_those_of_which_nobody_says_that_they_went() -> None:
-    naming = Naming(1)
-    page(naming, {"a": 1, "b": 1}, 1)
-    naming.keep_only({"b"})
-    assert page(naming, {"b": 1}, 1)[0] == {"b": 0}
-
-
 def test_a_sum_never_goes_back() -> None:
     rest = Rest(1)
     rest.begin()
