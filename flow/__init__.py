@@ -15,6 +15,8 @@ seconds.
     snapshot    that map as data
     graph       chains, bottlenecks and cycles in it
     words       sizes, ages and facts as people say them
+    latch       one call back when each of several things has happened
+    bounds      the number that stands for "no limit"
 """
 
 from .account import Account

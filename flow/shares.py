@@ -49,6 +49,7 @@ from typing import TYPE_CHECKING, Final
 from .errors import ThresholdError
 from .limiters import UNLIMITED, FlowLimiter
 from .resource import FlowResource
+from .source import PRIORITY_ORDINARY
 from .waiting import WaitingLine
 from .words import size_in_words
 
@@ -86,7 +87,6 @@ STEP_SECONDS: Final = 0.01
 STEP_SECONDS_MAX: Final = 0.2
 """Between two steps, if the last one found nothing to do."""
 
-PRIORITY_ORDINARY: Final = 4
 _CLASSES: Final = 4
 
 

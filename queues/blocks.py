@@ -24,7 +24,7 @@ from typing import Final
 
 import attrs
 
-from .message import Message
+from .message import Message, wire_bytes_of
 
 Gone = tuple[int, int]
 """What left: how many elements, and their wire bytes."""
@@ -148,7 +148,7 @@ class Block:
     def go_outside(self, *, placeholders: bool = False) -> None:
         """Let go of the elements: the store has them. `placeholders`: remember size and date of each."""
         alive = [message for message in self.elements if message is not None]
-        size_bytes = sum([len(message.wire) for message in alive])
+        size_bytes = wire_bytes_of(alive)
         kept = Placeholders(self.elements) if placeholders else None
         self.outside = Outside(self.live_bits(), len(self.elements), size_bytes, dates_of(alive, self.looked_ms), kept)
         self.outside.first_number = alive[0].number if alive else 0

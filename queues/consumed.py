@@ -28,7 +28,7 @@ from .environment import QueueEnvironment, TimerHandle
 from .gate import Run
 from .later import Later, backoff_ms
 from .leaving import LeavingQueue
-from .message import MESSAGE_OVERHEAD_BYTES, Message
+from .message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message
 from .policy import QueuePolicy
 from .slices import Slice
 from .storage import Restored
@@ -56,7 +56,7 @@ class ConsumedQueue(LeavingQueue):
         policy: QueuePolicy,
         environment: QueueEnvironment,
         *,
-        priority: int = 4,
+        priority: int = PRIORITY_DEFAULT,
         destination: str | None = None,
         lasting: bool = True,
     ) -> None:

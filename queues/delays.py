@@ -21,7 +21,7 @@ from typing import Final
 from ..flow import Account, Flow, WindowLimiter
 from .environment import QueueEnvironment
 from .exclusive import ExclusiveQueue
-from .message import Message
+from .message import Message, wire_bytes_of
 from .policy import QueuePolicy
 from .queue import MessageQueue
 from .slices import Slice
@@ -106,7 +106,7 @@ class Publisher:
             part.messages, key=lambda message: (id(message.head), message.expires_at_ms, refuses and message.number)
         ):
             messages: list[Message] = list(run)
-            wire_bytes = sum([len(message.wire) for message in messages])
+            wire_bytes = wire_bytes_of(messages)
             if refuses and not topic.fits(len(messages), wire_bytes):
                 self._wait_for_room()
                 break

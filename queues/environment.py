@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 
 from ..flow import Account, FlowManager
+from .message import PRIORITY_DEFAULT
 from .storage import Store
 from .witness import WitnessOf
 
@@ -31,9 +32,13 @@ class DispatchHandle(Protocol):
 class Scheduling(Protocol):
     """What queues need of a dispatcher. `sluiceway.dispatcher.Dispatcher` fits; tests bring a hand-cranked one."""
 
-    def register(self, dispatch: Callable[[int], bool], label: str, priority: int = 4) -> DispatchHandle: ...
+    def register(
+        self, dispatch: Callable[[int], bool], label: str, priority: int = PRIORITY_DEFAULT
+    ) -> DispatchHandle: ...
     def call_later(self, delay_seconds: float, callback: Callable[[], None]) -> TimerHandle: ...
-    def executor(self, priority: int = 4, label: str = "executor") -> Callable[[Callable[[], None]], None]: ...
+    def executor(
+        self, priority: int = PRIORITY_DEFAULT, label: str = "executor"
+    ) -> Callable[[Callable[[], None]], None]: ...
 
 
 @attrs.frozen

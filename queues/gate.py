@@ -33,7 +33,7 @@ from ..flow import (
 )
 from .cursored import CursoredQueue
 from .environment import QueueEnvironment
-from .message import MESSAGE_OVERHEAD_BYTES, Message, size_of
+from .message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message, size_of
 from .pace import Pace
 from .policy import QueuePolicy
 from .storage import Shelf
@@ -72,7 +72,7 @@ class Gate(FlowResource):
         policy: QueuePolicy,
         environment: QueueEnvironment,
         *,
-        priority: int = 4,
+        priority: int = PRIORITY_DEFAULT,
         destination: str | None = None,
         lasting: bool = True,
     ) -> None:

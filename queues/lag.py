@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from ..flow.bounds import UNBOUNDED
 from .blocks import NOTHING_GONE, Gone
 from .message import MESSAGE_OVERHEAD_BYTES
 from .slices import FAN_OUT_COUNT
@@ -218,7 +219,7 @@ class Laggards:
             over_bytes = 0
         while (over_count > 0 or over_bytes > 0) and position < topic.lead_position:
             count_max = FAN_OUT_COUNT if over_bytes > 0 else min(FAN_OUT_COUNT, over_count)
-            part, position = elements.read(position, count_max, over_bytes if over_bytes > 0 else 1 << 62)
+            part, position = elements.read(position, count_max, over_bytes if over_bytes > 0 else UNBOUNDED)
             if part is None:
                 block = None if elements.missing is None else elements.block(elements.missing)
                 if block is None:

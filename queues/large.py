@@ -20,6 +20,14 @@ from __future__ import annotations
 from typing import Protocol
 
 from .message import Envelope, Message
+from .slices import Slice
+
+
+def up_to_large(part: Slice) -> Slice:
+    """What of this goes out together: what comes before the first large body, or that one alone."""
+    larges = [place for place, message in enumerate(part.messages) if message.large is not None]
+    count = (larges[0] or 1) if larges else len(part)
+    return part if count == len(part) else part.head(count)
 
 
 class BodyError(Exception):

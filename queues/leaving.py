@@ -12,21 +12,20 @@ from collections.abc import Sequence as SequenceOf
 from typing import Final
 
 from ..flow import SourceController
+from ..flow.bounds import UNBOUNDED
 from .blocks import Block, Gone
 from .cursored import BLOCK_BITS
 from .cursors import CROWDED, Cursor
 from .dead_letters import CROWDED_OUT, EXPIRED, Condemned
 from .environment import QueueEnvironment
 from .later import Later
-from .message import MESSAGE_OVERHEAD_BYTES, size_of
+from .message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, size_of
 from .policy import QueuePolicy
 from .queue import MessageQueue
 from .witness import Fate
 
 DROP_COUNT: Final = 64
 """Elements looked at together when room must be made."""
-
-UNLIMITED_BYTES: Final = 1 << 62
 
 
 class LeavingQueue(MessageQueue):
@@ -38,7 +37,7 @@ class LeavingQueue(MessageQueue):
         policy: QueuePolicy,
         environment: QueueEnvironment,
         *,
-        priority: int = 4,
+        priority: int = PRIORITY_DEFAULT,
         destination: str | None = None,
         lasting: bool = True,
     ) -> None:
@@ -268,7 +267,7 @@ class LeavingQueue(MessageQueue):
                 over_bytes -= self._charge_of(oldest)
                 self._give_up_for_room((oldest,))
                 continue
-            part = self._cursor.take(DROP_COUNT, UNLIMITED_BYTES)
+            part = self._cursor.take(DROP_COUNT, UNBOUNDED)
             if part is None:
                 index = self._cursor.waiting_for
                 if index is None:

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, Final, NewType, Protocol
 
+from ..flow.source import PRIORITY_ORDINARY
+
 Sequence = NewType("Sequence", int)
 """Place of an element in one queue; contiguous, starts at 0."""
 
-PRIORITY_DEFAULT: Final = 4
+PRIORITY_DEFAULT: Final = PRIORITY_ORDINARY
+"""Of a message that names none."""
 
 MESSAGE_OVERHEAD_BYTES: Final = 192
 """What the interpreter needs for one queued message beside its wire bytes (measured: object, bytes header, integers,
@@ -108,3 +111,8 @@ def size_of(messages: Iterable[Message]) -> int:
     """Charge of several messages, in bytes. O(n)."""
     sizes = [len(message.wire) for message in messages]
     return sum(sizes) + len(sizes) * MESSAGE_OVERHEAD_BYTES
+
+
+def wire_bytes_of(messages: Iterable[Message]) -> int:
+    """The bytes of their wires. O(n)."""
+    return sum([len(message.wire) for message in messages])

@@ -17,7 +17,7 @@ from zlib import crc32
 from ..flow import FlowClosedError, SourceController
 from .attachments import AttachmentAccount
 from .environment import QueueEnvironment
-from .message import PRIORITY_DEFAULT, Message
+from .message import PRIORITY_DEFAULT, Message, wire_bytes_of
 from .queue import MessageQueue
 from .selectors.selector import Selection
 from .subscription import Consumer, Subscription
@@ -236,7 +236,7 @@ class PartitionedQueue:
         for message in messages:
             parts.setdefault(self._partition_of(message), []).append(message)
         for key, part in parts.items():
-            self.partition(key).add(part, sum([len(message.wire) for message in part]), source)
+            self.partition(key).add(part, wire_bytes_of(part), source)
 
     def attach(
         self,

@@ -32,7 +32,7 @@ from .durables import DurableReader
 from .environment import QueueEnvironment, TimerHandle
 from .expiry import ExpiryDates, dates_in
 from .gate import Gate, Run
-from .message import MESSAGE_OVERHEAD_BYTES, Message
+from .message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message
 from .paging import Pager
 from .policy import QueuePolicy
 from .selectors.selector import Selection
@@ -67,7 +67,7 @@ class MessageQueue(Gate):
         policy: QueuePolicy,
         environment: QueueEnvironment,
         *,
-        priority: int = 4,
+        priority: int = PRIORITY_DEFAULT,
         destination: str | None = None,
         lasting: bool = True,
     ) -> None:

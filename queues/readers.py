@@ -24,6 +24,7 @@ from .cursors import NOTING, TrackingCursor
 from .dead_letters import REJECTED
 from .durables import DurableReader
 from .environment import QueueEnvironment, TimerHandle
+from .message import PRIORITY_DEFAULT
 from .policy import QueuePolicy
 from .queue import EXPIRE_COUNT, MessageQueue
 from .refusals import Refusals
@@ -62,7 +63,7 @@ class ReaderQueue(MessageQueue):
         policy: QueuePolicy,
         environment: QueueEnvironment,
         *,
-        priority: int = 4,
+        priority: int = PRIORITY_DEFAULT,
         destination: str | None = None,
         lasting: bool = True,
     ) -> None:

@@ -38,10 +38,10 @@ from typing import Final
 import attrs
 
 from ..flow import Account, Flow, SizeLimiter
+from ..flow.bounds import UNBOUNDED
 from .consumed import ConsumedQueue
 from .cursored import BLOCK_BITS
 from .cursors import CROWDED, NOTING
-from .leaving import UNLIMITED_BYTES
 from .message import Message, size_of
 from .paging import BLOCK_BYTES_MAX
 from .selectors import Selection
@@ -414,7 +414,7 @@ class SeekingQueue(ConsumedQueue):
                 self._come_to_outside(search, elements.missing)
                 return None
         while True:
-            part, position = elements.read(search.looked_to, count_max, UNLIMITED_BYTES)
+            part, position = elements.read(search.looked_to, count_max, UNBOUNDED)
             if part is not None:
                 return _Portion(part.sequences, part.messages, part.end, whole=part)
             search.looked_to = max(search.looked_to, position)

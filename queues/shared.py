@@ -28,12 +28,12 @@ from collections.abc import Sequence as SequenceOf
 from functools import partial
 from typing import Final
 
+from ..flow.bounds import UNBOUNDED
 from .aside import ANYBODY, AsideLines
 from .environment import QueueEnvironment
 from .exclusivity import Exclusivity
 from .groups import GroupTable
-from .leaving import UNLIMITED_BYTES
-from .message import Message
+from .message import PRIORITY_DEFAULT, Message
 from .policy import QueuePolicy
 from .seeking import GROUPS, SeekingQueue
 from .shares import Shares, Taken
@@ -65,7 +65,7 @@ class SharedQueue(SeekingQueue):
         policy: QueuePolicy,
         environment: QueueEnvironment,
         *,
-        priority: int = 4,
+        priority: int = PRIORITY_DEFAULT,
         destination: str | None = None,
         lasting: bool = True,
         groups: GroupTable | None = None,
@@ -243,9 +243,7 @@ class SharedQueue(SeekingQueue):
         self._cursor.untake(part, count)
         if not count:
             return None
-        messages = part.messages[:count]
-        wire_bytes = sum([len(message.wire) for message in messages])
-        return Slice(messages, part.sequences[:count], wire_bytes, part.attempts, returned=part.returned)
+        return part.head(count)
 
     def _dispatch_grouped(self, budget: int) -> int:
         """Place lines, and elements up to the next ungrouped one; each subscription gets its share as one slice.
@@ -277,7 +275,7 @@ class SharedQueue(SeekingQueue):
                 continue
             # What was given back is not put back for nothing, so it is taken one by one.
             count_max = 1 if self._cursor.next_returned is not None else min(budget, look_count)
-            part = self._take(count_max, UNLIMITED_BYTES)
+            part = self._take(count_max, UNBOUNDED)
             if part is None:
                 break
             cost = PLACED_COST << part.returned

@@ -17,11 +17,12 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final
 
+from ..flow.bounds import UNBOUNDED
 from .blocks import NOTHING_GONE, Gone
 from .cursors import TrackingCursor
 from .durables import DurableReader
 from .environment import QueueEnvironment
-from .leaving import UNLIMITED_BYTES
+from .message import PRIORITY_DEFAULT, wire_bytes_of
 from .policy import QueuePolicy
 from .ranges import RangeSet
 from .readers import ReaderQueue
@@ -62,7 +63,7 @@ class SkippingQueue(ReaderQueue):
         policy: QueuePolicy,
         environment: QueueEnvironment,
         *,
-        priority: int = 4,
+        priority: int = PRIORITY_DEFAULT,
         destination: str | None = None,
         lasting: bool = True,
     ) -> None:
@@ -240,7 +241,7 @@ class SkippingQueue(ReaderQueue):
         most. Returns what it passed, whether it has come to the end, and what that cost.
         """
         selector = selection.selector
-        part, position = self.elements.read(cursor.position, min(count_max, selector.looks_max), UNLIMITED_BYTES)
+        part, position = self.elements.read(cursor.position, min(count_max, selector.looks_max), UNBOUNDED)
         if part is None:
             if self.elements.missing is not None:
                 return None, False, 1
@@ -294,8 +295,7 @@ class SkippingQueue(ReaderQueue):
 def _part_of(part: Slice, places: range | list[int]) -> Slice:
     """These places of a slice, as a slice."""
     if isinstance(places, range):
-        messages, sequences = part.messages[: places.stop], part.sequences[: places.stop]
-    else:
-        messages, sequences = [part.messages[place] for place in places], [part.sequences[place] for place in places]
-    wire_bytes = sum([len(message.wire) for message in messages])
+        return part.head(places.stop)
+    messages, sequences = [part.messages[place] for place in places], [part.sequences[place] for place in places]
+    wire_bytes = wire_bytes_of(messages)
     return Slice(messages, sequences, wire_bytes, part.attempts, returned=part.returned)

@@ -8,7 +8,7 @@ from collections.abc import Sequence as SequenceOf
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from .message import MESSAGE_OVERHEAD_BYTES, Envelope, Message
+from .message import MESSAGE_OVERHEAD_BYTES, Envelope, Message, wire_bytes_of
 
 if TYPE_CHECKING:
     from .selectors.selector import Selector
@@ -89,8 +89,14 @@ class Slice:
         if not left:
             return None
         messages = [message for _sequence, message in left]
-        wire_bytes = sum([len(message.wire) for message in messages])
+        wire_bytes = wire_bytes_of(messages)
         return Slice(messages, [s for s, _message in left], wire_bytes, self.attempts, returned=self.returned)
+
+    def head(self, count: int) -> Slice:
+        """The first of these. O(count)."""
+        messages = self.messages[:count]
+        wire_bytes = wire_bytes_of(messages)
+        return Slice(messages, self.sequences[:count], wire_bytes, self.attempts, returned=self.returned)
 
     def tried(self, attempts: int) -> Slice:
         """The same, each of which was handed over so often before."""

@@ -39,6 +39,7 @@ from itertools import islice
 from typing import Final
 
 from ..flow import Flow, FlowController, ResidencyLimiter, SourceController, WindowLimiter
+from ..flow.bounds import UNBOUNDED
 from .blocks import NOTHING_GONE, Gone
 from .cursored import BLOCK_BITS, BLOCK_SIZE
 from .cursors import NOTING, TrackingCursor
@@ -46,8 +47,7 @@ from .durables import DurableReader
 from .environment import QueueEnvironment
 from .gate import Run
 from .lag import DROP_COUNT, LagBudget, Laggards
-from .leaving import UNLIMITED_BYTES
-from .message import MESSAGE_OVERHEAD_BYTES, Message, size_of
+from .message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message, size_of, wire_bytes_of
 from .paging import HIGH
 from .policy import MIB, QueuePolicy
 from .readers import TOLD_AT_ONCE
@@ -82,7 +82,7 @@ class Topic(SkippingQueue):
         policy: QueuePolicy,
         environment: QueueEnvironment,
         *,
-        priority: int = 4,
+        priority: int = PRIORITY_DEFAULT,
         destination: str | None = None,
         lasting: bool = True,
     ) -> None:
@@ -428,7 +428,7 @@ class Topic(SkippingQueue):
                 selector = selection.selector
                 before_units = selector.spent_units
                 look_count = min(FAN_OUT_COUNT, max(LOOK_COUNT_MIN, 2 * room_count), selector.looks_max)
-                looked = part = cursor.take(look_count, UNLIMITED_BYTES)
+                looked = part = cursor.take(look_count, UNBOUNDED)
             if self.elements.outside_count:
                 self._page_in(subscription, cursor, part)
             if part is not None and selection is not None:
@@ -552,7 +552,7 @@ class Topic(SkippingQueue):
         sequences = sorted(dead)
         messages = [message for sequence in sequences if (message := self.elements.get(sequence)) is not None]
         ahead = messages[bisect_left(sequences, self.lead_position) :]
-        wire_bytes = sum([len(message.wire) for message in messages])
+        wire_bytes = wire_bytes_of(messages)
         self.expired_count += len(messages)
         if self.witness is not None:
             self.witness.left(Fate.EXPIRED, sequences, "")

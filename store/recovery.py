@@ -25,6 +25,7 @@ from typing import Final, cast
 
 import attrs
 
+from ..flow.bounds import UNBOUNDED
 from ..queues.blocks import Dates, Outside, bit_range
 from ..queues.message import DelayedMessage, Envelope
 from . import keys
@@ -55,7 +56,7 @@ from .stored_block import StoredBlock
 PROGRESS_COUNT: Final = 1_000
 """Records between two reports of progress."""
 
-ALL_SEEN: Final = 1 << 62
+ALL_SEEN: Final = UNBOUNDED
 """A place behind all elements."""
 
 NUMBERS_LOST: Final = 1 << 48

@@ -26,7 +26,7 @@ import attrs
 
 from ..flow import Account, Flow, SizeLimiter, SourceController
 from ..queues.large import LargeMessage
-from ..queues.message import Message
+from ..queues.message import Message, wire_bytes_of
 from ..queues.queue import MessageQueue
 from ..queues.storage import Confirms
 from . import keys
@@ -306,7 +306,7 @@ class Spool:
         self._target_by_place.append(self._add_place(target, place))
         spooled = self.targets[target]
         spooled.count += len(messages)
-        spooled.wire_bytes += sum([len(message.wire) for message in messages])
+        spooled.wire_bytes += wire_bytes_of(messages)
         self._left_count += 1
         store.change(
             [put(keys.transaction_key(self.transaction_id, place), value)],

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from ...flow import Account, Flow, SourceController, WindowLimiter
 from ...queues import Address, Slice
 from ...queues.browsing import QueueBrowser
+from ...queues.large import up_to_large
 from ..outbound import Outbound
 from .delivery import ACK_AUTO, SessionTotals, StompSubscription
 from .encoder import encode_frame
@@ -121,7 +122,7 @@ class BrowsingSubscription(StompSubscription):
 
     def show(self, part: Slice, source: SourceController) -> int:
         if self._bodies is not None and self._bodies.references_count:
-            part = _up_to_large_one(part)
+            part = up_to_large(part)
         count, wire_bytes = len(part), part.wire_bytes
         first = self._next_ordinal
         self._next_ordinal += count
@@ -143,13 +144,3 @@ class BrowsingSubscription(StompSubscription):
         if self._has_ack_header:
             headers.append(("ack", f"{self.key}-{self._next_ordinal}"))
         self._outbound.send_control(encode_frame("MESSAGE", [*headers, ("content-length", "0")], version=self._version))
-
-
-def _up_to_large_one(part: Slice) -> Slice:
-    """What of this goes out together: what comes before the first large body, or that one alone."""
-    larges = [place for place, message in enumerate(part.messages) if message.large is not None]
-    count = (larges[0] or 1) if larges else len(part)
-    if count == len(part):
-        return part
-    messages = part.messages[:count]
-    return Slice(messages, part.sequences[:count], sum([len(message.wire) for message in messages]))

@@ -27,7 +27,7 @@ import attrs
 
 from ...flow import Account, Flow, FlowResource, SourceController, WindowLimiter
 from ...queues import Attachment, DurableAttachment, Message, Slice, Subscription, Topic, WildcardConsumer
-from ...queues.large import LargeMessage
+from ...queues.large import LargeMessage, up_to_large
 from ...queues.selectors import Selection
 from ..framing import Piece
 from ..outbound import Mark, Outbound
@@ -263,17 +263,11 @@ class StompSubscription(FlowResource):
         """What of this goes out together: what comes before the first large body, or that one alone. The rest goes
         back: its wires are short, but it would wait here for a long time, while others could have it.
         """
-        messages = part.messages
-        larges = [place for place, message in enumerate(messages) if message.large is not None]
-        self._meets_large = bool(larges)
-        if not larges:
-            return part
-        count = larges[0] or 1
-        if count == len(messages):
-            return part
-        subscription.give_back(part.sequences[count:], attempted=False)
-        wire_bytes = sum([len(message.wire) for message in messages[:count]])
-        return Slice(messages[:count], part.sequences[:count], wire_bytes, part.attempts, returned=part.returned)
+        first = up_to_large(part)
+        self._meets_large = first is not part or part.messages[0].large is not None
+        if first is not part:
+            subscription.give_back(part.sequences[len(first) :], attempted=False)
+        return first
 
     def cancelled(self, subscription: Subscription, reason: str) -> Iterator[None]:
         """The queue was deleted: what came from it is done, which gives its credit back. Late ACKs are no mistake."""

@@ -283,7 +283,7 @@ class SendHead:
         self.marked: bool = "correlation-id" in headers or "traceparent" in headers
         self.persistent: bool = False
         #: 0 to 9, 4 if not given.
-        self.priority: int = 4
+        self.priority: int = 4  # as PRIORITY_DEFAULT of queues, which the machine does not know
         #: Milliseconds since the epoch, 0 for never.
         self.expires_at_ms: int = 0
         #: Milliseconds from arrival, 0 for never.

@@ -26,6 +26,7 @@ import attrs
 from ...flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, SourceController, WaitEdge
 from ...queues import MESSAGE_OVERHEAD_BYTES, Destination, Message, MessageQueue
 from ...queues.inlet import Inlet, Target
+from ...queues.message import wire_bytes_of
 from ...queues.steps import Waiting
 from ...queues.storage import Joint
 from ...queues.witness import Fate
@@ -102,7 +103,7 @@ class SharedWires:
         made = [
             Message(message.head, _block_of(message) + message.wire[start:], message.number) for message in messages
         ]
-        return made, sum([len(message.wire) for message in made])
+        return made, wire_bytes_of(made)
 
 
 def _block_of(message: Message) -> bytes:

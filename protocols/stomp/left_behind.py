@@ -22,7 +22,7 @@ from ...queues.gate import QueueFullError
 from ...queues.inlet import Inlet, Target
 from ...queues.logs.log import Log
 from ...queues.logs.offers import RefusedSendError
-from ...queues.message import Message
+from ...queues.message import Message, wire_bytes_of
 from .lanes import Lane, Lanes, ParkedRun
 
 SESSION_BYTES: Final = 20 * 1024
@@ -292,7 +292,7 @@ class LeftBehind(FlowResource):
             assert isinstance(inlet, Log)
             good = refusal.good
             if good:
-                inlet.offer(good, _bytes_of(good), lane.source)
+                inlet.offer(good, wire_bytes_of(good), lane.source)
             self.dropped_count += len(messages) - len(good)
             return True
 
@@ -306,7 +306,7 @@ class LeftBehind(FlowResource):
             count += 1
         try:
             fitting = messages[: max(1, count)]
-            if not inlet.offer(fitting, _bytes_of(fitting), source):
+            if not inlet.offer(fitting, wire_bytes_of(fitting), source):
                 return False
             self.dropped_count += len(messages) - len(fitting)
         except QueueFullError:
@@ -315,7 +315,3 @@ class LeftBehind(FlowResource):
 
     def facts(self) -> Mapping[str, object]:
         return {"ended connections": self.connections_count, "dropped": self.dropped_count}
-
-
-def _bytes_of(messages: list[Message]) -> int:
-    return sum([len(message.wire) for message in messages])

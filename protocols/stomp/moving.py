@@ -18,12 +18,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import groupby, islice
 from typing import Final
 
 from ...flow import SourceController
-from ...queues import MESSAGE_OVERHEAD_BYTES, Message, MessageQueue
+from ...flow.latch import Latch
+from ...queues import Message, MessageQueue
 from ...queues.gate import Run
+from ...queues.message import size_of
 from ...queues.together import offer_together
 from .spools import Spool
 
@@ -168,14 +171,7 @@ def drop(
     if not some:
         done()
         return
-    left_count = len(some)
-
-    def gone() -> None:
-        nonlocal left_count
-        left_count -= 1
-        if not left_count:
-            drop(pieces, dropped=dropped, done=done)
-
+    gone = Latch(len(some), partial(drop, pieces, dropped=dropped, done=done))
     for spool, place in some:
         dropped(spool, place)
         spool.moved(place, None, 0, persistent=False, done=gone)
@@ -186,7 +182,7 @@ def runs_of(messages: list[Message]) -> list[Run]:
     runs: list[Run] = []
     for _kind, group in groupby(messages, key=_kind_of):
         part = list(group)
-        charge_bytes = sum([len(message.wire) for message in part]) + MESSAGE_OVERHEAD_BYTES * len(part)
+        charge_bytes = size_of(part)
         runs.append(Run(part, charge_bytes))
     return runs
 

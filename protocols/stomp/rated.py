@@ -6,15 +6,13 @@ Charged per read and per turn of one, not per message; a connection without limi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from ...flow import Flow
+from ...flow.bounds import UNBOUNDED
 from ..reading import ReadGate
 from .delivery import SessionTotals
 from .guard import RateGate
 from .lanes import Lanes
-
-NO_LIMIT_BYTES: Final = 1 << 62
 
 
 class RatedReading:
@@ -39,7 +37,7 @@ class RatedReading:
             (gate, hold, hold.source(lanes, Flow(gate.label), clock=clock))
             for gate, hold in zip(gates, holds, strict=True)
         ]
-        self.read_bytes_max = min((gate.read_bytes_max for gate in gates), default=NO_LIMIT_BYTES)
+        self.read_bytes_max = min((gate.read_bytes_max for gate in gates), default=UNBOUNDED)
 
     def came_in(self, size_bytes: int) -> None:
         """So many bytes were read, and SENDs may have taken effect."""

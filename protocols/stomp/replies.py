@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from ...flow.latch import Latch
 from ...queues.logs.log import Log
 from ...queues.storage import Confirms, Store
 from ..outbound import Outbound
@@ -144,16 +145,7 @@ class Replies:
 
     def later_than(self, receipt_id: str, count: int) -> Callable[[], None]:
         """To be called so often (at least once): the last call answers the frame."""
-        left_count = count
-        all_done = self.later(receipt_id)
-
-        def one_done() -> None:
-            nonlocal left_count
-            left_count -= 1
-            if not left_count:
-                all_done()
-
-        return one_done
+        return Latch(count, self.later(receipt_id))
 
     def receipt_when_all_saved(self, receipt_id: str, store: Store) -> None:
         """Answer a frame when all that this connection did is on disk. One question to the store at a time: it costs

@@ -29,6 +29,7 @@ from ...queues.large import LargeMessage
 from ...queues.logs.log import GONE, Log
 from ...queues.logs.offers import OfferedBatches, RefusedSendError, is_batch
 from ...queues.logs.table import LogError
+from ...queues.message import wire_bytes_of
 from ...queues.names import Kind
 from ...queues.together import offer_together
 from .allowing import check_allowed, refusal
@@ -410,7 +411,7 @@ class Sender:
                 return False
         except RefusedSendError as refusal:
             if good := refusal.good:  # the outcome must not depend on how the network cut the frames
-                log.offer(good, sum([len(message.wire) for message in good]), lane.source)
+                log.offer(good, wire_bytes_of(good), lane.source)
             raise _refused_by_log(refusal, messages, owed) from None
         lane.sent_count += len(messages)
         if owed is None:

@@ -27,6 +27,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ...flow.bounds import UNBOUNDED
+from ...flow.latch import Latch
 from ...queues.environment import DispatchHandle, TimerHandle
 from ..framing import PLAIN, Framing, Piece
 from ..outbound import Outbound
@@ -55,7 +57,7 @@ from .left_behind import Staying
 from .limits import StompLimits
 from .machine import ServerMachine
 from .naming import introduce
-from .rated import NO_LIMIT_BYTES, RatedReading
+from .rated import RatedReading
 from .replies import Replies
 from .sending import Sender
 from .staging import LargeRun, LargeSends, body_unreadable
@@ -565,7 +567,7 @@ class Session:
     @property
     def read_bytes_max(self) -> int:
         """No more should be read at once, lest a limit per second is overdrawn for long."""
-        return NO_LIMIT_BYTES if self._rated is None else self._rated.read_bytes_max
+        return UNBOUNDED if self._rated is None else self._rated.read_bytes_max
 
     def _become(self, identity: Identity) -> None:
         self.identity = self._sender.identity = self.subscriptions.identity = identity
@@ -632,14 +634,7 @@ class Session:
 
     def _leave_confirmed(self) -> None:
         logs = self._replies.unconfirmed_logs if self._leaving_receipt is not None else ()
-        left_count = len(logs) + 1
-
-        def one_done() -> None:
-            nonlocal left_count
-            left_count -= 1
-            if not left_count:
-                self._leave_stored()
-
+        one_done = Latch(len(logs) + 1, self._leave_stored)
         for log in tuple(logs):
             log.when_settled(one_done)
         one_done()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Container, Generator, Iterable, Iterator
 from itertools import chain, repeat
 from typing import cast
 
+from ...flow.latch import Latch
 from ...flow.upkeep import UPKEEP_FULL, UPKEEP_REMEDY
 from ...queues import (
     Address,
@@ -343,18 +344,19 @@ class Subscriptions:
         receipt_id = headers.get("receipt")
         answer = self._replies.later(receipt_id)
         begin = _nothing if receipt_id is None else subscription.hold()  # as of all others, the RECEIPT comes first
-        left_count = 2
 
-        def one_done(error: Exception | None = None) -> None:
-            nonlocal left_count
-            left_count -= 1
+        def all_done() -> None:
+            answer()
+            begin()
+
+        one_done = Latch(2, all_done)
+
+        def kept(error: Exception | None) -> None:
             if error is not None:
                 self._fail_durable(attachment.durable, error)
-            if not left_count:
-                answer()
-                begin()
+            one_done()
 
-        registry.durables.keep(attachment.durable, one_done)
+        registry.durables.keep(attachment.durable, kept)
         self._when_flushed(receipt_id, one_done)
 
     def _when_flushed(self, receipt_id: str | None, callback: Callable[[], None]) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ...flow import Account, Flow, FlowManager, FlowResource, SizeLimiter
-from ..message import MESSAGE_OVERHEAD_BYTES, Envelope, Message
+from ..message import MESSAGE_OVERHEAD_BYTES, Envelope, Message, wire_bytes_of
 from ..slices import Slice, fit
 from .batches import Batch, BatchError
 from .codecs import Room
@@ -273,7 +273,7 @@ class Reading(FlowResource):
             batches_count += 1
             self.taken_apart_count += 1 + len(made) // RECORDS_PER_BATCH
             self.made_count += len(made)
-            wire_bytes += sum([len(message.wire) for message in made])
+            wire_bytes += wire_bytes_of(made)
             index += len(made)
         return _Chunk(start, messages, wire_bytes)
 

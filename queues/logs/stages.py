@@ -30,6 +30,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from ...flow.latch import Latch
 from .batches import Batch, BatchError, encode, reheaded, split
 from .log import Log
 from .ports import DiskError, MissingRecordsError, Records
@@ -283,14 +284,7 @@ class Sinks:
 
     def _begin(self, commit: _Commit) -> None:
         """Look at all parts, then publish them."""
-        left_count = len(commit.state.parts) + 1
-
-        def one_looked() -> None:
-            nonlocal left_count
-            left_count -= 1
-            if not left_count:
-                self._all_looked(commit)
-
+        one_looked = Latch(len(commit.state.parts) + 1, partial(self._all_looked, commit))
         self._table.do_in_steps(
             commit, self._for_each(commit, partial(self._look_at, commit, done=one_looked), one_looked)
         )
@@ -364,14 +358,7 @@ class Sinks:
             else:
                 self._void(commit, LogError(COMMIT_VOID, f"{faults[0]}. Commit the batch anew, from other stages."))
             return
-        left_count = len(looked) + 1
-
-        def one_done() -> None:
-            nonlocal left_count
-            left_count -= 1
-            if not left_count:
-                self._all_published(commit)
-
+        one_done = Latch(len(looked) + 1, partial(self._all_published, commit))
         self._table.do_in_steps(
             commit, self._for_each(commit, partial(self._publish_part, commit, done=one_done), one_done)
         )

@@ -18,6 +18,7 @@ from collections.abc import Sequence as SequenceOf
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from ...flow.bounds import UNBOUNDED
 from ..cursored import BLOCK_BITS
 from ..message import Message
 from ..witness import Fate
@@ -75,7 +76,7 @@ _WHO_ELEMENTS: Final = 5
 MOMENT_SECONDS: Final = 0.001
 """So long what goes on without a gap is added to one event, and has the time of its beginning."""
 
-NOTHING: Final = (1 << 62, -1)
+NOTHING: Final = (UNBOUNDED, -1)
 """Bounds of no number at all."""
 
 
@@ -278,7 +279,7 @@ class QueueTrail(Ring):
     def closed(self, reason: str) -> None:
         """See Witness."""
         if self.queue is not None:
-            self._add((CLOSED, self._clock(), 0, 1 << 62, reason, None))
+            self._add((CLOSED, self._clock(), 0, UNBOUNDED, reason, None))
             self.queue = None
             self._trails.ended(self)
 

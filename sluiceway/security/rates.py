@@ -21,6 +21,7 @@ from sluiceway.flow import (
     RateLimiter,
     SourceController,
 )
+from sluiceway.flow.bounds import UNBOUNDED
 from sluiceway.queues.environment import TimerHandle
 from sluiceway.security.config import Rates
 
@@ -58,7 +59,7 @@ class RateLimit(FlowResource):
         self._limiter = limiter
         self._timer: TimerHandle | None = None
         self.connections_count = 0
-        burst_bytes = rates.bytes_per_second * rates.burst_seconds if rates.bytes_per_second is not None else 1 << 62
+        burst_bytes = rates.bytes_per_second * rates.burst_seconds if rates.bytes_per_second is not None else UNBOUNDED
         self.read_bytes_max = max(READ_BYTES_MIN, int(burst_bytes))
         self._controller = Account(self, Flow(self.label), limiter, clock=clock, counts_memory=False)
         self.open()

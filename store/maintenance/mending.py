@@ -9,10 +9,10 @@ Running it again does no harm, and neither does its end in the middle: each chan
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
 
 import attrs
 
+from ...flow.bounds import UNBOUNDED
 from ..attic import Attic
 from ..chunks import HeadCodec
 from ..directory import Directory
@@ -23,8 +23,6 @@ from .check import CheckReport, check, database_fault, values_notes
 from .faults import Fault
 from .opening import check_version
 from .records import Progress
-
-_NO_BOUND: Final = 1 << 62
 
 
 @attrs.define
@@ -93,7 +91,7 @@ def _mend(
     dry_run: bool,
     on_progress: Progress | None,
 ) -> Mended:
-    directory.attic = Attic(directory.attic.path, bytes_max=_NO_BOUND, count_max=_NO_BOUND)
+    directory.attic = Attic(directory.attic.path, bytes_max=UNBOUNDED, count_max=UNBOUNDED)
     done_count = aside_count = 0
 
     def mend(fault: Fault) -> None:
