@@ -54,9 +54,10 @@ from sluiceway.protocols.stomp.rewriting import rewrite
 from sluiceway.protocols.stomp.stored import HeadBlocks
 from sluiceway.protocols.streams import ByteStream, MemoryStream, memory_pair
 from sluiceway.pulse import Pulse
-from sluiceway.queues import DestinationRegistry, parse
 from sluiceway.queues.environment import QueueEnvironment
 from sluiceway.queues.logs.table import LogTable
+from sluiceway.queues.names import parse
+from sluiceway.queues.registry import DestinationRegistry
 from sluiceway.reloading import Reloader, ReloadReport
 from sluiceway.report import stat_report
 from sluiceway.resuming import Resumption

@@ -14,7 +14,7 @@ import trio
 
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.errors import ProtocolError
-from sluiceway.queues import Destination
+from sluiceway.queues.destination import Destination
 from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.readers import ReaderQueue
 

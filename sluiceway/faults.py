@@ -36,9 +36,9 @@ from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.delivery import StompSubscription
 from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.protocols.stomp.session import Session
-from sluiceway.queues import Destination, MessageQueue, Subscription
 from sluiceway.queues.dead_letters import Condemned
 from sluiceway.queues.delays import Publisher
+from sluiceway.queues.destination import Destination
 from sluiceway.queues.logs.claims import ClaimGroup
 from sluiceway.queues.logs.group import Group
 from sluiceway.queues.logs.log import Log
@@ -46,8 +46,10 @@ from sluiceway.queues.logs.outlets import Outlet
 from sluiceway.queues.logs.refused import Refused
 from sluiceway.queues.pace import Pace
 from sluiceway.queues.paging import Pager
+from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.refusals import Refusals
 from sluiceway.queues.steps import Line
+from sluiceway.queues.subscription import Subscription
 from sluiceway.store.gradual import Gradual
 from sluiceway.store.metadata.operations import OperationLine
 from sluiceway.store.places import Place

@@ -18,7 +18,9 @@ import trio
 from sluiceway.config import Config
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.stored import HeadBlocks
-from sluiceway.queues import DestinationRegistry, Durable, parse
+from sluiceway.queues.durables import Durable
+from sluiceway.queues.names import parse
+from sluiceway.queues.registry import DestinationRegistry
 from sluiceway.store.directory import Directory, DirectoryError, open_directory, told_of
 from sluiceway.store.engine import Change, Engine, EngineError
 from sluiceway.store.keys import FORMAT_VERSION_MIN

@@ -21,9 +21,11 @@ from sluiceway.flow.graph import Steps, at_once, sorted_in_steps
 from sluiceway.flow.snapshot import ControllerSnapshot, FlowSnapshot
 from sluiceway.flow.survey import picture_in_steps
 from sluiceway.protocols.connection import Connection
-from sluiceway.queues import Destination, Durable, Topic
+from sluiceway.queues.destination import Destination
+from sluiceway.queues.durables import Durable
 from sluiceway.queues.logs.log import Log
 from sluiceway.queues.oldest import Oldest, oldest_of
+from sluiceway.queues.topic import Topic
 from sluiceway.store.reporting import report_in_steps
 from sluiceway.version import VERSION
 

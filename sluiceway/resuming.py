@@ -20,7 +20,8 @@ from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.moving import Leg, drop
 from sluiceway.protocols.stomp.spooled_commits import queue_of
 from sluiceway.protocols.stomp.spools import Target
-from sluiceway.queues import DestinationRegistry, MessageQueue
+from sluiceway.queues.queue import MessageQueue
+from sluiceway.queues.registry import DestinationRegistry
 from sluiceway.store.spool import Spool, Spools
 
 PROGRESS_SECONDS: Final = 1.0

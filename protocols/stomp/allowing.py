@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...queues import Address
-from ...queues.names import Kind
+from ...queues.names import Address, Kind
 from .errors import ProtocolError
 from .guard import Action, ForbiddenError, Identity
 from .hub import Hub

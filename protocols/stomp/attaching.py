@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator
 from itertools import chain, repeat
 from typing import Final
 
-from ...queues import Address, DestinationLimitError, DestinationRegistry, WildcardConsumer
 from ...queues.attachments import AttachmentAccount, AttachmentLimitError
+from ...queues.names import Address
+from ...queues.registry import DestinationLimitError, DestinationRegistry, WildcardConsumer
 from ..reading import ReadGate
 from .delivery import StompSubscription
 from .errors import ProtocolError

@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...flow import Account, Flow, SourceController, WindowLimiter
-from ...queues import Address, Slice
 from ...queues.browsing import QueueBrowser
 from ...queues.large import up_to_large
+from ...queues.names import Address
+from ...queues.slices import Slice
 from ..outbound import Outbound
 from .delivery import ACK_AUTO, SessionTotals, StompSubscription
 from .encoder import encode_frame

@@ -30,8 +30,8 @@ from typing import Final, TypeVar
 import attrs
 
 from ...flow.graph import at_once
-from ...queues import MESSAGE_OVERHEAD_BYTES
 from ...queues.gate import Run
+from ...queues.message import MESSAGE_OVERHEAD_BYTES
 from ...queues.storage import Joint
 from ..reading import Hold
 from .errors import ProtocolError

@@ -26,9 +26,14 @@ from typing import Final, cast
 import attrs
 
 from ...flow import Account, Flow, FlowResource, SourceController, WindowLimiter
-from ...queues import Attachment, DurableAttachment, Message, Slice, Subscription, Topic, WildcardConsumer
 from ...queues.large import LargeMessage, up_to_large
+from ...queues.message import Message
+from ...queues.partitioned import Attachment
+from ...queues.registry import DurableAttachment, WildcardConsumer
 from ...queues.selectors import Selection
+from ...queues.slices import Slice
+from ...queues.subscription import Subscription
+from ...queues.topic import Topic
 from ..framing import Piece
 from ..outbound import Mark, Outbound
 from .encoder import BEHIND_NUL, message_prefix

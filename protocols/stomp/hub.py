@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from ...flow import FlowManager
-from ...queues import DestinationRegistry
 from ...queues.environment import Scheduling
 from ...queues.logs.table import LogTable
+from ...queues.registry import DestinationRegistry
 from ...queues.storage import Store
 from ..arrivals import Arrivals
 from .guard import Guard, Identity

@@ -24,9 +24,10 @@ from typing import Final
 import attrs
 
 from ...flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, SourceController, WaitEdge
-from ...queues import MESSAGE_OVERHEAD_BYTES, Destination, Message, MessageQueue
+from ...queues.destination import Destination
 from ...queues.inlet import Inlet, Target
-from ...queues.message import wire_bytes_of
+from ...queues.message import MESSAGE_OVERHEAD_BYTES, Message, wire_bytes_of
+from ...queues.queue import MessageQueue
 from ...queues.steps import Waiting
 from ...queues.storage import Joint
 from ...queues.witness import Fate

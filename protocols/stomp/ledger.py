@@ -36,8 +36,9 @@ from collections.abc import Sequence as SequenceOf
 from itertools import accumulate, repeat
 from typing import Final
 
-from ...queues import Slice, Subscription
 from ...queues.cursored import BLOCK_BITS
+from ...queues.slices import Slice
+from ...queues.subscription import Subscription
 from .repeats import Repeats
 
 _UNSETTLED: Final = 0

@@ -24,13 +24,16 @@ from typing import Any, Final
 
 import attrs
 
-from ...queues import Address, Message, Slice, Subscription
 from ...queues.logs.batches import CONTENT_TYPE
 from ...queues.logs.codecs import Codec, CodecError, codec_named
 from ...queues.logs.group import Group
 from ...queues.logs.places import Place, PlaceError, PlaceKind, parse_index, parse_place, parse_stream_offset
 from ...queues.logs.reading import Record
 from ...queues.logs.runs import Run
+from ...queues.message import Message
+from ...queues.names import Address
+from ...queues.slices import Slice
+from ...queues.subscription import Subscription
 from ..framing import Piece
 from ..outbound import Outbound
 from .delivery import SessionTotals, StompSubscription

@@ -24,9 +24,9 @@ from typing import Final
 
 from ...flow import SourceController
 from ...flow.latch import Latch
-from ...queues import Message, MessageQueue
 from ...queues.gate import Run
-from ...queues.message import size_of
+from ...queues.message import Message, size_of
+from ...queues.queue import MessageQueue
 from ...queues.together import offer_together
 from .spools import Spool
 

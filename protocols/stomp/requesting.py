@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from ...queues import Destination, DestinationLimitError, DestinationNameError, Message, parse_composite
+from ...queues.destination import Destination
 from ...queues.gate import Run as QueueRun
-from ...queues.names import Kind
+from ...queues.message import Message
+from ...queues.names import DestinationNameError, Kind, parse_composite
+from ...queues.registry import DestinationLimitError
 from .allowing import refusal
 from .errors import ProtocolError
 from .frames import SendRun

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from ...queues import Message
+from ...queues.message import Message
 from .head import SendHead
 
 

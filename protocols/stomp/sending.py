@@ -13,24 +13,17 @@ from itertools import count, repeat
 from typing import Final
 
 from ...flow.graph import Steps, at_once
-from ...queues import (
-    MESSAGE_OVERHEAD_BYTES,
-    Address,
-    Destination,
-    DestinationLimitError,
-    DestinationNameError,
-    Message,
-    MessageQueue,
-    QueueFullError,
-    parse_composite,
-)
+from ...queues.destination import Destination
+from ...queues.gate import QueueFullError
 from ...queues.gate import Run as QueueRun
 from ...queues.large import LargeMessage
 from ...queues.logs.log import GONE, Log
 from ...queues.logs.offers import OfferedBatches, RefusedSendError, is_batch
 from ...queues.logs.table import LogError
-from ...queues.message import wire_bytes_of
-from ...queues.names import Kind
+from ...queues.message import MESSAGE_OVERHEAD_BYTES, Message, wire_bytes_of
+from ...queues.names import Address, DestinationNameError, Kind, parse_composite
+from ...queues.queue import MessageQueue
+from ...queues.registry import DestinationLimitError
 from ...queues.together import offer_together
 from .allowing import check_allowed, refusal
 from .errors import ProtocolError

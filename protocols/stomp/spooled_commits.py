@@ -15,7 +15,10 @@ from functools import partial
 from itertools import repeat
 from typing import Final
 
-from ...queues import MESSAGE_OVERHEAD_BYTES, DestinationLimitError, DestinationRegistry, MessageQueue, parse
+from ...queues.message import MESSAGE_OVERHEAD_BYTES
+from ...queues.names import parse
+from ...queues.queue import MessageQueue
+from ...queues.registry import DestinationLimitError, DestinationRegistry
 from ...queues.storage import Joint
 from ...queues.together import Promise
 from .errors import ProtocolError

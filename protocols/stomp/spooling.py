@@ -21,7 +21,8 @@ from typing import Final
 import attrs
 
 from ...flow import Flow, SourceController
-from ...queues import MESSAGE_OVERHEAD_BYTES, Message, Topic
+from ...queues.message import MESSAGE_OVERHEAD_BYTES, Message
+from ...queues.topic import Topic
 from ..reading import Hold
 from .errors import ProtocolError
 from .frames import SendRun

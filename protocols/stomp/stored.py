@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, cast
 
-from ...queues import Envelope
+from ...queues.message import Envelope
 from .errors import ProtocolError
 from .escaping import Version
 from .head import STAMPED_HEADERS, HeadAccount, SendHead, parse_headers

@@ -18,22 +18,12 @@ from typing import cast
 
 from ...flow.latch import Latch
 from ...flow.upkeep import UPKEEP_FULL, UPKEEP_REMEDY
-from ...queues import (
-    Address,
-    DestinationLimitError,
-    DestinationNameError,
-    Durable,
-    DurableInUseError,
-    DurableLimitError,
-    DurableNameError,
-    DurableSelectorError,
-    WildcardConsumer,
-    parse_composite,
-)
 from ...queues.attachments import AttachmentLimitError
+from ...queues.durables import Durable, DurableInUseError, DurableLimitError, DurableNameError, DurableSelectorError
 from ...queues.logs.table import PREFIX as LOG_PREFIX
 from ...queues.logs.table import LogError, check_name
-from ...queues.names import Kind, check_pattern
+from ...queues.names import Address, DestinationNameError, Kind, check_pattern, parse_composite
+from ...queues.registry import DestinationLimitError, WildcardConsumer
 from ...queues.selectors import Selection
 from ...queues.steps import Waiting
 from ...queues.storage import Confirms

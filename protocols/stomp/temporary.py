@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from itertools import repeat
 from typing import Final
 
-from ...queues import Address, Destination, DestinationNameError, parse_composite
+from ...queues.destination import Destination
+from ...queues.names import Address, DestinationNameError, parse_composite
 from .head import SendHead
 from .hub import Hub
 

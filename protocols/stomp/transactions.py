@@ -19,10 +19,12 @@ from itertools import repeat
 from typing import Final
 
 from ...flow import Account
-from ...queues import MESSAGE_OVERHEAD_BYTES, MessageQueue, Topic
 from ...queues.logs.outlets import Outlet
+from ...queues.message import MESSAGE_OVERHEAD_BYTES
+from ...queues.queue import MessageQueue
 from ...queues.storage import Confirms, Joint
 from ...queues.together import Promise
+from ...queues.topic import Topic
 from .delivery import MESSAGES_PER_STEP, StompSubscription
 from .errors import ProtocolError
 from .frames import SendRun

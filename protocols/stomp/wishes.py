@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...queues import parse_composite
+from ...queues.names import parse_composite
 from .errors import ProtocolError
 from .head import whole_number
 

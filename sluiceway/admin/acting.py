@@ -15,7 +15,7 @@ from sluiceway.admin.schema import Schema
 from sluiceway.admin.tables import Row
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.guard import Action
-from sluiceway.queues import DurableNameError
+from sluiceway.queues.durables import DurableNameError
 
 IDS_MAX: Final = 5_000
 NAME_LENGTH_MAX: Final = 4_096

@@ -25,7 +25,7 @@ from sluiceway.flow.resource import ResourceId
 from sluiceway.flow.snapshot import BlockEdge, FlowSnapshot, LimiterSnapshot
 from sluiceway.flow.survey import picture_in_steps
 from sluiceway.flow.words import age_in_words, count_in_words, facts_in_words
-from sluiceway.queues import Destination
+from sluiceway.queues.destination import Destination
 from sluiceway.remedies import remedy_for
 
 if TYPE_CHECKING:

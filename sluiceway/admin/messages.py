@@ -18,10 +18,10 @@ import trio
 from sluiceway.admin.errors import ApiError, bad_request, not_found
 from sluiceway.admin.tables import Row
 from sluiceway.flow import Account, Flow, FlowResource, SizeLimiter
-from sluiceway.queues import Destination, Message
 from sluiceway.queues.cursored import BLOCK_BITS
+from sluiceway.queues.destination import Destination
 from sluiceway.queues.large import LargeMessage
-from sluiceway.queues.message import size_of
+from sluiceway.queues.message import Message, size_of
 from sluiceway.queues.queue import MessageQueue
 
 if TYPE_CHECKING:

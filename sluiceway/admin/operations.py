@@ -19,10 +19,14 @@ from sluiceway.flow.words import count_in_words
 from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.protocols.stomp.guard import Identity
 from sluiceway.protocols.stomp.rewriting import rewrite
-from sluiceway.queues import Destination, DestinationLimitError, DestinationNameError, Durable, Message, Topic, parse
+from sluiceway.queues.destination import Destination
+from sluiceway.queues.durables import Durable
 from sluiceway.queues.leaving import LeavingQueue
-from sluiceway.queues.names import Kind
+from sluiceway.queues.message import Message
+from sluiceway.queues.names import DestinationNameError, Kind, parse
 from sluiceway.queues.queue import MessageQueue
+from sluiceway.queues.registry import DestinationLimitError
+from sluiceway.queues.topic import Topic
 from sluiceway.queues.transfers import Outcome, Transfer
 from sluiceway.reloading import ReloadError
 

@@ -18,7 +18,7 @@ import attrs
 import trio
 
 from sluiceway.flow.graph import Steps
-from sluiceway.queues import Destination
+from sluiceway.queues.destination import Destination
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker

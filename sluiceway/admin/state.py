@@ -21,7 +21,8 @@ from sluiceway.flow.graph import Steps
 from sluiceway.flow.survey import picture_in_steps
 from sluiceway.protocols.connection import Connection
 from sluiceway.protocols.stomp.delivery import StompSubscription
-from sluiceway.queues import Destination, Topic
+from sluiceway.queues.destination import Destination
+from sluiceway.queues.topic import Topic
 from sluiceway.report import (
     blocked_seconds_of,
     connection_report,

@@ -14,9 +14,9 @@ from sluiceway.flow.graph import Steps
 from sluiceway.metrics.catalogue import OTHERS, TEMPORARY
 from sluiceway.metrics.exposition import Gathered
 from sluiceway.metrics.series import Naming, Rest
-from sluiceway.queues import Destination, Topic
+from sluiceway.queues.destination import Destination
 from sluiceway.queues.queue import MessageQueue
-from sluiceway.queues.topic import LAG_FACTOR
+from sluiceway.queues.topic import LAG_FACTOR, Topic
 from sluiceway.rates import Trend
 from sluiceway.report import destination_report, oldest_seconds
 

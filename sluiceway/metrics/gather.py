@@ -20,8 +20,8 @@ from sluiceway.metrics.catalogue import OTHERS
 from sluiceway.metrics.destinations import Destinations
 from sluiceway.metrics.exposition import Exposition, Gathered
 from sluiceway.metrics.outside import Outside, look
-from sluiceway.queues import Topic
 from sluiceway.queues.oldest import oldest_of
+from sluiceway.queues.topic import Topic
 from sluiceway.rationing import SHARE
 from sluiceway.report import age_seconds
 from sluiceway.steps import Pace

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-LAZY = ("sluiceway", "sluiceway.client", "sluiceway.config", "sluiceway.queues")
+LAZY = ("sluiceway", "sluiceway.client", "sluiceway.config")
 
 
 @pytest.mark.parametrize("package", LAZY)

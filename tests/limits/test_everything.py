@@ -16,7 +16,7 @@ import trio
 
 from sluiceway.admin.app import ROUTES
 from sluiceway.admin.routes import ApiRoute
-from sluiceway.queues import Durable
+from sluiceway.queues.durables import Durable
 from sluiceway.report import LISTS
 from tests.admin.conftest import AdminStage
 from tests.limits.law import LawStage, frame

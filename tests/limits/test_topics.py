@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from sluiceway.queues import Topic
+from sluiceway.queues.topic import Topic
 from sluiceway.store.memory import MemoryEngine
 from tests.limits.law import LawStage, frame
 from tests.limits.test_crowds import crowd

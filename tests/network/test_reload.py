@@ -20,7 +20,7 @@ from sluiceway.doors import Counts
 from sluiceway.faults import Faults
 from sluiceway.protocols.settings import TlsConfig
 from sluiceway.protocols.stomp.limits import StompLimits
-from sluiceway.queues import parse
+from sluiceway.queues.names import parse
 from sluiceway.queues.registry import SWEEP_SECONDS
 from sluiceway.reloading import ReloadError
 from sluiceway.security.config import Permission, SecurityConfig

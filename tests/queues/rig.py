@@ -16,18 +16,15 @@ import attrs
 
 from sluiceway.dispatcher import DispatcherConfig, DispatcherCore
 from sluiceway.flow import Account, Flow, FlowManager, FlowResource, SourceController, WindowLimiter
-from sluiceway.queues import (
-    MESSAGE_OVERHEAD_BYTES,
-    Message,
-    MessageQueue,
-    QueueEnvironment,
-    QueueFullError,
-    QueuePolicy,
-    SharedQueue,
-    Slice,
-    Subscription,
-    Topic,
-)
+from sluiceway.queues.environment import QueueEnvironment
+from sluiceway.queues.gate import QueueFullError
+from sluiceway.queues.message import MESSAGE_OVERHEAD_BYTES, Message
+from sluiceway.queues.policy import QueuePolicy
+from sluiceway.queues.queue import MessageQueue
+from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.slices import Slice
+from sluiceway.queues.subscription import Subscription
+from sluiceway.queues.topic import Topic
 
 WIRE_BYTES = 8
 """Wire bytes of a message, if a test does not care."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sluiceway.queues import QueuePolicy, parse
 from sluiceway.queues.attachments import ATTACHMENT_BYTES, GROWTH_SHARE, AttachmentAccount, AttachmentLimitError
+from sluiceway.queues.names import parse
+from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.registry import DestinationRegistry, WildcardConsumer
 from tests.queues.rig import FakeConsumer, Head, World
 

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from sluiceway.flow import MemoryBudget, size_in_words
-from sluiceway.queues import MessageQueue, QueuePolicy, SharedQueue, Topic
+from sluiceway.queues.policy import QueuePolicy
+from sluiceway.queues.queue import MessageQueue
+from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.topic import Topic
 from sluiceway.store.memory import MemoryEngine
 from tests.queues.rig import FakeConsumer, Head, World
 from tests.store.rig import OfferingProducer, StoreWorld

@@ -10,8 +10,13 @@ import attrs
 import pytest
 
 from sluiceway.flow import Account, Flow, FlowResource, SizeLimiter, SourceController
-from sluiceway.queues import Address, DestinationRegistry, Message, QueuePolicy, SharedQueue, Slice, parse
 from sluiceway.queues.browsing import BROWSE_PRIORITY, QueueBrowser
+from sluiceway.queues.message import Message
+from sluiceway.queues.names import Address, parse
+from sluiceway.queues.policy import QueuePolicy
+from sluiceway.queues.registry import DestinationRegistry
+from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.slices import Slice
 from sluiceway.queues.storage import Joint, Saved, Shelf, Stored
 from tests.queues.rig import Producer, World, assert_exact, make_policy, numbers
 

@@ -19,19 +19,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import sluiceway.queues.cursored as cursored
-from sluiceway.queues import (
-    Attachment,
-    ConsumedQueue,
-    ExclusiveQueue,
-    Exclusivity,
-    GroupTable,
-    Message,
-    PartitionedQueue,
-    QueuePolicy,
-    SharedQueue,
-    by_priority,
-)
+from sluiceway.queues.consumed import ConsumedQueue
+from sluiceway.queues.exclusive import ExclusiveQueue
+from sluiceway.queues.exclusivity import Exclusivity
+from sluiceway.queues.groups import GroupTable
+from sluiceway.queues.message import Message
+from sluiceway.queues.partitioned import Attachment, PartitionedQueue, by_priority
+from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.selectors import Selection, Selector, compile_selector
+from sluiceway.queues.shared import SharedQueue
 from tests.queues.rig import Delivery, FakeConsumer, Head, Producer, World, assert_exact, make_policy
 
 PRODUCTION_BITS = cursored.BLOCK_BITS

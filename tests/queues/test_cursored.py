@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sluiceway.queues import Cursor, CursoredQueue, Message, QueueInvariantError
-from sluiceway.queues.cursored import BLOCK_SIZE
-from sluiceway.queues.cursors import TrackingCursor
+from sluiceway.queues.blocks import QueueInvariantError
+from sluiceway.queues.cursored import BLOCK_SIZE, CursoredQueue
+from sluiceway.queues.cursors import Cursor, TrackingCursor
+from sluiceway.queues.message import Message
 from sluiceway.queues.slices import fit
 from tests.queues.rig import Head, numbers
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import sluiceway.queues.cursored as cursored
-from sluiceway.queues import Cursor, CursoredQueue, Message
 from sluiceway.queues.blocks import Gone
-from sluiceway.queues.cursors import TrackingCursor
+from sluiceway.queues.cursored import CursoredQueue
+from sluiceway.queues.cursors import Cursor, TrackingCursor
+from sluiceway.queues.message import Message
 from tests.queues.rig import Head
 
 COUNTS = st.integers(1, 9)

@@ -9,8 +9,9 @@ from typing import Any
 import attrs
 import pytest
 
-from sluiceway.queues import QueuePolicy, parse
 from sluiceway.queues.environment import DispatchHandle, TimerHandle
+from sluiceway.queues.names import parse
+from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.registry import DestinationRegistry
 from sluiceway.queues.selectors import UNITS_PER_COST, Selection, Selector, compile_selector
 from sluiceway.queues.selectors.selector import LOOK_UNITS_MAX

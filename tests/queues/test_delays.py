@@ -7,9 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluiceway.queues import DestinationRegistry, ExclusiveQueue, QueuePolicy, SharedQueue, parse
 from sluiceway.queues.consumed import DUE_COUNT, PASS_COUNT
+from sluiceway.queues.exclusive import ExclusiveQueue
 from sluiceway.queues.later import DEAD_MIN, Later
+from sluiceway.queues.names import parse
+from sluiceway.queues.policy import QueuePolicy
+from sluiceway.queues.registry import DestinationRegistry
+from sluiceway.queues.shared import SharedQueue
 from tests.queues.rig import Head, World, assert_exact, make_policy, numbers
 
 # ---------------------------------------------------------------------- the heap

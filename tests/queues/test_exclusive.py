@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sluiceway.queues import DestinationRegistry, ExclusiveQueue, Exclusivity, SharedQueue, parse
+from sluiceway.queues.exclusive import ExclusiveQueue
+from sluiceway.queues.exclusivity import Exclusivity
+from sluiceway.queues.names import parse
+from sluiceway.queues.registry import DestinationRegistry
+from sluiceway.queues.shared import SharedQueue
 from tests.queues.rig import World, make_policy
 
 

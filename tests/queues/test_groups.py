@@ -6,8 +6,9 @@ from unittest.mock import patch
 
 import pytest
 
-from sluiceway.queues import GroupTable, SharedQueue
 from sluiceway.queues.aside import ANYBODY, DEAD_COUNT_MIN, AsideLines
+from sluiceway.queues.groups import GroupTable
+from sluiceway.queues.shared import SharedQueue
 from sluiceway.queues.shares import Shares
 from tests.queues.rig import World, assert_exact, make_policy, numbers
 

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable
 import attrs
 import pytest
 
-from sluiceway.queues import QueuePolicy, Subscription, parse
+from sluiceway.queues.names import parse
 from sluiceway.queues.partitioned import ATTACH_AT_ONCE
+from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.registry import DestinationRegistry
 from sluiceway.queues.steps import AT_ONCE_COUNT
+from sluiceway.queues.subscription import Subscription
 from tests.queues.rig import FakeConsumer, Producer, World
 
 CROWD_COUNT = ATTACH_AT_ONCE + 3 * AT_ONCE_COUNT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluiceway.queues import Address, DestinationNameError, Kind, parse, parse_composite
+from sluiceway.queues.names import Address, DestinationNameError, Kind, parse, parse_composite
 
 Q, T = Kind.QUEUE, Kind.TOPIC
 

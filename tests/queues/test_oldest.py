@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sluiceway.queues import CursoredQueue, Message
+from sluiceway.queues.cursored import CursoredQueue
+from sluiceway.queues.message import Message
 from sluiceway.queues.oldest import LOOK_COUNT, Oldest, oldest_of
 from tests.queues.rig import Head
 

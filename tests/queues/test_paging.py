@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from sluiceway.flow import ResidencyLimiter
-from sluiceway.queues import MESSAGE_OVERHEAD_BYTES, ConsumedQueue, MessageQueue
+from sluiceway.queues.consumed import ConsumedQueue
+from sluiceway.queues.message import MESSAGE_OVERHEAD_BYTES
 from sluiceway.queues.paging import Pager
+from sluiceway.queues.queue import MessageQueue
 from sluiceway.store.faulty import Failure, FaultyEngine
 from sluiceway.store.memory import MemoryEngine
 from tests.queues.rig import FakeConsumer, Head

@@ -27,9 +27,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import sluiceway.queues.cursored as cursored
 from sluiceway.flow import ResidencyLimiter
-from sluiceway.queues import MESSAGE_OVERHEAD_BYTES, ConsumedQueue, ExclusiveQueue, Message, QueuePolicy, SharedQueue
 from sluiceway.queues.blocks import bits_of
+from sluiceway.queues.consumed import ConsumedQueue
+from sluiceway.queues.exclusive import ExclusiveQueue
+from sluiceway.queues.message import MESSAGE_OVERHEAD_BYTES, Message
+from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.selectors import Selection, Selector, compile_selector
+from sluiceway.queues.shared import SharedQueue
 from sluiceway.queues.subscription import Subscription
 from sluiceway.store.faulty import Failure, FaultyEngine
 from tests.queues.rig import Delivery, FakeConsumer, Head, make_policy

@@ -16,9 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluiceway.flow import ResidencyLimiter
-from sluiceway.queues import MESSAGE_OVERHEAD_BYTES, MessageQueue, QueuePolicy, SharedQueue, Topic
 from sluiceway.queues.delays import DelayQueue
+from sluiceway.queues.message import MESSAGE_OVERHEAD_BYTES
 from sluiceway.queues.partitioned import by_priority
+from sluiceway.queues.policy import QueuePolicy
+from sluiceway.queues.queue import MessageQueue
+from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.topic import Topic
 from sluiceway.store.memory import MemoryEngine
 from tests.queues.rig import FakeConsumer, Head
 from tests.store.rig import OfferingProducer, StoreWorld, tight

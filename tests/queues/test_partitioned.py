@@ -7,15 +7,10 @@ from collections.abc import Hashable
 import pytest
 
 from sluiceway.flow import FlowClosedError
-from sluiceway.queues import (
-    Message,
-    MessageQueue,
-    PartitionedQueue,
-    PartitionLimitError,
-    SharedQueue,
-    by_key,
-    by_priority,
-)
+from sluiceway.queues.message import Message
+from sluiceway.queues.partitioned import PartitionedQueue, PartitionLimitError, by_key, by_priority
+from sluiceway.queues.queue import MessageQueue
+from sluiceway.queues.shared import SharedQueue
 from tests.queues.rig import Head, Producer, World, make_policy, numbers
 
 

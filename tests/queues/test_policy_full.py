@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from sluiceway.flow import FlowClosedError
-from sluiceway.queues import QueueFullError, QueuePolicy
+from sluiceway.queues.gate import QueueFullError
+from sluiceway.queues.policy import QueuePolicy
 from tests.queues.rig import CHARGE_BYTES, WIRE_BYTES, Producer, World, assert_exact, make_policy
 
 LIMITS: list[dict[str, Any]] = [

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import attrs
 
-from sluiceway.queues import Topic
 from sluiceway.queues.readers import MADE_AT_ONCE
+from sluiceway.queues.topic import Topic
 from tests.queues.rig import World, make_policy
 
 COUNT = 3 * MADE_AT_ONCE

@@ -7,9 +7,13 @@ from collections.abc import Mapping
 import attrs
 import pytest
 
-from sluiceway.queues import DestinationRegistry, Message, MessageQueue, QueuePolicy, SharedQueue, parse
 from sluiceway.queues.later import backoff_ms
-from sluiceway.queues.message import Envelope
+from sluiceway.queues.message import Envelope, Message
+from sluiceway.queues.names import parse
+from sluiceway.queues.policy import QueuePolicy
+from sluiceway.queues.queue import MessageQueue
+from sluiceway.queues.registry import DestinationRegistry
+from sluiceway.queues.shared import SharedQueue
 from tests.queues.rig import FakeConsumer, Head, Producer, World, assert_exact, numbers
 
 GRAVE = "/queue/dead-letters"

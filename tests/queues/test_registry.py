@@ -7,17 +7,17 @@ from itertools import pairwise
 import pytest
 
 from sluiceway.flow import FlowClosedError
-from sluiceway.queues import (
-    Address,
+from sluiceway.queues.names import Address, parse
+from sluiceway.queues.policy import QueuePolicy
+from sluiceway.queues.registry import (
+    DELETED_COST,
+    SWEEP_COUNT,
     DestinationLimitError,
     DestinationRegistry,
-    QueuePolicy,
-    SharedQueue,
-    Topic,
     WildcardConsumer,
-    parse,
 )
-from sluiceway.queues.registry import DELETED_COST, SWEEP_COUNT
+from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.topic import Topic
 from tests.queues.rig import Producer, World, make_policy
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluiceway.queues import Relay
+from sluiceway.queues.relay import Relay
 from tests.queues.rig import CHARGE_BYTES, Producer, World
 
 

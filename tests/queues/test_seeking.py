@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from sluiceway.queues import Message, Subscription
 from sluiceway.queues.cursored import BLOCK_BITS
+from sluiceway.queues.message import Message
 from sluiceway.queues.seeking import HELD_UP_COUNT
 from sluiceway.queues.selectors import Selection, compile_selector
 from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.subscription import Subscription
 from sluiceway.store.memory import MemoryEngine
 from tests.queues.rig import FakeConsumer, World, assert_exact, numbers
 from tests.store.rig import StoreWorld

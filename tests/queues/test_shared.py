@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
-from sluiceway.queues import QueueInvariantError
+from sluiceway.queues.blocks import QueueInvariantError
 from tests.queues.rig import World, assert_exact, numbers
 
 

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluiceway.flow.waiting import SHARE_INTERVAL_COUNT
-from sluiceway.queues import MessageQueue, SharedQueue, Topic
+from sluiceway.queues.queue import MessageQueue
+from sluiceway.queues.shared import SharedQueue
+from sluiceway.queues.topic import Topic
 from tests.queues.rig import FakeConsumer, World, make_policy
 
 

@@ -11,9 +11,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sluiceway.queues import MESSAGE_OVERHEAD_BYTES, QueuePolicy, SharedQueue, Topic
+from sluiceway.queues.message import MESSAGE_OVERHEAD_BYTES
+from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.selectors import Selection, compile_selector
+from sluiceway.queues.shared import SharedQueue
 from sluiceway.queues.taking import DRAIN_SECONDS, PATIENCE_SECONDS, Taking
+from sluiceway.queues.topic import Topic
 from sluiceway.store.memory import MemoryEngine
 from tests.queues.rig import Head
 from tests.store.rig import OfferingProducer, StoreWorld, tight

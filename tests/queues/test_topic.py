@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluiceway.queues import QueueFullError
+from sluiceway.queues.gate import QueueFullError
 from sluiceway.queues.slices import FAN_OUT_COUNT
 from tests.queues.rig import CHARGE_BYTES, Producer, World, assert_exact, numbers
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import sluiceway.queues.cursored as cursored
-from sluiceway.queues import QueuePolicy, Subscription
 from sluiceway.queues.later import backoff_ms
+from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.selectors import Selection, compile_selector
+from sluiceway.queues.subscription import Subscription
 from tests.queues.rig import CHARGE_BYTES, Delivery, FakeConsumer, Head, Producer, World, assert_exact, make_policy
 
 PRODUCTION_BITS = cursored.BLOCK_BITS

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sluiceway.queues import MESSAGE_OVERHEAD_BYTES, DestinationRegistry, QueuePolicy, Topic, parse
+from sluiceway.queues.message import MESSAGE_OVERHEAD_BYTES
+from sluiceway.queues.names import parse
+from sluiceway.queues.policy import QueuePolicy
+from sluiceway.queues.registry import DestinationRegistry
+from sluiceway.queues.topic import Topic
 from sluiceway.store.memory import MemoryEngine
 from tests.queues.rig import FakeConsumer, assert_exact, make_policy
 from tests.queues.test_redelivery_limits import GRAVE, Estate, rewrite

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 import attrs
 import pytest
 
-from sluiceway.queues import QueuePolicy, Topic, WildcardConsumer, parse
-from sluiceway.queues.registry import DestinationRegistry
+from sluiceway.queues.names import parse
+from sluiceway.queues.policy import QueuePolicy
+from sluiceway.queues.registry import DestinationRegistry, WildcardConsumer
+from sluiceway.queues.topic import Topic
 from sluiceway.queues.transfers import Outcome, Transfer
 from tests.queues.rig import FakeConsumer, Producer, World
 from tests.scenarios.tiny_steps import tiny_steps

@@ -25,7 +25,7 @@ import structlog
 import trio
 
 from sluiceway.protocols.stomp.escaping import SUPPORTED_VERSIONS
-from sluiceway.queues import Kind
+from sluiceway.queues.names import Kind
 from sluiceway.store import keys
 from sluiceway.store.memory import MemoryEngine
 from tests.faults.store.small_store import repeatable_trio

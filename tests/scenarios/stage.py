@@ -18,7 +18,8 @@ from sluiceway.broker import Broker
 from sluiceway.config import BrokerConfig, Config, DestinationPolicy, Listener, SecurityConfig
 from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.protocols.stomp.limits import StompLimits
-from sluiceway.queues import Destination, MessageQueue
+from sluiceway.queues.destination import Destination
+from sluiceway.queues.queue import MessageQueue
 from sluiceway.store.engine import Engine
 from tests.scenarios.client import Client
 

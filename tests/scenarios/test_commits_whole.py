@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from sluiceway.config import BrokerConfig
-from sluiceway.queues import MESSAGE_OVERHEAD_BYTES
+from sluiceway.queues.message import MESSAGE_OVERHEAD_BYTES
 from sluiceway.store.engine import Engine
 from sluiceway.store.memory import MemoryEngine
 from tests.scenarios.client import Client

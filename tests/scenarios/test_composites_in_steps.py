@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sluiceway.protocols.stomp.sending import AT_ONCE_LEGS, Sender
-from sluiceway.queues import parse
+from sluiceway.queues.names import parse
 from sluiceway.queues.steps import AT_ONCE_COUNT, Line
 from tests.scenarios.stage import Stage
 

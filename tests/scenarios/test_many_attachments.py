@@ -9,7 +9,7 @@ import trio
 from attrs import evolve
 
 from sluiceway.protocols.stomp.attaching import TURN_STEPS
-from sluiceway.queues import parse
+from sluiceway.queues.names import parse
 from sluiceway.queues.steps import AT_ONCE_COUNT
 from tests.scenarios.stage import Stage
 

@@ -11,7 +11,7 @@ import sluiceway.queues.steps
 from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.protocols.stomp.lanes import LANES_MAX, Lanes
 from sluiceway.protocols.stomp.transactions import AT_ONCE_COUNT
-from sluiceway.queues import MESSAGE_OVERHEAD_BYTES
+from sluiceway.queues.message import MESSAGE_OVERHEAD_BYTES
 from tests.scenarios.client import Client
 from tests.scenarios.stage import Stage
 

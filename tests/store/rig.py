@@ -19,8 +19,12 @@ import attrs
 import pytest
 
 from sluiceway.flow import Flow, FlowResource, SourceController
-from sluiceway.queues import ExclusiveQueue, Message, MessageQueue, QueueFullError, QueuePolicy, SharedQueue
-from sluiceway.queues.message import Envelope
+from sluiceway.queues.exclusive import ExclusiveQueue
+from sluiceway.queues.gate import QueueFullError
+from sluiceway.queues.message import Envelope, Message
+from sluiceway.queues.policy import QueuePolicy
+from sluiceway.queues.queue import MessageQueue
+from sluiceway.queues.shared import SharedQueue
 from sluiceway.queues.taking import PATIENCE_SECONDS
 from sluiceway.store import keys
 from sluiceway.store.config import StoreConfig

@@ -11,20 +11,17 @@ import attrs
 import pytest
 
 from sluiceway.dispatcher import DispatcherCore
-from sluiceway.queues import (
-    DestinationRegistry,
-    Message,
-    MessageQueue,
-    QueueFullError,
-    QueuePolicy,
-    SharedQueue,
-    Topic,
-    parse,
-)
 from sluiceway.queues.cursored import CursoredQueue
 from sluiceway.queues.expiry import ExpiryDates
-from sluiceway.queues.message import Envelope
+from sluiceway.queues.gate import QueueFullError
+from sluiceway.queues.message import Envelope, Message
+from sluiceway.queues.names import parse
+from sluiceway.queues.policy import QueuePolicy
+from sluiceway.queues.queue import MessageQueue
+from sluiceway.queues.registry import DestinationRegistry
+from sluiceway.queues.shared import SharedQueue
 from sluiceway.queues.together import Promise
+from sluiceway.queues.topic import Topic
 from sluiceway.store import keys
 from sluiceway.store.directory import DirectoryError, NoSpaceError
 from sluiceway.store.engine import DELETE_RANGE, CorruptionError, put

@@ -13,8 +13,8 @@ import pytest
 from sluiceway.config import BrokerConfig, Config
 from sluiceway.housing import _open_folder
 from sluiceway.protocols.stomp.stored import HeadBlocks
-from sluiceway.queues import SharedQueue
 from sluiceway.queues.message import Message
+from sluiceway.queues.shared import SharedQueue
 from sluiceway.store import keys, states
 from sluiceway.store.chunks import encode_chunk_and_summary
 from sluiceway.store.directory import open_directory

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from sluiceway.queues import SharedQueue
+from sluiceway.queues.shared import SharedQueue
 from sluiceway.store.bonds import Bond, bond_of
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.shelf import Shelf

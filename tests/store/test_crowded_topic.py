@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from sluiceway.queues import QueuePolicy, Topic
+from sluiceway.queues.policy import QueuePolicy
+from sluiceway.queues.topic import Topic
 from sluiceway.store.memory import MemoryEngine
 from tests.queues.test_crowded_topic import CROWD, longest_step, red
 from tests.store.rig import StoreWorld, tight

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluiceway.queues import SharedQueue
+from sluiceway.queues.shared import SharedQueue
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.storequeue import HOPE_SECONDS_MAX
 from tests.queues.rig import FakeConsumer

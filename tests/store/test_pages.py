@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from sluiceway.queues import QueuePolicy, SharedQueue
+from sluiceway.queues.policy import QueuePolicy
+from sluiceway.queues.shared import SharedQueue
 from sluiceway.store import keys
 from sluiceway.store.engine import Change, CorruptionError, DiskFullError, EngineFailedError
 from sluiceway.store.memory import MemoryEngine

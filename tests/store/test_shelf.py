@@ -7,7 +7,9 @@ from random import Random
 
 import pytest
 
-from sluiceway.queues import ConsumedQueue, Message, SharedQueue
+from sluiceway.queues.consumed import ConsumedQueue
+from sluiceway.queues.message import Message
+from sluiceway.queues.shared import SharedQueue
 from sluiceway.store import keys
 from sluiceway.store.chunks import decode_summary
 from sluiceway.store.faulty import Failure, FaultyEngine

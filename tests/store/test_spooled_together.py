@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from sluiceway.queues import QueuePolicy, SharedQueue
 from sluiceway.queues.logs.ports import GroupState
 from sluiceway.queues.message import Message
+from sluiceway.queues.policy import QueuePolicy
+from sluiceway.queues.shared import SharedQueue
 from sluiceway.store import keys
 from sluiceway.store.batch import Batch
 from sluiceway.store.engine import Engine

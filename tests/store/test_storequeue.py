@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from sluiceway.flow.graph import at_once
-from sluiceway.queues import MESSAGE_OVERHEAD_BYTES, SharedQueue
+from sluiceway.queues.message import MESSAGE_OVERHEAD_BYTES
+from sluiceway.queues.shared import SharedQueue
 from sluiceway.store import keys
 from sluiceway.store.config import StoreConfig
 from sluiceway.store.engine import Change, delete, put

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from sluiceway.queues import SharedQueue
+from sluiceway.queues.shared import SharedQueue
 from sluiceway.store import keys
 from sluiceway.store.batch import Batch
 from sluiceway.store.bonds import bond_of

@@ -7,7 +7,10 @@ from typing import cast
 
 import attrs
 
-from sluiceway.queues import Message, MessageQueue, Slice, Subscription
+from sluiceway.queues.message import Message
+from sluiceway.queues.queue import MessageQueue
+from sluiceway.queues.slices import Slice
+from sluiceway.queues.subscription import Subscription
 from tests.queues.rig import Head
 
 HEAD = Head()

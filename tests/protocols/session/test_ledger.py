@@ -18,7 +18,7 @@ from sluiceway.protocols.stomp.ledger import (
     Portion,
     UnknownDeliveryError,
 )
-from sluiceway.queues import Subscription
+from sluiceway.queues.subscription import Subscription
 from tests.protocols.session.deliveries import origin, queue_of, slice_of
 
 

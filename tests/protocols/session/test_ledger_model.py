@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sluiceway.protocols.stomp.ledger import Ledger, Portion
-from sluiceway.queues import Subscription
+from sluiceway.queues.subscription import Subscription
 from tests.protocols.session.deliveries import origin, queue_of, slice_of
 
 ORDINALS = st.integers(0, 60)

@@ -16,9 +16,10 @@ from sluiceway.protocols.stomp.left_behind import LeftBehind
 from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.protocols.stomp.session import Session
 from sluiceway.protocols.stomp.staging import BodyStaging
-from sluiceway.queues import DestinationRegistry, QueuePolicy
 from sluiceway.queues.environment import QueueEnvironment
 from sluiceway.queues.large import BodyError, BodyReference
+from sluiceway.queues.policy import QueuePolicy
+from sluiceway.queues.registry import DestinationRegistry
 
 CAPACITY_BYTES = 1000
 

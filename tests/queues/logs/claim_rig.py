@@ -10,7 +10,6 @@ import attrs
 
 from sluiceway.flow import Flow, FlowResource, SourceController
 from sluiceway.protocols.stomp.stored import HeadBlocks
-from sluiceway.queues import SharedQueue
 from sluiceway.queues.logs.claims import ClaimGroup, ClaimState
 from sluiceway.queues.logs.log import Log
 from sluiceway.queues.logs.ports import DiskError
@@ -18,6 +17,7 @@ from sluiceway.queues.logs.reading import Reading
 from sluiceway.queues.logs.stages import STAGE_PREFIX, Sinks, SinkState, StagedPart
 from sluiceway.queues.logs.table import LogError, LogTable, Opened, open_all
 from sluiceway.queues.logs.unmade import Unmade
+from sluiceway.queues.shared import SharedQueue
 from tests.queues.logs.rig import CACHE_BYTES, DictKeeper, HandDisk, ListRecords, LogWorld, sends
 from tests.queues.rig import World, make_policy
 

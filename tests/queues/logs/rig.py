@@ -14,7 +14,6 @@ import attrs
 from sluiceway.protocols.stomp.head import SendHead
 from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.protocols.stomp.stored import HeadBlocks
-from sluiceway.queues import Message, Slice, Subscription
 from sluiceway.queues.logs.batches import Batch, encode, stamped
 from sluiceway.queues.logs.codecs import Codec
 from sluiceway.queues.logs.group import Group
@@ -23,7 +22,10 @@ from sluiceway.queues.logs.outlets import Outlet
 from sluiceway.queues.logs.ports import DiskError, GroupState
 from sluiceway.queues.logs.reading import Reading
 from sluiceway.queues.logs.runs import Run
+from sluiceway.queues.message import Message
 from sluiceway.queues.selectors import Selection
+from sluiceway.queues.slices import Slice
+from sluiceway.queues.subscription import Subscription
 from tests.queues.rig import FakeConsumer, World, make_policy
 
 CACHE_BYTES = 1 << 20

@@ -8,11 +8,11 @@ from functools import partial
 import pytest
 
 from sluiceway.flow import Flow, FlowResource, SourceController
-from sluiceway.queues import Message
 from sluiceway.queues.logs.answers import AT_ONCE_COUNT
 from sluiceway.queues.logs.batches import CONTENT_TYPE, encode
 from sluiceway.queues.logs.log import GONE, WOKEN_PER_STEP
 from sluiceway.queues.logs.offers import RefusedSendError
+from sluiceway.queues.message import Message
 from tests.queues.logs.rig import LogWorld, sends
 
 

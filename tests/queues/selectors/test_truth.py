@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import attrs
 import pytest
 
-from sluiceway.queues import Message
+from sluiceway.queues.message import Message
 from sluiceway.queues.selectors import Selector, compile_selector
 from sluiceway.queues.selectors.likeness import like
 from sluiceway.queues.selectors.selector import HEADS_COUNT_MAX

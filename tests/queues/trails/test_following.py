@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluiceway.queues import Message, MessageQueue
+from sluiceway.queues.message import Message
+from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.trails import Found, Search, Trails, Wanted, run
 from sluiceway.queues.trails.locating import READS_MAX, Elements, Step, locate
 from sluiceway.queues.trails.recording import MOMENT_SECONDS, WHO_MAX, QueueTrail

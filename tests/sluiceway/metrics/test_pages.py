@@ -18,7 +18,7 @@ from sluiceway.metrics import gather, outside
 from sluiceway.metrics.config import MetricsConfig
 from sluiceway.metrics.gather import Metrics
 from sluiceway.metrics.outside import Outside
-from sluiceway.queues import parse
+from sluiceway.queues.names import parse
 from tests.scenarios.scrape import Page
 
 CONFIG = Config(listeners=(Listener(address="127.0.0.1:0"),))
