@@ -18,7 +18,7 @@ from perf.scenarios import KIB, MIB, Ack, Target
 Kind = Literal["append", "read", "groups", "past", "memory"]
 
 BATCH_COUNT = 500
-_CACHED = "[journal]\npage_cache_bytes_max = 268435456\n"
+_CACHED = "[logs]\npage_cache_bytes_max = 268435456\n"
 GIB = 1024 * MIB
 
 _APPEND = ("rate_per_second", "log_bytes_per_second", "broker_cpu_us", "generator_cpu_us", "rss_peak_bytes")

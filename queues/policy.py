@@ -347,7 +347,7 @@ class QueuePolicy:
         metadata={
             "unit": "bytes",
             "doc": "Logs: the largest SEND, one record or a run of batches. Bounds what one of them takes in memory. "
-            "Not more than `data_page_bytes` of `[journal]`.",
+            "Not more than `data_page_bytes` of `[logs]`.",
         },
     )
     log_expanded_bytes_max: int = attrs.field(

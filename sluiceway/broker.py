@@ -292,7 +292,7 @@ class Broker:
         else:
             disk = JournalDisk.threads(self.dispatcher.submit)
         self._logs = await open_logs(
-            self.config.journal,
+            self.config.logs,
             self._journal_folder if directory is None else directory.logs_path,
             marked=None if directory is None else directory.marked(LOGS),
             environment=self.registry.environment,

@@ -3,7 +3,7 @@
 A reload is decided as a whole before anything is touched: the file is read and checked, certificates are loaded, new
 addresses bound. Only then it is carried out, in one go. Who else has settings that may change says so by `takes`.
 
-What stays as it is until a restart: the store, the journal, the dispatcher, the admin port and the folder; and of
+What stays as it is until a restart: the store, `[logs]`, the dispatcher, the admin port and the folder; and of
 destinations that exist, what their queues were built with (see `LIVE_POLICY`).
 """
 
@@ -42,7 +42,7 @@ class ReloadError(Exception):
 
 @attrs.frozen
 class ReloadReport:
-    """What a reload did. Keys as the configuration has them: `logs.level`, `listeners[web].limits.body_bytes_max`."""
+    """What a reload did. Keys as they are written: `logging.level`, `listeners[web].limits.body_bytes_max`."""
 
     changed: tuple[str, ...] = ()
     """In force now."""

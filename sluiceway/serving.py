@@ -27,11 +27,11 @@ async def serve(
     on_reading: OnProgress | None = None,
     source: Callable[[], Config] | None = None,
     config_file: str | None = None,
-    apply_logs: Callable[[Config], None] | None = None,
+    apply_logging: Callable[[Config], None] | None = None,
 ) -> None:
     """Run a broker until SIGTERM or SIGINT, then stop it in good order; a second signal cuts at once. SIGHUP reloads.
 
-    `source` reads the settings again (raises ConfigError), `apply_logs` sets logging up after a change of `logs`.
+    `source` reads the settings again (raises ConfigError), `apply_logging` sets logging up after a change of `logging`.
     `on_ready` gets the URLs when clients can connect, `on_admin` those of the admin port, `on_reading` hears before how
     far the store is read. Raises ListenError. Tunes the garbage collector of this process for many live messages.
     """
@@ -41,8 +41,8 @@ async def serve(
         async with Broker(config, serving=True, on_reading=on_reading) as broker:
             broker.reloading.source = source
             broker.config_file = config_file
-            if apply_logs is not None:
-                broker.reloading.takes("logs", apply_logs)
+            if apply_logging is not None:
+                broker.reloading.takes("logging", apply_logging)
             supervisor = Supervisor.of()
             freed = FreedMemory(trim_in_thread)
 

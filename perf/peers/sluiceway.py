@@ -68,6 +68,7 @@ class Sluiceway:
             "--listen", listen, "--data", str(folder / "data"),
         ]  # fmt: skip
         if (folder / SETTINGS_FILE).exists():
+            self._use_former_names(folder / SETTINGS_FILE)
             command += ["--config", str(folder / SETTINGS_FILE)]
         command += self.flags()
         environment = {**_environment(), **self.settings, "PYTHONPATH": str(self.checkout)}
@@ -75,6 +76,11 @@ class Sluiceway:
         self._version = server_version(self._daemon.await_connected(endpoint))
         self._endpoint = endpoint
         return endpoint
+
+    def _use_former_names(self, settings: Path) -> None:
+        """Writes settings for a checkout of before `[journal]` was called `[logs]`, where it is one."""
+        if not (self.checkout / "sluiceway" / "config" / "logging.py").is_file():
+            settings.write_text(settings.read_text().replace("[logs]", "[journal]"))
 
     def pids(self) -> list[int]:
         """The process of the broker."""

@@ -191,7 +191,7 @@ class OfferCheck:
         log = self._log
         raise BatchTooLargeError(
             f"{size_bytes} bytes do not fit into a file of {log.name}, which has {log.records.batch_bytes_max} "
-            "(data_page_bytes of [journal], when the log was made)"
+            "(data_page_bytes of [logs], when the log was made)"
         )
 
     def _checking_run(self, body: memoryview) -> Generator[object, None, int]:

@@ -187,7 +187,7 @@ class LogTable:
             raise LogError(TOPIC_NOT_EXIST, f"{name} is being deleted: try again in a moment")
         if len(self.logs) >= self._logs_max:
             raise LogError(
-                INVALID_TOPIC, f"there are {self._logs_max} logs already (logs_max of [journal]): {name} can't be made"
+                INVALID_TOPIC, f"there are {self._logs_max} logs already (logs_max of [logs]): {name} can't be made"
             )
         self._check_upkeep(name)
         try:
@@ -534,9 +534,7 @@ class LogTable:
     def delete(self, log: Log, passcode: str, done: Callable[[DiskError | None], None]) -> None:
         """Remove a log with all it holds. Raises LogError without permission."""
         if not self._delete_passcode:
-            raise LogError(
-                AUTHENTICATION_FAILURE, "logs can't be deleted: the broker has no delete_passcode in [journal]"
-            )
+            raise LogError(AUTHENTICATION_FAILURE, "logs can't be deleted: the broker has no delete_passcode in [logs]")
         if not hmac.compare_digest(self._delete_passcode.encode(), passcode.encode()):
             raise LogError(AUTHENTICATION_FAILURE, f"this is not the passcode: {log.name} stays")
         self.remove(log, done)

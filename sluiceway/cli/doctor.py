@@ -13,6 +13,7 @@ from sluiceway.cli.exits import Exit, fail
 
 if TYPE_CHECKING:
     from sluiceway.config import Config
+    from sluiceway.config.former import FormerName
     from sluiceway.doctor.facts import Facts, Running
 
 
@@ -72,9 +73,10 @@ def _facts(file: Path | None, data_dir: str | None, url: str | None, login: str 
     from sluiceway.doctor.software import look_at_software
 
     config, fault = None, ""
+    former: list[FormerName] = []
     flags = [] if data_dir is None else [Layer("--data", {"broker": {"data_dir": data_dir}})]
     try:
-        config = load(file, environment=os.environ, flags=flags)
+        config = load(file, environment=os.environ, flags=flags, tell=former.append)
     except ConfigError as error:
         fault = "; ".join(str(error).splitlines())
     running = _ask(config, url, login, passcode)
@@ -90,6 +92,7 @@ def _facts(file: Path | None, data_dir: str | None, url: str | None, login: str 
         config=config,
         config_fault=fault,
         config_file=file,
+        former_names=tuple(former),
         folder=folder,
         ports=looking.look_at_ports(config) if config is not None else (),
         certificates=looking.look_at_certificates(config) if config is not None else (),

@@ -41,6 +41,11 @@ EXIT_CODES_HELP: Final = (
 )
 
 
+def warn(what: object) -> None:
+    """Says `what` on standard error, as a warning; the command goes on."""
+    click.echo(f"warning: {what}", err=True)
+
+
 def fail(code: Exit, message: str) -> NoReturn:
     """Says `message` on standard error and ends the command with `code`."""
     click.echo(f"sluiceway: {message}", err=True)

@@ -200,7 +200,7 @@ def delete_group(address: Address, log: str, group: str) -> None:
 def truncate(address: Address, log: str, place: Place | None, size_bytes: int | None, as_json: bool) -> None:
     """Remove the oldest records of LOG.
 
-    Before an index it is exact. By time and by size whole files go (`data_page_bytes` of [journal], 128 MiB), never
+    Before an index it is exact. By time and by size whole files go (`data_page_bytes` of [logs], 128 MiB), never
     the one that is being written, so more may stay. Who would have read what is removed is told of a gap.
 
     \b
@@ -232,7 +232,7 @@ def truncate(address: Address, log: str, place: Place | None, size_bytes: int | 
 @click.option(
     "--delete-passcode",
     envvar=_DELETE_PASSCODE,
-    help=f"What the broker's configuration says as `delete_passcode` of [journal]. Better from {_DELETE_PASSCODE}, or "
+    help=f"What the broker's configuration says as `delete_passcode` of [logs]. Better from {_DELETE_PASSCODE}, or "
     "typed when it is asked for: other users can see the arguments of a process.",
 )
 @log_options

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from sluiceway.cli.exits import Exit, fail
+from sluiceway.cli.exits import Exit, fail, warn
 from sluiceway.cli.suggestions import SuggestingGroup
 
 ACTIONS = ("connect", "send", "receive", "create", "browse", "admin")
@@ -52,7 +52,7 @@ def explain(file: Path, user: str, action: str, destination: str | None) -> None
     if destination is None and action not in ("connect", "admin"):
         raise click.UsageError(f"{action} is on a destination: name it, such as /queue/orders")
     try:
-        rules = rules_of(load(file, environment=os.environ))
+        rules = rules_of(load(file, environment=os.environ, tell=warn))
         if destination is not None and action != "connect":
             destination = parse(destination).canonical
     except (ConfigError, DestinationNameError) as error:

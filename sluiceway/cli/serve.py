@@ -8,11 +8,14 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sluiceway.cli.exits import Exit, fail
+
+if TYPE_CHECKING:
+    from sluiceway.config.former import FormerName
 
 
 @click.command()
@@ -79,7 +82,7 @@ def serve(
       sluiceway serve --listen stomp+ssl://0.0.0.0:61614 --tls-certificate server.pem
       sluiceway serve --admin 127.0.0.1:8161
       sluiceway serve --config sluiceway.toml
-      SLUICEWAY_LOGS__FORMAT=json sluiceway serve
+      SLUICEWAY_LOGGING__FORMAT=json sluiceway serve
     """
     from sluiceway import logs
     from sluiceway.config import ConfigError, load
@@ -103,15 +106,18 @@ def serve(
     if data_dir is not None:
         flags.append(Layer("--data", {"broker": {"data_dir": data_dir}}))
     if log_level is not None:
-        flags.append(Layer("--log-level", {"logs": {"level": log_level}}))
+        flags.append(Layer("--log-level", {"logging": {"level": log_level}}))
     if log_format is not None:
-        flags.append(Layer("--log-format", {"logs": {"format": log_format}}))
-    source = partial(load, file, environment=dict(os.environ), flags=flags)
+        flags.append(Layer("--log-format", {"logging": {"format": log_format}}))
+    read = partial(load, file, environment=dict(os.environ), flags=flags)
+    former: list[FormerName] = []
     try:
-        config = source()
+        config = read(tell=former.append)
     except ConfigError as error:
         fail(Exit.USAGE, f"the configuration can't be used:\n{error}")
-    logs.configure(config.logs.level, config.logs.format)
+    logs.configure(config.logging.level, config.logging.format)
+    for name in former:  # before, nobody had said where to log
+        _log_former_name(name)
 
     import trio
 
@@ -131,11 +137,11 @@ def serve(
         config,
         on_ready=_announce,
         on_admin=_announce_admin,
-        source=source,
+        source=partial(read, tell=_log_former_name),
         config_file=None if file is None else str(file),
-        apply_logs=lambda changed: logs.configure(changed.logs.level, changed.logs.format),
+        apply_logging=lambda changed: logs.configure(changed.logging.level, changed.logging.format),
     )
-    if config.logs.format != "json" and sys.stderr.isatty():
+    if config.logging.format != "json" and sys.stderr.isatty():
         serving = partial(serving, on_reading=_display())
     try:
         trio.run(serving)
@@ -151,6 +157,14 @@ def serve(
         fail(Exit.STORE, "\n".join(str(error) for error in unusable))
     if refused:
         fail(Exit.LISTEN, "\n".join(_why(error, config.admin.address) for error in refused))
+
+
+def _log_former_name(name: FormerName) -> None:
+    from sluiceway.protocols.log import get_logger
+
+    get_logger("sluiceway.config").warning(
+        "former name in the configuration", where=name.where, said=name.said, remedy=name.remedy
+    )
 
 
 def _display() -> Callable[[int | None], None]:

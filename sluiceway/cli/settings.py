@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sluiceway.cli.exits import Exit, fail
+from sluiceway.cli.exits import Exit, fail, warn
 from sluiceway.flow.words import count_in_words
 from sluiceway.version import VERSION
 
 if TYPE_CHECKING:
     from sluiceway.config import Config
+    from sluiceway.config.former import FormerName
 
 
 @click.command()
@@ -39,8 +40,9 @@ def config(file: Path | None) -> None:
     from sluiceway.config import ConfigError, load
     from sluiceway.security.rules import rules_of, slow_logins
 
+    former: list[FormerName] = []
     try:
-        loaded = load(file, environment=os.environ)
+        loaded = load(file, environment=os.environ, tell=former.append)
         rules = rules_of(loaded)
         wrong = _certificate_mistakes(loaded)
     except ConfigError as error:
@@ -53,8 +55,8 @@ def config(file: Path | None) -> None:
         f"{file} is fine: listens on {where}; {entries} destination {'entry' if entries == 1 else 'entries'}; "
         + (count_in_words(users, "user") if users else "no users")
     )
-    for warning in (*rules.warnings, *slow_logins(loaded)):
-        click.echo(f"warning: {warning}", err=True)
+    for warning in (*former, *rules.warnings, *slow_logins(loaded)):
+        warn(warning)
 
 
 def _certificate_mistakes(loaded: Config) -> list[str]:

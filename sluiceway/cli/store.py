@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import click
 
-from sluiceway.cli.exits import Exit, fail
+from sluiceway.cli.exits import Exit, fail, warn
 from sluiceway.cli.suggestions import SuggestingGroup
 from sluiceway.flow.words import count_in_words, size_in_words
 
@@ -80,7 +80,7 @@ def _folder_options(command: Callable[..., None]) -> Callable[..., None]:
 
         flags = [Layer("--data", {"broker": {"data_dir": data_dir}})] if data_dir is not None else []
         try:
-            config = load(config_file, environment=os.environ, flags=flags)
+            config = load(config_file, environment=os.environ, flags=flags, tell=warn)
         except ConfigError as error:
             fail(Exit.USAGE, f"the configuration can't be used:\n{error}")
         try:

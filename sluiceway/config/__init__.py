@@ -10,6 +10,9 @@ documentation (`sample`).
     units       "64 MiB" and "1500 ms" to numbers and back
     structure   plain data to the objects; unknown keys and bad values refused by name
     admin       the admin port
+    logging     what is logged, and how
+    former      former names of sections, read for one more version
+    layers      what one source says, as plain data
     sources     file, environment and flags merged, each value remembering where it came from
     sample      the TOML sample and the documentation page
 
@@ -23,12 +26,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sluiceway.config.admin import AdminConfig
+    from sluiceway.config.logging import LoggingConfig
     from sluiceway.config.model import (
         BrokerConfig,
         Config,
         DestinationPolicy,
         Listener,
-        LogsConfig,
     )
     from sluiceway.config.sources import load
     from sluiceway.config.structure import ConfigError
@@ -41,7 +44,7 @@ __all__ = [
     "ConfigError",
     "DestinationPolicy",
     "Listener",
-    "LogsConfig",
+    "LoggingConfig",
     "SecurityConfig",
     "load",
 ]
@@ -53,13 +56,18 @@ _HOMES = {
     "ConfigError": "sluiceway.config.structure",
     "DestinationPolicy": "sluiceway.config.model",
     "Listener": "sluiceway.config.model",
-    "LogsConfig": "sluiceway.config.model",
+    "LoggingConfig": "sluiceway.config.logging",
     "SecurityConfig": "sluiceway.security.config",
     "load": "sluiceway.config.sources",
 }
 
 
 def __getattr__(name: str) -> object:
+    if name == "LogsConfig":  # for one more version, as `former`
+        import warnings
+
+        warnings.warn("sluiceway.config.LogsConfig is now LoggingConfig", DeprecationWarning, stacklevel=2)
+        name = "LoggingConfig"
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'sluiceway.config' has no attribute {name!r}; it offers {', '.join(__all__)}")

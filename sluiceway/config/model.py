@@ -31,6 +31,8 @@ from sluiceway.config.fields import (
     section,
     split_address,
 )
+from sluiceway.config.former import former_arguments
+from sluiceway.config.logging import LoggingConfig
 from sluiceway.dispatcher.config import DispatcherConfig
 from sluiceway.metrics.config import MetricsConfig
 from sluiceway.protocols.settings import TlsConfig, WebSocketConfig
@@ -45,8 +47,6 @@ from sluiceway.store.journal import JournalConfig
 from sluiceway.tracing.config import TracingConfig
 from sluiceway.trails.config import TrailsConfig
 
-LOG_LEVELS: Final = ("debug", "info", "warning", "error")
-LOG_FORMATS: Final = ("auto", "json", "console")
 PROTOCOLS: Final = ("stomp", "websocket")
 DEFAULT_ADDRESS: Final = "127.0.0.1:61613"
 
@@ -239,26 +239,6 @@ class BrokerConfig:
     )
 
 
-@attrs.frozen
-class LogsConfig:
-    """What is logged, and how."""
-
-    level: str = field(
-        "info",
-        "",
-        "The least level that is logged: `debug`, `info`, `warning`, `error`. `info` is a few lines per connection at "
-        "most, never one per message; `debug` shows every refused frame.",
-        one_of(LOG_LEVELS),
-    )
-    format: str = field(
-        "auto",
-        "",
-        "`json`: one object per line, for machines. `console`: aligned and coloured, for people. `auto`: `console` on "
-        "a terminal, else `json`. Logs go to standard error, times are UTC.",
-        one_of(LOG_FORMATS),
-    )
-
-
 def _listeners(listeners: Sequence[Listener]) -> tuple[Listener, ...]:
     return tuple(listeners)
 
@@ -289,11 +269,13 @@ class Config:
     """The whole configuration of a broker. `Config()` is a good one: open to this machine, on STOMP's usual port."""
 
     broker: BrokerConfig = section(BrokerConfig, "The broker as a whole.")
-    logs: LogsConfig = section(LogsConfig, "What is logged, and how.")
+    logging: LoggingConfig = section(
+        LoggingConfig, "What the broker says of itself, and how. Where logs (`/log/...`) are kept is in `[logs]`."
+    )
     admin: AdminConfig = section(AdminConfig, "The admin port: console, API, metrics and health over HTTP.")
     security: SecurityConfig = section(SecurityConfig, "Who may connect.")
     store: StoreConfig = section(StoreConfig, "Where messages are kept, and when they are written.")
-    journal: JournalConfig = section(
+    logs: JournalConfig = section(
         JournalConfig, "Where logs (`/log/...`) are kept. What each may hold stands with the destinations."
     )
     metrics: MetricsConfig = section(MetricsConfig, "What `/metrics` of the admin port shows.")
@@ -358,4 +340,6 @@ def configuration(given: object, default: Callable[[], Config], taker: str) -> C
     return given
 
 
+# Former names of arguments, for one more version.
+Config.__init__ = former_arguments(Config.__init__)  # type: ignore[method-assign]
 attrs.resolve_types(Config)  # the other modules walk the fields by their types

@@ -160,8 +160,8 @@ from these, each over the one before:
 1. the defaults;
 2. a TOML file: `sluiceway serve --config sluiceway.toml`. `sluiceway config > sluiceway.toml` writes one with every key
    and its documentation, [like this](sluiceway.toml); `sluiceway config --check sluiceway.toml` checks one;
-3. the environment: `SLUICEWAY_SECTION__KEY`, for example `SLUICEWAY_LOGS__LEVEL=debug`. Lists are JSON or separated by
-   commas (`SLUICEWAY_LISTENERS=127.0.0.1:61613,[::1]:61613`), tables are JSON or `key=value` separated by commas;
+3. the environment: `SLUICEWAY_SECTION__KEY`, for example `SLUICEWAY_LOGGING__LEVEL=debug`. Lists are JSON or separated
+   by commas (`SLUICEWAY_LISTENERS=127.0.0.1:61613,[::1]:61613`), tables are JSON or `key=value` separated by commas;
 4. flags: `--listen`, `--data`, `--log-level`, `--log-format`. `--listen` replaces all listeners of the file.
 
 Sizes are bytes, or text with a unit: `67108864` or `"64 MiB"` (B, KiB, MiB, GiB, TiB; kB, MB, GB, TB are powers of
@@ -169,13 +169,18 @@ Sizes are bytes, or text with a unit: `67108864` or `"64 MiB"` (B, KiB, MiB, GiB
 `"1 h"`, `"1 d"`. `"none"` stands for no limit where a default below says none. An unknown key is an error that names
 the nearest known one.
 
+The version before had other names for two sections: `[journal]` is `[logs]` now, and the `[logs]` with `level` and
+`format` is `[logging]`. The former names, also those of variables (`SLUICEWAY_JOURNAL__…`, `SLUICEWAY_LOGS__LEVEL`),
+are read for one more version. Each is named, with its line, in a warning of `sluiceway serve`, of reloads, of
+`sluiceway config --check` and of `sluiceway doctor`. A key that is set by both names is an error.
+
 A file that changes something in each section:
 
 ```toml
 [broker]
 name = "orders-1"
 
-[logs]
+[logging]
 level = "warning"
 
 [security]

@@ -8,12 +8,15 @@ made.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
+from sluiceway.config.former import FormerName, by_present_names
+from sluiceway.config.layers import Layer as Layer
 from sluiceway.config.model import Config
 from sluiceway.config.structure import ConfigError, InvalidData, KeyPath, Problem, structure
 
@@ -28,17 +31,16 @@ _LISTS: Final = ("listeners", "destinations")
 _VALUE_LENGTH_MAX: Final = 80
 
 
-@attrs.frozen
-class Layer:
-    """What one source says."""
-
-    source: str
-    """For people: "sluiceway.toml", "environment variable SLUICEWAY_LOGS__LEVEL", "--listen"."""
-    data: Mapping[str, Any]
+def _warn(former: FormerName) -> None:
+    warnings.warn(str(former), FutureWarning, stacklevel=3)
 
 
 def load(
-    file: Path | None = None, *, environment: Mapping[str, str] | None = None, flags: Sequence[Layer] = ()
+    file: Path | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    flags: Sequence[Layer] = (),
+    tell: Callable[[FormerName], None] = _warn,
 ) -> Config:
     """Makes a configuration from its sources, each over the one before: defaults, `file`, `environment`, `flags`.
 
@@ -46,26 +48,32 @@ def load(
     :param environment: `SLUICEWAY_SECTION__KEY` and `SLUICEWAY_LISTENERS`; other variables are left alone. None: none
         (the caller passes `os.environ` if that is what it wants).
     :param flags: one layer per flag.
+    :param tell: called for each former name in use, also where mistakes are found. By default Python warns.
     :raises ConfigError: all mistakes, one line each.
     """
-    layers: list[Layer] = []
-    if file is not None:
-        layers.append(Layer(str(file), _read(file)))
-    layers.extend(environment_layers(environment or {}))
-    layers.extend(flags)
     merged: dict[str, Any] = {}
     origins: dict[KeyPath, str] = {}
-    for layer in layers:
-        _merge(merged, layer.data, layer.source, (), origins)
+    mistakes: list[str] = []
+    for layers in ([] if file is None else [_read(file)], environment_layers(environment or {}), flags):
+        translated = by_present_names(layers)
+        for former in translated.former:
+            tell(former)
+        mistakes.extend(translated.clashes)
+        for layer in translated.layers:
+            _merge(merged, layer.data, layer.source, (), origins)
+    cause = None
     try:
-        return structure(merged, Config)
+        config = structure(merged, Config)
     except InvalidData as error:
-        lines = [_in_words(problem, merged, origins) for problem in error.problems]
-        raise ConfigError("\n".join(lines)) from error
+        mistakes.extend(_in_words(problem, merged, origins) for problem in error.problems)
+        cause = error
+    if mistakes:
+        raise ConfigError("\n".join(mistakes)) from cause
+    return config
 
 
 def environment_layers(environment: Mapping[str, str]) -> list[Layer]:
-    """`SLUICEWAY_LOGS__LEVEL=debug` as a layer that sets `logs.level`; `SLUICEWAY_LISTENERS` and
+    """`SLUICEWAY_LOGGING__LEVEL=debug` as a layer that sets `logging.level`; `SLUICEWAY_LISTENERS` and
     `SLUICEWAY_DESTINATIONS` whole.
     """
     layers = []
@@ -78,13 +86,14 @@ def environment_layers(environment: Mapping[str, str]) -> list[Layer]:
         data: Any = environment[name]
         for part in reversed(parts):
             data = {part: data}
-        layers.append(Layer(f"environment variable {name}", data))
+        layers.append(Layer(f"environment variable {name}", data, variable=name))
     return layers
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> Layer:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        return Layer(str(file), tomllib.loads(text), text=text)
     except FileNotFoundError:
         raise ConfigError(
             f"{file}: there is no such file; `sluiceway config > {file}` writes one with all defaults"

@@ -22,6 +22,7 @@ import cattrs
 from cattrs.gen import make_dict_structure_fn, override
 
 from sluiceway.config.listening import listener_table
+from sluiceway.config.logging import LoggingConfig
 from sluiceway.config.model import Config, DestinationPolicy, Listener
 from sluiceway.config.units import parse_bytes, parse_ms, parse_seconds
 from sluiceway.queues.policy import QueuePolicy
@@ -304,6 +305,10 @@ def _suggestion(key: str, path: KeyPath, known: list[str]) -> str:
     near = difflib.get_close_matches(key, known, 1)
     if near:
         return f"; did you mean {key_in_words((*path, near[0]))}?"
+    if path == ("logs",):  # what was [logs] is [logging]
+        near = difflib.get_close_matches(key, [field.name for field in attrs.fields(LoggingConfig)], 1)
+        if near:
+            return f"; did you mean logging.{near[0]}?"
     elsewhere = [candidate for candidate in known_keys() if candidate.rpartition(".")[2] == key]
     if elsewhere:
         return f"; did you mean {' or '.join(elsewhere)}?"

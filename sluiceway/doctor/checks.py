@@ -96,6 +96,8 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def configuration(facts: Facts) -> Iterator[Finding]:
     """Whether it can be used, and who else can read it."""
+    for former in facts.former_names:
+        yield warning("configuration", f"{former.where}: {former.said}", former.remedy)
     named = str(facts.config_file) if facts.config_file is not None else "defaults and environment"
     if facts.config_fault:
         yield Finding(
@@ -302,7 +304,7 @@ def _memory(facts: Facts, config: Config) -> Iterator[Finding]:
         return
     named = [entry for entry in config.destinations if _is_one(entry.match)]
     policies = [config.policy_for(parse(entry.match)) for entry in named]
-    fixed = MEMORY_ITSELF_BYTES + config.broker.left_behind_bytes_max + config.journal.cache_bytes_max
+    fixed = MEMORY_ITSELF_BYTES + config.broker.left_behind_bytes_max + config.logs.cache_bytes_max
     held = fixed + sum(policy.memory_bytes for policy in policies)
     anyone = config.policy_for(parse("/queue/any")).memory_bytes if config.destinations else QueuePolicy().memory_bytes
     remedy = "lower memory_bytes of [[destinations]], left_behind_bytes_max or cache_bytes_max, or give it more memory"

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 from sluiceway.config import Config
+from sluiceway.config.former import FormerName
 
 
 @attrs.frozen(kw_only=True)
@@ -191,6 +192,7 @@ class Facts:
     config: Config | None
     config_fault: str = ""
     config_file: Path | None = None
+    former_names: tuple[FormerName, ...] = ()
     folder: Folder | None = None
     """None: the broker keeps nothing."""
     ports: tuple[Port, ...] = ()

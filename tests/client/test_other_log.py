@@ -25,7 +25,7 @@ NEW_COUNTS = [0, 3, 10, 25]
 
 @pytest.fixture
 def broker(sluiceway_config: Config) -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(attrs.evolve(sluiceway_config, journal=JournalConfig(delete_passcode="pw"))) as broker:
+    with EmbeddedBroker(attrs.evolve(sluiceway_config, logs=JournalConfig(delete_passcode="pw"))) as broker:
         yield broker
 
 

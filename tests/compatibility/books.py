@@ -18,15 +18,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from sluiceway.config import Config
 from sluiceway.queues.logs.batches import CONTENT_TYPE, encode
 from tests.interop.raw_client import RawClient, RawFrame, frame
 
-CONFIG: Final = """\
+LOGS_SECTION: Final = "logs" if hasattr(Config(), "logging") else "journal"
+"""What the version that writes the folder calls it."""
+CONFIG: Final = f"""\
 [[listeners]]
 address = "127.0.0.1:0"
 limits.large_body_bytes = "64 KiB"
 
-[journal]
+[{LOGS_SECTION}]
 delete_passcode = "let me"
 data_page_bytes = "1 MiB"
 

@@ -24,7 +24,7 @@ SCRIPT: Final = "<script>window.ranScript = true</script><img src=x onerror='win
 """What somebody puts into names, headers and bodies who means no good."""
 
 CONFIG: Final = """
-[logs]
+[logging]
 level = "warning"
 
 [[destinations]]

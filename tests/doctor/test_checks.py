@@ -9,6 +9,7 @@ import attrs
 import pytest
 
 from sluiceway.config import Config, DestinationPolicy, Listener
+from sluiceway.config.former import FormerName
 from sluiceway.doctor import checks
 from sluiceway.doctor.facts import (
     Access,
@@ -125,6 +126,12 @@ CASES: list[tuple[checks.Check, dict[str, Any], Verdict, str]] = [
     (checks.software, software(packages=()), Verdict.WARNING, "is run from a folder"),
     (checks.software, software(binding_fault="no libleveldb"), Verdict.PROBLEM, "no libleveldb"),
     (checks.configuration, {}, Verdict.OK, "valid"),
+    (
+        checks.configuration,
+        {"former_names": (FormerName("x.toml, line 3", "the section [journal] is now called [logs]", "rename"),)},
+        Verdict.WARNING,
+        "x.toml, line 3: the section [journal] is now called [logs]",
+    ),
     (checks.configuration, {"config": None, "config_fault": "x.toml: brokre: unknown key"}, Verdict.PROBLEM, "brokre"),
     (
         checks.configuration,

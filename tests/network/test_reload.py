@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from sluiceway.broker import Broker
-from sluiceway.config import BrokerConfig, Config, ConfigError, DestinationPolicy, Listener, LogsConfig
+from sluiceway.config import BrokerConfig, Config, ConfigError, DestinationPolicy, Listener, LoggingConfig
 from sluiceway.doors import Counts
 from sluiceway.faults import Faults
 from sluiceway.protocols.settings import TlsConfig
@@ -233,9 +233,9 @@ class TestOtherKeys:
     async def test_who_says_so_takes_a_section(self) -> None:
         async with Broker(config()) as broker:
             taken: list[Config] = []
-            broker.reloading.takes("logs", taken.append)
-            wanted = config(logs=attrs.evolve(config().logs, level="debug"))
-            assert broker.reload(wanted).changed == ("logs.level",)
+            broker.reloading.takes("logging", taken.append)
+            wanted = config(logging=attrs.evolve(config().logging, level="debug"))
+            assert broker.reload(wanted).changed == ("logging.level",)
             assert taken == [wanted]
 
     async def test_a_broker_inside_a_program_has_nothing_to_read_again(self) -> None:
@@ -253,10 +253,10 @@ class TestOtherKeys:
             level = next(levels)
             over.wait(10)
             read.append(level)
-            return config(logs=LogsConfig(level=level))
+            return config(logging=LoggingConfig(level=level))
 
         async with Broker(config()) as broker:
-            broker.reloading.takes("logs", lambda _config: None)
+            broker.reloading.takes("logging", lambda _config: None)
             broker.reloading.source = hanging
             with trio.move_on_after(0.1) as given_up:
                 await broker.reload_from_source()
@@ -265,7 +265,7 @@ class TestOtherKeys:
             assert given_up.cancelled_caught and waiting.cancelled_caught
             over.set()
             await broker.reload_from_source()
-            assert read == ["error", "debug"] and broker.config.logs.level == "debug"
+            assert read == ["error", "debug"] and broker.config.logging.level == "debug"
 
     async def test_a_broken_file_changes_nothing_and_is_one_line(self, log_lines: LogLines) -> None:
         def broken() -> Config:
@@ -299,24 +299,25 @@ class TestPolicies:
 
 async def test_a_setting_that_breaks_is_tried_again_and_keeps_no_other_back() -> None:
     levels: list[str] = []
-    before = config(logs=LogsConfig(level="info"))
+    before = config(logging=LoggingConfig(level="info"))
     after = config(
-        logs=LogsConfig(level="debug"), destinations=(DestinationPolicy(match="/queue/>", settings={"count_max": 7}),)
+        logging=LoggingConfig(level="debug"),
+        destinations=(DestinationPolicy(match="/queue/>", settings={"count_max": 7}),),
     )
     async with Broker(before) as broker:
 
         def breaks_once(changed: Config) -> None:
-            levels.append(changed.logs.level)
+            levels.append(changed.logging.level)
             if len(levels) == 1:
                 raise RuntimeError("nobody expected this")
 
-        broker.reloading.takes("logs", breaks_once)
+        broker.reloading.takes("logging", breaks_once)
         report = broker.reload(after)
-        assert broker.faults.count == 1 and broker.config.logs.level == "info"
-        assert "logs.level (the broker made a mistake with it)" in report.needs_restart
+        assert broker.faults.count == 1 and broker.config.logging.level == "info"
+        assert "logging.level (the broker made a mistake with it)" in report.needs_restart
         assert "destinations" in report.changed
         assert broker.registry.get(parse("/queue/new")).policy.count_max == 7
-        assert broker.reload(after).changed == ("logs.level",)
+        assert broker.reload(after).changed == ("logging.level",)
         assert levels == ["debug", "debug"] and broker.config == after
 
 
@@ -331,7 +332,7 @@ class TestSignal:
 
     def write(self, folder: Path, level: str, more: str = "") -> None:
         (folder / "sluiceway.toml").write_text(
-            f'[logs]\nlevel = "{level}"\n{more}\n'
+            f'[logging]\nlevel = "{level}"\n{more}\n'
             '[[listeners]]\naddress = "127.0.0.1:0"\nname = "secure"\n[listeners.tls]\ncertificate = "server.pem"\n'
         )
 
@@ -365,11 +366,24 @@ class TestSignal:
             self.write(folder, "debug")
             process.signal(signal.SIGHUP)
             lines = await self.until_logged(process, "reloaded", 2)
-            assert lines[1]["changed"] == ["logs.level"]
+            assert lines[1]["changed"] == ["logging.level"]
             await talker.stream.aclose()
             process.signal(signal.SIGTERM)
             with trio.fail_after(PATIENCE_SECONDS):
                 assert await trio.to_thread.run_sync(process.wait) == 0
+
+    async def test_former_names_are_logged_at_the_start_and_at_a_reload(self, tmp_path: Path) -> None:
+        file = tmp_path / "sluiceway.toml"
+        file.write_text('[logs]\nlevel = "info"\nformat = "json"\n')
+        with BrokerProcess(tmp_path, "--config", "sluiceway.toml") as process:
+            (line,) = await self.until_logged(process, "former name in the configuration")
+            assert (line["level"], line["where"]) == ("warning", "sluiceway.toml, line 1")
+            assert line["remedy"] == "write [logging] in place of [logs]"
+            file.write_text('[logs]\nlevel = "debug"\nformat = "json"\n')
+            process.signal(signal.SIGHUP)
+            (reloaded,) = await self.until_logged(process, "reloaded")
+            assert reloaded["changed"] == ["logging.level"]
+            await self.until_logged(process, "former name in the configuration", 2)
 
     async def test_a_stop_does_not_wait_for_a_source_that_hangs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Such as a file on a disk that does not answer."""
@@ -406,7 +420,9 @@ class TestSignal:
     async def test_what_a_reload_raises_costs_that_reload(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """One that nobody expected, of where the settings come from."""
         memory = StoreConfig(engine="memory")
-        settings = iter([RuntimeError("nobody expected this"), config(store=memory, logs=LogsConfig(level="debug"))])
+        settings = iter(
+            [RuntimeError("nobody expected this"), config(store=memory, logging=LoggingConfig(level="debug"))]
+        )
         ready, contained, applied = trio.Event(), trio.Event(), trio.Event()
         met: list[Exception] = []
 
@@ -430,7 +446,7 @@ class TestSignal:
                     config(store=memory),
                     on_ready=lambda _urls: ready.set(),
                     source=source,
-                    apply_logs=lambda _config: applied.set(),
+                    apply_logging=lambda _config: applied.set(),
                 )
             )
             with trio.fail_after(PATIENCE_SECONDS):

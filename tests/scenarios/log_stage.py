@@ -52,7 +52,7 @@ class LogStage(Stage):
             weakref.finalize(self, shutil.rmtree, folder, True)
         settings = {"delete_passcode": PASSCODE, **(journal or {})}
         self.broker = Broker(
-            attrs.evolve(self.broker.config, journal=JournalConfig(**settings)),
+            attrs.evolve(self.broker.config, logs=JournalConfig(**settings)),
             now_ms=wall_clock_ms,
             engine=MemoryEngine() if engine is None else engine,
             journal_folder=folder,

@@ -108,12 +108,16 @@ def test_flags_of_serve_go_over_environment_and_file(fake_broker: Any, tmp_path:
     result = run(
         "serve", "--config", str(file), "--listen", "127.0.0.1:2", "--listen", "[::1]:3",
         "--data", str(tmp_path / "flag"),
-        SLUICEWAY_LOGS__LEVEL="error", SLUICEWAY_BROKER__DATA_DIR=str(tmp_path / "environment"),
+        SLUICEWAY_LOGGING__LEVEL="error", SLUICEWAY_BROKER__DATA_DIR=str(tmp_path / "environment"),
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     config = seen[0]
     assert [listener.address for listener in config.listeners] == ["127.0.0.1:2", "[::1]:3"]
-    assert (config.broker.name, config.broker.data_dir, config.logs.level) == ("from-file", tmp_path / "flag", "error")
+    assert (config.broker.name, config.broker.data_dir, config.logging.level) == (
+        "from-file",
+        tmp_path / "flag",
+        "error",
+    )
 
 
 @pytest.mark.parametrize("grouped", [False, True])

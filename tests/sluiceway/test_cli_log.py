@@ -30,7 +30,7 @@ PASSCODE = "let it go"
 
 @pytest.fixture
 def broker() -> Iterator[EmbeddedBroker]:
-    config = attrs.evolve(embedded_config(), journal=JournalConfig(delete_passcode=PASSCODE))
+    config = attrs.evolve(embedded_config(), logs=JournalConfig(delete_passcode=PASSCODE))
     with EmbeddedBroker(config) as running:
         yield running
 

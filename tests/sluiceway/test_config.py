@@ -42,13 +42,13 @@ def test_without_sources_it_is_the_default() -> None:
 
 def test_each_source_goes_over_the_one_before(tmp_path: Path) -> None:
     file = tmp_path / "broker.toml"
-    file.write_text('[logs]\nlevel = "error"\nformat = "json"\n[broker]\nname = "from-file"\n')
+    file.write_text('[logging]\nlevel = "error"\nformat = "json"\n[broker]\nname = "from-file"\n')
     config = load(
         file,
-        environment={"SLUICEWAY_LOGS__LEVEL": "warning", "SLUICEWAY_BROKER__NAME": "from-environment"},
-        flags=[Layer("--log-level", {"logs": {"level": "debug"}})],
+        environment={"SLUICEWAY_LOGGING__LEVEL": "warning", "SLUICEWAY_BROKER__NAME": "from-environment"},
+        flags=[Layer("--log-level", {"logging": {"level": "debug"}})],
     )
-    assert (config.logs.format, config.broker.name, config.logs.level) == ("json", "from-environment", "debug")
+    assert (config.logging.format, config.broker.name, config.logging.level) == ("json", "from-environment", "debug")
 
 
 def test_units_are_read_in_every_section(tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_numbers_from_the_environment_are_read_as_numbers() -> None:
 
 
 def test_an_unknown_key_is_refused_with_the_nearest_known_one(tmp_path: Path) -> None:
-    said = mistake(tmp_path, '[logs]\nlevle = "info"\n')
-    assert said == f"{tmp_path / 'broker.toml'}: logs.levle = 'info': unknown key; did you mean logs.level?"
+    said = mistake(tmp_path, '[logging]\nlevle = "info"\n')
+    assert said == f"{tmp_path / 'broker.toml'}: logging.levle = 'info': unknown key; did you mean logging.level?"
 
 
 def test_an_unknown_key_in_a_list_names_its_place(tmp_path: Path) -> None:
@@ -144,8 +144,8 @@ def test_an_unknown_section_lists_the_known_ones(tmp_path: Path) -> None:
         ),
         ("broker = 5", "broker = 5", "must be a table"),
         ('[broker]\nshutdown_seconds = "3 weeks"', "broker.shutdown_seconds = '3 weeks'", "units: ms, s, min, h, d"),
-        ('[logs]\nlevel = "loud"', "logs.level = 'loud'", "one of debug, info, warning, error"),
-        ("[logs]\nlevel = 5", "logs.level = 5", "must be text"),
+        ('[logging]\nlevel = "loud"', "logging.level = 'loud'", "one of debug, info, warning, error"),
+        ("[logging]\nlevel = 5", "logging.level = 5", "must be text"),
         ("[dispatcher]\nbudget_count = 0", "dispatcher.budget_count = 0", "must be above 0"),
         ("[dispatcher]\nturn_seconds = []", "dispatcher.turn_seconds", "must be a number"),
         ('[[destinations]]\nmatch = "/queue/a"\nfull = "explode"', "destinations[1].full = 'explode'", "drop_oldest"),
@@ -182,7 +182,7 @@ def test_a_mistake_names_its_key_and_its_value_once(tmp_path: Path) -> None:
 
 
 def test_all_mistakes_are_told_at_once_each_with_its_source(tmp_path: Path) -> None:
-    said = mistakes(tmp_path, '[logs]\nlevel = "loud"\nfromat = 5\n', SLUICEWAY_BROKER__NAME=" ")
+    said = mistakes(tmp_path, '[logging]\nlevel = "loud"\nfromat = 5\n', SLUICEWAY_BROKER__NAME=" ")
     assert len(said) == 3
     assert sum(str(tmp_path / "broker.toml") in line for line in said) == 2
     assert any(line.startswith("environment variable SLUICEWAY_BROKER__NAME: broker.name = ' ': ") for line in said)

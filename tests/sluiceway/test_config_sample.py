@@ -33,7 +33,12 @@ def test_the_sample_with_every_key_in_force_is_the_default_too() -> None:
     """So each printed default is what the code really does, in a form that the file may hold."""
     config = structure(tomllib.loads(uncommented(entries=False)), Config)
     assert config.policy_for(names.parse("/queue/any")) == QueuePolicy()
-    assert (config.broker, config.logs, config.security) == (Config().broker, Config().logs, Config().security)
+    assert (config.broker, config.logging, config.logs, config.security) == (
+        Config().broker,
+        Config().logging,
+        Config().logs,
+        Config().security,
+    )
     assert (config.dispatcher, config.listeners) == (Config().dispatcher, Config().listeners)
 
 

@@ -79,7 +79,7 @@ def make_broker(tmp_path: Path) -> Iterator[BrokerMaker]:
                 listeners=(attrs.evolve(config.listeners[0], address=f"127.0.0.1:{port}"),),
                 broker=attrs.evolve(config.broker, data_dir=tmp_path / folder),
                 store=attrs.evolve(config.store, engine="leveldb"),
-                journal=attrs.evolve(config.journal, **journal),
+                logs=attrs.evolve(config.logs, **journal),
             )
             broker = EmbeddedBroker(config).start()
             stack.callback(broker.stop)

@@ -178,7 +178,7 @@ class Round:
         )
         self._config = Config(
             broker=BrokerConfig(shutdown_seconds=5.0),
-            journal=JournalConfig(
+            logs=JournalConfig(
                 data_page_bytes=random.choice((8192, 1 << 20)), index_page_count=random.choice((16, 4096))
             ),
             listeners=(Listener(address="127.0.0.1:0", limits=StompLimits()),),

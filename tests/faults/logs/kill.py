@@ -30,7 +30,7 @@ from tests.sluiceway.broker_process import BrokerProcess
 MODULE: Final = "tests.faults.logs.kill"
 LOGS: Final = ("/log/a", "/log/b.c")
 CONFIGURATION: Final = """
-[journal]
+[logs]
 data_page_bytes = {page}
 index_page_count = {items}
 

@@ -124,7 +124,7 @@ class LogLives:
 
     def config(self) -> Config:
         return Config(
-            journal=self.journal,
+            logs=self.journal,
             listeners=(Listener(address="127.0.0.1:0", limits=StompLimits(**self.limits)),),
             destinations=tuple(DestinationPolicy(match, settings) for match, settings in self.policies.items()),
         )

@@ -65,7 +65,7 @@ class Plan:
                 flush_delay_max_seconds=random.choice((0.05, 0.2)),
                 sync_interval_seconds=random.choice((0.0, 0.1, 1.0)),
             ),
-            journal=JournalConfig(
+            logs=JournalConfig(
                 data_page_bytes=random.choice((8192, 16384, 1 << 20)),
                 index_page_count=random.choice((16, 256, 4096)),
                 mapped_pages_max=random.choice((2, 16)),
