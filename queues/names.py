@@ -1,7 +1,8 @@
 """The grammar of destination names.
 
 `/queue/a`, `/topic/a.b`, `/log/a`, `/temp-queue/x`, `/temp-topic/x`, `/remote-temp-queue/…`, `/remote-temp-topic/…`;
-a bare `a` is `/queue/a`; anything else that starts with a slash is an opaque queue of that very name. A comma joins
+a bare `a` is `/queue/a`; anything else that starts with a slash is an opaque queue of that very name (clients can't
+make one whose prefix is probably a slip, such as `/queu/`: `meant_by`). A comma joins
 several into a composite. On SUBSCRIBE `*` stands for one level and a last `>` for one or more; levels are parted by `.`
 or `/`.
 Source: DESIGN section 9; checklist b28, b31.
@@ -64,6 +65,9 @@ _PREFIXES: Final = (
     ("/remote-temp-queue/", Kind.QUEUE, False, True),
     ("/remote-temp-topic/", Kind.TOPIC, False, True),
 )
+SLIP_LENGTH_MIN: Final = 5
+_NEAR: Final = (*(prefix.strip("/") for prefix, *_rest in _PREFIXES), "sluiceway")
+"""What the first segment of a name is, where it is not the name's own."""
 _LEVEL: Final = re.compile(r"[./]")
 _EDGE: Final = re.compile(r"[./][^./]*")
 _CONTROL: Final = re.compile(r"[\x00-\x1f]")
@@ -74,6 +78,39 @@ COMPOSITE_COUNT_MAX: Final = 100
 def prefix_of(canonical: str) -> str:
     """`/queue/` and the like; empty for an opaque name."""
     return next((prefix for prefix, *_rest in _PREFIXES if canonical.startswith(prefix)), "")
+
+
+def first_segment(name: str) -> str:
+    """What stands between the first slash and the next one: `queue` of `/queue/a`."""
+    return name[1:].partition("/")[0]
+
+
+@functools.lru_cache(maxsize=4096)
+def meant_by(canonical: str) -> str:
+    """The name that was probably meant by this opaque one: its prefix is a known one but for a slip. Empty: none."""
+    if prefix_of(canonical):
+        return ""
+    inside = "/" + canonical.lstrip("/")
+    if inside != canonical:
+        return inside if prefix_of(inside) else ""
+    written, slash, name = canonical[1:].partition("/")
+    if not slash or not name or written in _NEAR:
+        return ""
+    word = written.lower().replace("_", "-")
+    near = next((known for known in _NEAR if word in (known, f"{known}s") or _is_slip(word, known)), None)
+    return "" if near is None else f"/{near}/{name}"
+
+
+def _is_slip(word: str, known: str) -> bool:
+    """Whether one character is missing, too many or another one, or two are swapped. Short words are near to too many
+    others.
+    """
+    if len(known) < SLIP_LENGTH_MIN or abs(len(word) - len(known)) > 1:
+        return False
+    start = next((place for place, (a, b) in enumerate(zip(word, known, strict=False)) if a != b), len(word))
+    left, right = word[start:], known[start:]
+    swapped = left[:2] == right[:2][::-1] and left[2:] == right[2:]
+    return swapped or left[1:] == right[1:] or left[1:] == right or left == right[1:]
 
 
 def parse(text: str) -> Address:

@@ -29,7 +29,7 @@ from .dead_letters import DeadLetterRouter, Rewrite, Unreachable
 from .destination import Destination
 from .durables import Done, Durable, DurableKeeper, DurableTable
 from .environment import QueueEnvironment
-from .names import Address, parse
+from .names import Address, DestinationNameError, first_segment, meant_by, parse
 from .partitioned import Attachment
 from .policy import QueuePolicy
 from .queue import MessageQueue
@@ -246,10 +246,11 @@ class DestinationRegistry:
         dead_letter_queues: Iterable[str] = (),
         attachments_max: int = ATTACHMENTS_MAX,
         selectors_bytes_max: int = SELECTORS_BYTES_MAX,
+        own_segments: Iterable[str] = (),
     ) -> None:
         """`durable_keeper`: where durable subscriptions are kept (None: they live as long as the broker); `rewrite`
         changes headers (None: nothing is dead-lettered); `take_numbers`: see DeadLetterRouter; `dead_letter_queues`:
-        all that any policy may name.
+        all that any policy may name; `own_segments`: see `check_prefix`.
         """
         if rewrite is not None:
             router = DeadLetterRouter(
@@ -263,6 +264,7 @@ class DestinationRegistry:
         self.environment = environment = attrs.evolve(environment, in_steps=self.steps.do)
         """What queues have from outside: also dead letters, and where long work is done."""
         self._policy_for = policy_for
+        self._own_segments = frozenset(own_segments)
         self._policies_age = 0
         """How often policies have been replaced."""
         self._router = environment.dead_letters
@@ -317,11 +319,13 @@ class DestinationRegistry:
         destinations_max: int,
         attachments_max: int = ATTACHMENTS_MAX,
         selectors_bytes_max: int = SELECTORS_BYTES_MAX,
+        own_segments: Iterable[str] = (),
     ) -> None:
         """Other policies and limits, see the constructor. Destinations that are made from now on have them as a whole,
         those that exist as far as `LIVE_POLICY` says, with the next sweep: within seconds, and it stops nobody.
         """
         self._policy_for = policy_for
+        self._own_segments = frozenset(own_segments)
         self._policies_age += 1
         self._destinations_max = destinations_max
         self.attachments.resize(attachments_max)
@@ -366,6 +370,20 @@ class DestinationRegistry:
             self._welcomes.begin(destination, self._wildcards_made_count)
         destination.idle_since_seconds = None
         return destination
+
+    def check_prefix(self, address: Address, *, to_send: bool) -> None:
+        """Raise DestinationNameError for a name whose prefix is a known one but for a slip, such as `/queu/a`: what is
+        sent there nobody would get. Not if the configuration names destinations with that first segment
+        (`own_segments`); and what is there from before can still be received.
+        """
+        name = address.canonical
+        meant = meant_by(name)
+        if not meant or first_segment(name) in self._own_segments or (name in self.destinations and not to_send):
+            return
+        raise DestinationNameError(
+            f"{name!r} begins with no known prefix: did you mean {meant}? A destination that is really called so has "
+            "to be named in [[destinations]] of the broker's configuration"
+        )
 
     def check_upkeep(self, what: str) -> None:
         """Raise DestinationUpkeepError if nothing new is to be made."""

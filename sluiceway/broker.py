@@ -266,6 +266,7 @@ class Broker:
             rewrite=rewrite,
             take_numbers=self.take_numbers,
             dead_letter_queues=config.dead_letter_queues,
+            own_segments=config.own_segments,
         )
         self.selector_preparation = SelectorPreparation(self.dispatcher.submit, gives_way=self._serving)
         self.registry.selectors.prepare = self.selector_preparation.wait

@@ -178,6 +178,7 @@ class Reloader:
         self._broker.registry.replace_policies(
             config.policy_for,
             dead_letter_queues=config.dead_letter_queues,
+            own_segments=config.own_segments,
             destinations_max=config.broker.destinations_max,
             attachments_max=config.broker.attachments_max,
             selectors_bytes_max=config.broker.selectors_bytes_max,

@@ -532,6 +532,11 @@ class Sender:
             check_allowed(self._hub, self.identity, Action.SEND, addresses)
         except ForbiddenError as forbidden:
             raise self.about(refusal(self._hub, forbidden), head, run) from None
+        for address in addresses:
+            try:
+                self._hub.registry.check_prefix(address, to_send=True)
+            except DestinationNameError as error:
+                raise self.send_error(head, run, "bad-destination", str(error)) from None
 
     def _log_for_send(self, address: Address, head: SendHead, run: SendRun) -> Log:
         logs = self._hub.logs

@@ -216,6 +216,8 @@ class Subscriptions:
             if browses:
                 addresses = [browsable(name, addresses)]
             self._check_allowed(Action.BROWSE if browses else Action.RECEIVE, addresses)
+            for address in addresses:
+                self._hub.registry.check_prefix(address, to_send=False)
             kind = BrowsingSubscription if browses else StompSubscription
             subscription = self._make_subscription(frame, addresses[0], subscription_id, kind)
         except DestinationNameError as error:

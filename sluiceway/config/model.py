@@ -307,6 +307,12 @@ class Config:
         named |= {entry.settings["dead_letter"] for entry in self.destinations if "dead_letter" in entry.settings}
         return frozenset(name for name in named if name is not None)
 
+    @property
+    def own_segments(self) -> frozenset[str]:
+        """The first segments of all destinations that are named here: they are no slips."""
+        named = {entry.match for entry in self.destinations} | self.dead_letter_queues
+        return frozenset(names.first_segment(name) for name in named)
+
     @cached_property
     def _entries(self) -> PatternTrie[int]:
         """Places in `destinations`, by their patterns."""

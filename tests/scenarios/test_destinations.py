@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from sluiceway.protocols.stomp.escaping import Version
+from sluiceway.queues import parse
 from tests.scenarios.stage import Stage
 
 # ---------------------------------------------------------------------- request and reply
@@ -244,7 +245,22 @@ async def test_bare_name_is_a_queue(stage: Stage, version: Version) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["/exchange/amq.topic/x", "/amq/queue/x", "/dsub/x", "/", "jms.queue.x", "ünï", "/a b"]
+    "name",
+    [
+        "/exchange/amq.topic/x",
+        "/amq/queue/x",
+        "/dsub/x",
+        "/",
+        "jms.queue.x",
+        "ünï",
+        "/a b",
+        "/blog/x",
+        "/queu",
+        "/orders",
+        "/shop/queue/x",
+        "queu/x",
+        "queues/x",
+    ],
 )
 async def test_any_other_name_is_a_queue_of_that_name(stage: Stage, version: Version, name: str) -> None:
     consumer, producer = await stage.connect(version), await stage.connect(version)
@@ -252,6 +268,51 @@ async def test_any_other_name_is_a_queue_of_that_name(stage: Stage, version: Ver
     await producer.send(name, "x")
     delivery = await consumer.next_message()
     assert (delivery.text, delivery.headers["destination"]) == ("x", name)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("/queu/a", "/queue/a"),
+        ("/Queue/a", "/queue/a"),
+        ("/queues/a.b/c", "/queue/a.b/c"),
+        ("/tpoic/a", "/topic/a"),
+        ("/temp_queue/a", "/temp-queue/a"),
+        ("/logs/a", "/log/a"),
+        ("//queue/a", "/queue/a"),
+        ("/topics/>", "/topic/>"),
+    ],
+)
+async def test_a_prefix_that_is_a_slip_is_answered_with_the_one_that_is_meant(
+    version: Version, written: str, meant: str
+) -> None:
+    async with Stage() as stage:
+        for command, headers in (("SEND", {}), ("SUBSCRIBE", {"id": "s"})):
+            client = await stage.connect(version)
+            await client.frame(command, {"destination": f"/queue/fine,{written}", **headers})
+            error = await client.expect_error(f"did you mean {meant}?")
+            assert error.headers["code"] == "bad-destination"
+        assert written not in stage.broker.registry.destinations
+
+
+async def test_a_name_that_looks_like_a_slip_can_be_configured(version: Version) -> None:
+    """The general entries of a configuration do not count as names."""
+    async with Stage({"/>": {}, "/queues/>": {}, "/queue/a": {"dead_letter": "/logs/dead"}}) as stage:
+        client = await stage.connect(version)
+        for name in ("/queues/a", "/logs/x"):
+            await client.subscribe(name, id=name)
+            await client.send(name, "x")
+            assert (await client.next_message()).headers["destination"] == name
+        await client.frame("SEND", {"destination": "/topics/a"})
+        await client.expect_error("did you mean /topic/a?")
+
+
+async def test_what_an_earlier_version_left_under_such_a_name_can_be_received(stage: Stage) -> None:
+    client = await stage.connect()
+    stage.broker.registry.get(parse("/queu/a"))
+    await client.subscribe("/queu/a", id="old")
+    await client.frame("SEND", {"destination": "/queu/a"})
+    await client.expect_error("did you mean /queue/a?")
 
 
 async def test_destinations_are_limited_in_length(stage: Stage) -> None:
