@@ -36,7 +36,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pyspark_stomp.logs import Brokers, DataLossError
+from pyspark_stomp.logs import Brokers, DataLossError, default_limit
 from pyspark_stomp.options import Offsets, ReadOptions
 from pyspark_stomp.schema import BYTES_MAX, INTERNAL_HEADERS, ROWS_MAX, Rows, arrow_schema
 from pyspark_stomp.wire import Connection, Frame
@@ -189,12 +189,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Of Spark."""
-        options = self._options
-        if options.offsets_max is not None:
-            return ReadMaxRows(options.offsets_max)
-        if options.bytes_max is not None:
-            return ReadMaxBytes(options.bytes_max)
-        return ReadAllAvailable()
+        return default_limit(self._options)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Of Spark: as many messages as there are now are all that this run takes."""

@@ -345,6 +345,15 @@ class LogReader(_Reader, DataSourceReader):
         return self._split(ranges)
 
 
+def default_limit(options: ReadOptions) -> ReadLimit:
+    """What one micro-batch reads at most, as the options of the source say."""
+    if options.offsets_max is not None:
+        return ReadMaxRows(options.offsets_max)
+    if options.bytes_max is not None:
+        return ReadMaxBytes(options.bytes_max)
+    return ReadAllAvailable()
+
+
 class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream."""
 
@@ -390,12 +399,7 @@ class LogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableN
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Of Spark."""
-        options = self._options
-        if options.offsets_max is not None:
-            return ReadMaxRows(options.offsets_max)
-        if options.bytes_max is not None:
-            return ReadMaxBytes(options.bytes_max)
-        return ReadAllAvailable()
+        return default_limit(self._options)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Of Spark: what there is now is all that this run reads."""

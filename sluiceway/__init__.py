@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sluiceway.lazy import lazy_names as _lazy_names
 from sluiceway.version import VERSION as __version__
 
 if TYPE_CHECKING:
@@ -20,17 +21,4 @@ __all__ = ["Broker", "Config", "EmbeddedBroker", "__version__"]
 
 _HOMES = {"Broker": "sluiceway.broker", "Config": "sluiceway.config", "EmbeddedBroker": "sluiceway.embedded"}
 
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'sluiceway' has no attribute {name!r}; it offers {', '.join(sorted(_HOMES))}")
-    from importlib import import_module
-
-    value: object = getattr(import_module(home), name)
-    globals()[name] = value  # the next look-up does not come here
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__ = _lazy_names(__name__, globals(), _HOMES)

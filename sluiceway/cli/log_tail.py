@@ -17,6 +17,7 @@ import click
 
 from sluiceway.cli.exits import Exit, fail
 from sluiceway.cli.log_asking import Place, asking, log_argument, log_options, place_option, size_option
+from sluiceway.cli.messages import timeout_option
 from sluiceway.flow.words import count_in_words
 
 if TYPE_CHECKING:
@@ -50,13 +51,7 @@ Records = list["Record[bytes]"]
 )
 @click.option("--to", "end", type=click.IntRange(min=0), metavar="INDEX", help="End before this index.")
 @click.option("--count", type=click.IntRange(min=1), help="End after so many records.")
-@click.option(
-    "--timeout",
-    "timeout_seconds",
-    type=click.FloatRange(min=0),
-    metavar="SECONDS",
-    help="End when nothing came for so long.",
-)
+@timeout_option
 @click.option(
     "--group",
     help="Read as a consumer of this group: the broker keeps its place, each record goes to one of its consumers, and "

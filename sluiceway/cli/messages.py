@@ -91,6 +91,15 @@ def _headers(_context: click.Context, _parameter: click.Parameter, values: tuple
     return headers
 
 
+timeout_option = click.option(
+    "--timeout",
+    "timeout_seconds",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="End when nothing came for so long.",
+)
+
+
 header_option = click.option(
     "-H",
     "--header",
@@ -195,13 +204,7 @@ def _select(headers: dict[str, str], selector: str | None) -> None:
 @click.command()
 @click.argument("destination")
 @click.option("--count", type=click.IntRange(min=1), help="End after so many messages [default: go on until Ctrl-C].")
-@click.option(
-    "--timeout",
-    "timeout_seconds",
-    type=click.FloatRange(min=0),
-    metavar="SECONDS",
-    help="End when nothing came for so long.",
-)
+@timeout_option
 @click.option(
     "--ack",
     type=click.Choice(["auto", "client", "client-individual"]),

@@ -92,15 +92,19 @@ def complete(client: Client, report: dict[str, Any]) -> None:
 
 
 def ask(
-    client: Client, reply_destination: str = REPLY_DESTINATION, facts: Mapping[str, Any] | None = None
+    client: Client,
+    reply_destination: str = REPLY_DESTINATION,
+    facts: Mapping[str, Any] | None = None,
+    *,
+    of: str = REQUEST_DESTINATION,
 ) -> dict[str, Any]:
-    """One request (`facts`: its body) and its answer; `client` is subscribed to the reply queue. Raises NotSluiceway,
-    Refused or ConnectionLost.
+    """One request to `of` (`facts`: its body) and its answer; `client` is subscribed to the reply queue. Raises
+    NotSluiceway, Refused or ConnectionLost.
     """
     from sluiceway.cli.client import NotSluiceway
 
     body = b"" if facts is None else json.dumps(facts).encode()
-    client.send(REQUEST_DESTINATION, body, {"reply-to": reply_destination}, receipt=False)
+    client.send(of, body, {"reply-to": reply_destination}, receipt=False)
     reply = client.next_message(REPLY_SECONDS)
     if reply is None:
         raise NotSluiceway(f"{client.target.url} did not answer within {REPLY_SECONDS:g} s: is it a Sluiceway broker?")

@@ -13,16 +13,13 @@ import click
 
 from sluiceway.cli.exits import Exit, fail
 from sluiceway.cli.messages import broker_options
+from sluiceway.cli.stat import PIPED_WIDTH, ask
 
 if TYPE_CHECKING:
-    from sluiceway.cli.client import Client, Target
+    from sluiceway.cli.client import Target
 
 REQUEST_DESTINATION: Final = "/sluiceway/trail"
 REPLY_DESTINATION: Final = "/temp-queue/trail"
-REPLY_SECONDS: Final = 30.0
-"""What memory does not know is looked for on the disk."""
-PIPED_WIDTH: Final = 160
-"""Characters."""
 
 
 @click.command()
@@ -63,7 +60,7 @@ def trail(target: Target, message_id: str | None, correlation_id: str | None, li
         question = {"correlation_id": correlation_id, "limit": limit}
     with Client(target) as client:
         client.subscribe(REPLY_DESTINATION, ack="auto", headers={})
-        answer = ask(client, question)
+        answer = ask(client, REPLY_DESTINATION, question, of=REQUEST_DESTINATION)
     if as_json:
         click.echo(json.dumps(answer, ensure_ascii=False))
     if answer.get("ok") is not True:
@@ -84,22 +81,3 @@ def trail(target: Target, message_id: str | None, correlation_id: str | None, li
     if not as_json:
         # What is piped into a pager or a file has no width to keep to.
         draw_trails(trails, Console(width=None if sys.stdout.isatty() else PIPED_WIDTH))
-
-
-def ask(client: Client, question: dict[str, Any]) -> dict[str, Any]:
-    """One question and its answer; `client` is subscribed to the reply queue. Raises NotSluiceway, Refused or
-    ConnectionLost.
-    """
-    from sluiceway.cli.client import NotSluiceway
-
-    client.send(REQUEST_DESTINATION, json.dumps(question).encode(), {"reply-to": REPLY_DESTINATION}, receipt=False)
-    reply = client.next_message(REPLY_SECONDS)
-    if reply is None:
-        raise NotSluiceway(f"{client.target.url} did not answer within {REPLY_SECONDS:g} s: is it a Sluiceway broker?")
-    try:
-        answer = json.loads(reply.body)
-    except ValueError:
-        answer = None
-    if not isinstance(answer, dict):
-        raise NotSluiceway(f"{client.target.url} did not answer with JSON: is it a Sluiceway broker of this version?")
-    return answer

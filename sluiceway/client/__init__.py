@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sluiceway.lazy import lazy_names as _lazy_names
+
 if TYPE_CHECKING:
     from sluiceway.client.backoff import Backoff
     from sluiceway.client.consumer import Consumer, ConsumerStatistics, Stream
@@ -94,17 +96,4 @@ _HOMES = {
 }
 """Looked up on first use: Spark starts processes for each micro-batch, which need a few of these modules only."""
 
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'sluiceway.client' has no attribute {name!r}")
-    from importlib import import_module
-
-    value: object = getattr(import_module(home), name)
-    globals()[name] = value  # the next look-up does not come here
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__ = _lazy_names(__name__, globals(), _HOMES)

@@ -24,6 +24,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sluiceway.lazy import lazy_names as _lazy_names
+
 if TYPE_CHECKING:
     from sluiceway.config.admin import AdminConfig
     from sluiceway.config.logging import LoggingConfig
@@ -61,6 +63,8 @@ _HOMES = {
     "load": "sluiceway.config.sources",
 }
 
+_look_up, __dir__ = _lazy_names(__name__, globals(), _HOMES)
+
 
 def __getattr__(name: str) -> object:
     if name == "LogsConfig":  # for one more version, as `former`
@@ -68,15 +72,4 @@ def __getattr__(name: str) -> object:
 
         warnings.warn("sluiceway.config.LogsConfig is now LoggingConfig", DeprecationWarning, stacklevel=2)
         name = "LoggingConfig"
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'sluiceway.config' has no attribute {name!r}; it offers {', '.join(__all__)}")
-    from importlib import import_module
-
-    value: object = getattr(import_module(home), name)
-    globals()[name] = value  # the next look-up does not come here
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return _look_up(name)
