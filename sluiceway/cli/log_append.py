@@ -12,6 +12,7 @@ import click
 from sluiceway.cli.exits import Exit, fail
 from sluiceway.cli.log_asking import asking, in_words, log_argument, log_options
 from sluiceway.cli.messages import header_option
+from sluiceway.cli.waiting import say_that_it_waits, watched
 from sluiceway.flow.words import count_in_words
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def append(
       sluiceway log append prices --key-separator : prices.txt
       sluiceway log append pictures --whole *.png
     """
+    from sluiceway.cli.client import PATIENCE_SECONDS, Target
     from sluiceway.client import Producer
 
     if whole and separator is not None:
@@ -92,7 +94,14 @@ def append(
         raise click.BadParameter(str(error), param_hint="--header") from None
     _check_that_it_is_there(address, log)
     split_at = None if separator is None else separator.replace("\\t", "\t").encode()
-    _send(producer, log, files, whole=whole, separator=split_at)
+    target = Target(address.host, address.port, address.login, address.passcode, tls=address.tls)
+
+    def progress() -> tuple[int, bool]:
+        now = producer.statistics()
+        return now.records_count, now.held_bytes > 0
+
+    with watched(progress, PATIENCE_SECONDS, lambda: say_that_it_waits(target)):
+        _send(producer, log, files, whole=whole, separator=split_at)
 
 
 def _check_that_it_is_there(address: Address, log: str) -> None:

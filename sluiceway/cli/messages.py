@@ -6,12 +6,13 @@ import base64
 import json
 import sys
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
 from sluiceway.cli.exits import Exit, fail
+from sluiceway.cli.waiting import say_that_it_waits, watched
 from sluiceway.flow.words import count_in_words
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def send(
       date | sluiceway send /queue/hello -
       sluiceway send /queue/load --count 10000 --no-receipt x
     """
-    from sluiceway.cli.client import Client
+    from sluiceway.cli.client import PATIENCE_SECONDS, Client
 
     if file is not None and body is not None:
         raise click.UsageError("give BODY or --file, not both")
@@ -161,17 +162,15 @@ def send(
         headers.setdefault("content-type", "text/plain;charset=utf-8")
     if persistent:
         headers["persistent"] = "true"
-    with Client(target) as client:
+    say = partial(say_that_it_waits, target)
+    sent_count, waits = 0, False
+    with Client(target) as client, watched(lambda: (sent_count, waits), PATIENCE_SECONDS, say):
         for _ in range(count):
+            waits = not receipt  # a broker that does not read; one that does not confirm is told of below
             client.send(destination, content, headers, receipt=receipt)
-            client.wait_receipts(RECEIPTS_PENDING_MAX, on_standstill=_say_that_it_waits)
-        client.wait_receipts(on_standstill=_say_that_it_waits)
-
-
-def _say_that_it_waits() -> None:
-    click.echo(
-        "sluiceway: waiting: the broker has not taken all of it yet; `sluiceway stat` says who holds it up", err=True
-    )
+            sent_count, waits = sent_count + 1, False
+            client.wait_receipts(RECEIPTS_PENDING_MAX, on_standstill=say)
+        client.wait_receipts(on_standstill=say)
 
 
 _show_headers_option = click.option(

@@ -163,17 +163,21 @@ def _chains(report: Mapping[str, Any], console: Console, chains_max: int | None)
 
 
 def _remedy(report: Mapping[str, Any], console: Console) -> None:
+    if said := remedy_of(report):
+        console.print(f"what to do: {escape(said)}", highlight=False, soft_wrap=True)
+
+
+def remedy_of(report: Mapping[str, Any]) -> str:
+    """What to do about the bottleneck; empty if nothing is known, or it is no lasting one."""
     bottlenecks = list_of(report, "bottlenecks")
     if list_of(report, "cycles") or not bottlenecks or not isinstance(bottlenecks[0], Mapping):
-        return
+        return ""
     age_seconds: Any = bottlenecks[0].get("oldest_seconds")
     if not is_number(age_seconds) or age_seconds < LASTING_SECONDS:
-        return
+        return ""
     sinks = (row for row in rows_of(report, "resources") if title_of(row) == bottlenecks[0].get("sink"))
     sink = next(sinks, None)
-    said = "" if sink is None else remedy_for(str(sink.get("kind")), str(sink.get("name")), mapping_of(sink, "facts"))
-    if said:
-        console.print(f"what to do: {escape(said)}", highlight=False, soft_wrap=True)
+    return "" if sink is None else remedy_for(str(sink.get("kind")), str(sink.get("name")), mapping_of(sink, "facts"))
 
 
 def _store(report: Mapping[str, Any], console: Console) -> None:
@@ -195,11 +199,16 @@ def _store(report: Mapping[str, Any], console: Console) -> None:
     if is_number(store.get("longest_write_seconds")):
         said.append(f"longest write {age_in_words(store['longest_write_seconds'])}")
     console.print(f"store: {', '.join(said)}", highlight=False, soft_wrap=True)
-    if store.get("state") not in (None, "ok"):
-        why = f": {store['error']}" if store.get("error") else ""
-        console.print(
-            f"[bold red]store: {escape(str(store['state']))}{escape(why)}[/]", highlight=False, soft_wrap=True
-        )
+    if trouble := store_trouble(report):
+        console.print(f"[bold red]{escape(trouble)}[/]", highlight=False, soft_wrap=True)
+
+
+def store_trouble(report: Mapping[str, Any]) -> str:
+    """What is wrong with the disk; empty: nothing."""
+    store = mapping_of(report, "store")
+    if store.get("state") in (None, "ok"):
+        return ""
+    return f"store: {store['state']}" + (f": {store['error']}" if store.get("error") else "")
 
 
 def _dispatcher(report: Mapping[str, Any], console: Console) -> None:

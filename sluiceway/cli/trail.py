@@ -13,7 +13,8 @@ import click
 
 from sluiceway.cli.exits import Exit, fail
 from sluiceway.cli.messages import broker_options
-from sluiceway.cli.stat import PIPED_WIDTH, ask
+from sluiceway.cli.requests import ask
+from sluiceway.cli.stat import PIPED_WIDTH
 
 if TYPE_CHECKING:
     from sluiceway.cli.client import Target

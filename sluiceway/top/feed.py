@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, Self
 import attrs
 
 from sluiceway.cli.client import CannotConnect, Client, ClientError, NotSluiceway, Refused, Target
-from sluiceway.cli.stat import ask
+from sluiceway.cli.requests import ask
 from sluiceway.client.backoff import Backoff
 from sluiceway.flow.words import age_in_words
 from sluiceway.top.picture import REPLY_NAME

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Final
 
 from sluiceway.cli.client import Client, Target
-from sluiceway.cli.stat import REPLY_DESTINATION, ask
+from sluiceway.cli.requests import REPLY_DESTINATION, ask
 from tests.examples.pages import Block, Command
 from tests.house.sources import ROOT
 

@@ -14,7 +14,7 @@ from perf.peers.daemon import free_port
 from sluiceway import Broker, Config
 from sluiceway.broker import ListenError
 from sluiceway.cli.client import Client, Target
-from sluiceway.cli.stat import REPLY_DESTINATION, ask
+from sluiceway.cli.requests import REPLY_DESTINATION, ask
 from sluiceway.config import BrokerConfig, Listener
 from tests.interop.raw_client import RawClient, frame, poll
 from tests.log_lines import LogLines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import socket
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from sluiceway.cli import client, main, messages
+from sluiceway.cli import client, main, messages, waiting
 from sluiceway.config import Config
 from sluiceway.version import VERSION
 from tests.sluiceway.scripted_broker import Answer, ScriptedBroker, frame
@@ -225,10 +226,10 @@ def test_a_login_that_is_refused_names_the_options() -> None:
 def test_a_send_that_waits_for_long_says_once_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else whoever fills a queue sees a command that hangs."""
     told = threading.Event()
-    say = messages._say_that_it_waits
+    say = messages.say_that_it_waits
 
-    def say_and_tell() -> None:
-        say()
+    def say_and_tell(target: client.Target) -> None:
+        say(target)
         told.set()
 
     def slow(command: str, headers: Mapping[str, str], body: bytes) -> bytes | None:
@@ -236,12 +237,53 @@ def test_a_send_that_waits_for_long_says_once_where_to_look(monkeypatch: pytest.
         return None
 
     monkeypatch.setattr(client, "PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(messages, "_say_that_it_waits", say_and_tell)
+    monkeypatch.setattr(messages, "say_that_it_waits", say_and_tell)
+    monkeypatch.setattr(waiting, "_ask", lambda _target, _said: None)
     with ScriptedBroker(slow) as broker:
         result = run("send", "/queue/a", "x", "--url", broker.url, "--count", "2")
     assert result.exit_code == 0
-    assert result.stderr.count("\n") == 1
-    assert "`sluiceway stat` says who holds it up" in result.stderr
+    assert result.stderr.splitlines() == [
+        "sluiceway: waiting: the broker has not confirmed all of it yet",
+        "  `sluiceway stat` says who holds it up",
+        "  It goes on by itself as soon as the broker does; Ctrl-C ends it",
+    ]
+
+
+def test_words_why_a_broker_takes_nothing_are_its_own() -> None:
+    report = {
+        "store": {"state": "failing", "error": "no space left on device"},
+        "bottlenecks": [{"words": "store holds up 1 flow, for 5 s"}],
+    }
+    assert waiting.words_of_report(report) == [
+        "store: failing: no space left on device",
+        "bottleneck: store holds up 1 flow, for 5 s",
+    ]
+    assert waiting.words_of_report({"store": {"state": "ok"}}) == []
+
+
+@pytest.mark.parametrize(("moves", "waits", "told_count"), [(False, True, 1), (True, True, 0), (False, False, 0)])
+def test_only_a_command_whose_broker_does_not_get_on_says_so(
+    monkeypatch: pytest.MonkeyPatch, *, moves: bool, waits: bool, told_count: int
+) -> None:
+    """Once; not one that waits for its own input."""
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.001)
+    told: list[None] = []
+    looks = itertools.count()
+    looked_enough = threading.Event()
+
+    def progress() -> tuple[int, bool]:
+        number = next(looks)
+        if number == 50:
+            looked_enough.set()
+        return number if moves else 0, waits
+
+    def tell() -> None:
+        told.append(None)
+        looked_enough.set()
+
+    with waiting.watched(progress, 0.01, tell):
+        assert looked_enough.wait(10)
+    assert len(told) == told_count
 
 
 def test_no_broker_ends_with_4_and_a_remedy() -> None:

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +21,7 @@ from sluiceway import EmbeddedBroker
 from sluiceway.cli import main
 from sluiceway.cli.log import log as log_command
 from sluiceway.embedded import embedded_config
+from sluiceway.store.config import StoreConfig
 from sluiceway.store.journal import JournalConfig
 from tests.sluiceway.broker_process import environment
 
@@ -189,6 +191,38 @@ def log_when_there(broker: EmbeddedBroker) -> Result:
         result = log(broker, "describe", "n", "--json")
         if result.exit_code == 0 and json.loads(result.stdout)["next"] == 2:
             return log(broker, "tail", "n")
+
+
+def test_an_append_that_a_full_disk_holds_up_says_so_and_how_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the broker's own words, and then it can be stopped."""
+    from sluiceway.cli import client, log_append, waiting
+
+    config = embedded_config()
+    config = attrs.evolve(
+        config,
+        broker=attrs.evolve(config.broker, data_dir=tmp_path),
+        store=StoreConfig(engine="leveldb", disk_free_min_bytes=1 << 60),
+    )
+    say, main_thread = waiting.say_that_it_waits, threading.get_ident()
+
+    def say_and_stop(target: client.Target) -> None:
+        say(target)
+        signal.pthread_kill(main_thread, signal.SIGINT)
+
+    monkeypatch.setattr(client, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(waiting, "ANSWER_SECONDS", 20)
+    monkeypatch.setattr(log_append, "say_that_it_waits", say_and_stop)
+    with EmbeddedBroker(config) as broker:
+        result = log(broker, "append", "n", input=b"one\n")
+    assert result.exit_code == 1
+    lines = result.stderr.splitlines()
+    assert lines[0] == "sluiceway: waiting: the broker has not confirmed all of it yet"
+    assert lines[1] == "  store: disk low"
+    assert lines[2].startswith("  bottleneck: store holds up 1 flow, ")
+    assert lines[-2] == "  It goes on by itself as soon as the broker does; Ctrl-C ends it"
+    assert lines[-1] == "sluiceway: interrupted: 0 records are in /log/n for certain"
 
 
 # -- looking and ordering ----------------------------------------------------------------------------------------------

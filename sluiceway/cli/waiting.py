@@ -1,0 +1,93 @@
+"""What a command that sends says when the broker confirms nothing for some seconds: that it waits, for what in the
+broker's own words, and how to stop.
+
+The words are those of `sluiceway stat`, asked for on a connection of its own. Who may not ask, or gets no answer in two
+seconds, is told where to look.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+if TYPE_CHECKING:
+    from sluiceway.cli.client import Target
+
+ANSWER_SECONDS: Final = 2.0
+LOOK_SECONDS: Final = 0.25
+"""How often progress is looked at."""
+
+
+def say_that_it_waits(target: Target) -> None:
+    """Once, on standard error."""
+    click.echo(
+        "sluiceway: waiting: the broker has not confirmed all of it yet"
+        + "".join(f"\n  {line}" for line in _why(target) or ["`sluiceway stat` says who holds it up"])
+        + "\n  It goes on by itself as soon as the broker does; Ctrl-C ends it",
+        err=True,
+    )
+
+
+def _why(target: Target) -> list[str]:
+    """Why the broker takes nothing, in its words. Nothing if it does not say so soon."""
+    said: list[str] = []
+    asking = threading.Thread(target=_ask, args=(target, said), name="sluiceway asking why", daemon=True)
+    asking.start()
+    asking.join(ANSWER_SECONDS)
+    return said
+
+
+def _ask(target: Target, said: list[str]) -> None:
+    from sluiceway.cli.client import Client, ClientError
+    from sluiceway.cli.requests import REPLY_DESTINATION, ask
+
+    try:
+        with Client(target) as client:
+            client.subscribe(REPLY_DESTINATION, ack="auto", headers={})
+            said += words_of_report(ask(client))
+    except ClientError:
+        pass  # then where to look is said
+
+
+def words_of_report(report: Mapping[str, Any]) -> list[str]:
+    """What of a report says why something waits: the state of the store, the bottleneck, and the remedy."""
+    from sluiceway.cli.answers import list_of
+    from sluiceway.cli.stat_view import bottleneck_line, remedy_of, store_trouble
+
+    said = [store_trouble(report)]
+    if list_of(report, "cycles") or list_of(report, "bottlenecks"):
+        said.append(bottleneck_line(report))
+    if remedy := remedy_of(report):
+        said.append(f"what to do: {remedy}")
+    return [line for line in said if line]
+
+
+@contextmanager
+def watched(
+    progress: Callable[[], tuple[int, bool]], patience_seconds: float, on_standstill: Callable[[], None]
+) -> Iterator[None]:
+    """Inside, `on_standstill` is called, in another thread and once, when there was no progress for so long.
+    `progress`: how much is done, and whether the broker has more to do (else the command waits for its input).
+    """
+    over = threading.Event()
+
+    def watch() -> None:
+        last_count, waited_seconds = -1, 0.0
+        while not over.wait(LOOK_SECONDS):
+            done_count, waits = progress()
+            waited_seconds = waited_seconds + LOOK_SECONDS if waits and done_count == last_count else 0.0
+            last_count = done_count
+            if waited_seconds >= patience_seconds:
+                on_standstill()
+                return
+
+    thread = threading.Thread(target=watch, name="sluiceway waiting", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
