@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from sluiceway.protocols.stomp.escaping import Version
-from sluiceway.queues import parse
+from sluiceway.queues.names import parse
 from tests.scenarios.stage import Stage
 
 # ---------------------------------------------------------------------- request and reply
