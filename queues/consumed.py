@@ -25,7 +25,7 @@ from .cursored import BLOCK_BITS
 from .cursors import CROWDED, NOTING
 from .dead_letters import FAILED, REJECTED
 from .environment import QueueEnvironment, TimerHandle
-from .gate import Run
+from .intake import Run
 from .later import Later, backoff_ms
 from .leaving import LeavingQueue
 from .message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message
@@ -71,7 +71,7 @@ class ConsumedQueue(LeavingQueue):
 
     @property
     def waits_for_consumers(self) -> bool:
-        return self._full == "block"  # those who may not be held back are not
+        return self.intake.action.holds_back
 
     def has_waiting(self, subscription: Subscription) -> bool:
         return self.elements.live_count > self.unsettled_count or self.controller.blocks_somebody

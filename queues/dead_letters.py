@@ -25,7 +25,7 @@ from typing import Final, Protocol
 from ..flow import Account, Flow, FlowClosedError, SourceController, WindowLimiter
 from .cursored import BLOCK_BITS
 from .environment import QueueEnvironment
-from .gate import QueueFullError
+from .full_actions import QueueFullError
 from .message import Envelope, Message
 from .names import parse
 from .queue import MessageQueue

@@ -63,7 +63,7 @@ class DelayQueue(ExclusiveQueue):
 
     def _full_action(self) -> str:
         action = super()._full_action()
-        return action if action == "reject" else "block"  # nothing of it is old or new: none of it has been published
+        return action if action == "reject" else "block"  # nothing of it is old or new: none of it is published yet
 
 
 class Publisher:

@@ -133,7 +133,7 @@ class Laggards:
             self.go_on(self._making.due_count(over_count, over_bytes))
             return
         topic = self._topic
-        share_bytes = min(topic.policy.limit_bytes, topic.memory_limit_bytes) // DROP_SHARE
+        share_bytes = min(topic.policy.limit_bytes, topic.intake.memory_limit_bytes) // DROP_SHARE
         share_count = (topic.policy.count_max or 0) // DROP_SHARE
         over, share = (over_count, over_bytes), (share_count, share_bytes)
         passes_count = 1 + topic.pins + self._may_be_vain
@@ -159,13 +159,13 @@ class Laggards:
     def _may_be_vain(self) -> bool:
         """Durable subscriptions that lose nothing may hold all the room."""
         topic = self._topic
-        return topic._residency is not None and topic.has_durables and not topic.drops_durables
+        return topic.intake.residency is not None and topic.has_durables and not topic.drops_durables
 
     def _steps(self, over: tuple[int, int], share: tuple[int, int]) -> Iterator[Gone]:
         """Make so much room, at least this share. Yields what left with each who was asked."""
         topic = self._topic
         over_count, over_bytes = over
-        before_count, before_bytes = topic.overhang(0, 0)
+        before_count, before_bytes = topic.intake.overhang(0, 0)
         if topic.pins:
             yield from topic.looking_for_pinned()
         may_be_vain, front = self._may_be_vain, topic.lead_position
@@ -177,7 +177,7 @@ class Laggards:
                 if cursor is not None and cursor.front < front and subscription.durable_id is None:
                     front = cursor.front
                 yield NOTHING_GONE
-        now_count, now_bytes = topic.overhang(0, 0)
+        now_count, now_bytes = topic.intake.overhang(0, 0)
         if self._is_asked:  # some has gone
             over_count += now_count - before_count
             over_bytes += now_bytes - before_bytes
@@ -196,7 +196,7 @@ class Laggards:
         this one lags).
         """
         topic = self._topic
-        residency = topic._residency
+        residency = topic.intake.residency
         assert residency is not None, "or nothing would be held beyond memory"
         left_count, left_bytes = residency.total_count - over_count, residency.total_bytes - over_bytes
         for block in topic.elements.latest_blocks():

@@ -99,7 +99,7 @@ class LeavingQueue(MessageQueue):
 
     def _give_up_for_room(self, sequences: SequenceOf[int]) -> None:
         """These are the oldest that nobody holds, and have to make room."""
-        if self._full == "dead_letter":
+        if self.intake.action.gives_up:
             self._give_up(sequences, CROWDED_OUT)
         else:
             self._count_dropped(sequences, "it had to make room (full policy)")
@@ -162,7 +162,7 @@ class LeavingQueue(MessageQueue):
         """How often this element has failed."""
         return self._cursor.attempts_of(sequence)
 
-    def _waits_for_dead_letters(self, count: int, wire_bytes: int, source: SourceController) -> bool:
+    def waits_for_dead_letters(self, count: int, wire_bytes: int, source: SourceController) -> bool:
         condemned = self._condemned
         return condemned is not None and not self.fits(count, wire_bytes) and condemned.hold_back(source)
 
@@ -258,7 +258,7 @@ class LeavingQueue(MessageQueue):
                 self.pager.want(index)
         return gone
 
-    def _make_room(self, over_count: int, over_bytes: int) -> None:
+    def make_room(self, over_count: int, over_bytes: int) -> None:
         self._cursor.arrived(CROWDED)  # what comes next may go, whether it may be handed over or not
         while over_count > 0 or over_bytes > 0:
             oldest = self._oldest_passed()

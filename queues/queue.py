@@ -1,4 +1,4 @@
-"""What all queue kinds have in common behind the gate (gate.py): expiry, paging, counters, subscriptions.
+"""What all queue kinds have in common behind the intake (intake.py): expiry, paging, counters, subscriptions.
 
 A kind says how elements reach its subscriptions (`dispatch`) and what settling means (`settled`, `given_back`).
 
@@ -22,16 +22,14 @@ from functools import partial
 from itertools import islice, repeat
 from typing import Final
 
-from ..flow import (
-    FlowClosedError,
-    FlowController,
-)
+from ..flow import FlowClosedError, FlowController, FlowResource, ResidencyLimiter, SourceController, WaitEdge
 from .blocks import Gone, QueueInvariantError
-from .cursored import BLOCK_BITS
+from .cursored import BLOCK_BITS, CursoredQueue
 from .durables import DurableReader
 from .environment import QueueEnvironment, TimerHandle
 from .expiry import ExpiryDates, dates_in
-from .gate import Gate, Run
+from .full_actions import ACTIONS, FullAction
+from .intake import Intake, Run
 from .message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message
 from .paging import Pager
 from .policy import QueuePolicy
@@ -39,6 +37,7 @@ from .selectors.selector import Selection
 from .statistics import QueueStatistics
 from .storage import Restored, Saved, Shelf
 from .subscription import Consumer, Subscription
+from .witness import Witness
 
 EXPIRE_COUNT: Final = 512
 """Elements past their date that are looked at in one go: about a millisecond of work."""
@@ -58,8 +57,19 @@ def _held_until(value_ms: int, limit_ms: int) -> int:
     return min(value_ms, limit_ms) if value_ms else limit_ms
 
 
-class MessageQueue(Gate):
+class MessageQueue(FlowResource):
     """Base of the queue kinds that hold elements. Not for direct use."""
+
+    kind_label = "queue"
+    upkeep_bytes = 6784
+    """Empty, with its destination; a topic takes as much."""
+
+    full_default = "block"
+    keeps_persistent = True
+    """Persistent messages outlive the broker, if it has a store."""
+
+    can_page = True
+    """It goes to disk when memory is short, if the broker has a store and the policy says so."""
 
     def __init__(
         self,
@@ -74,13 +84,34 @@ class MessageQueue(Gate):
         """`destination`: its name without the priority, if that differs from `name`; `lasting` False: what is
         persistent is not kept beyond the broker's life, for it goes with a connection.
         """
-        super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
+        super().__init__(name, self.kind_label, environment.manager)
+        self.name_on_disk = destination if destination is not None else name
+        self.policy = policy
+        self.priority = priority
+        """Messages of raised priority may pass beyond a used-up prefetch."""
+        self.elements = CursoredQueue()
+        self.closed = False
+        self.is_kept = False
+        """It is closed, and what is stored of it stays for the next start."""
+        self._environment = environment
+        self.witness: Witness | None = None if environment.witness_of is None else environment.witness_of(self)
+        """Is told what becomes of its messages."""
+        self._store = environment.store
+        self._shelf: Shelf | None = None
+        self._may_keep = self._store is not None and lasting
+        self.keeps = self._may_keep and self.keeps_persistent
+        """Persistent messages are stored."""
+        action = ACTIONS[self._full_action()]
+        self.intake = self._make_intake(action, self._make_residency(action) if self.can_page else None)
+        """Its limits, and what happens to what comes in when they are reached."""
+        self.controller: FlowController[Run] = self.intake.controller
         self.pager: Pager | None = None
-        if self._residency is not None and environment.store is not None:
+        residency = self.intake.residency
+        if residency is not None and environment.store is not None:
             self.pager = Pager(
                 self,
                 self.controller,
-                self._residency,
+                residency,
                 self._open_shelf,
                 pages_out=policy.paging != "throttle",
                 placeholders=policy.paging == "offload",
@@ -118,6 +149,27 @@ class MessageQueue(Gate):
         """Clock reading since when it delivers nothing, by somebody's will. None: it is not paused."""
         self.open()
 
+    def _full_action(self) -> str:
+        """Return what happens at the limit: one of `full_actions.ACTIONS`."""
+        full = self.policy.full or self.full_default
+        return self.full_default if full == "dead_letter" else full  # only what is consumed can give messages up
+
+    def _make_residency(self, action: FullAction) -> ResidencyLimiter | None:
+        """Return its limiter if it pages."""
+        policy = self.policy
+        if self._store is None:
+            return None
+        # Where senders do not wait the full action looks after the quotas.
+        return ResidencyLimiter(
+            policy.memory_bytes,
+            count_max=policy.count_max if action.holds_back else None,
+            quota_bytes=policy.bytes_max if action.holds_back else None,
+            clock=self._environment.clock,
+        )
+
+    def _make_intake(self, action: FullAction, residency: ResidencyLimiter | None) -> Intake:
+        return Intake(self, self, self.policy, self._environment, action, residency, priority=self.priority)
+
     def _open_shelf(self) -> Shelf:
         """Its place in the store, taken when it is first needed."""
         if self._shelf is None:
@@ -131,10 +183,11 @@ class MessageQueue(Gate):
 
     def restored(self, found: Restored) -> None:
         """An earlier run left this."""
-        assert self._residency is not None, "what has a shelf can page"
+        residency = self.intake.residency
+        assert residency is not None, "what has a shelf can page"
         for index, (outside, live_count) in sorted(found.outside.items()):
             self.elements.restore(index, index << BLOCK_BITS, outside, live_count)
-            self._residency.add_outside(live_count, outside.wire_bytes + live_count * MESSAGE_OVERHEAD_BYTES)
+            residency.add_outside(live_count, outside.wire_bytes + live_count * MESSAGE_OVERHEAD_BYTES)
             if outside.dates.earliest_ms:
                 base = index << BLOCK_BITS
                 self._note_date(outside.dates.earliest_ms, base, base + outside.length)
@@ -144,7 +197,43 @@ class MessageQueue(Gate):
 
     # ------------------------------------------------------------------ in
 
-    def _accept_run(self, run: Run) -> None:
+    def add(self, messages: list[Message], wire_bytes: int, source: SourceController | None) -> None:
+        """Take a run: at least one message, all of one envelope, `wire_bytes` in total. O(n).
+
+        Policy `block`: may block `source`; never refuses. Raises QueueFullError (policy `reject`), queue unchanged, and
+        FlowClosedError once the queue is closed: a source looks at `closed` before it goes on.
+        """
+        self.intake.add(messages, wire_bytes, source)
+
+    def offer(self, messages: list[Message], wire_bytes: int, source: SourceController) -> bool:
+        """Like `add`, but where `add` would let the run wait this refuses it (False). `source` is blocked alike."""
+        return self.intake.offer(messages, wire_bytes, source)
+
+    def fits(self, count: int, wire_bytes: int) -> bool:
+        """Whether `add` would take a run of this size whole, at once, dropping and refusing nothing. O(1).
+
+        A sender whose frames may have come apart differently asks first, and otherwise adds them one by one: what is
+        refused is counted, and a run is refused whole.
+        """
+        return self.intake.fits(count, wire_bytes)
+
+    @property
+    def rejects(self) -> bool:
+        """It may raise QueueFullError."""
+        return self.intake.action.refuses
+
+    def waits_for_dead_letters(self, count: int, wire_bytes: int, source: SourceController) -> bool:
+        """Hook of the kinds: see IntakeOwner."""
+        return False
+
+    def incoming_dropped(self, count: int) -> None:
+        """Hook of the kinds: see IntakeOwner."""
+
+    def waits_on(self) -> Iterable[WaitEdge]:
+        return self.intake.waits_on()
+
+    def accept_run(self, run: Run) -> None:
+        """Take in a run that is charged."""
         messages = run.messages
         head = messages[0].head
         if head.delay_ms:
@@ -266,8 +355,8 @@ class MessageQueue(Gate):
         self.subscriptions[id(subscription)] = subscription
         self._subscribed(subscription, from_beginning=from_beginning)
         self._enter_ring(subscription)
-        if self._pace is not None:
-            self._pace.relax()
+        if self.intake.pace is not None:
+            self.intake.pace.relax()
         return subscription
 
     def unsubscribed(self, subscription: Subscription) -> None:
@@ -426,12 +515,13 @@ class MessageQueue(Gate):
 
     # ------------------------------------------------------------------ memory and store
 
-    def _give_way(self) -> None:
-        if self.pager is not None and self._may_page_out:
+    def give_way(self) -> None:
+        """Let go what can go: the broker's memory is short, and much of it is here."""
+        if self.pager is not None and self.intake.may_page_out:
             if self.pager.is_over:
                 self.pager.relieve()
         else:
-            super()._give_way()
+            self.intake.drop_for_memory()
 
     def reading_blocks(self) -> Iterable[int]:
         """The blocks that cursors with credit read next."""
@@ -532,8 +622,8 @@ class MessageQueue(Gate):
         """A subscription returns these; see Subscription.give_back."""
 
     @abstractmethod
-    def _make_room(self, over_count: int, over_bytes: int) -> None:
-        """Policy drop_oldest: let the oldest go that nobody holds, until this much is free or nothing is left."""
+    def make_room(self, over_count: int, over_bytes: int) -> None:
+        """Let the oldest elements go that no consumer holds, until this much is free or nothing is left."""
 
     # ------------------------------------------------------------------ end, and what people see
 
@@ -571,8 +661,8 @@ class MessageQueue(Gate):
         return gone_count + waiting_count
 
     def _let_all_go(self, reason: str) -> int:
-        if self._pace is not None:
-            self._environment.let_sources_go(self, self._pace.close())
+        if self.intake.pace is not None:
+            self._environment.let_sources_go(self, self.intake.pace.close())
         if self.pager is not None:
             self.pager.close()
         gone_count = self.elements.live_count
@@ -606,7 +696,7 @@ class MessageQueue(Gate):
         """Let the sources go, in steps; returns how many messages waited. What is in it stays charged."""
         if (share := self.controller.limiter.share) is not None:
             share.on_press = share.drains = None  # it gives way as fast as it can
-        return self._shut(self.controller)
+        return sum([self._shut(gate) for gate in self.intake.entrances])
 
     def _shut(self, gate: FlowController[Run]) -> int:
         waiting_count = sum([len(run.messages) for run in gate.shut(at_once=False)])
@@ -630,7 +720,8 @@ class MessageQueue(Gate):
     @property
     def held_bytes(self) -> int:
         """What its elements are charged, in memory and outside."""
-        return self.controller.limiter.used_bytes if self._residency is None else self._residency.total_bytes
+        residency = self.intake.residency
+        return self.controller.limiter.used_bytes if residency is None else residency.total_bytes
 
     @property
     def delayed_count(self) -> int:

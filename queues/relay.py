@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from ..flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
-from .gate import QueueFullError, Run
+from .full_actions import QueueFullError
+from .intake import Run
 from .message import MESSAGE_OVERHEAD_BYTES, Message
 
 

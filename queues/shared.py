@@ -83,7 +83,7 @@ class SharedQueue(SeekingQueue):
         self._exclusivity = Exclusivity() if exclusivity is None else exclusivity
         self._grouped_count = 0
         """Elements with a group."""
-        self._aside = AsideLines(ranked=self._full in ("drop_oldest", "dead_letter"))
+        self._aside = AsideLines(ranked=self.intake.action.lets_oldest_leave)
         self._called: OrderedDict[Subscription, None] = OrderedDict()
         """Those of the ring before whom lines may stand."""
         self._subscription_of: dict[int, Subscription] = {}
@@ -533,7 +533,7 @@ class SharedQueue(SeekingQueue):
                     self._aside.discard(sequence)
         super()._drop(sequences)
 
-    def _make_room(self, over_count: int, over_bytes: int) -> None:
+    def make_room(self, over_count: int, over_bytes: int) -> None:
         """The cursor has passed what is set aside, so that is older than all but what was given back."""
         while self._aside and (over_count > 0 or over_bytes > 0):
             oldest = self._aside.oldest()
@@ -547,7 +547,7 @@ class SharedQueue(SeekingQueue):
             over_count -= 1
             over_bytes -= self._charge_of(oldest)
             self._give_up_for_room((oldest,))
-        super()._make_room(over_count, over_bytes)
+        super().make_room(over_count, over_bytes)
 
     # ------------------------------------------------------------------ what people see
 

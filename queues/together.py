@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence as SequenceOf
 
 from ..flow import SourceController
-from .gate import Run
+from .intake import Run
 from .queue import MessageQueue
 
 
@@ -30,8 +30,8 @@ class Promise:
     def make(self, queue: MessageQueue, count: int, charge_bytes: int) -> None:
         """So many messages of so many bytes are to come to this queue."""
         self._left[queue] = (count, charge_bytes)
-        queue.promised_count += count
-        queue.promised_bytes += charge_bytes
+        queue.intake.promised_count += count
+        queue.intake.promised_bytes += charge_bytes
 
     def use(self, queue: MessageQueue, count: int, charge_bytes: int) -> None:
         """So many of them are in the queue, or are not to come any more."""
@@ -44,8 +44,8 @@ class Promise:
             del self._left[queue]
         else:
             self._left[queue] = (left[0] - count, left[1] - charge_bytes)
-        queue.promised_count -= count
-        queue.promised_bytes -= charge_bytes
+        queue.intake.promised_count -= count
+        queue.intake.promised_bytes -= charge_bytes
 
     def let_go(self) -> None:
         """Nothing more is to come."""
@@ -56,11 +56,11 @@ class Promise:
 def offer_together(queue: MessageQueue, runs: SequenceOf[Run], source: SourceController) -> bool:
     """Take all of these, or none: False, and `source` is blocked. The queue is not closed.
 
-    Policy `reject` does not refuse them: whoever promised room (`overhang`) has to be kept to it. O(n).
+    Policy `reject` does not refuse them: whoever promised room (`Intake.overhang`) has to be kept to it. O(n).
     """
     count = sum([len(run.messages) for run in runs])
     persistent = any(run.messages[0].head.persistent for run in runs)
-    if queue.must_wait(count, source, persistent=persistent):
+    if queue.intake.must_wait(count, source, persistent=persistent):
         return False
-    queue.take_together(runs, source)
+    queue.intake.take_together(runs, source)
     return True

@@ -38,17 +38,17 @@ from collections.abc import Sequence as SequenceOf
 from itertools import islice
 from typing import Final
 
-from ..flow import Flow, FlowController, ResidencyLimiter, SourceController, WindowLimiter
+from ..flow import FlowController, ResidencyLimiter
 from ..flow.bounds import UNBOUNDED
 from .blocks import NOTHING_GONE, Gone
 from .cursored import BLOCK_BITS, BLOCK_SIZE
 from .cursors import NOTING, TrackingCursor
 from .durables import DurableReader
 from .environment import QueueEnvironment
-from .gate import Run
+from .full_actions import FullAction
+from .intake import Run
 from .lag import DROP_COUNT, LagBudget, Laggards
 from .message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message, size_of, wire_bytes_of
-from .paging import HIGH
 from .policy import MIB, QueuePolicy
 from .readers import TOLD_AT_ONCE
 from .selectors.selector import Selection
@@ -56,15 +56,8 @@ from .skipping import LOOK_COUNT_MIN, LOOKED_AT_ONCE, LOOKS_PER_COST, PASS_COUNT
 from .slices import FAN_OUT_COUNT, VISIT_COST, Slice
 from .storage import Restored
 from .subscription import Subscription
+from .topic_intake import TopicIntake
 from .witness import Fate
-
-LAG_FACTOR: Final = 16
-"""With a store, and without a `bytes_max`, a topic holds so many times its memory before laggards lose the oldest:
-1 GiB by default.
-"""
-
-SPARING_SHARE: Final = HIGH - 1 / 32
-"""Of memory, for those who lag while nothing goes to the disk for them."""
 
 LED_AT_ONCE: Final = 512
 """Subscriptions that are looked at together for one that leads."""
@@ -75,6 +68,7 @@ class Topic(SkippingQueue):
 
     kind_label = "topic"
     full_default = "drop_oldest"
+    intake: TopicIntake
 
     def __init__(
         self,
@@ -87,7 +81,7 @@ class Topic(SkippingQueue):
         lasting: bool = True,
     ) -> None:
         super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
-        self._leading = False
+        self.is_led = False
         """A connected subscription has caught up since it came."""
         self._lead_unsure = False
         """One that led has left, and who leads now is to be looked for."""
@@ -108,133 +102,33 @@ class Topic(SkippingQueue):
         """Subscriptions with a selector: they pass what they don't take also without credit."""
         per_second = policy.lag_bytes_per_second
         self._lag_budget: LagBudget | None = None
-        if self._residency is not None and self._pages_out and self._full == "drop_oldest" and per_second is not None:
+        if self.intake.may_page_out and self.intake.follows_fastest and per_second is not None:
             self._lag_budget = LagBudget(per_second, policy.memory_bytes, environment.clock)
-        lead_bytes = min(policy.lead_bytes, policy.limit_bytes)
-        self.lead: FlowController[Run] = FlowController(
-            self,
-            Flow(f"{name} (lead)"),
-            WindowLimiter(
-                policy.count_max,
-                lead_bytes,
-                resume_count=None if policy.count_max is None else policy.count_max // 2,
-                resume_bytes=lead_bytes // 2,
-                clock=environment.clock,
-                label="lead over the fastest subscriber",
-            ),
-            accept=self._accept_lead,
-            schedule=environment.resume,
-            clock=environment.clock,
-            counts_memory=False,  # the same messages are charged to the other controller
-        )
+        self.lead: FlowController[Run] = self.intake.lead
+
+    def _make_intake(self, action: FullAction, residency: ResidencyLimiter | None) -> TopicIntake:
+        return TopicIntake(self, self.policy, self._environment, action, residency, priority=self.priority)
 
     # ------------------------------------------------------------------ in
-
-    def add(self, messages: list[Message], wire_bytes: int, source: SourceController | None) -> None:
-        if self.witness is not None:
-            self.witness.origin = source
-        if not self.is_heard and not self.closed:
-            self._unheard(messages)
-        elif self._full == "drop_oldest":
-            charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
-            self.lead.add(Run(messages, charge_bytes), len(messages), charge_bytes, source)
-        else:
-            super().add(messages, wire_bytes, source)
-
-    def offer(self, messages: list[Message], wire_bytes: int, source: SourceController) -> bool:
-        if self.witness is not None:
-            self.witness.origin = source
-        if not self.is_heard and not self.closed:
-            self._unheard(messages)
-            return True
-        if self._full != "drop_oldest":
-            return super().offer(messages, wire_bytes, source)
-        if self.keeps and not self._passes_store(messages, source):
-            return False
-        controller = self.controller
-        if self._budget is not None and self._budget.short:
-            self._ask_for_memory(wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES)
-        if self._residency is not None and not controller.accepts(source):
-            controller.wait_in_line(source)  # its place in the line, until the disk has taken something
-            return False
-        charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
-        run = Run(messages, charge_bytes)
-        if self._leading or self.closed:
-            return self.lead.offer(run, len(messages), charge_bytes, source)
-        self._take_in(run)
-        self.lead_position = self.elements.next_sequence
-        return True
-
-    @property
-    def entrances(self) -> tuple[FlowController[Run], ...]:
-        return (self.controller, self.lead)
-
-    def _shut_gate(self, source: SourceController) -> FlowController[Run] | None:
-        if not self.is_heard:
-            return None
-        gate = super()._shut_gate(source)
-        if gate is None and self._full == "drop_oldest" and self._leading and not self.lead.accepts(source):
-            return self.lead
-        return gate
-
-    def take_together(self, runs: SequenceOf[Run], source: SourceController) -> None:
-        if self._full != "drop_oldest" and self.is_heard:
-            super().take_together(runs, source)
-            return
-        for run in runs:
-            if self.witness is not None:
-                self.witness.origin = source
-            if not self.is_heard:
-                self._unheard(run.messages)
-            elif self._leading:
-                self.lead.charge(len(run.messages), run.charge_bytes, source)
-                self._accept_lead(run)
-            else:
-                self._take_in(run)
-                self.lead_position = self.elements.next_sequence
 
     @property
     def is_heard(self) -> bool:
         """Somebody is to get what comes in: who subscribes, who is attached in steps, or a durable subscription."""
         return bool(self.subscriptions or self.readers or self.beginning is not None)
 
-    def _drains(self) -> bool:
-        return not self.is_heard or super()._drains()
-
-    def fits(self, count: int, wire_bytes: int) -> bool:
-        if not self.is_heard:
-            return True
-        if self._full != "drop_oldest":
-            return super().fits(count, wire_bytes)
-        return self.lead.accepting and (self._residency is None or self.controller.accepting)
-
-    def _make_residency(self) -> ResidencyLimiter | None:
+    def _make_residency(self, action: FullAction) -> ResidencyLimiter | None:
         if self._store is None:
             return None
         policy = self.policy
         # Room is made within the quotas; beyond them there is only what durable subscriptions hold back.
         # Without paging, memory is such a quota, too.
-        beside_bytes = policy.memory_bytes // 16 + MIB if not self._pages_out and self._full == "drop_oldest" else 0
+        beside_bytes = policy.memory_bytes // 16 + MIB if policy.paging == "throttle" and action.drops_oldest else 0
         return ResidencyLimiter(
             policy.memory_bytes + beside_bytes,
             count_max=None if policy.count_max is None else policy.count_max + policy.count_max // 16 + BLOCK_SIZE,
             quota_bytes=None if policy.bytes_max is None else policy.bytes_max + policy.bytes_max // 16 + MIB,
             clock=self._environment.clock,
         )
-
-    def overhang(self, count: int, charge_bytes: int) -> tuple[int, int]:
-        residency, policy = self._residency, self.policy
-        if residency is None:
-            return super().overhang(count, charge_bytes)
-        count += self.promised_count
-        charge_bytes += self.promised_bytes
-        over_count = 0 if policy.count_max is None else residency.total_count + count - policy.count_max
-        if not self._pages_out:
-            return over_count, residency.used_bytes + charge_bytes - min(policy.limit_bytes, self.memory_limit_bytes)
-        if self.spares_disk:
-            return over_count, residency.used_bytes + charge_bytes - int(self.memory_limit_bytes * SPARING_SHARE)
-        bytes_max = policy.bytes_max if policy.bytes_max is not None else policy.memory_bytes * LAG_FACTOR
-        return over_count, residency.total_bytes + charge_bytes - bytes_max
 
     @property
     def spares_disk(self) -> bool:
@@ -248,40 +142,20 @@ class Topic(SkippingQueue):
                 if block is not None and block.outside is not None:
                     self._lag_budget.spend(block.outside.wire_bytes + block.live_count * MESSAGE_OVERHEAD_BYTES)
 
-    @property
-    def _pages_out(self) -> bool:
-        return self.policy.paging != "throttle"
-
-    def _accept_lead(self, run: Run) -> None:
-        count = len(run.messages)
-        if not self.is_heard:
-            self._unheard(run.messages)
-            self.lead.release(count, run.charge_bytes)
-            return
-        self._take_in(run)
-
-    def _take_in(self, run: Run) -> None:
-        count = len(run.messages)
-        over_count, over_bytes = self.overhang(count, run.charge_bytes)
-        if over_count > 0 or over_bytes > 0:
-            self._make_room(over_count, over_bytes)
-        self.controller.charge(count, run.charge_bytes, None)
-        super()._accept_run(run)
-
-    def _accept_run(self, run: Run) -> None:
+    def accept_run(self, run: Run) -> None:
         if self.is_heard:
-            super()._accept_run(run)
+            super().accept_run(run)
         else:  # it waited until the last subscriber had left
-            self._unheard(run.messages)
+            self.unheard(run.messages)
             self.controller.release(len(run.messages), run.charge_bytes)
 
-    def _unheard(self, messages: list[Message]) -> None:
-        """Nobody is there to get these."""
+    def unheard(self, messages: list[Message]) -> None:
+        """Drop messages that have no subscriber."""
         self.unheard_count += len(messages)
         if self.witness is not None:
             self.witness.outside(Fate.DROPPED, messages, "nobody was subscribed")
 
-    def _incoming_dropped(self, count: int) -> None:
+    def incoming_dropped(self, count: int) -> None:
         self._incoming_dropped_count += count
         self._beginning_missed_count += count
 
@@ -316,7 +190,7 @@ class Topic(SkippingQueue):
         # At the tail, or one that passed more than anybody was handed while its consumer was away. One that stands
         # before what nobody has been handed yet (`from_beginning`) leads as soon as it has caught up.
         if position > lead_position or position >= self.elements.next_sequence:
-            self._leading = True
+            self.is_led = True
             self._lead_search = None
             self._release_lead()
 
@@ -362,7 +236,7 @@ class Topic(SkippingQueue):
     def _nobody_leads(self) -> None:
         """Perhaps one is just a little behind: then it leads again as soon as it has caught up."""
         self._lead_search = None
-        self._lead_unsure = self._leading = False
+        self._lead_unsure = self.is_led = False
         self._release_lead()
 
     @property
@@ -449,8 +323,8 @@ class Topic(SkippingQueue):
                 self._caught_up[subscription] = None
                 if cursor.waiting_for is None:
                     self._lead_search = None  # this one leads, perhaps with others
-                    if not self._leading:
-                        self._leading = True
+                    if not self.is_led:
+                        self.is_led = True
                         self._release_lead()
                 continue
             count = len(part.messages)
@@ -520,7 +394,7 @@ class Topic(SkippingQueue):
             count, charge_bytes = len(fresh), size_of(fresh)
         self.lead_position = part.end
         self._lead_search = None  # this one leads
-        if self._full == "drop_oldest":
+        if self.intake.follows_fastest:
             self.lead.release(count, charge_bytes)
 
     # ------------------------------------------------------------------ leaving for other reasons
@@ -564,11 +438,11 @@ class Topic(SkippingQueue):
             passed_count, passed_bytes = cursor.pass_over(sequences)
             gone_count += passed_count
             gone_bytes += passed_bytes
-        if ahead and self._full == "drop_oldest":
+        if ahead and self.intake.follows_fastest:
             self.lead.release(len(ahead), size_of(ahead))
         self._gone((gone_count, gone_bytes))
 
-    def _make_room(self, over_count: int, over_bytes: int) -> None:
+    def make_room(self, over_count: int, over_bytes: int) -> None:
         self.laggards.make_room(over_count, over_bytes)
 
     def beginning_skips(self, floor: int) -> Gone:
@@ -628,7 +502,7 @@ class Topic(SkippingQueue):
 
     def _close_gates(self) -> int:
         self.laggards.close()
-        waiting_count = super()._close_gates() + self._shut(self.lead)
+        waiting_count = super()._close_gates()
         limiter = self.lead.limiter
         self.lead.release(limiter.used_count, limiter.used_bytes)
         return waiting_count

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from ..flow import Flow, FlowClosedError, SourceController
 from .dead_letters import Rewrite
-from .gate import QueueFullError
+from .full_actions import QueueFullError
 from .leaving import LeavingQueue
 from .message import Message
 from .queue import MessageQueue

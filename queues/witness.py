@@ -18,7 +18,7 @@ from .message import Message
 
 if TYPE_CHECKING:
     from ..flow import SourceController
-    from .gate import Gate
+    from .queue import MessageQueue
 
 
 class Fate(enum.IntEnum):
@@ -75,7 +75,7 @@ class Witness(Protocol):
         """The queue is deleted, with all that it held."""
 
 
-WitnessOf = Callable[["Gate"], Witness | None]
+WitnessOf = Callable[["MessageQueue"], Witness | None]
 """Gives the witness of a new queue."""
 
 

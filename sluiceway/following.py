@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from sluiceway.protocols.stomp.head import SendHead
-from sluiceway.queues.gate import Gate
+from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.witness import BothWitnesses, Witness, WitnessOf
 from sluiceway.tracing.spans import SpanSink, Tracing
 from sluiceway.trails.answering import BrokerTrails
@@ -69,7 +69,7 @@ class Following:
                 trails.trails.witness_of if trails is not None else tracing.witness_of if tracing is not None else None
             )
 
-        def both(queue: Gate) -> Witness:
+        def both(queue: MessageQueue) -> Witness:
             return BothWitnesses(trails.trails.witness_of(queue), tracing.witness_of(queue))
 
         return both

@@ -30,7 +30,7 @@ from typing import Final, TypeVar
 import attrs
 
 from ...flow.graph import at_once
-from ...queues.gate import Run
+from ...queues.intake import Run
 from ...queues.message import MESSAGE_OVERHEAD_BYTES
 from ...queues.storage import Joint
 from ..reading import Hold
@@ -508,7 +508,7 @@ class Committer:
             messages, size_bytes = self._sender.messages(run, forwarded)
             charge_bytes = size_bytes + MESSAGE_OVERHEAD_BYTES * count
             commit.promise.use(queue, count, charge_bytes)
-            queue.take_together([Run(messages, charge_bytes)], lane.source)
+            queue.intake.take_together([Run(messages, charge_bytes)], lane.source)
 
     def _pay(self, commit: Commit, size_bytes: int) -> None:
         """So much of it is charged elsewhere from now on."""

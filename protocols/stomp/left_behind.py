@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from ...flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, SourceController
 from ...queues.environment import DispatchHandle, Scheduling
-from ...queues.gate import QueueFullError
+from ...queues.full_actions import QueueFullError
 from ...queues.inlet import Inlet, Target
 from ...queues.logs.log import Log
 from ...queues.logs.offers import RefusedSendError

@@ -24,7 +24,7 @@ from typing import Final
 
 from ...flow import SourceController
 from ...flow.latch import Latch
-from ...queues.gate import Run
+from ...queues.intake import Run
 from ...queues.message import Message, size_of
 from ...queues.queue import MessageQueue
 from ...queues.together import offer_together

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from ...queues.destination import Destination
-from ...queues.gate import Run as QueueRun
+from ...queues.intake import Run as QueueRun
 from ...queues.message import Message
 from ...queues.names import DestinationNameError, Kind, parse_composite
 from ...queues.registry import DestinationLimitError
@@ -153,8 +153,8 @@ class Requests:
         if lane.must_wait or not self._sender.publish(lane, [message], size_bytes, None):
             if self._sender.is_alone:
                 return
-            if lane.queue.takes_answer():
-                lane.queue.take_together([QueueRun([message], message.size_bytes)], lane.source)
+            if lane.queue.intake.takes_answer():
+                lane.queue.intake.take_together([QueueRun([message], message.size_bytes)], lane.source)
                 return
             error = self._sender.overfull(size_bytes)
             if error is not None:

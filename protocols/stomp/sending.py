@@ -14,8 +14,8 @@ from typing import Final
 
 from ...flow.graph import Steps, at_once
 from ...queues.destination import Destination
-from ...queues.gate import QueueFullError
-from ...queues.gate import Run as QueueRun
+from ...queues.full_actions import QueueFullError
+from ...queues.intake import Run as QueueRun
 from ...queues.large import LargeMessage
 from ...queues.logs.log import GONE, Log
 from ...queues.logs.offers import OfferedBatches, RefusedSendError, is_batch

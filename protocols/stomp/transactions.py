@@ -104,7 +104,7 @@ class Transaction:
                 yield
         for place, (queue, (count, charge_bytes)) in enumerate(wanted.items(), 1):
             freed_count, freed_bytes = freed.get(queue, (0, 0))
-            over_count, over_bytes = queue.overhang(count - freed_count, charge_bytes - freed_bytes)
+            over_count, over_bytes = queue.intake.overhang(count - freed_count, charge_bytes - freed_bytes)
             if over_count > 0 or over_bytes > 0:
                 raise ProtocolError(
                     "queue-full",
@@ -244,9 +244,9 @@ class Commit:
         for place, (lane, share) in enumerate(self.lanes.items(), 1):
             if not self.must_wait(lane) and not lane.queue.closed:
                 count = 0 if share.is_paced else share.count
-                share.is_paced = not lane.queue.must_wait(count, lane.source, persistent=share.persistent)
+                share.is_paced = not lane.queue.intake.must_wait(count, lane.source, persistent=share.persistent)
                 if in_steps and share.is_paced:
-                    lane.queue.keep_turn(lane.source)
+                    lane.queue.intake.keep_turn(lane.source)
             if place % LANES_PER_STEP == 0:
                 yield
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from ...flow import Flow, FlowController, FlowResource, SizeLimiter, SourceController
 from ...flow.graph import at_once
 from ..environment import QueueEnvironment
-from ..gate import Run
+from ..intake import Run
 from ..message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message
 from ..policy import QueuePolicy
 from .answers import SENDS_PER_ANSWER, Answer, Answers

@@ -26,7 +26,7 @@ from .rings import GRANT_MAX, Budget, Event, Ring
 
 if TYPE_CHECKING:
     from ...flow import SourceController
-    from ..gate import Gate
+    from ..queue import MessageQueue
 
 PARKED: Final = 0
 TURNED_AWAY: Final = 1
@@ -88,11 +88,11 @@ class QueueTrail(Ring):
         "queue_name",
     )  # fmt: skip
 
-    def __init__(self, trails: Trails, queue: Gate) -> None:
+    def __init__(self, trails: Trails, queue: MessageQueue) -> None:
         super().__init__(trails.budget)
         self._trails = trails
         self._clock = trails.budget.clock
-        self.queue: Gate | None = queue
+        self.queue: MessageQueue | None = queue
         """None: it was deleted."""
         self.queue_name = queue.name
         self.origin: SourceController | None = None
@@ -395,7 +395,7 @@ class Trails:
         self._ended: dict[QueueTrail, None] = {}
         """Of queues that were deleted; they go when all of them is forgotten."""
 
-    def witness_of(self, queue: Gate) -> QueueTrail:
+    def witness_of(self, queue: MessageQueue) -> QueueTrail:
         """The trail of a new queue."""
         trail = QueueTrail(self, queue)
         self._live[trail] = None

@@ -16,7 +16,8 @@ from sluiceway.metrics.exposition import Gathered
 from sluiceway.metrics.series import Naming, Rest
 from sluiceway.queues.destination import Destination
 from sluiceway.queues.queue import MessageQueue
-from sluiceway.queues.topic import LAG_FACTOR, Topic
+from sluiceway.queues.topic import Topic
+from sluiceway.queues.topic_intake import LAG_FACTOR
 from sluiceway.rates import Trend
 from sluiceway.report import destination_report, oldest_seconds
 
@@ -200,5 +201,8 @@ class _Sums:
 def _waits_on(destination: Destination) -> list[float]:
     """Since when each sender waits for it."""
     return [
-        since for queue in destination.queues for controller in queue.entrances for since in controller.waiting_since()
+        since
+        for queue in destination.queues
+        for controller in queue.intake.entrances
+        for since in controller.waiting_since()
     ]

@@ -35,7 +35,7 @@ from sluiceway.tracing.context import TraceContext, is_chosen, parse_traceparent
 
 if TYPE_CHECKING:
     from sluiceway.flow import SourceController
-    from sluiceway.queues.gate import Gate
+    from sluiceway.queues.queue import MessageQueue
 
 OPEN_MAX: Final = 10_000
 """Traced messages that are followed at a time; about 1 KiB each. Beyond it the oldest is followed no further."""
@@ -108,7 +108,7 @@ class Tracing:
             self.arriving.popitem(last=False)
             self.unfollowed_count += 1
 
-    def witness_of(self, queue: Gate) -> QueueTracing:
+    def witness_of(self, queue: MessageQueue) -> QueueTracing:
         """The witness of a new queue."""
         return QueueTracing(self, queue)
 
@@ -130,7 +130,7 @@ class QueueTracing:
 
     __slots__ = ("_destination", "_elements", "_tracing", "is_topic", "origin", "traced")
 
-    def __init__(self, tracing: Tracing, queue: Gate) -> None:
+    def __init__(self, tracing: Tracing, queue: MessageQueue) -> None:
         self._tracing = tracing
         self._elements = queue.elements
         self._destination = queue.name_on_disk

@@ -286,4 +286,4 @@ def test_one_who_takes_over_while_it_is_looked_for_leads() -> None:
         world.core.run_turn()
     assert len(heir.deliveries) == 5 and topic._lead_search is None
     world.run()
-    assert topic._leading
+    assert topic.is_led

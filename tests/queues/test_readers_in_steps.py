@@ -94,7 +94,7 @@ def test_what_they_are_to_get_is_not_dropped_for_room() -> None:
     for _ in range(20):
         begun.world.send(begun.topic, wire_bytes=500)
         begun.world.run()
-    assert begun.topic.overhang(0, 0)[1] > 0, "room was to be made"
+    assert begun.topic.intake.overhang(0, 0)[1] > 0, "room was to be made"
     begun.steps(COUNT)
     assert set(begun.read_all().values()) == {20}
 

@@ -111,7 +111,7 @@ class Estate:
         """What nobody was handed yet holds senders back."""
         for topic in self.topics():
             places = [s.cursor.position for s in topic.subscriptions.values() if s.cursor is not None]
-            if topic._leading and places and not topic._lead_unsure and topic._lead_search is None:
+            if topic.is_led and places and not topic._lead_unsure and topic._lead_search is None:
                 assert topic.lead_position <= max(places)
                 ahead_count = topic.elements.count_live(topic.lead_position, topic.elements.next_sequence)
                 assert topic.lead.limiter.used_count == ahead_count

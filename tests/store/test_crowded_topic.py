@@ -19,7 +19,7 @@ def test_whether_durables_hold_all_room_is_asked_in_steps() -> None:
     selection = red()
     for _ in range(CROWD):
         topic.subscribe(world.consumer(), selection=selection)
-    while topic.overhang(0, 0)[1] <= 0:
+    while topic.intake.overhang(0, 0)[1] <= 0:
         world.put(topic, 1, wire_bytes=100_000)
         world.settle_down()
     assert longest_step(world, partial(world.put, topic, 1, wire_bytes=100_000)) < CROWD

@@ -1,0 +1,362 @@
+"""The way into a queue: its limits, and what happens to what comes in when they are reached.
+
+`add` takes a *run*: messages that share one envelope, from one source, with their wire bytes. Where senders wait at the
+limit (full_actions.py) the run goes through the queue's FlowController: while the limiter is throttled it waits in the
+controller's overflow list and the source is blocked. The other actions never block (but for memory, while the disk
+takes what must leave it).
+
+Before that a run may be held back by the store (it is persistent, and the disk is full or fails), by the queue's pace
+(pace.py), or by the memory of the broker as a whole.
+
+Bound: the limiter's capacity, plus one run per source (a source is blocked by the first run that overfills).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from collections.abc import Sequence as SequenceOf
+from typing import Protocol
+
+import attrs
+
+from ..flow import (
+    Flow,
+    FlowController,
+    FlowLimiter,
+    FlowResource,
+    ResidencyLimiter,
+    SourceController,
+    WaitEdge,
+    WindowLimiter,
+    size_in_words,
+)
+from .cursored import CursoredQueue
+from .environment import QueueEnvironment
+from .full_actions import FullAction
+from .message import MESSAGE_OVERHEAD_BYTES, Message
+from .pace import Pace
+from .policy import QueuePolicy
+from .witness import Fate, Witness
+
+
+@attrs.frozen
+class Run:
+    """Messages of one envelope on their way in, and what they are charged."""
+
+    messages: list[Message]
+    charge_bytes: int
+
+
+class IntakeOwner(Protocol):
+    """What an intake asks of its queue."""
+
+    name: str
+    elements: CursoredQueue
+    closed: bool
+    keeps: bool
+    witness: Witness | None
+    settled_count: int
+    dropped_count: int
+    rejected_count: int
+
+    @property
+    def is_consumed(self) -> bool:
+        """Somebody takes from it."""
+
+    def accept_run(self, run: Run) -> None:
+        """Take in a run that is charged."""
+
+    def make_room(self, over_count: int, over_bytes: int) -> None:
+        """Let the oldest elements go that no consumer holds, until this much is free or nothing is left."""
+
+    def waits_for_dead_letters(self, count: int, wire_bytes: int, source: SourceController) -> bool:
+        """Return whether this much does not fit and what is to make room is under way; then `source` is blocked."""
+
+    def give_way(self) -> None:
+        """Let go what can go: the broker's memory is short, and much of it is here."""
+
+    def incoming_dropped(self, count: int) -> None:
+        """Note that messages were dropped before they got in."""
+
+
+class Intake:
+    """The limits of one queue, and the line of those who wait at them.
+
+    Attributes:
+        queue: whose it is.
+        action: what happens at the limit.
+        controller: where senders wait.
+        residency: its limiter, if the queue pages.
+        promised_count, promised_bytes: room that is promised to transactions (together.py).
+        pace: how fast senders may go; None: as fast as they can.
+    """
+
+    __slots__ = (
+        "_budget",
+        "_store",
+        "action",
+        "controller",
+        "pace",
+        "policy",
+        "promised_bytes",
+        "promised_count",
+        "queue",
+        "residency",
+    )
+
+    def __init__(
+        self,
+        queue: IntakeOwner,
+        resource: FlowResource,
+        policy: QueuePolicy,
+        environment: QueueEnvironment,
+        action: FullAction,
+        residency: ResidencyLimiter | None,
+        *,
+        priority: int,
+    ) -> None:
+        """`resource`: the queue as a place on the flow map."""
+        self.queue = queue
+        self.policy = policy
+        self.action = action
+        self.residency = residency
+        self.promised_count = self.promised_bytes = 0
+        self._store = environment.store
+        self.controller: FlowController[Run] = FlowController(
+            resource,
+            Flow(resource.name),
+            _window(policy, environment) if residency is None else residency,
+            accept=queue.accept_run,
+            schedule=environment.resume,
+            priority=priority,
+            clock=environment.clock,
+            yields=True,
+        )
+        self._budget = environment.manager.budget
+        if (share := self.controller.limiter.share) is not None:
+            share.on_press = queue.give_way
+            share.drains = self.drains
+        self.pace: Pace | None = None
+        if policy.disconnected_per_second is not None or policy.catch_up_share is not None:
+            self.pace = Pace(
+                resource,
+                disconnected_per_second=policy.disconnected_per_second,
+                catch_up_share=policy.catch_up_share,
+                clock=environment.clock,
+                call_later=environment.scheduling.call_later,
+            )
+
+    # ------------------------------------------------------------------ one run
+
+    def add(self, messages: list[Message], wire_bytes: int, source: SourceController | None) -> None:
+        """See `MessageQueue.add`."""
+        charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
+        if self.queue.witness is not None:
+            self.queue.witness.origin = source
+        if self.action.holds_back:
+            self.controller.add(Run(messages, charge_bytes), len(messages), charge_bytes, source)
+        else:
+            self._add_without_blocking(messages, charge_bytes)
+
+    def offer(self, messages: list[Message], wire_bytes: int, source: SourceController) -> bool:
+        """See `MessageQueue.offer`."""
+        charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
+        queue = self.queue
+        if queue.keeps and not self._passes_store(messages, source):
+            return False
+        if self.pace is not None and not self._is_paced(self.pace, len(messages), source):
+            return False
+        if self._budget is not None and self._budget.short:
+            self._ask_for_memory(charge_bytes)
+        if queue.witness is not None:
+            queue.witness.origin = source
+        action = self.action
+        if action.holds_back or (self.residency is not None and not self.controller.accepts(source)):
+            return self.controller.offer(Run(messages, charge_bytes), len(messages), charge_bytes, source)
+        if action.must_wait(self, len(messages), wire_bytes, source):
+            return False
+        self._add_without_blocking(messages, charge_bytes)
+        return True
+
+    def fits(self, count: int, wire_bytes: int) -> bool:
+        """See `MessageQueue.fits`."""
+        if self.action.holds_back:
+            return self.controller.accepting
+        over_count, over_bytes = self.overhang(count, wire_bytes + count * MESSAGE_OVERHEAD_BYTES)
+        return over_count <= 0 and over_bytes <= 0
+
+    def _add_without_blocking(self, messages: list[Message], charge_bytes: int) -> None:
+        over_count, over_bytes = self.overhang(len(messages), charge_bytes)
+        if over_count > 0 or over_bytes > 0:
+            messages, charge_bytes = self.action.fit(self, messages, charge_bytes)
+            if not messages:
+                return
+        self.controller.charge(len(messages), charge_bytes, None)
+        self.queue.accept_run(Run(messages, charge_bytes))
+
+    def _passes_store(self, messages: list[Message], source: SourceController) -> bool:
+        """False: these are persistent and the store takes nothing now; `source` is blocked."""
+        store = self._store
+        if store is None or not messages[0].head.persistent or store.accepts(source):
+            return True
+        store.hold_back(source)
+        return False
+
+    def _is_paced(self, pace: Pace, count: int, source: SourceController) -> bool:
+        """False: senders are to go slower; `source` is blocked."""
+        queue = self.queue
+        if not pace.admits(
+            source,
+            is_consumed=queue.is_consumed,
+            has_backlog=queue.elements.outside_count > 0,
+            settled_count=queue.settled_count,
+        ):
+            return False
+        if self.controller.accepts(source):
+            pace.took(count)
+        return True
+
+    # ------------------------------------------------------------------ runs that belong together
+
+    def must_wait(self, count: int, source: SourceController, *, persistent: bool) -> bool:
+        """Return whether runs that belong together (see together.py) are held back; then `source` is blocked."""
+        if persistent and self.queue.keeps and self._store is not None and not self._store.accepts(source):
+            self._store.hold_back(source)
+            return True
+        if self.pace is not None and not self._is_paced(self.pace, count, source):
+            return True
+        if self._budget is not None and self._budget.short:
+            self._ask_for_memory(count * MESSAGE_OVERHEAD_BYTES)
+        gate = self._shut_gate(source)
+        if gate is not None:
+            gate.wait_in_line(source)
+        return gate is not None
+
+    def keep_turn(self, source: SourceController) -> None:
+        """Keep the room for `source` alone until it ends its turn: runs that belong together come in by steps."""
+        if self.action.holds_back:
+            self.controller.keep_turn(source)
+
+    def take_together(self, runs: SequenceOf[Run], source: SourceController) -> None:
+        """Take all of these, over the limit if need be; policies that drop do what they say. None is refused."""
+        queue, action = self.queue, self.action
+        for run in runs:
+            if queue.witness is not None:
+                queue.witness.origin = source
+            if action.takes_together:
+                self.controller.charge(len(run.messages), run.charge_bytes, source if action.holds_back else None)
+                queue.accept_run(run)
+            else:
+                self._add_without_blocking(run.messages, run.charge_bytes)
+
+    def _shut_gate(self, source: SourceController) -> FlowController[Run] | None:
+        """Return what holds this source back now."""
+        if (self.action.holds_back or self.residency is not None) and not self.controller.accepts(source):
+            return self.controller
+        return None
+
+    # ------------------------------------------------------------------ the broker's memory
+
+    def takes_answer(self) -> bool:
+        """Return whether only the broker's memory holds senders back, and the queue is empty: the broker's own answers
+        go in then all the same. Who is to find out what takes the memory must be able to ask.
+        """
+        return self.controller.limiter.refused and not self.queue.elements.live_count
+
+    def _ask_for_memory(self, charge_bytes: int) -> None:
+        """Ask for memory while the broker's is short: what comes in is held back if there is no room for it."""
+        share = self.controller.limiter.share
+        if share is not None:
+            if share.budget.full:
+                share.ask(charge_bytes)
+            if share.limiter.refused:
+                self.queue.give_way()
+
+    def drop_for_memory(self) -> None:
+        """Drop what is over the limit of now, if the oldest may be dropped: the broker's memory is short."""
+        if self.action.drops_oldest and not self.may_page_out:
+            _over_count, over_bytes = self.overhang(0, 0)
+            if over_bytes > 0:
+                self.queue.make_room(0, over_bytes)
+
+    def drains(self) -> bool:
+        """Return whether what comes in will leave by itself."""
+        return self.queue.is_consumed or self.may_page_out
+
+    @property
+    def may_page_out(self) -> bool:
+        """What takes memory may go to the disk."""
+        return self.residency is not None and self.policy.paging != "throttle"
+
+    @property
+    def memory_limit_bytes(self) -> int:
+        """What its messages may take of memory now: while the broker's is short, less than its policy says."""
+        memory_bytes = self.policy.memory_bytes
+        return memory_bytes if self._budget is None else min(memory_bytes, self._budget.allowance_bytes)
+
+    def waits_on(self) -> Iterable[WaitEdge]:
+        """The broker's memory, if that holds senders back."""
+        limiter = self.controller.limiter
+        if limiter.refused and limiter.share is not None:
+            budget = limiter.share.budget
+            reason = f"{size_in_words(limiter.used_bytes)} here, {budget.words}"
+            return (WaitEdge(budget, limiter.share.refused_since, reason, self.controller.flow),)
+        return ()
+
+    # ------------------------------------------------------------------ for the full actions
+
+    @property
+    def entrances(self) -> tuple[FlowController[Run], ...]:
+        """Where senders wait."""
+        return (self.controller,)
+
+    def overhang(self, count: int, charge_bytes: int) -> tuple[int, int]:
+        """By how much this many more would go over the limits that the full policy is about; negative: they fit."""
+        residency, policy = self.residency, self.policy
+        count += self.promised_count
+        charge_bytes += self.promised_bytes
+        if residency is not None:
+            count_max, bytes_max = policy.count_max, policy.bytes_max
+            return (
+                -sys.maxsize if count_max is None else residency.total_count + count - count_max,
+                -sys.maxsize if bytes_max is None else residency.total_bytes + charge_bytes - bytes_max,
+            )
+        limiter = self.controller.limiter
+        over_count = 0 if policy.count_max is None else limiter.used_count + count - policy.count_max
+        limit_bytes = min(policy.limit_bytes, self.memory_limit_bytes)
+        return over_count, limiter.used_bytes + charge_bytes - limit_bytes
+
+    def count_that_fits(self, messages: list[Message]) -> tuple[int, int]:
+        """How many of the first of these there is room for, and their charge."""
+        over_count, over_bytes = self.overhang(0, 0)
+        count = charge_bytes = 0
+        for message in messages:
+            size_bytes = message.size_bytes
+            if over_bytes + size_bytes > 0 or (self.policy.count_max is not None and over_count + 1 > 0):
+                break
+            over_count += 1
+            over_bytes += size_bytes
+            charge_bytes += size_bytes
+            count += 1
+        return count, charge_bytes
+
+    def drop_incoming(self, messages: SequenceOf[Message]) -> None:
+        """Count messages that are dropped before they got in."""
+        queue = self.queue
+        queue.dropped_count += len(messages)
+        queue.incoming_dropped(len(messages))
+        if queue.witness is not None and messages:
+            queue.witness.outside(Fate.DROPPED, messages, "no room (full policy)")
+
+
+def _window(policy: QueuePolicy, environment: QueueEnvironment) -> FlowLimiter:
+    return WindowLimiter(
+        policy.count_max,
+        policy.limit_bytes,
+        resume_count=None if policy.count_max is None else policy.count_max // 2,
+        resume_bytes=policy.limit_bytes // 2,
+        clock=environment.clock,
+        label="memory" if policy.limit_bytes == policy.memory_bytes else "quota",
+        count_label="quota",
+    )

@@ -1,0 +1,177 @@
+"""The way into a topic: messages that have no subscriber are dropped, and senders follow the fastest subscriber.
+
+Where a topic drops the oldest (its default), its *lead* holds what no subscriber has been handed yet: senders wait for
+the foremost, never for a slow one. With the other full actions it is as with a queue. See topic.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as SequenceOf
+from typing import TYPE_CHECKING, Final
+
+from ..flow import Flow, FlowController, ResidencyLimiter, SourceController, WindowLimiter
+from .environment import QueueEnvironment
+from .full_actions import FullAction
+from .intake import Intake, Run
+from .message import MESSAGE_OVERHEAD_BYTES, Message
+from .paging import HIGH
+from .policy import QueuePolicy
+
+if TYPE_CHECKING:
+    from .topic import Topic
+
+LAG_FACTOR: Final = 16
+"""With a store, and without a `bytes_max`, a topic holds so many times its memory before laggards lose the oldest:
+1 GiB by default.
+"""
+
+SPARING_SHARE: Final = HIGH - 1 / 32
+"""Of memory, for those who lag while nothing goes to the disk for them."""
+
+
+class TopicIntake(Intake):
+    """The limits of one topic.
+
+    Attributes:
+        lead: charged with what no subscriber has been handed yet.
+        follows_fastest: senders wait for the foremost subscriber at that.
+    """
+
+    __slots__ = ("_topic", "follows_fastest", "lead")
+
+    def __init__(
+        self,
+        topic: Topic,
+        policy: QueuePolicy,
+        environment: QueueEnvironment,
+        action: FullAction,
+        residency: ResidencyLimiter | None,
+        *,
+        priority: int,
+    ) -> None:
+        super().__init__(topic, topic, policy, environment, action, residency, priority=priority)
+        self._topic = topic
+        self.follows_fastest = action.drops_oldest
+        lead_bytes = min(policy.lead_bytes, policy.limit_bytes)
+        self.lead: FlowController[Run] = FlowController(
+            topic,
+            Flow(f"{topic.name} (lead)"),
+            WindowLimiter(
+                policy.count_max,
+                lead_bytes,
+                resume_count=None if policy.count_max is None else policy.count_max // 2,
+                resume_bytes=lead_bytes // 2,
+                clock=environment.clock,
+                label="lead over the fastest subscriber",
+            ),
+            accept=self._accept_lead,
+            schedule=environment.resume,
+            clock=environment.clock,
+            counts_memory=False,  # the same messages are charged to the other controller
+        )
+
+    def add(self, messages: list[Message], wire_bytes: int, source: SourceController | None) -> None:
+        topic = self._topic
+        if topic.witness is not None:
+            topic.witness.origin = source
+        if not topic.is_heard and not topic.closed:
+            topic.unheard(messages)
+        elif self.follows_fastest:
+            charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
+            self.lead.add(Run(messages, charge_bytes), len(messages), charge_bytes, source)
+        else:
+            super().add(messages, wire_bytes, source)
+
+    def offer(self, messages: list[Message], wire_bytes: int, source: SourceController) -> bool:
+        topic = self._topic
+        if topic.witness is not None:
+            topic.witness.origin = source
+        if not topic.is_heard and not topic.closed:
+            topic.unheard(messages)
+            return True
+        if not self.follows_fastest:
+            return super().offer(messages, wire_bytes, source)
+        if topic.keeps and not self._passes_store(messages, source):
+            return False
+        charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
+        if self._budget is not None and self._budget.short:
+            self._ask_for_memory(charge_bytes)
+        if self.residency is not None and not self.controller.accepts(source):
+            self.controller.wait_in_line(source)  # until the disk has taken something
+            return False
+        run = Run(messages, charge_bytes)
+        if topic.is_led or topic.closed:
+            return self.lead.offer(run, len(messages), charge_bytes, source)
+        self._take_in(run)
+        topic.lead_position = topic.elements.next_sequence
+        return True
+
+    def take_together(self, runs: SequenceOf[Run], source: SourceController) -> None:
+        topic = self._topic
+        if not self.follows_fastest and topic.is_heard:
+            super().take_together(runs, source)
+            return
+        for run in runs:
+            if topic.witness is not None:
+                topic.witness.origin = source
+            if not topic.is_heard:
+                topic.unheard(run.messages)
+            elif topic.is_led:
+                self.lead.charge(len(run.messages), run.charge_bytes, source)
+                self._accept_lead(run)
+            else:
+                self._take_in(run)
+                topic.lead_position = topic.elements.next_sequence
+
+    def fits(self, count: int, wire_bytes: int) -> bool:
+        if not self._topic.is_heard:
+            return True
+        if not self.follows_fastest:
+            return super().fits(count, wire_bytes)
+        return self.lead.accepting and (self.residency is None or self.controller.accepting)
+
+    @property
+    def entrances(self) -> tuple[FlowController[Run], ...]:
+        return (self.controller, self.lead)
+
+    def drains(self) -> bool:
+        return not self._topic.is_heard or super().drains()
+
+    def overhang(self, count: int, charge_bytes: int) -> tuple[int, int]:
+        residency, policy = self.residency, self.policy
+        if residency is None:
+            return super().overhang(count, charge_bytes)
+        count += self.promised_count
+        charge_bytes += self.promised_bytes
+        over_count = 0 if policy.count_max is None else residency.total_count + count - policy.count_max
+        if not self.may_page_out:
+            return over_count, residency.used_bytes + charge_bytes - min(policy.limit_bytes, self.memory_limit_bytes)
+        if self._topic.spares_disk:
+            return over_count, residency.used_bytes + charge_bytes - int(self.memory_limit_bytes * SPARING_SHARE)
+        bytes_max = policy.bytes_max if policy.bytes_max is not None else policy.memory_bytes * LAG_FACTOR
+        return over_count, residency.total_bytes + charge_bytes - bytes_max
+
+    def _shut_gate(self, source: SourceController) -> FlowController[Run] | None:
+        topic = self._topic
+        if not topic.is_heard:
+            return None
+        gate = super()._shut_gate(source)
+        if gate is None and self.follows_fastest and topic.is_led and not self.lead.accepts(source):
+            return self.lead
+        return gate
+
+    def _accept_lead(self, run: Run) -> None:
+        """Take in what is charged to the lead, unless it has waited until the last subscriber had left."""
+        if self._topic.is_heard:
+            self._take_in(run)
+        else:
+            self._topic.unheard(run.messages)
+            self.lead.release(len(run.messages), run.charge_bytes)
+
+    def _take_in(self, run: Run) -> None:
+        count = len(run.messages)
+        over_count, over_bytes = self.overhang(count, run.charge_bytes)
+        if over_count > 0 or over_bytes > 0:
+            self._topic.make_room(over_count, over_bytes)
+        self.controller.charge(count, run.charge_bytes, None)
+        self._topic.accept_run(run)
