@@ -98,7 +98,7 @@ class ConsumedQueue(LeavingQueue):
                 part = self._available_of(part)
                 if part is None:
                     continue
-            if part is None or not self._expiring:
+            if part is None or not self.expiry.is_needed:
                 return part
             now_ms = self._environment.now_ms()
             expired = [
@@ -295,7 +295,7 @@ class ConsumedQueue(LeavingQueue):
             sequences, _wire_bytes = self._without_lost(sequences)
         self.unsettled_count -= len(sequences)
         self.returned_count += len(sequences)
-        if self._expiring:
+        if self.expiry.is_needed:
             sequences = self._drop_expired(sequences)
         if not attempted:
             self._put_back(sequences)

@@ -1,4 +1,6 @@
-"""Which elements of a queue pass their date next.
+"""Which elements of a queue pass their date next, and the timer that stands for the earliest date.
+
+What is due goes in portions (EXPIRE_COUNT), so that a backlog that expires together stops no one.
 
 A run has one date, so there is one entry per run, in a heap. Entries of runs that were consumed in time are cleared out
 when they may be half of all, so there are about two and a half times as many as there are runs with a date in the
@@ -11,18 +13,23 @@ Clearing out is done a few entries at a time, with each date that is added (SWEE
 (BLOCK_SWEEP_COUNT): the heap becomes the old one, from whose end entries that still count are moved to the new one. A
 heap without its last entry is a heap.
 
-Not here: timers and what expiring means (queue.py, consumed.py, topic.py).
+Not here: what expiring means (leaving.py, topic.py).
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
+from collections.abc import Sequence as SequenceOf
 from itertools import groupby
-from typing import Final
+from typing import Final, Protocol
 
 from .blocks import Block
 from .cursored import BLOCK_BITS, CursoredQueue
+from .environment import QueueEnvironment, TimerHandle
+
+EXPIRE_COUNT: Final = 512
+"""Elements past their date that are looked at in one go: about a millisecond of work."""
 
 EXPIRIES_MIN: Final = 256
 """Dates that may always be kept; only beyond that is it worth looking for dead ones."""
@@ -145,6 +152,84 @@ class ExpiryDates:
     def _is_due_outside(self, index: int, now_ms: int) -> bool:
         block = self._elements.block(index)
         return block is not None and block.outside is not None and 0 < block.outside.dates.next_ms <= now_ms
+
+
+class ExpiryOwner(Protocol):
+    """What `Expiry` asks of its queue."""
+
+    elements: CursoredQueue
+    closed: bool
+
+    @property
+    def expire_count(self) -> int:
+        """How many elements past their date are looked at in one go."""
+
+    def expire(self, sequences: SequenceOf[int]) -> None:
+        """Remove those of these elements, which are past their date and in order, that no consumer holds; count them,
+        and release their space (once: what resumes then may add or close).
+        """
+
+
+class Expiry:
+    """The dates of one queue's elements, and one timer for the earliest.
+
+    Attributes:
+        is_needed: some element has had a date. Plain, because the hot path reads it.
+    """
+
+    __slots__ = ("_dates", "_environment", "_queue", "_timer", "is_needed")
+
+    def __init__(self, queue: ExpiryOwner, environment: QueueEnvironment) -> None:
+        self._queue = queue
+        self._environment = environment
+        self._dates: ExpiryDates | None = None
+        self._timer: TimerHandle | None = None
+        self.is_needed = False
+
+    def note(self, at_ms: int, first: int, end: int) -> None:
+        """The elements `first` .. `end - 1` expire then. O(log dates)."""
+        if self._dates is None:
+            self._dates = ExpiryDates(self._queue.elements)
+            self.is_needed = True
+        if self._dates.add(at_ms, first, end):
+            self._arm()
+
+    def note_block(self, block: Block) -> None:
+        """This block is in memory again, with the dates of its elements."""
+        for at_ms, first, end in dates_in(block):
+            self.note(at_ms, first, end)
+
+    def move_out(self, indices: list[int]) -> None:
+        """These blocks are outside: one date stands for all of theirs."""
+        if self._dates is not None:
+            self._dates.move_out(indices)
+            self._arm()
+
+    def run_due(self) -> None:
+        """Let a portion of what is past its date expire, and come back at once for the rest."""
+        self._timer = None
+        assert self._dates is not None, "a timer runs only for dates"
+        due = self._dates.take_due(self._environment.now_ms(), self._queue.expire_count)
+        if due:
+            self._queue.expire(due)
+        self._arm()
+
+    def close(self) -> None:
+        """Let nothing expire any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def __len__(self) -> int:
+        """How many entries its dates take."""
+        return 0 if self._dates is None else len(self._dates)
+
+    def _arm(self) -> None:
+        self.close()
+        next_ms = None if self._dates is None else self._dates.next_ms
+        if next_ms is not None and not self._queue.closed:
+            delay_ms = max(0, next_ms - self._environment.now_ms())
+            self._timer = self._environment.scheduling.call_later(delay_ms / 1000, self.run_due)
 
 
 def dates_in(block: Block) -> Iterator[tuple[int, int, int]]:

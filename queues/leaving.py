@@ -203,7 +203,7 @@ class LeavingQueue(MessageQueue):
                 block = self.elements.block(index)
                 if block is not None and block.outside is not None and 0 < block.outside.dates.earliest_ms <= now_ms:
                     block.outside.dates = block.outside.dates.to_be_looked_at()
-                    self._note_date(now_ms, block.base, block.base + block.length)
+                    self.expiry.note(now_ms, block.base, block.base + block.length)
         expired = [
             sequence
             for sequence in sequences
@@ -228,7 +228,7 @@ class LeavingQueue(MessageQueue):
             return "delayed"
         return "waiting" if self._waits(sequence) else "unsettled"
 
-    def _expire(self, sequences: SequenceOf[int]) -> None:
+    def expire(self, sequences: SequenceOf[int]) -> None:
         gone = [s for s in sequences if self._waits(s) and self.elements.get(s) is not None]
         if self.elements.outside_count:
             gone += self._expired_outside(sequences)
@@ -318,7 +318,7 @@ class LeavingQueue(MessageQueue):
         alive = self.elements.live_sequences(block.base, block.base + block.length)
         later = [dates[sequence - block.base] for sequence in alive if dates[sequence - block.base] > now_ms]
         if later:
-            self._note_date(min(later), block.base, block.base + block.length)
+            self.expiry.note(min(later), block.base, block.base + block.length)
         return [sequence for sequence in alive if 0 < dates[sequence - block.base] <= now_ms and self._waits(sequence)]
 
     def _drop_outside(self, index: int) -> Gone:

@@ -19,16 +19,17 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from functools import partial
-from itertools import islice, repeat
+from itertools import repeat
 from typing import Final
 
 from ..flow import FlowClosedError, FlowController, FlowResource, ResidencyLimiter, SourceController, WaitEdge
 from .blocks import Gone, QueueInvariantError
 from .cursored import BLOCK_BITS, CursoredQueue
 from .durables import DurableReader
-from .environment import QueueEnvironment, TimerHandle
-from .expiry import ExpiryDates, dates_in
+from .environment import QueueEnvironment
+from .expiry import EXPIRE_COUNT, Expiry
 from .full_actions import ACTIONS, FullAction
+from .held_turns import HeldTurns
 from .intake import Intake, Run
 from .message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message
 from .paging import Pager
@@ -38,16 +39,6 @@ from .statistics import QueueStatistics
 from .storage import Restored, Saved, Shelf
 from .subscription import Consumer, Subscription
 from .witness import Witness
-
-EXPIRE_COUNT: Final = 512
-"""Elements past their date that are looked at in one go: about a millisecond of work."""
-
-
-TURNS_BEHIND_DISPATCH: Final = 64
-TURNS_AT_ONCE: Final = 256
-"""Turns of subscriptions that are ended behind a dispatch, and in one that does nothing else: each may let another one
-begin.
-"""
 
 TRIM_STEPS: Final = 8
 """To let go of a block takes as long as so many steps (steps.py)."""
@@ -123,15 +114,8 @@ class MessageQueue(FlowResource):
         self.subscriptions: dict[int, Subscription] = {}
         self._ring: OrderedDict[Subscription, None] = OrderedDict()
         """Subscriptions that may have credit, the next one to be served first. An OrderedDict, to leave it in O(1)."""
-        self._in_turn: dict[Subscription, int] = {}
-        """Subscriptions that hold the turn of a consumer's limiter, with their `delivered_count` when they got it."""
-        self._turns_left: Iterator[tuple[Subscription, int]] | None = None
-        """Of many of them: those that are yet to be looked at behind the last dispatch, before the next one."""
-        self._had_more = False
-        """What that dispatch returned."""
-        self._expiries: ExpiryDates | None = None
-        self._expiry_timer: TimerHandle | None = None
-        self._expiring = False
+        self.held_turns = HeldTurns(self._is_in_line)
+        self.expiry = Expiry(self, environment)
         self._trims = False
         """What nobody needs any more is let go of in steps."""
         self.added_count = 0
@@ -190,7 +174,7 @@ class MessageQueue(FlowResource):
             residency.add_outside(live_count, outside.wire_bytes + live_count * MESSAGE_OVERHEAD_BYTES)
             if outside.dates.earliest_ms:
                 base = index << BLOCK_BITS
-                self._note_date(outside.dates.earliest_ms, base, base + outside.length)
+                self.expiry.note(outside.dates.earliest_ms, base, base + outside.length)
         self.elements.next_sequence = max(self.elements.next_sequence, found.next_sequence)
         if self.witness is not None:
             self.witness.restored(self.elements.next_sequence if found.outside else 0)
@@ -287,43 +271,17 @@ class MessageQueue(FlowResource):
             at_ms = _held_until(at_ms, messages[0].expires_at_ms)
         dated = [message.dated(at_ms) for message in messages]
         first = self._append(dated, run)
-        self._note_date(at_ms, first, self.elements.next_sequence)
-
-    def _note_date(self, at_ms: int, first: int, end: int) -> None:
-        """These elements expire then."""
-        if self._expiries is None:
-            self._expiries = ExpiryDates(self.elements)
-            self._expiring = True
-        if self._expiries.add(at_ms, first, end):
-            self._arm_expiry()
-
-    def _arm_expiry(self) -> None:
-        if self._expiry_timer is not None:
-            self._expiry_timer.cancel()
-            self._expiry_timer = None
-        next_ms = None if self._expiries is None else self._expiries.next_ms
-        if next_ms is not None and not self.closed:
-            delay_ms = max(0, next_ms - self._environment.now_ms())
-            self._expiry_timer = self._environment.scheduling.call_later(delay_ms / 1000, self._expire_due)
-
-    def _expire_due(self) -> None:
-        """Remove a portion of what is past its date and in nobody's hands, and come back at once for the rest."""
-        self._expiry_timer = None
-        assert self._expiries is not None, "a timer runs only for dates"
-        due = self._expiries.take_due(self._environment.now_ms(), self._expire_count)
-        if due:
-            self._expire(due)
-        self._arm_expiry()
+        self.expiry.note(at_ms, first, self.elements.next_sequence)
 
     @property
-    def _expire_count(self) -> int:
+    def expire_count(self) -> int:
         """How many elements past their date are looked at in one go."""
         return EXPIRE_COUNT
 
     @abstractmethod
-    def _expire(self, sequences: SequenceOf[int]) -> None:
-        """These are past their date and in order: remove those that nobody holds, count them, release their space
-        (once: what resumes then may add or close).
+    def expire(self, sequences: SequenceOf[int]) -> None:
+        """Remove those of these elements, which are past their date and in order, that no consumer holds; count them,
+        and release their space (once: what resumes then may add or close).
         """
 
     # ------------------------------------------------------------------ subscriptions
@@ -363,7 +321,7 @@ class MessageQueue(FlowResource):
         """Called by `Subscription.close`."""
         self.subscriptions.pop(id(subscription), None)
         self._ring.pop(subscription, None)
-        self._in_turn.pop(subscription, None)
+        self.held_turns.forget(subscription)
         self._last_active_seconds = self._environment.clock()
         self._detached(subscription)
         if not self.subscriptions:
@@ -390,38 +348,9 @@ class MessageQueue(FlowResource):
         """It has credit, and holds its turn: others that share the credit go on when a dispatch has come by here."""
         if subscription.closed:
             return False
-        self._in_turn[subscription] = subscription.delivered_count
+        self.held_turns.hold(subscription)
         self._enter_ring(subscription)
         return True
-
-    def _end_turns(self, *, more: bool) -> bool:
-        """After a dispatch: only those keep their turn that are still in line here and got nothing yet. Where they are
-        many, the next dispatches do nothing else. Returns whether there is more to do.
-        """
-        turns = list(self._in_turn.items())
-        if len(turns) > TURNS_BEHIND_DISPATCH:
-            self._turns_left, self._had_more = iter(turns), more
-            return True
-        self._look_at_turns(turns, more=more)
-        return more
-
-    def _end_turns_left(self) -> None:
-        assert self._turns_left is not None, "some are left"
-        turns = list(islice(self._turns_left, TURNS_AT_ONCE))
-        self._look_at_turns(turns, more=self._had_more)
-        if len(turns) < TURNS_AT_ONCE:
-            self._turns_left = None
-
-    def _look_at_turns(self, turns: Iterable[tuple[Subscription, int]], *, more: bool) -> None:
-        in_turn = self._in_turn
-        for subscription, delivered_count in turns:
-            if (
-                not more
-                or subscription.source.blocked
-                or subscription.delivered_count != delivered_count
-                or not self._is_in_line(subscription)
-            ) and in_turn.pop(subscription, None) is not None:
-                subscription.source.end_turn()
 
     def _is_in_line(self, subscription: Subscription) -> bool:
         """It waits to be served by the next dispatch."""
@@ -467,14 +396,15 @@ class MessageQueue(FlowResource):
                 self.context.request_dispatch()
 
     def _dispatch_turn(self, budget: int) -> bool:
-        if self._turns_left is not None:
-            self._end_turns_left()
+        turns = self.held_turns
+        if turns.under_way:
+            turns.go_on()
             return True
         if self.paused_since_seconds is not None:
-            return self._end_turns(more=False)  # consumers have others to take from
+            return turns.end(more=False)  # consumers have others to take from
         more = self.dispatch(budget)
-        if self._in_turn:
-            more = self._end_turns(more=more)
+        if turns:
+            more = turns.end(more=more)
         pager = self.pager
         if pager is not None and self.controller.limiter.throttled and pager.is_over:
             pager.relieve()  # readers have moved: there may be blocks now that can go
@@ -535,17 +465,14 @@ class MessageQueue(FlowResource):
         """This block is in memory, or gone: whoever waited for it goes on."""
         block = self.elements.block(index)
         if block is not None and block.outside is None:
-            for at_ms, first, end in dates_in(block):
-                self._note_date(at_ms, first, end)
+            self.expiry.note_block(block)
 
     def losing(self, sequences: SequenceOf[int]) -> None:
         """Hook of the kinds: these can't be read from the store, and leave now, whoever holds them."""
 
     def went_out(self, indices: list[int]) -> None:
         """These blocks are outside: one date stands for all of theirs."""
-        if self._expiries is not None:
-            self._expiries.move_out(indices)
-            self._arm_expiry()
+        self.expiry.move_out(indices)
 
     @property
     def awaits_disk(self) -> bool:
@@ -648,8 +575,7 @@ class MessageQueue(FlowResource):
         if self.witness is not None:
             self.witness.closed(reason)
         self.context.close()
-        if self._expiry_timer is not None:
-            self._expiry_timer.cancel()
+        self.expiry.close()
         try:
             if self._shelf is not None and not keep:
                 self._shelf.forget()  # first: what those who wait do now is not to be on disk before that

@@ -24,9 +24,10 @@ from .cursors import NOTING, TrackingCursor
 from .dead_letters import REJECTED
 from .durables import DurableReader
 from .environment import QueueEnvironment, TimerHandle
+from .expiry import EXPIRE_COUNT
 from .message import PRIORITY_DEFAULT
 from .policy import QueuePolicy
-from .queue import EXPIRE_COUNT, MessageQueue
+from .queue import MessageQueue
 from .refusals import Refusals
 from .slices import Slice
 from .storage import Restored, Shelf
@@ -430,11 +431,11 @@ class ReaderQueue(MessageQueue):
         return passed
 
     def _expire_given_back(self, sequences: SequenceOf[int]) -> None:
-        if self._expiring:
+        if self.expiry.is_needed:
             now_ms = self._environment.now_ms()
             get = self.elements.get
             dead = [s for s in sequences if (m := get(s)) is not None and 0 < m.expires_at_ms <= now_ms]
-            self._expire(sorted(dead))
+            self.expire(sorted(dead))
             if self._overdue:  # what the topic has dropped since is nobody's now
                 self._overdue.difference_update([s for s in sequences if not self.elements.is_alive(s)])
 
@@ -455,12 +456,12 @@ class ReaderQueue(MessageQueue):
             self._all_let_go = False
             self._let_go = set(self._overdue)
         let_go = self._let_go
-        portion = [let_go.pop() for _ in range(min(len(let_go), self._expire_count))]
-        self._expire(sorted(self._overdue.intersection(portion)))
+        portion = [let_go.pop() for _ in range(min(len(let_go), self.expire_count))]
+        self.expire(sorted(self._overdue.intersection(portion)))
         self._look_at_overdue(())
 
     @property
-    def _expire_count(self) -> int:
+    def expire_count(self) -> int:
         readers_count = len(self.subscriptions) + len(self.readers)
         return min(EXPIRE_COUNT, 1 + EXPIRE_LOOKS // (1 + readers_count))
 

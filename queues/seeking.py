@@ -490,7 +490,7 @@ class SeekingQueue(ConsumedQueue):
             if len(places) <= count_max:
                 return places, None
             return places[:count_max], places[count_max]
-        now_ms = self._environment.now_ms() if self._expiring or self._later is not None else 0
+        now_ms = self._environment.now_ms() if self.expiry.is_needed or self._later is not None else 0
         for place in places:
             sequence, message = sequences[place], messages[place]
             if not self._lies_free(sequence) or 0 < message.expires_at_ms <= now_ms:
@@ -521,7 +521,7 @@ class SeekingQueue(ConsumedQueue):
         return (
             portion.end is not None
             and not self._has_groups
-            and not self._expiring
+            and not self.expiry.is_needed
             and self._later is None
             and self._condemned is None
             and self._cursor.are_ahead(portion.sequences)

@@ -329,7 +329,7 @@ class Topic(SkippingQueue):
                 continue
             count = len(part.messages)
             budget -= part.cost
-            if self._expiring:
+            if self.expiry.is_needed:
                 part = self._without_expired(cursor, part, looked)
                 if part is None:
                     continue
@@ -399,7 +399,7 @@ class Topic(SkippingQueue):
 
     # ------------------------------------------------------------------ leaving for other reasons
 
-    def _expire(self, sequences: SequenceOf[int]) -> None:
+    def expire(self, sequences: SequenceOf[int]) -> None:
         """O(sequences + subscriptions), and O(sequences) for each subscription that is among them."""
         self._overdue.difference_update(sequences)
         if self.elements.outside_count and self.pager is not None:

@@ -45,7 +45,7 @@ async def test_windows_that_open_together(stage: LawStage, name: str) -> None:
                 nursery.start_soon(reader.send_raw, data)
         await trio.sleep(3)
     assert queue.delivered_count == 10_000
-    assert not queue._in_turn
+    assert not queue.held_turns
 
 
 @pytest.mark.slow

@@ -102,8 +102,8 @@ def test_a_portion_of_what_is_past_its_date_is_smaller_the_more_look_at_it() -> 
     world.send(topic, 300, ttl_ms=1000)
     world.run()
     asked: list[int] = []
-    expire = topic._expire
-    topic._expire = lambda sequences: (asked.append(len(sequences)), expire(sequences))[1]  # type: ignore[method-assign]
+    expire = topic.expire
+    topic.expire = lambda sequences: (asked.append(len(sequences)), expire(sequences))[1]  # type: ignore[method-assign]
     world.advance(2)
     assert sum(asked) >= 299
     assert max(asked) * MANY < 20_000

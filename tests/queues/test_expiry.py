@@ -7,9 +7,8 @@ from random import Random
 import pytest
 
 from sluiceway.queues.cursored import CursoredQueue
-from sluiceway.queues.expiry import EXPIRIES_MIN, SWEEP_COUNT, ExpiryDates
+from sluiceway.queues.expiry import EXPIRE_COUNT, EXPIRIES_MIN, SWEEP_COUNT, ExpiryDates
 from sluiceway.queues.message import Message
-from sluiceway.queues.queue import EXPIRE_COUNT
 from sluiceway.queues.slices import FAN_OUT_COUNT
 from tests.queues.rig import Delivery, Head, Producer, World, assert_exact, numbers
 
@@ -156,8 +155,7 @@ def test_dates_of_what_was_consumed_in_time_are_not_kept() -> None:
     for _ in range(20 * EXPIRIES_MIN):
         world.send(queue, 1, ttl_ms=3_600_000)
         world.run()
-    assert queue._expiries is not None
-    assert len(queue._expiries) <= EXPIRIES_MIN + 1
+    assert len(queue.expiry) <= EXPIRIES_MIN + 1
     stuck.give_back()
     world.run()
     assert len(consumer.deliveries) + len(stuck.deliveries) == 20 * EXPIRIES_MIN + 2
@@ -254,7 +252,7 @@ def test_a_backlog_that_expires_together_goes_in_portions(runs: int) -> None:
     world.now_seconds += 2
     lefts = []
     while queue.elements.live_count:
-        queue._expire_due()
+        queue.expiry.run_due()
         lefts.append(queue.elements.live_count)
         assert_exact(queue)
     assert lefts == [3 * EXPIRE_COUNT, 2 * EXPIRE_COUNT, EXPIRE_COUNT, 0]

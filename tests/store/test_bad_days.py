@@ -482,9 +482,8 @@ def test_dates_of_blocks_that_go_out_are_not_sought_one_block_at_a_time(monkeypa
             world.settle_down()
     assert queue.elements.outside_count > 10
     assert looked_count < 4 * 30_000
-    assert queue._expiries is not None
     inside_count = queue.elements.live_count - 1024 * queue.elements.outside_count
-    assert len(queue._expiries) < 4 * inside_count
+    assert len(queue.expiry) < 4 * inside_count
     world.flush(seconds=200)
     assert (queue.elements.live_count, queue.expired_count) == (0, 30_000)
 
