@@ -88,12 +88,12 @@ class ConsumedQueue(LeavingQueue):
                 cursor.untake(part, 0)
                 cursor.waiting_for = NOTING
                 return None
-            if part is None and self._later is not None and (count := self._pass_block(self._later)):
+            if part is None and self.states.delayed is not None and (count := self._pass_block(self.states.delayed)):
                 passed_count += count
                 continue
             if self.pager is not None:
                 self._page_in(part)
-            if part is not None and (self._later is not None or self._condemned is not None):
+            if part is not None and (self.states.delayed is not None or self.states.dead_lettering is not None):
                 passed_count += len(part.messages)
                 part = self._available_of(part)
                 if part is None:
@@ -119,7 +119,7 @@ class ConsumedQueue(LeavingQueue):
     def _available_of(self, part: Slice) -> Slice | None:
         """What of this may be handed over now. The cursor passes over what waits for its time or is given up."""
         now_ms = self._environment.now_ms()
-        later, condemned, passed = self._later, self._condemned, list[int]()
+        later, condemned, passed = self.states.delayed, self.states.dead_lettering, list[int]()
         for place, (sequence, message) in enumerate(zip(part.sequences, part.messages, strict=True)):
             if (later is not None and later.holds(sequence)) or (condemned is not None and sequence in condemned):
                 passed.append(sequence)
@@ -143,7 +143,7 @@ class ConsumedQueue(LeavingQueue):
         After a crash all that may have been seen counts as seen. What was not due yet then has not been.
         """
         seen = self._cursor.seen_of(sequences)
-        if seen and self._later is not None:
+        if seen and self.states.delayed is not None:
             for sequence, message in zip(sequences, messages, strict=True):
                 if message.due_at_ms > self._restored_ms and not self._cursor.is_noted(sequence):
                     seen.pop(sequence, None)
@@ -185,8 +185,8 @@ class ConsumedQueue(LeavingQueue):
         super().came_in(index)
         if self._unknown_due and index == self._unknown_due[-1]:
             self._learn_due(index)
-        if self._condemned is not None:
-            self._condemned.came_in()
+        if self.states.dead_lettering is not None:
+            self.states.dead_lettering.came_in()
         if self._cursor.arrived(index):
             self.context.request_dispatch()
 
@@ -217,7 +217,9 @@ class ConsumedQueue(LeavingQueue):
         """What an earlier run had given up goes on its way, and what it had delayed is looked up."""
         if self.closed:
             return
-        if spent := [sequence for sequence in spent if self._waits(sequence) and self.elements.is_alive(sequence)]:
+        if spent := [
+            sequence for sequence in spent if self.states.waits(sequence) and self.elements.is_alive(sequence)
+        ]:
             self._give_up(spent, FAILED)
         if self._unknown_due:
             self._look_up_due()
@@ -228,7 +230,7 @@ class ConsumedQueue(LeavingQueue):
         return (here,) if returned is None else (here, returned >> BLOCK_BITS)
 
     def seen(self) -> Mapping[int, int]:
-        seen, later, cursor = self._cursor.seen(), self._later, self._cursor
+        seen, later, cursor = self._cursor.seen(), self.states.delayed, self._cursor
         if later is None:
             return seen
         return {s: n for s, n in seen.items() if cursor.is_noted(s) or not later.holds(s)}
@@ -318,12 +320,10 @@ class ConsumedQueue(LeavingQueue):
     def losing(self, sequences: SequenceOf[int]) -> None:
         if self.witness is not None:
             self.witness.left(Fate.DROPPED, sequences, "it could not be read from the disk")
-        waiting = [sequence for sequence in sequences if self._waits(sequence)]
-        condemned = self._condemned or ()  # looks for itself what is still there
+        waiting = [sequence for sequence in sequences if self.states.waits(sequence)]
+        condemned = self.states.dead_lettering or ()  # looks for itself what is still there
         self._lost_in_hand.update({s for s in sequences if s not in condemned}.difference(waiting))
-        self._cursor.forget(waiting)
-        if self._later is not None:
-            self._later.discard(waiting)
+        self.states.forget(waiting)
 
     def _without_lost(self, sequences: SequenceOf[int]) -> tuple[SequenceOf[int], int]:
         """Of what a consumer is done with: what is still here, and its bytes in memory."""
@@ -386,9 +386,9 @@ class ConsumedQueue(LeavingQueue):
         return first
 
     def _make_later(self) -> Later:
-        if self._later is None:
-            self._later = Later(self.policy.delayed_count_max)
-        return self._later
+        if self.states.delayed is None:
+            self.states.delayed = Later(self.policy.delayed_count_max)
+        return self.states.delayed
 
     def _put_later(self, sequences: SequenceOf[int], due_ms: int) -> None:
         if self._make_later().put(sequences, due_ms):
@@ -398,7 +398,7 @@ class ConsumedQueue(LeavingQueue):
         if self._later_timer is not None:
             self._later_timer.cancel()
             self._later_timer = None
-        next_ms = None if self._later is None else self._later.next_ms
+        next_ms = None if self.states.delayed is None else self.states.delayed.next_ms
         if next_ms is not None and not self.closed:
             delay_seconds = max(0, next_ms - self._environment.now_ms()) / 1000
             self._later_timer = self._environment.scheduling.call_later(
@@ -408,9 +408,9 @@ class ConsumedQueue(LeavingQueue):
     def _let_due_go(self) -> None:
         """The time of some has come: those that the cursor has passed are as good as given back."""
         self._later_timer = None
-        assert self._later is not None, "a timer runs only for what waits"
+        assert self.states.delayed is not None, "a timer runs only for what waits"
         position = self._cursor.position
-        due = self._later.take_due(self._environment.now_ms(), DUE_COUNT)
+        due = self.states.delayed.take_due(self._environment.now_ms(), DUE_COUNT)
         if due:
             self._put_back([sequence for sequence in due if sequence < position])
             self._available_again([sequence for sequence in due if sequence >= position])
@@ -445,7 +445,7 @@ class ConsumedQueue(LeavingQueue):
                     and message.due_at_ms > now_ms
                     and not later.holds(sequence)
                     and not later.is_full
-                    and (self._condemned is None or sequence not in self._condemned)
+                    and (self.states.dead_lettering is None or sequence not in self.states.dead_lettering)
                 ):
                     self._put_later([sequence], message.due_at_ms)
         if self._unknown_due:
@@ -453,7 +453,7 @@ class ConsumedQueue(LeavingQueue):
 
     @property
     def delayed_count(self) -> int:
-        return 0 if self._later is None else len(self._later)
+        return 0 if self.states.delayed is None else len(self.states.delayed)
 
     # ------------------------------------------------------------------ end, and what people see
 
@@ -468,8 +468,8 @@ class ConsumedQueue(LeavingQueue):
             facts["delayed"] = self.delayed_count
         if self._cursor.waiting_for == CROWDED:
             facts["too many are delayed"] = "what comes next waits until some of them are due (delayed_count_max)"
-        if self._condemned:
-            facts["dead letters that wait"] = len(self._condemned)
-            if self._condemned.trouble:
-                facts["because"] = self._condemned.trouble
+        if self.states.dead_lettering:
+            facts["dead letters that wait"] = len(self.states.dead_lettering)
+            if self.states.dead_lettering.trouble:
+                facts["because"] = self.states.dead_lettering.trouble
         return facts

@@ -15,10 +15,10 @@ from ..flow import SourceController
 from ..flow.bounds import UNBOUNDED
 from .blocks import Block, Gone
 from .cursored import BLOCK_BITS
-from .cursors import CROWDED, Cursor
+from .cursors import CROWDED
 from .dead_letters import CROWDED_OUT, EXPIRED, Condemned
+from .element_states import WORDS, ElementStates
 from .environment import QueueEnvironment
-from .later import Later
 from .message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, size_of
 from .policy import QueuePolicy
 from .queue import MessageQueue
@@ -42,11 +42,9 @@ class LeavingQueue(MessageQueue):
         lasting: bool = True,
     ) -> None:
         super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
-        self._cursor = Cursor(self.elements, 0)
-        self._later: Later | None = None
-        """None: nothing ever had to wait for its time."""
-        self._condemned: Condemned | None = None
-        """None: nothing was ever given up."""
+        self.states = ElementStates(self.elements)
+        """Where each of its elements is."""
+        self._cursor = self.states.cursor
 
     @property
     def _is_crowded(self) -> bool:
@@ -81,11 +79,11 @@ class LeavingQueue(MessageQueue):
             return
         if self.witness is not None:
             self.witness.left(Fate.GIVEN_UP, sequences, reason)
-        if self._condemned is None:
-            self._condemned = Condemned(self, self, router, to, self._environment)
-        self._withdraw(sequences)
-        self._condemned.add(sequences, reason)
-        self._condemned.move()
+        if self.states.dead_lettering is None:
+            self.states.dead_lettering = Condemned(self, self, router, to, self._environment)
+        self.states.withdraw(sequences)
+        self.states.dead_lettering.add(sequences, reason)
+        self.states.dead_lettering.move()
 
     def _give_up_expired(self, sequences: SequenceOf[int]) -> None:
         """These are past their date, and nobody holds them."""
@@ -110,12 +108,6 @@ class LeavingQueue(MessageQueue):
         if self.witness is not None:
             self.witness.left(Fate.DROPPED, sequences, reason)
 
-    def _withdraw(self, sequences: SequenceOf[int]) -> None:
-        """Hook of the kinds: these stay, but wait for nobody any more."""
-        self._cursor.withdraw(sequences)
-        if self._later is not None:
-            self._later.discard(sequences)
-
     def dead_lettered(self, sequences: SequenceOf[int], to: MessageQueue) -> None:
         """These have gone to that queue."""
         self.dead_lettered_count += len(sequences)
@@ -133,7 +125,7 @@ class LeavingQueue(MessageQueue):
 
     def may_leave(self, sequence: int) -> bool:
         """Whether this is there, and in nobody's hands."""
-        return self.elements.is_alive(sequence) and self._waits(sequence)
+        return self.elements.is_alive(sequence) and self.states.waits(sequence)
 
     def purge(self, first: int, end: int) -> int:
         """Drop what of these elements is in nobody's hands, in memory or on disk. Returns how many. O(end - first):
@@ -141,7 +133,7 @@ class LeavingQueue(MessageQueue):
         """
         if self.closed:
             return 0
-        gone = [sequence for sequence in self.elements.live_sequences(first, end) if self._waits(sequence)]
+        gone = [sequence for sequence in self.elements.live_sequences(first, end) if self.states.waits(sequence)]
         if gone:
             self._count_dropped(gone, "purged")
             self._last_active_seconds = self._environment.clock()
@@ -163,7 +155,7 @@ class LeavingQueue(MessageQueue):
         return self._cursor.attempts_of(sequence)
 
     def waits_for_dead_letters(self, count: int, wire_bytes: int, source: SourceController) -> bool:
-        condemned = self._condemned
+        condemned = self.states.dead_lettering
         return condemned is not None and not self.fits(count, wire_bytes) and condemned.hold_back(source)
 
     # ------------------------------------------------------------------ leaving unread
@@ -175,11 +167,9 @@ class LeavingQueue(MessageQueue):
         messages = [message for sequence in sequences if (message := self.elements.get(sequence)) is not None]
         # Unread always: a cursor that untakes may come past here again.
         self.elements.remove(sequences, unread=True)
-        self._cursor.forget(sequences)
-        if self._later is not None:
-            self._later.discard(sequences)
-            if self._is_crowded:
-                self._go_on()
+        self.states.forget(sequences)
+        if self.states.delayed is not None and self._is_crowded:
+            self._go_on()
         if self._shelf is not None:
             self._shelf.settled(sorted(sequences))  # dead letters leave in the order in which they were given up
         if self.elements.outside_gone_count:
@@ -215,21 +205,11 @@ class LeavingQueue(MessageQueue):
         out = set(expired)
         return [sequence for sequence in sequences if sequence not in out]
 
-    def _waits(self, sequence: int) -> bool:
-        """Whether this element, if it is there, is in nobody's hands, and not given up either."""
-        if self._condemned is not None and sequence in self._condemned:
-            return False
-        return self._cursor.is_available(sequence) or (self._later is not None and self._later.holds(sequence))
-
     def state_of(self, sequence: int) -> str:
-        if self._condemned is not None and sequence in self._condemned:
-            return "given up"
-        if self._later is not None and self._later.holds(sequence):
-            return "delayed"
-        return "waiting" if self._waits(sequence) else "unsettled"
+        return WORDS[self.states.of(sequence)]
 
     def expire(self, sequences: SequenceOf[int]) -> None:
-        gone = [s for s in sequences if self._waits(s) and self.elements.get(s) is not None]
+        gone = [s for s in sequences if self.states.waits(s) and self.elements.get(s) is not None]
         if self.elements.outside_count:
             gone += self._expired_outside(sequences)
         if gone:
@@ -252,7 +232,7 @@ class LeavingQueue(MessageQueue):
                 continue
             if dates.all_dated and dates.latest_ms <= now_ms:
                 live = self.elements.live_sequences(block.base, block.base + block.length)
-                gone += [sequence for sequence in live if self._waits(sequence)]
+                gone += [sequence for sequence in live if self.states.waits(sequence)]
             else:
                 block.looked_ms = now_ms
                 self.pager.want(index)
@@ -286,7 +266,7 @@ class LeavingQueue(MessageQueue):
                 if over_count <= len(going) and over_bytes <= freed_bytes:
                     break
                 cut += 1
-                if self._condemned is None or sequence not in self._condemned:
+                if self.states.dead_lettering is None or sequence not in self.states.dead_lettering:
                     going.append(sequence)
                     freed_bytes += message.size_bytes
             self._cursor.untake(part, cut)
@@ -298,7 +278,7 @@ class LeavingQueue(MessageQueue):
         """The oldest of those that the cursor has passed and that wait for their time, if nothing older was given
         back.
         """
-        oldest = None if self._later is None else self._later.lowest()
+        oldest = None if self.states.delayed is None else self.states.delayed.lowest()
         if oldest is None or oldest >= self._cursor.position:
             return None
         returned = self._cursor.next_returned
@@ -319,7 +299,9 @@ class LeavingQueue(MessageQueue):
         later = [dates[sequence - block.base] for sequence in alive if dates[sequence - block.base] > now_ms]
         if later:
             self.expiry.note(min(later), block.base, block.base + block.length)
-        return [sequence for sequence in alive if 0 < dates[sequence - block.base] <= now_ms and self._waits(sequence)]
+        return [
+            sequence for sequence in alive if 0 < dates[sequence - block.base] <= now_ms and self.states.waits(sequence)
+        ]
 
     def _drop_outside(self, index: int) -> Gone:
         """Of a block that is outside, and is the next to be read: all that nobody holds goes, unread. Returns how much
@@ -332,7 +314,7 @@ class LeavingQueue(MessageQueue):
             return 0, 0
         self.context.request_dispatch()
         end = block.base + block.length
-        sequences = [s for s in self.elements.live_sequences(block.base, end) if self._waits(s)]
+        sequences = [s for s in self.elements.live_sequences(block.base, end) if self.states.waits(s)]
         size_bytes = block.outside.wire_bytes * len(sequences) // max(1, block.live_count)
         cursor.position = max(cursor.position, end)
         self._give_up_for_room(sequences)

@@ -207,18 +207,6 @@ class SeekingQueue(ConsumedQueue):
         """It may be asked for its room."""
         raise NotImplementedError
 
-    def _lies_free(self, sequence: int) -> bool:
-        """This element, which is there, is in nobody's hands and not on its way out."""
-        if self._condemned is not None and sequence in self._condemned:
-            return False
-        if self._later is not None and self._later.holds(sequence):
-            return False
-        return self._cursor.is_available(sequence)
-
-    def _passed_sequences(self) -> Iterable[int]:
-        """Those that the cursor has passed and that lie free."""
-        return self._cursor.returned_sequences
-
     @property
     def _has_groups(self) -> bool:
         """Some element may belong to a message group."""
@@ -236,7 +224,7 @@ class SeekingQueue(ConsumedQueue):
 
     def _begin_search(self, subscription: Subscription, selection: Selection) -> None:
         search = Search(subscription, selection, self._cursor.position)
-        search.look_again(self._passed_sequences())
+        search.look_again(self.states.passed_sequences())
         self._searches[subscription] = search
 
     def _end_search(self, subscription: Subscription) -> None:
@@ -283,7 +271,7 @@ class SeekingQueue(ConsumedQueue):
 
     def _look_first(self, search: Search) -> None:
         """There is something that goes before what it waits for."""
-        search.tidy(lambda sequence: self.elements.is_alive(sequence) and self._lies_free(sequence))
+        search.tidy(lambda sequence: self.elements.is_alive(sequence) and self.states.lies_free(sequence))
         search.waiting_for = None
         self._in_line.pop(search, None)
         self._seek(search)
@@ -428,10 +416,10 @@ class SeekingQueue(ConsumedQueue):
     def _pass_waiting(self, search: Search, index: int) -> bool:
         """Whether all of this block waits for its time; then it is passed without a look."""
         block = self.elements.block(index)
-        if self._later is None or block is None or block.outside is None:
+        if self.states.delayed is None or block is None or block.outside is None:
             return False
         start = max(block.base, search.looked_to)
-        if (block.outside.bits >> (start - block.base)) & ~self._later.bits_from(start):
+        if (block.outside.bits >> (start - block.base)) & ~self.states.delayed.bits_from(start):
             return False
         search.looked_to = block.base + block.length
         return True
@@ -490,10 +478,10 @@ class SeekingQueue(ConsumedQueue):
             if len(places) <= count_max:
                 return places, None
             return places[:count_max], places[count_max]
-        now_ms = self._environment.now_ms() if self.expiry.is_needed or self._later is not None else 0
+        now_ms = self._environment.now_ms() if self.expiry.is_needed or self.states.delayed is not None else 0
         for place in places:
             sequence, message = sequences[place], messages[place]
-            if not self._lies_free(sequence) or 0 < message.expires_at_ms <= now_ms:
+            if not self.states.lies_free(sequence) or 0 < message.expires_at_ms <= now_ms:
                 continue
             if message.due_at_ms and message.due_at_ms > (now_ms or self._environment.now_ms()):
                 if self._make_later().is_full and portion.end is not None:
@@ -522,8 +510,8 @@ class SeekingQueue(ConsumedQueue):
             portion.end is not None
             and not self._has_groups
             and not self.expiry.is_needed
-            and self._later is None
-            and self._condemned is None
+            and self.states.delayed is None
+            and self.states.dead_lettering is None
             and self._cursor.are_ahead(portion.sequences)
         )
 

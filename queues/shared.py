@@ -23,7 +23,7 @@ is set aside. While one of them holds a key, what others are to get of it stands
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from functools import partial
 from typing import Final
@@ -83,7 +83,7 @@ class SharedQueue(SeekingQueue):
         self._exclusivity = Exclusivity() if exclusivity is None else exclusivity
         self._grouped_count = 0
         """Elements with a group."""
-        self._aside = AsideLines(ranked=self.intake.action.lets_oldest_leave)
+        self._aside = self.states.set_aside = AsideLines(ranked=self.intake.action.lets_oldest_leave)
         self._called: OrderedDict[Subscription, None] = OrderedDict()
         """Those of the ring before whom lines may stand."""
         self._subscription_of: dict[int, Subscription] = {}
@@ -399,12 +399,6 @@ class SharedQueue(SeekingQueue):
 
     # ------------------------------------------------------------------ for those who seek
 
-    def _lies_free(self, sequence: int) -> bool:
-        return super()._lies_free(sequence) or self._aside.key_of(sequence) is not None
-
-    def _passed_sequences(self) -> Iterable[int]:
-        return [*super()._passed_sequences(), *self._aside.sequences()]
-
     @property
     def _has_groups(self) -> bool:
         return bool(self._grouped_count or self._uncounted)
@@ -516,21 +510,9 @@ class SharedQueue(SeekingQueue):
 
     # ------------------------------------------------------------------ leaving unread
 
-    def _waits(self, sequence: int) -> bool:
-        return super()._waits(sequence) or self._aside.key_of(sequence) is not None
-
-    def _withdraw(self, sequences: SequenceOf[int]) -> None:
-        for sequence in sequences if self._aside else ():
-            if self._aside.key_of(sequence) is not None:
-                self._aside.discard(sequence)
-        super()._withdraw(sequences)
-
     def _drop(self, sequences: SequenceOf[int]) -> None:
         if self._grouped_count:
             self._grouped_count -= len(self._keys(sequences))
-            for sequence in sequences:
-                if self._aside.key_of(sequence) is not None:
-                    self._aside.discard(sequence)
         super()._drop(sequences)
 
     def make_room(self, over_count: int, over_bytes: int) -> None:

@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import sluiceway.queues.cursored as cursored
 from sluiceway.queues.consumed import ConsumedQueue
+from sluiceway.queues.element_states import MOVES, State
 from sluiceway.queues.exclusive import ExclusiveQueue
 from sluiceway.queues.exclusivity import Exclusivity
 from sluiceway.queues.groups import GroupTable
@@ -42,6 +43,14 @@ POLICIES: list[dict[str, Any]] = [
     {"full": "drop_newest", "memory_bytes": 1500},
     {"full": "reject", "count_max": 6},
 ]
+
+
+def reachable(state: State) -> set[State]:
+    """To which states an element may come from this one, by any number of moves."""
+    found = set(MOVES[state])
+    while more := set().union(*[MOVES[one] for one in found]) - found:
+        found |= more
+    return found
 
 
 class _Party:
@@ -92,6 +101,7 @@ class ConservationMachine(RuleBasedStateMachine):
         self.attempts: dict[int, int] = {}
         self.seen_last: dict[tuple[int, int, str], int] = {}
         self.seen: set[int] = set()
+        self.states: dict[tuple[ConsumedQueue, int], State] = {}
         self.producers = [
             {priority: Producer(self.world, self.destination, on_rejected=self._rejected) for priority in PRIORITIES}
             for _ in range(2)
@@ -284,6 +294,22 @@ class ConservationMachine(RuleBasedStateMachine):
         )
         assert sum(queue.settled_count for queue in queues) == len(self.settled)
         assert sum(queue.rejected_count for queue in queues) == self.rejected_count
+
+    @invariant()
+    def every_element_is_in_one_state_which_it_may_have_come_to(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        held = {(d.subscription.queue, d.sequence) for party in self.parties for d in party.consumer.held}
+        for queue in self.queues:
+            for sequence in range(queue.elements.next_sequence):
+                state = queue.states.of(sequence)
+                if state is not State.GONE:
+                    claims = queue.states.claims(sequence)
+                    assert claims == ([] if state is State.HELD else [state])
+                    assert ((queue, sequence) in held) is (state is State.HELD)
+                before = self.states.get((queue, sequence), State.AHEAD)
+                assert state is before or state in reachable(before)
+                self.states[queue, sequence] = state
 
     @invariant()
     def nobody_waits_for_nothing(self) -> None:

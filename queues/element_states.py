@@ -1,0 +1,169 @@
+"""Where each element of a consumed queue is: in exactly one state, and by which moves it gets from one to another.
+
+The states are not stored: each is an index that knows its elements (the cursor, the delayed ones, group lines, dead
+letters), and what is in none of them is held by a consumer. This module asks them in one order, so that all parts of a
+queue mean the same by "waits". `MOVES` is the table of legal moves. The model tests of the queues hold every element
+against it, and `claims` against the rule that no two indexes have the same element.
+
+Source: seed 002 "CursoredQueue"; ARCHITECTURE, invariant 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as SequenceOf
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from .aside import AsideLines
+from .cursored import CursoredQueue
+from .cursors import Cursor
+from .later import Later
+
+if TYPE_CHECKING:
+    from .dead_letters import Condemned
+
+
+class State(Enum):
+    """Of one element."""
+
+    AHEAD = "ahead"
+    """The cursor has not come to it."""
+    RETURNED = "returned"
+    """A consumer gave it back; it is handed out before anything that lies ahead."""
+    SET_ASIDE = "set aside"
+    """The cursor has passed it; another consumer holds its message group, or the group's line is before it."""
+    DELAYED = "delayed"
+    """It must not be handed out before a time."""
+    DEAD_LETTERING = "dead-lettering"
+    """It is on its way to the dead-letter queue."""
+    HELD = "held"
+    """A consumer has it."""
+    GONE = "gone"
+    """It has left the queue."""
+
+
+WORDS: Final[Mapping[State, str]] = MappingProxyType(
+    {
+        State.AHEAD: "waiting",
+        State.RETURNED: "waiting",
+        State.SET_ASIDE: "waiting",
+        State.DELAYED: "delayed",
+        State.DEAD_LETTERING: "given up",
+        State.HELD: "unsettled",
+        State.GONE: "gone",
+    }
+)
+"""What people are told."""
+
+MOVES: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
+    {
+        State.AHEAD: frozenset({State.HELD, State.SET_ASIDE, State.DELAYED, State.DEAD_LETTERING, State.GONE}),
+        State.RETURNED: frozenset({State.HELD, State.SET_ASIDE, State.DELAYED, State.DEAD_LETTERING, State.GONE}),
+        State.SET_ASIDE: frozenset({State.HELD, State.DEAD_LETTERING, State.GONE}),
+        # What is due lies where it would lie without its delay.
+        State.DELAYED: frozenset({State.AHEAD, State.RETURNED, State.SET_ASIDE, State.DEAD_LETTERING, State.GONE}),
+        # What was taken from ahead of the cursor, by a selector, lies there again when it comes back.
+        State.HELD: frozenset(
+            {State.AHEAD, State.RETURNED, State.SET_ASIDE, State.DELAYED, State.DEAD_LETTERING, State.GONE}
+        ),
+        State.DEAD_LETTERING: frozenset({State.GONE}),
+        State.GONE: frozenset(),
+    }
+)
+"""From each state to which ones."""
+
+
+class ElementStates:
+    """The indexes over the elements of one consumed queue.
+
+    Attributes:
+        cursor: how far the elements were handed out, and what came back.
+        delayed: what must not be delivered before a time; None: nothing ever had to wait for one.
+        dead_lettering: what is on its way to the dead-letter queue; None: nothing was ever given up.
+        set_aside: what waits for its message group; None: a queue without groups.
+    """
+
+    __slots__ = ("cursor", "dead_lettering", "delayed", "elements", "set_aside")
+
+    def __init__(self, elements: CursoredQueue) -> None:
+        self.elements = elements
+        self.cursor = Cursor(elements, 0)
+        self.delayed: Later | None = None
+        self.dead_lettering: Condemned | None = None
+        self.set_aside: AsideLines | None = None
+
+    def of(self, sequence: int) -> State:
+        """The state of this element. O(1)."""
+        cursor = self.cursor
+        if not self.elements.is_alive(sequence):
+            return State.GONE
+        if self.dead_lettering is not None and sequence in self.dead_lettering:
+            return State.DEAD_LETTERING
+        if self.delayed is not None and self.delayed.holds(sequence):
+            return State.DELAYED
+        if self.set_aside and self.set_aside.key_of(sequence) is not None:
+            return State.SET_ASIDE
+        if cursor.is_available(sequence):
+            return State.AHEAD if sequence >= cursor.position else State.RETURNED
+        return State.HELD
+
+    def claims(self, sequence: int) -> list[State]:
+        """The states whose indexes have this element, for tests: one of them, or none (then a consumer holds it).
+
+        An element that is delayed or given up before the cursor has come to it lies ahead all the same: the cursor
+        passes over it.
+        """
+        found = []
+        if self.dead_lettering is not None and sequence in self.dead_lettering:
+            found.append(State.DEAD_LETTERING)
+        if self.delayed is not None and self.delayed.holds(sequence):
+            found.append(State.DELAYED)
+        if self.set_aside and self.set_aside.key_of(sequence) is not None:
+            found.append(State.SET_ASIDE)
+        if self.cursor.is_available(sequence) and (sequence < self.cursor.position or not found):
+            found.append(State.AHEAD if sequence >= self.cursor.position else State.RETURNED)
+        return found
+
+    def lies_free(self, sequence: int) -> bool:
+        """Whether this element, which is there, waits for nothing but a consumer with room. O(1)."""
+        if self.dead_lettering is not None and sequence in self.dead_lettering:
+            return False
+        if self.delayed is not None and self.delayed.holds(sequence):
+            return False
+        if self.cursor.is_available(sequence):
+            return True
+        return self.set_aside is not None and self.set_aside.key_of(sequence) is not None
+
+    def waits(self, sequence: int) -> bool:
+        """Whether this element, if it is there, is not held by a consumer, and not given up either. O(1)."""
+        if self.dead_lettering is not None and sequence in self.dead_lettering:
+            return False
+        if self.cursor.is_available(sequence) or (self.delayed is not None and self.delayed.holds(sequence)):
+            return True
+        return self.set_aside is not None and self.set_aside.key_of(sequence) is not None
+
+    def passed_sequences(self) -> Iterable[int]:
+        """Elements that the cursor has passed and that lie free, in any order."""
+        returned = self.cursor.returned_sequences
+        return [*returned, *self.set_aside.sequences()] if self.set_aside else returned
+
+    def withdraw(self, sequences: SequenceOf[int]) -> None:
+        """These stay in the queue, and are not to be handed out any more. O(n)."""
+        self.cursor.withdraw(sequences)
+        self._leave_lines(sequences)
+
+    def forget(self, sequences: SequenceOf[int]) -> None:
+        """These have left the queue without having been held. O(n)."""
+        self.cursor.forget(sequences)
+        self._leave_lines(sequences)
+
+    def _leave_lines(self, sequences: SequenceOf[int]) -> None:
+        if self.delayed is not None:
+            self.delayed.discard(sequences)
+        lines = self.set_aside
+        if lines:
+            for sequence in sequences:
+                if lines.key_of(sequence) is not None:
+                    lines.discard(sequence)
