@@ -22,7 +22,7 @@ from collections.abc import Sequence as SequenceOf
 from typing import Final
 
 from .cursored import BLOCK_BITS
-from .cursors import CROWDED, NOTING
+from .cursors import Wait
 from .dead_letters import FAILED, REJECTED
 from .environment import QueueEnvironment, TimerHandle
 from .intake import Run
@@ -86,7 +86,7 @@ class ConsumedQueue(LeavingQueue):
             part = cursor.take(count_max, bytes_max)
             if part is not None and self._shelf is not None and not self._shelf.may_hand_over(part.first, part.end):
                 cursor.untake(part, 0)
-                cursor.waiting_for = NOTING
+                cursor.waiting_for = Wait.NOTED
                 return None
             if part is None and self.states.delayed is not None and (count := self._pass_block(self.states.delayed)):
                 passed_count += count
@@ -127,7 +127,7 @@ class ConsumedQueue(LeavingQueue):
                 later = self._make_later()
                 if later.is_full and not part.returned:
                     self._cursor.untake(part, place)
-                    self._cursor.waiting_for = CROWDED
+                    self._cursor.waiting_for = Wait.CROWDED
                     passed += part.sequences[place:]
                     break
                 passed.append(sequence)
@@ -155,7 +155,7 @@ class ConsumedQueue(LeavingQueue):
         """
         cursor = self._cursor
         index = cursor.waiting_for
-        block = None if index is None or index < 0 else self.elements.block(index)
+        block = self.elements.block(index) if isinstance(index, int) else None
         if block is None or block.outside is None:
             return 0
         end = block.base + block.length
@@ -173,7 +173,7 @@ class ConsumedQueue(LeavingQueue):
         assert self.pager is not None, "only what pages is outside"
         waiting_for = self._cursor.waiting_for
         if waiting_for is not None and part is None:
-            if waiting_for >= 0:
+            if isinstance(waiting_for, int):
                 self.pager.want(waiting_for)
         elif part is not None:
             index = (part.first if part.returned else self._cursor.position) >> BLOCK_BITS
@@ -193,10 +193,10 @@ class ConsumedQueue(LeavingQueue):
     @property
     def awaits_disk(self) -> bool:
         waiting_for = self._cursor.waiting_for
-        return waiting_for is not None and (waiting_for >= 0 or waiting_for == NOTING)
+        return isinstance(waiting_for, int) or waiting_for is Wait.NOTED
 
     def may_go_on(self) -> None:
-        if self._cursor.arrived(NOTING):
+        if self._cursor.arrived(Wait.NOTED):
             self.context.request_dispatch()
 
     def restored(self, found: Restored) -> None:
@@ -466,7 +466,7 @@ class ConsumedQueue(LeavingQueue):
         facts = dict(super().facts())
         if self.delayed_count:
             facts["delayed"] = self.delayed_count
-        if self._cursor.waiting_for == CROWDED:
+        if self._cursor.waiting_for is Wait.CROWDED:
             facts["too many are delayed"] = "what comes next waits until some of them are due (delayed_count_max)"
         if self.states.dead_lettering:
             facts["dead letters that wait"] = len(self.states.dead_lettering)

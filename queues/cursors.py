@@ -20,6 +20,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping, Set
 from collections.abc import Sequence as SequenceOf
+from enum import Enum
 from typing import Final
 
 from .blocks import NOTHING_GONE, Gone, QueueInvariantError
@@ -27,9 +28,6 @@ from .cursored import CursoredQueue
 from .message import Message
 from .ranges import RangeSet
 from .slices import Slice
-
-NOTING: Final = -1
-"""In place of a block: the cursor waits until the store has noted that what comes next may be handed out."""
 
 RETURNED_MIN: Final = 64
 """Dead entries that may always lie in the heap of returns."""
@@ -40,8 +38,13 @@ AGAIN_COUNT_MAX: Final = 256
 PUSHED_SHARE: Final = 16
 """What is pushed into a heap so many times as large goes there one by one."""
 
-CROWDED: Final = -2
-"""In place of a block: the cursor waits until fewer of the elements that it has passed wait for their time."""
+
+class Wait(Enum):
+    """Why a cursor or a search waits, if it is not for a block to come into memory."""
+
+    NOTED = "the store notes that what comes next may have been handed out"
+    CROWDED = "fewer of the elements that were passed wait for their time"
+    GROUPS = "some message group is free"
 
 
 class Cursor:
@@ -75,8 +78,8 @@ class Cursor:
         """Handed out from ahead of the position; the cursor may have come by since."""
         self.out_to = 0
         """Nothing from here on was ever taken out."""
-        self.waiting_for: int | None = None
-        """The block that has to come into memory before `take` finds anything."""
+        self.waiting_for: int | Wait | None = None
+        """The block that has to come into memory before `take` finds anything, or what else has to happen."""
         self.seen_to = 0
         """Elements below this may have been seen by a consumer of an earlier run of the broker: all of them, or just
         those with a number of attempts (`seen_exactly`)."""
@@ -96,9 +99,9 @@ class Cursor:
         """Whether `take` may find something. O(1)."""
         return self.waiting_for is None and (bool(self._returned) or self.position < self._queue.next_sequence)
 
-    def arrived(self, index: int) -> bool:
-        """This block is in memory, or gone. True if the cursor waited for it."""
-        if self.waiting_for != index:
+    def arrived(self, what: int | Wait) -> bool:
+        """This block is in memory, or gone; or this has happened. True if the cursor waited for it."""
+        if self.waiting_for != what:
             return False
         self.waiting_for = None
         return True

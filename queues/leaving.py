@@ -15,7 +15,7 @@ from ..flow import SourceController
 from ..flow.bounds import UNBOUNDED
 from .blocks import Block, Gone
 from .cursored import BLOCK_BITS
-from .cursors import CROWDED
+from .cursors import Wait
 from .dead_letters import CROWDED_OUT, EXPIRED, Condemned
 from .element_states import WORDS, ElementStates
 from .environment import QueueEnvironment
@@ -49,11 +49,11 @@ class LeavingQueue(MessageQueue):
     @property
     def _is_crowded(self) -> bool:
         """Somebody waits until fewer elements wait for their time."""
-        return self._cursor.waiting_for == CROWDED
+        return self._cursor.waiting_for is Wait.CROWDED
 
     def _go_on(self) -> None:
         """Something may be there for the cursor."""
-        self._cursor.arrived(CROWDED)
+        self._cursor.arrived(Wait.CROWDED)
         self.context.request_dispatch()
 
     # ------------------------------------------------------------------ giving up
@@ -177,7 +177,7 @@ class LeavingQueue(MessageQueue):
         if messages:
             self.controller.release(len(messages), size_of(messages))
         waiting_for = self._cursor.waiting_for
-        if waiting_for is not None and waiting_for >= 0 and self.elements.block(waiting_for) is None:
+        if isinstance(waiting_for, int) and self.elements.block(waiting_for) is None:
             self._cursor.arrived(waiting_for)  # nothing is left of what it waits for
             self.context.request_dispatch()
         elif self.controller.limiter.throttled:
@@ -239,7 +239,7 @@ class LeavingQueue(MessageQueue):
         return gone
 
     def make_room(self, over_count: int, over_bytes: int) -> None:
-        self._cursor.arrived(CROWDED)  # what comes next may go, whether it may be handed over or not
+        self._cursor.arrived(Wait.CROWDED)  # what comes next may go, whether it may be handed over or not
         while over_count > 0 or over_bytes > 0:
             oldest = self._oldest_passed()
             if oldest is not None:
@@ -252,7 +252,7 @@ class LeavingQueue(MessageQueue):
                 index = self._cursor.waiting_for
                 if index is None:
                     return
-                if index < 0:  # waiting before it is handed over; that does not keep it from leaving
+                if isinstance(index, Wait):  # before it is handed over: that does not keep it from leaving
                     self._cursor.arrived(index)
                     self.context.request_dispatch()
                     continue

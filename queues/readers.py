@@ -20,7 +20,7 @@ from typing import Final, cast
 
 from .blocks import Gone
 from .cursored import BLOCK_BITS, BLOCK_SIZE
-from .cursors import NOTING, TrackingCursor
+from .cursors import TrackingCursor, Wait
 from .dead_letters import REJECTED
 from .durables import DurableReader
 from .environment import QueueEnvironment, TimerHandle
@@ -233,7 +233,7 @@ class ReaderQueue(MessageQueue):
         saved_to = shelf.saved_to
         is_noted = min(position + BLOCK_SIZE, saved_to) <= reader.lease or position >= saved_to
         if shelf.holds(position) or (not is_noted and shelf.can_note):
-            cursor.waiting_for = NOTING
+            cursor.waiting_for = Wait.NOTED
             self._noting[reader] = None
             shelf.note_reader(reader.durable_id)
         elif position + BLOCK_SIZE > reader.lease:
@@ -242,7 +242,7 @@ class ReaderQueue(MessageQueue):
     def reader_noted(self, reader: DurableReader) -> None:
         reader.lease = max(reader.lease, reader.lease_under_way)
         self._noting.pop(reader, None)
-        if reader.cursor.arrived(NOTING):
+        if reader.cursor.arrived(Wait.NOTED):
             self._wake_readers(reader)
 
     def may_go_on(self) -> None:
@@ -252,7 +252,7 @@ class ReaderQueue(MessageQueue):
 
     def _going_on(self, readers: Iterable[DurableReader]) -> Iterator[None]:
         for reader in readers:
-            if reader.cursor.arrived(NOTING):
+            if reader.cursor.arrived(Wait.NOTED):
                 self._wake_readers(reader)
             yield
 

@@ -41,7 +41,7 @@ from ..flow import Account, Flow, SizeLimiter
 from ..flow.bounds import UNBOUNDED
 from .consumed import ConsumedQueue
 from .cursored import BLOCK_BITS
-from .cursors import CROWDED, NOTING
+from .cursors import Wait
 from .message import Message, size_of
 from .paging import BLOCK_BYTES_MAX
 from .selectors import Selection
@@ -61,9 +61,6 @@ DENSE_SHARE: Final = 8
 
 HELD_UP_COUNT: Final = 1024
 """Elements that a search remembers because their group is held by others. Beyond that it waits."""
-
-GROUPS: Final = -3
-"""In place of a block: a search waits until some group is free."""
 
 AGAIN_MIN: Final = 64
 """Dead entries that may always lie among those to be looked at again."""
@@ -90,8 +87,8 @@ class Search:
         self.subscription = subscription
         self.selection = selection
         self.looked_to = looked_to
-        self.waiting_for: int | None = None
-        """A block that is not in memory, or why it waits otherwise (NOTING, CROWDED, GROUPS)."""
+        self.waiting_for: int | Wait | None = None
+        """A block that is not in memory, or why it waits otherwise."""
         self.near: int | None = None
         """A block in which it stands and takes something: it is to be in memory."""
         self.is_dense = False
@@ -245,7 +242,7 @@ class SeekingQueue(ConsumedQueue):
             self._seeking[search] = None
             self.context.request_dispatch()
 
-    def _seek_on(self, why: int) -> None:
+    def _seek_on(self, why: int | Wait) -> None:
         """What some wait for has happened."""
         for search in list(self._searches.values()):
             if search.waiting_for == why:
@@ -284,17 +281,17 @@ class SeekingQueue(ConsumedQueue):
     def may_go_on(self) -> None:
         super().may_go_on()
         if self._searches:
-            self._seek_on(NOTING)
+            self._seek_on(Wait.NOTED)
 
     @property
     def _is_crowded(self) -> bool:
-        return super()._is_crowded or any(search.waiting_for == CROWDED for search in self._searches.values())
+        return super()._is_crowded or any(search.waiting_for is Wait.CROWDED for search in self._searches.values())
 
     def _drop(self, sequences: SequenceOf[int]) -> None:
         super()._drop(sequences)
         for search in list(self._searches.values()):
             waiting_for = search.waiting_for
-            if waiting_for is not None and waiting_for >= 0 and self.elements.block(waiting_for) is None:
+            if isinstance(waiting_for, int) and self.elements.block(waiting_for) is None:
                 if waiting_for == self._awaited:
                     self._awaited = None
                 self._seek_on(waiting_for)  # nothing is left of what it waits for
@@ -303,12 +300,13 @@ class SeekingQueue(ConsumedQueue):
     def _go_on(self) -> None:
         super()._go_on()
         if self._searches:
-            self._seek_on(CROWDED)
+            self._seek_on(Wait.CROWDED)
 
     @property
     def awaits_disk(self) -> bool:
         return super().awaits_disk or any(
-            search.waiting_for is not None and search.waiting_for >= NOTING for search in self._searches.values()
+            isinstance(search.waiting_for, int) or search.waiting_for is Wait.NOTED
+            for search in self._searches.values()
         )
 
     def reading_blocks(self) -> Iterable[int]:
@@ -438,7 +436,7 @@ class SeekingQueue(ConsumedQueue):
                 stop = taken[count]
                 taken = taken[:count]
         if taken and not self._may_be_handed(sequences[taken[0]], sequences[taken[-1]] + 1):
-            search.waiting_for = NOTING
+            search.waiting_for = Wait.NOTED
             self._seeking.pop(search, None)
             taken, stop = [], taken[0]
         if stop is None:
@@ -446,7 +444,7 @@ class SeekingQueue(ConsumedQueue):
         else:
             selection.passed_count += stop - bisect_left(places, stop)
         self._note_place(search, portion, stop, len(places))
-        if search.waiting_for == NOTING and portion.in_hand:
+        if search.waiting_for is Wait.NOTED and portion.in_hand:
             search.near = None  # it is read again then, which is less than to let it come in
         if not taken:
             return 0
@@ -485,7 +483,7 @@ class SeekingQueue(ConsumedQueue):
                 continue
             if message.due_at_ms and message.due_at_ms > (now_ms or self._environment.now_ms()):
                 if self._make_later().is_full and portion.end is not None:
-                    self._wait(search, CROWDED)
+                    self._wait(search, Wait.CROWDED)
                     return taken, place
                 self._put_later([sequence], message.due_at_ms)
                 continue
@@ -493,7 +491,7 @@ class SeekingQueue(ConsumedQueue):
             if key is not None:
                 if self._group_is_held(key, search.subscription):
                     if search.held_up_count >= HELD_UP_COUNT:
-                        self._wait(search, GROUPS)
+                        self._wait(search, Wait.GROUPS)
                         return taken, place
                     search.hold_up(key, sequence)
                     continue
@@ -515,7 +513,7 @@ class SeekingQueue(ConsumedQueue):
             and self._cursor.are_ahead(portion.sequences)
         )
 
-    def _wait(self, search: Search, why: int) -> None:
+    def _wait(self, search: Search, why: int | Wait) -> None:
         search.waiting_for = why
         self._seeking.pop(search, None)
 
@@ -560,7 +558,7 @@ class SeekingQueue(ConsumedQueue):
         if self._awaited is not None or self._hand is not None or not self._in_line or self.closed:
             return
         index = next(iter(self._in_line)).waiting_for
-        assert index is not None and index >= 0, "in line are those that wait for a block"
+        assert isinstance(index, int), "in line are those that wait for a block"
         self._awaited = index
         self._open_shelf().load(index, self._was_read)
 
@@ -666,8 +664,8 @@ class SeekingQueue(ConsumedQueue):
         facts = dict(super().facts())
         if self._searches:
             facts["with a selector"] = len(self._searches)
-        if any(search.waiting_for == CROWDED for search in self._searches.values()):
+        if any(search.waiting_for is Wait.CROWDED for search in self._searches.values()):
             facts["too many are delayed"] = "a selector waits until some of them are due (delayed_count_max)"
-        if any(search.waiting_for == GROUPS for search in self._searches.values()):
+        if any(search.waiting_for is Wait.GROUPS for search in self._searches.values()):
             facts["a selector waits"] = "too much of what it takes belongs to groups that others hold"
         return facts

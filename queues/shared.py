@@ -30,12 +30,13 @@ from typing import Final
 
 from ..flow.bounds import UNBOUNDED
 from .aside import ANYBODY, AsideLines
+from .cursors import Wait
 from .environment import QueueEnvironment
 from .exclusivity import Exclusivity
 from .groups import GroupTable
 from .message import PRIORITY_DEFAULT, Message
 from .policy import QueuePolicy
-from .seeking import GROUPS, SeekingQueue
+from .seeking import SeekingQueue
 from .shares import Shares, Taken
 from .slices import VISIT_COST, Slice, fit
 from .storage import Restored
@@ -395,7 +396,7 @@ class SharedQueue(SeekingQueue):
             for search in self._searches.values():
                 if search.free(key):
                     self._look_first(search)
-            self._seek_on(GROUPS)
+            self._seek_on(Wait.GROUPS)
 
     # ------------------------------------------------------------------ for those who seek
 

@@ -42,7 +42,7 @@ from ..flow import FlowController, ResidencyLimiter
 from ..flow.bounds import UNBOUNDED
 from .blocks import NOTHING_GONE, Gone
 from .cursored import BLOCK_BITS, BLOCK_SIZE
-from .cursors import NOTING, TrackingCursor
+from .cursors import TrackingCursor
 from .durables import DurableReader
 from .environment import QueueEnvironment
 from .full_actions import FullAction
@@ -490,7 +490,7 @@ class Topic(SkippingQueue):
             if is_new and index != self._ahead_of:
                 self._ahead_of = index
                 self.pager.read_ahead(index)
-        elif cursor.waiting_for is not None and cursor.waiting_for != NOTING:
+        elif isinstance(cursor.waiting_for, int):
             self._awaits(subscription, cursor.waiting_for)
             self.pager.want(cursor.waiting_for)
 
