@@ -42,8 +42,10 @@ from ..flow.bounds import UNBOUNDED
 from .consumed import ConsumedQueue
 from .cursored import BLOCK_BITS
 from .cursors import Wait
-from .message import Message, size_of
+from .environment import QueueEnvironment
+from .message import PRIORITY_DEFAULT, Message, size_of
 from .paging import BLOCK_BYTES_MAX
+from .policy import QueuePolicy
 from .selectors import Selection
 from .slices import Slice, fit
 from .subscription import Subscription
@@ -182,14 +184,20 @@ class _Portion:
 class SeekingQueue(ConsumedQueue):
     """Searches over one cursor. Not for direct use: SharedQueue says who may have what."""
 
-    _searches: dict[Subscription, Search]
-    _seeking: dict[Search, None]
-    """Those that may find something and have credit, the next one first."""
-
-    def _prepare_seeking(self) -> None:
-        """Before anything else: what an earlier run left is told from inside of the constructor."""
-        self._searches = {}
-        self._seeking = {}
+    def __init__(
+        self,
+        name: str,
+        policy: QueuePolicy,
+        environment: QueueEnvironment,
+        *,
+        priority: int = PRIORITY_DEFAULT,
+        destination: str | None = None,
+        lasting: bool = True,
+    ) -> None:
+        super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
+        self._searches: dict[Subscription, Search] = {}
+        self._seeking: dict[Search, None] = {}
+        """Those that may find something and have credit, the next one first."""
         self._in_line: dict[Search, None] = {}
         """Those for which a block is to be read."""
         self._awaited: int | None = None

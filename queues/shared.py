@@ -73,13 +73,12 @@ class SharedQueue(SeekingQueue):
         exclusivity: Exclusivity | None = None,
     ) -> None:
         """`groups`, `exclusivity`: those of the destination, if this queue is one of its partitions."""
-        self._prepare_seeking()
+        super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
         self._sought_keys: dict[int, str] = {}
         """Of what was taken out for a search and is in somebody's hands, as far as it has a group: its block may be
         outside when it comes back."""
         self._uncounted: set[int] = set()
         """Blocks of an earlier run with groups, that were not in memory yet."""
-        super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
         self._groups = GroupTable() if groups is None else groups
         self._exclusivity = Exclusivity() if exclusivity is None else exclusivity
         self._grouped_count = 0
