@@ -39,6 +39,8 @@ from sluiceway.protocols.stomp.session import Session
 from sluiceway.queues.dead_letters import Condemned
 from sluiceway.queues.delays import Publisher
 from sluiceway.queues.destination import Destination
+from sluiceway.queues.expiry import Expiry
+from sluiceway.queues.intake import Intake
 from sluiceway.queues.logs.claims import ClaimGroup
 from sluiceway.queues.logs.group import Group
 from sluiceway.queues.logs.log import Log
@@ -165,8 +167,10 @@ class Faults:
                     met = met.queue
                 case Place():
                     met = met.owner
-                case Shelf() | Condemned() | Publisher() | Pager():
+                case Shelf() | Condemned() | Publisher() | Pager() | Expiry():
                     met = met._queue
+                case Intake():
+                    met = met.queue
                 case Refusals():
                     met = met._topic
                 case Refused():

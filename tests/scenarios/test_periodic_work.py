@@ -46,7 +46,7 @@ PERIODIC: Final[dict[str, Callable[[Stage], Periodic]]] = {
 OWNED: Final = frozenset(
     {
         "Session", "ConsumedQueue", "Condemned", "Publisher", "ClaimGroup", "Log", "Outlet", "Refused",
-        "MessageQueue", "Pager", "ReaderQueue", "Refusals",
+        "Expiry", "Pager", "ReaderQueue", "Refusals",
     }
 )  # fmt: skip
 """Timers of one destination or connection, which does not outlive what they raise."""
