@@ -73,7 +73,7 @@ def test_every_row_is_about_a_module() -> None:
 
 
 def test_architecture_names_files_that_are_there() -> None:
-    """Of the form `queues/gate.py`: paths below the root."""
+    """Of the form `queues/intake.py`: paths below the root."""
     named = re.findall(r"`(\w[\w./]*/[\w.]*)`", ARCHITECTURE.read_text(encoding="utf-8"))
     of_project = [name for name in named if (ROOT / name.partition("/")[0]).is_dir()]
     gone = [name for name in of_project if not (ROOT / name).exists()]

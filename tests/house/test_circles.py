@@ -103,7 +103,10 @@ KNOWN: Final = [
             "sluiceway.queues.dead_letters",
             "sluiceway.queues.durables",
             "sluiceway.queues.environment",
-            "sluiceway.queues.gate",
+            "sluiceway.queues.expiry",
+            "sluiceway.queues.full_actions",
+            "sluiceway.queues.held_turns",
+            "sluiceway.queues.intake",
             "sluiceway.queues.paging",
             "sluiceway.queues.queue",
             "sluiceway.queues.storage",
@@ -122,6 +125,7 @@ KNOWN: Final = [
         {
             "sluiceway.queues.lag",
             "sluiceway.queues.topic",
+            "sluiceway.queues.topic_intake",
         }
     ),
     frozenset(

@@ -13,11 +13,11 @@ from collections.abc import Sequence as SequenceOf
 from typing import Protocol
 
 import attrs
-from sluiceway.queues.gate import QueueFullError
 
 from sluiceway.dispatcher import DispatcherConfig, DispatcherCore
 from sluiceway.flow import Account, Flow, FlowManager, FlowResource, SourceController, WindowLimiter
 from sluiceway.queues.environment import QueueEnvironment
+from sluiceway.queues.full_actions import QueueFullError
 from sluiceway.queues.message import MESSAGE_OVERHEAD_BYTES, Message
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.queue import MessageQueue

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sluiceway.queues.gate import QueueFullError
 
 from sluiceway.flow import FlowClosedError
+from sluiceway.queues.full_actions import QueueFullError
 from sluiceway.queues.policy import QueuePolicy
 from tests.queues.rig import CHARGE_BYTES, WIRE_BYTES, Producer, World, assert_exact, make_policy
 

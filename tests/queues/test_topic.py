@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from sluiceway.queues.gate import QueueFullError
 
+from sluiceway.queues.full_actions import QueueFullError
 from sluiceway.queues.slices import FAN_OUT_COUNT
 from tests.queues.rig import CHARGE_BYTES, Producer, World, assert_exact, numbers
 

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 
 import attrs
 import pytest
-from sluiceway.queues.gate import QueueFullError
 
 from sluiceway.flow import Flow, FlowResource, SourceController
 from sluiceway.queues.exclusive import ExclusiveQueue
+from sluiceway.queues.full_actions import QueueFullError
 from sluiceway.queues.message import Envelope, Message
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.queue import MessageQueue

@@ -9,11 +9,11 @@ from random import Random
 
 import attrs
 import pytest
-from sluiceway.queues.gate import QueueFullError
 
 from sluiceway.dispatcher import DispatcherCore
 from sluiceway.queues.cursored import CursoredQueue
 from sluiceway.queues.expiry import ExpiryDates
+from sluiceway.queues.full_actions import QueueFullError
 from sluiceway.queues.message import Envelope, Message
 from sluiceway.queues.names import parse
 from sluiceway.queues.policy import QueuePolicy
