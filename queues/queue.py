@@ -52,7 +52,7 @@ class MessageQueue(FlowResource):
     """Base of the queue kinds that hold elements. Not for direct use."""
 
     kind_label = "queue"
-    upkeep_bytes = 6784
+    upkeep_bytes = 7232
     """Empty, with its destination; a topic takes as much."""
 
     full_default = "block"
