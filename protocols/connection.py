@@ -296,12 +296,18 @@ class Connection:
     def _log_end(self) -> None:
         session = self.session
         totals = session.totals
-        write = log.warning if session.failed or session.lost_count else log.info
+        unread_count = session.unread_replies_count
+        write = log.warning if session.failed or session.lost_count or unread_count else log.info
         if session.entering.quiet:
             write = log.debug
-        lost = {}
-        if session.lost_count:
+        lost: dict[str, object] = {}
+        if unread_count:
             lost = {
+                "replies_unread": unread_count,
+                "remedy": "SUBSCRIBE to the temporary queue of the reply-to: the broker does not do so by itself",
+            }
+        if session.lost_count:
+            lost |= {
                 "parked_dropped": session.lost_count,
                 "remedy": "end with DISCONNECT and wait for its receipt, or raise left_behind_bytes_max",
             }

@@ -429,6 +429,11 @@ class Session:
         self._context.request_dispatch()
 
     @property
+    def unread_replies_count(self) -> int:
+        """How many messages came to temporary queues that this connection had named and never received from."""
+        return self._temporary.unread_count
+
+    @property
     def is_closing(self) -> bool:
         """Closed, and what it had is being given back."""
         return self.closed and self.subscriptions.work.is_busy

@@ -29,13 +29,15 @@ LOCAL_PREFIXES: Final = tuple(LOCAL_TEMPORARY)
 class TemporaryDestinations:
     """Those of one connection, by global name."""
 
-    __slots__ = ("_hub", "_names_max", "_session_id", "_temporary")
+    __slots__ = ("_hub", "_names_max", "_session_id", "_temporary", "unread_count")
 
     def __init__(self, hub: Hub, session_id: str, *, names_max: int) -> None:
         self._hub = hub
         self._session_id = session_id
         self._names_max = names_max
         self._temporary: dict[str, Destination] = {}
+        self.unread_count = 0
+        """Messages that came to some of them of which nothing was ever received, and that were deleted with these."""
 
     def owns(self, address: Address) -> bool:
         """Whether this (global) address is one of them."""
@@ -72,6 +74,9 @@ class TemporaryDestinations:
         """Delete them, in steps: the connection is gone, or reads no more."""
         while self._temporary:
             _name, destination = self._temporary.popitem()
+            statistics = [queue.statistics() for queue in destination.queues]
+            if not any(each.delivered_count for each in statistics):
+                self.unread_count += sum(each.depth_count for each in statistics)
             queues_count = len(destination.queues)
             self._hub.registry.delete(destination, reason)
             yield from repeat(None, DELETE_STEPS * queues_count)

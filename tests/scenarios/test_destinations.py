@@ -9,6 +9,7 @@ import trio
 
 from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.queues.names import parse
+from tests.log_lines import LogLines
 from tests.scenarios.stage import Stage
 
 # ---------------------------------------------------------------------- request and reply
@@ -98,6 +99,33 @@ async def test_temporary_destination_goes_with_its_connection(stage: Stage, vers
     await replier.sent(name, "still too late")
     assert name not in stage.broker.registry.destinations
     assert stage.broker.report()["broker"]["unheard_count"] == 2
+
+
+@pytest.mark.parametrize("end", ["disconnect", "break", "unread after the first"])
+async def test_replies_that_nobody_could_receive_are_told_of_in_the_log(log_lines: LogLines, end: str) -> None:
+    """RabbitMQ subscribes to the queue of a reply-to by itself; a client that relies on it gets nothing here."""
+    async with Stage() as stage:
+        asker, replier = await stage.connect(), await stage.connect()
+        await replier.subscribe("/queue/q")
+        await asker.send("/queue/q", "x", **{"reply-to": "/temp-queue/t"})
+        name = (await replier.next_message()).headers["reply-to"]
+        await replier.sent(name, "one")
+        if end == "unread after the first":
+            await asker.subscribe("/temp-queue/t", ack="client", prefetch_count="1")
+            await asker.next_message()
+        await replier.sent(name, "two")
+        if end == "break":
+            asker.stream.close()
+        else:
+            await asker.disconnect()
+        await trio.sleep(1)
+    lines = [line for line in log_lines.of("connection ended") if "replies_unread" in line]
+    if end == "unread after the first":
+        assert lines == []
+        return
+    (line,) = lines
+    assert (line["replies_unread"], line["level"]) == (2, "warning")
+    assert "SUBSCRIBE to the temporary queue" in line["remedy"]
 
 
 async def test_replier_that_waits_for_a_full_temporary_queue_is_freed_when_it_goes() -> None:
