@@ -165,7 +165,9 @@ class _Socket:
             detail = frame.body.decode("utf-8", "replace").strip()
             text = f"{self._address} answered ERROR: {said}{f': {detail}' if detail else ''}"
             # One that names none of our frames is about the connection: the broker stops, or has too many of them.
-            raise RefusedError(text, headers.get("code")) if "command" in headers else ConnectionLostError(text)
+            if "command" not in headers:
+                raise ConnectionLostError(text)
+            raise RefusedError(text, headers.get("code"), headers.get("result-code"))
         return frame
 
     def _counted(self, length: int) -> bytearray:
@@ -411,7 +413,7 @@ class _Reading:
         try:
             return self.next_parts()
         except RefusedError as error:
-            if error.code != "TOPIC_NOT_EXIST":
+            if error.code != "topic-not-exist":
                 raise
             self._connection.close()  # as the broker does
             return [self._gap(self._stop, "deleted")]

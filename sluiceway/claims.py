@@ -31,9 +31,10 @@ from sluiceway.journal import BadRequestError, Handler, Send, number_of, read_al
 from sluiceway.protocols.log import get_logger
 from sluiceway.queues.environment import QueueEnvironment
 from sluiceway.queues.logs.claims import CLAIM_BYTES_MAX, LINGER_SECONDS, Attached, Claim, ClaimGroup, ClaimState
+from sluiceway.queues.logs.codes import INVALID_TOPIC
 from sluiceway.queues.logs.log import Log
 from sluiceway.queues.logs.stages import INVALID_COMMIT, Sinks, SinkState, StagedPart
-from sluiceway.queues.logs.table import INVALID_TOPIC, OWN_PREFIX, LogError, LogTable
+from sluiceway.queues.logs.table import OWN_PREFIX, LogError, LogTable
 from sluiceway.queues.names import DestinationNameError, Kind, parse
 from sluiceway.queues.registry import DestinationLimitError, DestinationRegistry
 from sluiceway.store.journal import JournalDisk

@@ -23,11 +23,12 @@ from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.protocols.stomp.guard import ForbiddenError
 from sluiceway.protocols.stomp.stored import HeadBlocks
 from sluiceway.queues.environment import QueueEnvironment
+from sluiceway.queues.logs.codes import INTERNAL_ERROR
 from sluiceway.queues.logs.log import Log
 from sluiceway.queues.logs.places import PlaceError, parse_index, parse_place
 from sluiceway.queues.logs.ports import DiskError, GroupPlace, GroupState
 from sluiceway.queues.logs.reading import Reading
-from sluiceway.queues.logs.table import INTERNAL_ERROR, PREFIX, LogError, LogTable, open_all
+from sluiceway.queues.logs.table import PREFIX, LogError, LogTable, open_all
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.report import GROUPS_MAX
 from sluiceway.steps import read_json

@@ -26,8 +26,9 @@ from urllib.parse import quote, unquote
 
 import attrs
 
+from ..queues.logs.codes import INVALID_TOPIC
 from ..queues.logs.ports import DiskError
-from ..queues.logs.table import INVALID_TOPIC, PREFIX, LogError, Opened, check_name
+from ..queues.logs.table import PREFIX, LogError, Opened, check_name
 from ..queues.logs.unmade import Unmade
 from ..queues.logs.warmth import TAIL_BYTES
 from .bigarray import ArrayError, ArrayOptions, BigArray, Files, RecoveryReport

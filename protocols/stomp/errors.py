@@ -13,12 +13,24 @@ Deliberately not here: the bytes of the ERROR frame (`encoder.error_frame`), and
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 #: Headers that tell a client which of its frames was refused. A passcode is not among them, and must never be.
 IDENTIFYING_HEADERS = ("destination", "id", "message-id", "subscription", "transaction")
 
 #: An identifying header longer than this is left out of the ERROR frame: it would cost more than it tells.
 IDENTIFYING_VALUE_LENGTH_MAX = 1024
+
+
+_WORDS: Final = {"INTERNAL_ERROR": "log-failed"}
+"""The ERROR `internal-error` is a mistake of the broker; with `log-failed` the disk, or memory, has not done it."""
+
+
+def word_of(code: str) -> str:
+    """Return the word with hyphens for a result code of Luxun (``TOPIC_NOT_EXIST``); any other code is a word already,
+    and is returned as it is. Each result code has a word of its own.
+    """
+    return _WORDS.get(code, code.lower().replace("_", "-")) if code.isupper() else code
 
 
 class LocalProtocolError(ValueError):
@@ -30,7 +42,8 @@ class ProtocolError(Exception):
     """The peer broke the protocol or a limit; the connection ends with an ERROR frame.
 
     `code` is stable and meant for programs and logs (for example ``"header-block-too-large"``): it is the header
-    ``code`` of the ERROR frame. `message` is one line.
+    ``code`` of the ERROR frame. A result code of Luxun (for example ``"TOPIC_NOT_EXIST"``) is made a word for it
+    (``"topic-not-exist"``), and goes into the header ``result-code`` as it is. `message` is one line.
     `detail` says more, with the remedy. `extra` are headers that this ERROR must carry besides (b19: ``version``).
     `receipt_id` and `headers` are filled in by `identify`, or by whoever raises it after a frame was taken apart.
     """
@@ -46,13 +59,15 @@ class ProtocolError(Exception):
         extra: Iterable[tuple[str, str]] = (),
     ) -> None:
         super().__init__(message)
-        self.code = code
+        self.code = word_of(code)
         self.message = message
         self.detail = detail
         self.receipt_id = receipt_id
         self.command: str | None = None
         self.headers: dict[str, str] = {}
         self.extra: tuple[tuple[str, str], ...] = tuple(extra)
+        if self.code != code:
+            self.extra = (("result-code", code), *self.extra)
         if headers is not None:
             self._keep(headers)
 

@@ -8,6 +8,7 @@
     places              earliest, latest, next, an index, a time
     table               all logs of a broker: retention, and what can be asked
     ports               what they need of disks, and of those who keep groups
+    codes               result codes, and their words in ERRORs
     claims              portions of a queue that can be read again until they are acknowledged
     stages              what many writers have put aside, published once
 

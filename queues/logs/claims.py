@@ -42,8 +42,9 @@ from ..message import Message
 from ..slices import Slice
 from ..subscription import Subscription
 from .batches import BatchError
+from .codes import INTERNAL_ERROR, TOPIC_NOT_EXIST
 from .log import GONE, Log
-from .table import INTERNAL_ERROR, TOPIC_NOT_EXIST, LogError
+from .table import LogError
 
 SETTLED_PER_STEP: Final = 256
 """Messages of the queue."""

@@ -32,9 +32,10 @@ import attrs
 
 from ...flow.latch import Latch
 from .batches import Batch, BatchError, encode, reheaded, split
+from .codes import INTERNAL_ERROR
 from .log import Log
 from .ports import DiskError, MissingRecordsError, Records
-from .table import DESTINATION_FAILED, INTERNAL_ERROR, OWN_PREFIX, UNREADABLE, LogError, LogTable
+from .table import DESTINATION_FAILED, OWN_PREFIX, UNREADABLE, LogError, LogTable
 
 STAGE_PREFIX: Final = OWN_PREFIX + "stage."
 STAGE_SECONDS: Final = 24 * 3600.0

@@ -23,6 +23,16 @@ from ...flow.upkeep import UPKEEP_FULL, UPKEEP_REMEDY
 from ..environment import QueueEnvironment
 from ..policy import QueuePolicy
 from ..subscription import Subscription
+from .codes import (
+    AUTHENTICATION_FAILURE,
+    GROUP_IN_USE,
+    GROUP_NOT_EXIST,
+    INDEX_OUT_OF_BOUNDS,
+    INTERNAL_ERROR,
+    INVALID_TOPIC,
+    TOPIC_IS_EMPTY,
+    TOPIC_NOT_EXIST,
+)
 from .group import Group
 from .log import Log
 from .outlets import OTHER_LOG, LogConsumer, Outlet
@@ -49,15 +59,7 @@ class LogError(Exception):
         self.code = code
 
 
-TOPIC_NOT_EXIST: Final = "TOPIC_NOT_EXIST"
-INDEX_OUT_OF_BOUNDS: Final = "INDEX_OUT_OF_BOUNDS"
-INVALID_TOPIC: Final = "INVALID_TOPIC"
-TOPIC_IS_EMPTY: Final = "TOPIC_IS_EMPTY"
-AUTHENTICATION_FAILURE: Final = "AUTHENTICATION_FAILURE"
-GROUP_NOT_EXIST: Final = "GROUP_NOT_EXIST"
-GROUP_IN_USE: Final = "GROUP_IN_USE"
 OTHER_SELECTOR: Final = "other-selector"
-INTERNAL_ERROR: Final = "INTERNAL_ERROR"
 DESTINATION_FAILED: Final = "destination-failed"
 UNREADABLE: Final = frozenset({INTERNAL_ERROR, DESTINATION_FAILED})
 """Codes that say: there is such a log, with all its records, and nobody can read it now."""

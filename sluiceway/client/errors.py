@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import attrs
 
+from sluiceway.protocols.stomp.errors import word_of
+
 
 class ClientError(Exception):
     """Something went wrong between us and a broker; the message says what, where, and what to do."""
@@ -23,10 +25,13 @@ class ConnectionLostError(ClientError):
 class RefusedError(ClientError):
     """The broker answered with an ERROR. The same again would be refused again."""
 
-    def __init__(self, message: str, code: str | None = None) -> None:
+    def __init__(self, message: str, code: str | None = None, result_code: str | None = None) -> None:
         super().__init__(message)
-        self.code = code
+        self.code = None if code is None else word_of(code)
         """Of the ERROR, such as `bad-destination` (docs/stomp.md lists them); None where the broker gives none."""
+        # Brokers of earlier versions have the result code in the place of the word.
+        self.result_code = result_code if code == self.code else code
+        """Where it is about a log: what replies to requests call it, such as TOPIC_NOT_EXIST; else None."""
 
 
 class RequestError(ClientError):

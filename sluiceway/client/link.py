@@ -217,7 +217,8 @@ class Link(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py ships no
         message = frame.headers.get("message", "no message")
         body = (frame.body or b"").decode("utf-8", "replace").strip()
         said = f"{message}: {body}" if body and body != message else message
-        self._refusal = RefusedError(f"{self.address} answered ERROR: {said}", frame.headers.get("code"))
+        code, result_code = frame.headers.get("code"), frame.headers.get("result-code")
+        self._refusal = RefusedError(f"{self.address} answered ERROR: {said}", code, result_code)
         if self._connected and not self._closing:
             self._owner.refused(self, frame.headers.get("receipt-id"), self._refusal)
         self._answered.set()

@@ -269,7 +269,7 @@ class Reader:
     def refused(self, link: Link, receipt_id: str | None, error: RefusedError) -> None:
         """Of the link."""
         if receipt_id == SUBSCRIBE_RECEIPT:
-            is_gone = error.code == "TOPIC_NOT_EXIST"
+            is_gone = error.code == "topic-not-exist"
             self._end(LogDeletedError(f"log {self.log} at {self.broker} was deleted") if is_gone else error)
 
     def lost(self, link: Link, error: ClientError) -> None:

@@ -197,4 +197,5 @@ def test_a_refusal_has_the_code_of_the_brokers_error(sluiceway_broker: EmbeddedB
         Consumer(sluiceway_broker.address, from_=999) as consumer,
     ):
         next(consumer.stream("orders"))
-    assert refusal.value.code == "INDEX_OUT_OF_BOUNDS"
+    assert refusal.value.code == "index-out-of-bounds"
+    assert refusal.value.result_code == "INDEX_OUT_OF_BOUNDS"

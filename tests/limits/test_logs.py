@@ -267,7 +267,7 @@ async def test_a_log_for_which_many_wait_is_deleted(logs: LogLawStage, monkeypat
         answer = await client.next_message()
     assert json.loads(answer.body)["ok"], answer.body
     for sender in senders:
-        assert (await sender.expect_error()).headers["code"] == "TOPIC_NOT_EXIST"
+        assert (await sender.expect_error()).headers["code"] == "topic-not-exist"
 
 
 async def test_a_log_that_holds_many_back_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,7 +114,7 @@ async def test_who_goes_on_with_a_log_that_is_gone_does_not_make_it_anew() -> No
         old_id = await id_of(asker)
         await asker.asked("delete", log=LOG, passcode=PASSCODE)
         await reader.frame("SUBSCRIBE", {"id": "s", "destination": LOG, "from": "2", "log-id": old_id})
-        assert (await reader.expect_error()).headers["code"] == "TOPIC_NOT_EXIST"
+        assert (await reader.expect_error()).headers["code"] == "topic-not-exist"
         assert await asker.refused("cursor", log=LOG, group="g", log_id=old_id) == "TOPIC_NOT_EXIST"
         assert (await asker.asked("list"))["logs"] == []
 

@@ -87,7 +87,8 @@ async def test_a_log_that_is_deleted_meanwhile_is_told() -> None:
         log.checking = deleted
         await client.send_raw(sent(MANY[:4800], receipt="late"))
         error = await client.expect_error()
-        assert (error.headers["code"], error.headers["receipt-id"]) == ("TOPIC_NOT_EXIST", "late")
+        assert (error.headers["code"], error.headers["receipt-id"]) == ("topic-not-exist", "late")
+        assert error.headers["result-code"] == "TOPIC_NOT_EXIST"
 
 
 async def test_a_composite_is_refused_as_a_whole() -> None:
@@ -95,7 +96,8 @@ async def test_a_composite_is_refused_as_a_whole() -> None:
         client, reader = await stage.connect(), await stage.connect()
         await client.send_raw(sent(MANY[:4800], "/log/a,/log/b,/queue/q"))
         error = await client.expect_error()
-        assert error.headers["code"] == "MESSAGE_SIZE_TOO_LARGE"
+        assert error.headers["code"] == "message-size-too-large"
+        assert error.headers["result-code"] == "MESSAGE_SIZE_TOO_LARGE"
         await reader.subscribe("/queue/q")
         await reader.subscribe("/log/a", id="a", **{"from": "earliest"})
         await reader.silence()
@@ -126,7 +128,8 @@ async def test_what_there_is_no_memory_to_check_is_refused_so_that_it_is_sent_ag
         client, other = await stage.connect(), await stage.connect()
         await client.send_raw(sent(LARGE, receipt="a") + sent(LARGE, receipt="b"))
         refusal = await client.expect_error()
-        assert (refusal.headers["code"], refusal.headers["receipt-id"]) == ("INTERNAL_ERROR", "a")
+        assert (refusal.headers["code"], refusal.headers["receipt-id"]) == ("log-failed", "a")
+        assert refusal.headers["result-code"] == "INTERNAL_ERROR"
         await other.send_raw(sent(LARGE, receipt="c"))
         await other.expect_receipt("c")
         assert receipts_of(other) == [(0, 5_000)]
