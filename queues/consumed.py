@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
-from typing import Final
+from typing import Final, Unpack
 
 from .cursored import BLOCK_BITS
 from .cursors import Wait
@@ -28,8 +28,9 @@ from .environment import QueueEnvironment, TimerHandle
 from .intake import Run
 from .later import Later, backoff_ms
 from .leaving import LeavingQueue
-from .message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message
+from .message import MESSAGE_OVERHEAD_BYTES, Message
 from .policy import QueuePolicy
+from .queue import QueueOptions
 from .slices import Slice
 from .storage import Restored
 from .subscription import Subscription
@@ -51,16 +52,9 @@ class ConsumedQueue(LeavingQueue):
     """One consuming cursor. Not for direct use."""
 
     def __init__(
-        self,
-        name: str,
-        policy: QueuePolicy,
-        environment: QueueEnvironment,
-        *,
-        priority: int = PRIORITY_DEFAULT,
-        destination: str | None = None,
-        lasting: bool = True,
+        self, name: str, policy: QueuePolicy, environment: QueueEnvironment, **options: Unpack[QueueOptions]
     ) -> None:
-        super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
+        super().__init__(name, policy, environment, **options)
         self._reading_index = -1
         self._later_timer: TimerHandle | None = None
         self._unknown_due: list[int] = []

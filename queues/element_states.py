@@ -2,8 +2,8 @@
 
 The states are not stored: each is an index that knows its elements (the cursor, the delayed ones, group lines, dead
 letters), and what is in none of them is held by a consumer. This module asks them in one order, so that all parts of a
-queue mean the same by "waits". `MOVES` is the table of legal moves. The model tests of the queues hold every element
-against it, and `claims` against the rule that no two indexes have the same element.
+queue mean the same by "waits". `MOVES` is the table of legal moves. The conservation model of the tests holds every
+element to it, and to the rule that no two indexes have the same element.
 
 Source: seed 002 "CursoredQueue"; ARCHITECTURE, invariant 3.
 """
@@ -108,23 +108,6 @@ class ElementStates:
         if cursor.is_available(sequence):
             return State.AHEAD if sequence >= cursor.position else State.RETURNED
         return State.HELD
-
-    def claims(self, sequence: int) -> list[State]:
-        """The states whose indexes have this element, for tests: one of them, or none (then a consumer holds it).
-
-        An element that is delayed or given up before the cursor has come to it lies ahead all the same: the cursor
-        passes over it.
-        """
-        found = []
-        if self.dead_lettering is not None and sequence in self.dead_lettering:
-            found.append(State.DEAD_LETTERING)
-        if self.delayed is not None and self.delayed.holds(sequence):
-            found.append(State.DELAYED)
-        if self.set_aside and self.set_aside.key_of(sequence) is not None:
-            found.append(State.SET_ASIDE)
-        if self.cursor.is_available(sequence) and (sequence < self.cursor.position or not found):
-            found.append(State.AHEAD if sequence >= self.cursor.position else State.RETURNED)
-        return found
 
     def lies_free(self, sequence: int) -> bool:
         """Whether this element, which is there, waits for nothing but a consumer with room. O(1)."""

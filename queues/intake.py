@@ -53,7 +53,6 @@ class IntakeOwner(Protocol):
 
     name: str
     elements: CursoredQueue
-    closed: bool
     keeps: bool
     witness: Witness | None
     settled_count: int

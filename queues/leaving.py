@@ -9,7 +9,7 @@ of a block, else it has to come in first.
 from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
-from typing import Final
+from typing import Final, Unpack
 
 from ..flow import SourceController
 from ..flow.bounds import UNBOUNDED
@@ -19,9 +19,9 @@ from .cursors import Wait
 from .dead_letters import CROWDED_OUT, EXPIRED, Condemned
 from .element_states import WORDS, ElementStates
 from .environment import QueueEnvironment
-from .message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, size_of
+from .message import MESSAGE_OVERHEAD_BYTES, size_of
 from .policy import QueuePolicy
-from .queue import MessageQueue
+from .queue import MessageQueue, QueueOptions
 from .witness import Fate
 
 DROP_COUNT: Final = 64
@@ -32,16 +32,9 @@ class LeavingQueue(MessageQueue):
     """One consuming cursor, and what leaves without it. Not for direct use."""
 
     def __init__(
-        self,
-        name: str,
-        policy: QueuePolicy,
-        environment: QueueEnvironment,
-        *,
-        priority: int = PRIORITY_DEFAULT,
-        destination: str | None = None,
-        lasting: bool = True,
+        self, name: str, policy: QueuePolicy, environment: QueueEnvironment, **options: Unpack[QueueOptions]
     ) -> None:
-        super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
+        super().__init__(name, policy, environment, **options)
         self.states = ElementStates(self.elements)
         """Where each of its elements is."""
         self._cursor = self.states.cursor

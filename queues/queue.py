@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from functools import partial
 from itertools import repeat
-from typing import Final
+from typing import Final, TypedDict
 
 from ..flow import FlowClosedError, FlowController, FlowResource, ResidencyLimiter, SourceController, WaitEdge
 from .blocks import Gone, QueueInvariantError
@@ -46,6 +46,14 @@ TRIM_STEPS: Final = 8
 
 def _held_until(value_ms: int, limit_ms: int) -> int:
     return min(value_ms, limit_ms) if value_ms else limit_ms
+
+
+class QueueOptions(TypedDict, total=False):
+    """What every kind of queue may be made with; MessageQueue says what each means."""
+
+    priority: int
+    destination: str | None
+    lasting: bool
 
 
 class MessageQueue(FlowResource):

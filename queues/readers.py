@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from itertools import islice
-from typing import Final, cast
+from typing import Final, Unpack, cast
 
 from .blocks import Gone
 from .cursored import BLOCK_BITS, BLOCK_SIZE
@@ -25,9 +25,8 @@ from .dead_letters import REJECTED
 from .durables import DurableReader
 from .environment import QueueEnvironment, TimerHandle
 from .expiry import EXPIRE_COUNT
-from .message import PRIORITY_DEFAULT
 from .policy import QueuePolicy
-from .queue import MessageQueue
+from .queue import MessageQueue, QueueOptions
 from .refusals import Refusals
 from .slices import Slice
 from .storage import Restored, Shelf
@@ -59,16 +58,9 @@ class ReaderQueue(MessageQueue):
     keeps_persistent = False
 
     def __init__(
-        self,
-        name: str,
-        policy: QueuePolicy,
-        environment: QueueEnvironment,
-        *,
-        priority: int = PRIORITY_DEFAULT,
-        destination: str | None = None,
-        lasting: bool = True,
+        self, name: str, policy: QueuePolicy, environment: QueueEnvironment, **options: Unpack[QueueOptions]
     ) -> None:
-        super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
+        super().__init__(name, policy, environment, **options)
         self.beginning: TrackingCursor | None = None
         """Keeps what comes in for those who are attached in steps; None: nobody is. It never reads."""
         self._beginning_holds_count = 0

@@ -33,7 +33,7 @@ import heapq
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
-from typing import Final
+from typing import Final, Unpack
 
 import attrs
 
@@ -43,9 +43,10 @@ from .consumed import ConsumedQueue
 from .cursored import BLOCK_BITS
 from .cursors import Wait
 from .environment import QueueEnvironment
-from .message import PRIORITY_DEFAULT, Message, size_of
+from .message import Message, size_of
 from .paging import BLOCK_BYTES_MAX
 from .policy import QueuePolicy
+from .queue import QueueOptions
 from .selectors import Selection
 from .slices import Slice, fit
 from .subscription import Subscription
@@ -185,16 +186,9 @@ class SeekingQueue(ConsumedQueue):
     """Searches over one cursor. Not for direct use: SharedQueue says who may have what."""
 
     def __init__(
-        self,
-        name: str,
-        policy: QueuePolicy,
-        environment: QueueEnvironment,
-        *,
-        priority: int = PRIORITY_DEFAULT,
-        destination: str | None = None,
-        lasting: bool = True,
+        self, name: str, policy: QueuePolicy, environment: QueueEnvironment, **options: Unpack[QueueOptions]
     ) -> None:
-        super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
+        super().__init__(name, policy, environment, **options)
         self._searches: dict[Subscription, Search] = {}
         self._seeking: dict[Search, None] = {}
         """Those that may find something and have credit, the next one first."""

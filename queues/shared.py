@@ -26,7 +26,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from functools import partial
-from typing import Final
+from typing import Final, Unpack
 
 from ..flow.bounds import UNBOUNDED
 from .aside import ANYBODY, AsideLines
@@ -34,8 +34,9 @@ from .cursors import Wait
 from .environment import QueueEnvironment
 from .exclusivity import Exclusivity
 from .groups import GroupTable
-from .message import PRIORITY_DEFAULT, Message
+from .message import Message
 from .policy import QueuePolicy
+from .queue import QueueOptions
 from .seeking import SeekingQueue
 from .shares import Shares, Taken
 from .slices import VISIT_COST, Slice, fit
@@ -66,14 +67,12 @@ class SharedQueue(SeekingQueue):
         policy: QueuePolicy,
         environment: QueueEnvironment,
         *,
-        priority: int = PRIORITY_DEFAULT,
-        destination: str | None = None,
-        lasting: bool = True,
         groups: GroupTable | None = None,
         exclusivity: Exclusivity | None = None,
+        **options: Unpack[QueueOptions],
     ) -> None:
         """`groups`, `exclusivity`: those of the destination, if this queue is one of its partitions."""
-        super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
+        super().__init__(name, policy, environment, **options)
         self._sought_keys: dict[int, str] = {}
         """Of what was taken out for a search and is in somebody's hands, as far as it has a group: its block may be
         outside when it comes back."""

@@ -15,15 +15,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Unpack
 
 from ..flow.bounds import UNBOUNDED
 from .blocks import NOTHING_GONE, Gone
 from .cursors import TrackingCursor
 from .durables import DurableReader
 from .environment import QueueEnvironment
-from .message import PRIORITY_DEFAULT, wire_bytes_of
+from .message import wire_bytes_of
 from .policy import QueuePolicy
+from .queue import QueueOptions
 from .ranges import RangeSet
 from .readers import ReaderQueue
 from .selectors.selector import Selection
@@ -58,16 +59,9 @@ class SkippingQueue(ReaderQueue):
     """Not for direct use."""
 
     def __init__(
-        self,
-        name: str,
-        policy: QueuePolicy,
-        environment: QueueEnvironment,
-        *,
-        priority: int = PRIORITY_DEFAULT,
-        destination: str | None = None,
-        lasting: bool = True,
+        self, name: str, policy: QueuePolicy, environment: QueueEnvironment, **options: Unpack[QueueOptions]
     ) -> None:
-        super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
+        super().__init__(name, policy, environment, **options)
         self.pinned_count = self._pinned_bytes = 0
         """What was passed over behind something that is held, since somebody looked."""
         self._look_count = PINNED_COUNT

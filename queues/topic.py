@@ -36,7 +36,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from itertools import islice
-from typing import Final
+from typing import Final, Unpack
 
 from ..flow import FlowController, ResidencyLimiter
 from ..flow.bounds import UNBOUNDED
@@ -48,8 +48,9 @@ from .environment import QueueEnvironment
 from .full_actions import FullAction
 from .intake import Run
 from .lag import DROP_COUNT, LagBudget, Laggards
-from .message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message, size_of, wire_bytes_of
+from .message import MESSAGE_OVERHEAD_BYTES, Message, size_of, wire_bytes_of
 from .policy import MIB, QueuePolicy
+from .queue import QueueOptions
 from .readers import TOLD_AT_ONCE
 from .selectors.selector import Selection
 from .skipping import LOOK_COUNT_MIN, LOOKED_AT_ONCE, LOOKS_PER_COST, PASS_COUNT, SkippingQueue
@@ -71,16 +72,9 @@ class Topic(SkippingQueue):
     intake: TopicIntake
 
     def __init__(
-        self,
-        name: str,
-        policy: QueuePolicy,
-        environment: QueueEnvironment,
-        *,
-        priority: int = PRIORITY_DEFAULT,
-        destination: str | None = None,
-        lasting: bool = True,
+        self, name: str, policy: QueuePolicy, environment: QueueEnvironment, **options: Unpack[QueueOptions]
     ) -> None:
-        super().__init__(name, policy, environment, priority=priority, destination=destination, lasting=lasting)
+        super().__init__(name, policy, environment, **options)
         self.is_led = False
         """A connected subscription has caught up since it came."""
         self._lead_unsure = False
