@@ -30,7 +30,11 @@ _LENGTH_LINE: Final = b"\ncontent-length:"
 
 
 class HeadCache:
-    """The heads of one connection. A key is a SEND from command line to blank line, without its `receipt` line."""
+    """The heads of one connection. A key is a SEND from command line to blank line, without its `receipt` line.
+
+    Whoever ends the connection calls `clear` (`Parser.park`): no finalizer does, for the garbage collector would run
+    those of thousands of connections in one go.
+    """
 
     __slots__ = ("_entries", "_kept_bytes", "_siblings", "account")
 
@@ -71,9 +75,6 @@ class HeadCache:
         self._siblings.clear()
         self._forget_bytes()
 
-    def __del__(self) -> None:
-        self._forget_bytes()
-
     def _keep(self, key: bytes, entry: Entry) -> Entry:
         if len(key) <= HEAD_CACHE_BYTES_MAX:
             self._make_room(self._entries)
@@ -93,7 +94,7 @@ class HeadCache:
             self.account.add(size_bytes)
 
     def _forget_bytes(self) -> None:
-        if self.account is not None:
+        if self.account is not None and self._kept_bytes:
             size_bytes, self._kept_bytes = self._kept_bytes, 0
             self.account.gone(size_bytes)
 

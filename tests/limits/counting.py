@@ -13,6 +13,9 @@ and the garbage collector looks at them). `perf gaps` shows real gaps.
 *Clock.* While it counts, trio's virtual clock and the clocks that measure work (of the admin views, of rationed
 answers) advance with the work. So time slices end where they would end on a slow machine, always at the same event.
 
+*Garbage collector.* Off while it counts: when it comes, and whose garbage it finds, depends on the tests before. What a
+full look costs is measured by `perf gaps`.
+
 *Threads.* What one does in earnest is done by the loop here, and not counted: jobs of logs and of large bodies, and
 what the store writes.
 
@@ -23,6 +26,7 @@ end of a turn together, or what one task does otherwise between two checkpoints.
 from __future__ import annotations
 
 import builtins
+import gc
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -86,6 +90,9 @@ class Counting(trio.abc.Instrument):
 
     def __enter__(self) -> Self:
         self._begin_step("the test")
+        if gc.isenabled():
+            gc.disable()
+            self._undo.append(gc.enable)
         self._hold_clock()
         for name, weigh in _WEIGHED.items():
             self._put_in_place(name, weigh)
