@@ -9,8 +9,8 @@ How it works
       that brought it, and `wait_in_line` blocks a source that has nothing to bring yet.
     - `release` of an account that is itself blocked as a source only *reserves* the space: it stays charged until the
       last sink that blocks it lets go, because what left may lie in that sink's overflow.
-    - *Resumption* begins when the limiter is no longer throttled: blocked sources go on, the highest priority first and
-      the longest-waiting first within one (waiting.py), a few per turn, and only while the limiter is not throttled
+    - *Resumption* begins when the limiter is no longer throttled: blocked sources go on, the highest priority first
+      and the longest-waiting first within one (waiting.py), a few per turn, and only while the limiter is not throttled
       again. Sources not reached keep their place. Whoever comes meanwhile queues behind them, except the source whose
       turn it is.
     - A source that cannot use its turn at once (a queue charges in its next dispatch) *holds* it: its `on_resume`

@@ -170,7 +170,7 @@ class Connection:
         try:
             if not self._reads:
                 return False
-            if session.pile.buffer is not None and self._read_into_room():
+            if session.receive_buffer.buffer is not None and self._read_into_room():
                 return not session.holds_back
             data = self._stream.read(min(self._read_bytes, session.read_bytes_max))
             if data is None:
@@ -199,7 +199,7 @@ class Connection:
         nothing was there, or the end, which a read tells.
         """
         session = self.session
-        room = session.pile.room
+        room = session.receive_buffer.room
         if room is None:
             return False
         with room, room[: session.read_bytes_max] as part:

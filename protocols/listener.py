@@ -15,10 +15,10 @@ from typing import Any, Final
 import trio
 
 from ..flow.upkeep import UPKEEP_FULL, UPKEEP_REMEDY
-from .bursts import Bursts
 from .framing import refusal
 from .log import get_logger
 from .streams import SocketStream
+from .warning_limiter import WarningLimiter
 
 ACCEPTS_PER_WAKE_UP: Final = 64
 BACKLOG: Final = 1024
@@ -170,7 +170,7 @@ class Listener:
         self.accepted_count = 0
         self.refused_count = 0
         self._closed = False
-        self._bursts = Bursts(trio.current_time)
+        self._bursts = WarningLimiter(trio.current_time)
         """At a limit each other connection may be refused."""
         self._exhausted = False
         """The log says last that accepting pauses for want of file descriptors or memory."""

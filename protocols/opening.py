@@ -12,13 +12,13 @@ from typing import Final
 
 import trio
 
-from .bursts import Bursts
 from .framing import refusal
 from .log import get_logger
 from .settings import WebSocketConfig
 from .stomp.limits import StompLimits
 from .streams import ByteStream
 from .tls import HANDSHAKE, NotTlsError, TlsError, TlsServer
+from .warning_limiter import WarningLimiter
 from .websocket import (
     NotHttpError,
     UpgradeRefusedError,
@@ -55,7 +55,7 @@ class Entrance:
         self.websocket = websocket
         self._limits = limits
         self._is_loopback = is_loopback
-        self._bursts = Bursts(clock)
+        self._bursts = WarningLimiter(clock)
 
     @property
     def is_plain(self) -> bool:

@@ -5,10 +5,10 @@ Shared by ExclusiveQueue (one subscription) and SharedQueue (many).
 
 Two kinds of elements are in nobody's hands and not available either; the cursor passes over both:
 
-- *Later* (later.py): sent with a delay, or to be tried again after a while. Known by number only, so their blocks may
-  be outside. When their time has come they lie where they would lie without it: ahead of the cursor, or, if that has
-  passed them, among what was given back, which goes first. What a restart brings back says for itself when it is due;
-  waiting to be tried again ends with a restart.
+- *DelayedElements* (delayed.py): sent with a delay, or to be tried again after a while. Known by number only, so their
+  blocks may be outside. When their time has come they lie where they would lie without it: ahead of the cursor, or, if
+  that has passed them, among what was given back, which goes first. What a restart brings back says for itself when it
+  is due; waiting to be tried again ends with a restart.
 - *Condemned* (dead_letters.py): given up, on their way to the dead-letter queue.
 
 Charging. What comes back was seen, and is marked so. It is charged, against the limit of its redeliveries, only if it
@@ -24,17 +24,17 @@ from typing import Final, Unpack
 from .cursored import BLOCK_BITS
 from .cursors import Wait
 from .dead_letters import FAILED, REJECTED
+from .delayed import DelayedElements, backoff_ms
 from .environment import QueueEnvironment, TimerHandle
 from .intake import Run
-from .later import Later, backoff_ms
 from .leaving import LeavingQueue
 from .message import MESSAGE_OVERHEAD_BYTES, Message
+from .observer import Fate
 from .policy import QueuePolicy
 from .queue import QueueOptions
 from .slices import Slice
 from .storage import Restored
 from .subscription import Subscription
-from .witness import Fate
 
 DUE_COUNT: Final = 512
 """Elements whose time has come that are let go in one go: about a millisecond of work."""
@@ -143,7 +143,7 @@ class ConsumedQueue(LeavingQueue):
                     seen.pop(sequence, None)
         return seen or None
 
-    def _pass_block(self, later: Later) -> int:
+    def _pass_block(self, later: DelayedElements) -> int:
         """The cursor has come to a block that is outside. If all of it waits for its time the cursor may pass without
         looking. Returns how many elements that were; 0: it has to come in.
         """
@@ -312,8 +312,8 @@ class ConsumedQueue(LeavingQueue):
         self.context.request_dispatch()
 
     def losing(self, sequences: SequenceOf[int]) -> None:
-        if self.witness is not None:
-            self.witness.left(Fate.DROPPED, sequences, "it could not be read from the disk")
+        if self.observer is not None:
+            self.observer.left(Fate.DROPPED, sequences, "it could not be read from the disk")
         waiting = [sequence for sequence in sequences if self.states.waits(sequence)]
         condemned = self.states.dead_lettering or ()  # looks for itself what is still there
         self._lost_in_hand.update({s for s in sequences if s not in condemned}.difference(waiting))
@@ -379,9 +379,9 @@ class ConsumedQueue(LeavingQueue):
                 self._put_later(self.elements.live_sequences(first, self.elements.next_sequence), messages[0].due_at_ms)
         return first
 
-    def _make_later(self) -> Later:
+    def _make_later(self) -> DelayedElements:
         if self.states.delayed is None:
-            self.states.delayed = Later(self.policy.delayed_count_max)
+            self.states.delayed = DelayedElements(self.policy.delayed_count_max)
         return self.states.delayed
 
     def _put_later(self, sequences: SequenceOf[int], due_ms: int) -> None:

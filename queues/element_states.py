@@ -16,10 +16,10 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from .aside import AsideLines
 from .cursored import CursoredQueue
 from .cursors import Cursor
-from .later import Later
+from .delayed import DelayedElements
+from .group_backlog import GroupBacklog
 
 if TYPE_CHECKING:
     from .dead_letters import Condemned
@@ -90,9 +90,9 @@ class ElementStates:
     def __init__(self, elements: CursoredQueue) -> None:
         self.elements = elements
         self.cursor = Cursor(elements, 0)
-        self.delayed: Later | None = None
+        self.delayed: DelayedElements | None = None
         self.dead_lettering: Condemned | None = None
-        self.set_aside: AsideLines | None = None
+        self.set_aside: GroupBacklog | None = None
 
     def of(self, sequence: int) -> State:
         """The state of this element. O(1)."""

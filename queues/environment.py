@@ -9,8 +9,8 @@ import attrs
 
 from ..flow import Account, FlowManager
 from .message import PRIORITY_DEFAULT
+from .observer import ObserverOf
 from .storage import Store
-from .witness import WitnessOf
 
 if TYPE_CHECKING:
     from .dead_letters import DeadLetterRouter
@@ -61,7 +61,7 @@ class QueueEnvironment:
     """Is given what the answer to one of many raised, so that the others are answered; None: it is raised."""
     in_steps: Callable[[Hashable, Iterator[object]], None] | None = None
     """Where long work is done, a few steps at a time, that of one owner in order (`Steps.do`); None: at once."""
-    witness_of: WitnessOf | None = None
+    observer_of: ObserverOf | None = None
     """Who follows what becomes of a queue's messages; None: nobody."""
 
     def do_in_steps(self, owner: Hashable, work: Iterator[object]) -> None:

@@ -35,9 +35,9 @@ from .cursored import CursoredQueue
 from .environment import QueueEnvironment
 from .full_actions import FullAction
 from .message import MESSAGE_OVERHEAD_BYTES, Message
+from .observer import Fate, Observer
 from .pace import Pace
 from .policy import QueuePolicy
-from .witness import Fate, Witness
 
 
 @attrs.frozen
@@ -54,7 +54,7 @@ class IntakeOwner(Protocol):
     name: str
     elements: CursoredQueue
     keeps: bool
-    witness: Witness | None
+    observer: Observer | None
     settled_count: int
     dropped_count: int
     rejected_count: int
@@ -87,7 +87,7 @@ class Intake:
         action: what happens at the limit.
         controller: where senders wait.
         residency: its limiter, if the queue pages.
-        promised_count, promised_bytes: room that is promised to transactions (together.py).
+        promised_count, promised_bytes: room that is promised to transactions (atomic_offer.py).
         pace: how fast senders may go; None: as fast as they can.
     """
 
@@ -151,8 +151,8 @@ class Intake:
     def add(self, messages: list[Message], wire_bytes: int, source: SourceController | None) -> None:
         """See `MessageQueue.add`."""
         charge_bytes = wire_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES
-        if self.queue.witness is not None:
-            self.queue.witness.origin = source
+        if self.queue.observer is not None:
+            self.queue.observer.origin = source
         if self.action.holds_back:
             self.controller.add(Run(messages, charge_bytes), len(messages), charge_bytes, source)
         else:
@@ -168,8 +168,8 @@ class Intake:
             return False
         if self._budget is not None and self._budget.short:
             self._ask_for_memory(charge_bytes)
-        if queue.witness is not None:
-            queue.witness.origin = source
+        if queue.observer is not None:
+            queue.observer.origin = source
         action = self.action
         if action.holds_back or (self.residency is not None and not self.controller.accepts(source)):
             return self.controller.offer(Run(messages, charge_bytes), len(messages), charge_bytes, source)
@@ -219,7 +219,7 @@ class Intake:
     # ------------------------------------------------------------------ runs that belong together
 
     def must_wait(self, count: int, source: SourceController, *, persistent: bool) -> bool:
-        """Return whether runs that belong together (see together.py) are held back; then `source` is blocked."""
+        """Return whether runs that belong together (see atomic_offer.py) are held back; then `source` is blocked."""
         if persistent and self.queue.keeps and self._store is not None and not self._store.accepts(source):
             self._store.hold_back(source)
             return True
@@ -241,8 +241,8 @@ class Intake:
         """Take all of these, over the limit if need be; policies that drop do what they say. None is refused."""
         queue, action = self.queue, self.action
         for run in runs:
-            if queue.witness is not None:
-                queue.witness.origin = source
+            if queue.observer is not None:
+                queue.observer.origin = source
             if action.takes_together:
                 self.controller.charge(len(run.messages), run.charge_bytes, source if action.holds_back else None)
                 queue.accept_run(run)
@@ -345,8 +345,8 @@ class Intake:
         queue = self.queue
         queue.dropped_count += len(messages)
         queue.incoming_dropped(len(messages))
-        if queue.witness is not None and messages:
-            queue.witness.outside(Fate.DROPPED, messages, "no room (full policy)")
+        if queue.observer is not None and messages:
+            queue.observer.outside(Fate.DROPPED, messages, "no room (full policy)")
 
 
 def _window(policy: QueuePolicy, environment: QueueEnvironment) -> FlowLimiter:

@@ -20,9 +20,9 @@ from .dead_letters import CROWDED_OUT, EXPIRED, Condemned
 from .element_states import WORDS, ElementStates
 from .environment import QueueEnvironment
 from .message import MESSAGE_OVERHEAD_BYTES, size_of
+from .observer import Fate
 from .policy import QueuePolicy
 from .queue import MessageQueue, QueueOptions
-from .witness import Fate
 
 DROP_COUNT: Final = 64
 """Elements looked at together when room must be made."""
@@ -70,8 +70,8 @@ class LeavingQueue(MessageQueue):
             self._count_dropped(sequences, "given up, and there are no dead letters for it")
             self._drop(sequences)
             return
-        if self.witness is not None:
-            self.witness.left(Fate.GIVEN_UP, sequences, reason)
+        if self.observer is not None:
+            self.observer.left(Fate.GIVEN_UP, sequences, reason)
         if self.states.dead_lettering is None:
             self.states.dead_lettering = Condemned(self, self, router, to, self._environment)
         self.states.withdraw(sequences)
@@ -81,8 +81,8 @@ class LeavingQueue(MessageQueue):
     def _give_up_expired(self, sequences: SequenceOf[int]) -> None:
         """These are past their date, and nobody holds them."""
         self.expired_count += len(sequences)
-        if self.witness is not None:
-            self.witness.left(Fate.EXPIRED, sequences, "")
+        if self.observer is not None:
+            self.observer.left(Fate.EXPIRED, sequences, "")
         if self.policy.dead_letter_expired and self._gives_up and self.policy.dead_letter is not None:
             self._give_up(sequences, EXPIRED)
         else:
@@ -98,14 +98,14 @@ class LeavingQueue(MessageQueue):
 
     def _count_dropped(self, sequences: SequenceOf[int], reason: str) -> None:
         self.dropped_count += len(sequences)
-        if self.witness is not None:
-            self.witness.left(Fate.DROPPED, sequences, reason)
+        if self.observer is not None:
+            self.observer.left(Fate.DROPPED, sequences, reason)
 
     def dead_lettered(self, sequences: SequenceOf[int], to: MessageQueue) -> None:
         """These have gone to that queue."""
         self.dead_lettered_count += len(sequences)
-        if self.witness is not None:
-            self.witness.left(Fate.DEAD_LETTERED, sequences, to.name)
+        if self.observer is not None:
+            self.observer.left(Fate.DEAD_LETTERED, sequences, to.name)
         self._last_active_seconds = self._environment.clock()
         self._drop(sequences)
         if self._shelf is not None and to.shelf is not None and self._store is not None:
@@ -136,8 +136,8 @@ class LeavingQueue(MessageQueue):
     def moved(self, sequences: SequenceOf[int], to: MessageQueue) -> None:
         """These are in that queue now (transfers.py), and leave this one; on disk in the same write."""
         self.moved_count += len(sequences)
-        if self.witness is not None:
-            self.witness.left(Fate.MOVED, sequences, to.name)
+        if self.observer is not None:
+            self.observer.left(Fate.MOVED, sequences, to.name)
         self._last_active_seconds = self._environment.clock()
         self._drop(sequences)
         if self._shelf is not None and to.shelf is not None and self._store is not None:

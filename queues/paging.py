@@ -37,9 +37,9 @@ from .blocks import Block
 from .cursored import BLOCK_BITS, CursoredQueue
 from .environment import Scheduling, TimerHandle
 from .message import MESSAGE_OVERHEAD_BYTES, Message
+from .observer import Observer
 from .storage import Room, Shelf, Store
 from .taking import Taking
-from .witness import Witness
 
 HIGH: Final = 0.5
 """Share of its memory from which on a queue pages out. The other half takes what comes in until the disk has it."""
@@ -60,7 +60,7 @@ class Paged(Protocol):
     @property
     def elements(self) -> CursoredQueue: ...
     @property
-    def witness(self) -> Witness | None:
+    def observer(self) -> Observer | None:
         """Is told which blocks move."""
 
     @property
@@ -331,8 +331,8 @@ class Pager:
                 count, wire_bytes = elements.move_out(index, placeholders=self._placeholders)
                 self.paged_out_count += 1
                 self._limiter.move_out(count, wire_bytes + count * MESSAGE_OVERHEAD_BYTES)
-                if self._queue.witness is not None:
-                    self._queue.witness.paged(block.base, block.base + block.length, came_in=False)
+                if self._queue.observer is not None:
+                    self._queue.observer.paged(block.base, block.base + block.length, came_in=False)
                 self._queue.went_out([index])
                 self._controller.poll()
         if self.is_over:
@@ -408,8 +408,8 @@ class Pager:
                 self._limiter.correct(wire_bytes - expected_bytes)
                 self._limiter.move_in(count, wire_bytes + count * MESSAGE_OVERHEAD_BYTES)
                 self.paged_in_count += 1
-                if self._queue.witness is not None:
-                    self._queue.witness.paged(base, base + block.length, came_in=True)
+                if self._queue.observer is not None:
+                    self._queue.observer.paged(base, base + block.length, came_in=True)
         self._queue.came_in(index)
         if self.is_over:
             self.relieve()

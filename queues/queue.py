@@ -32,13 +32,13 @@ from .full_actions import ACTIONS, FullAction
 from .held_turns import HeldTurns
 from .intake import Intake, Run
 from .message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message
+from .observer import Observer
 from .paging import Pager
 from .policy import QueuePolicy
 from .selectors.selector import Selection
 from .statistics import QueueStatistics
 from .storage import Restored, Saved, Shelf
 from .subscription import Consumer, Subscription
-from .witness import Witness
 
 TRIM_STEPS: Final = 8
 """To let go of a block takes as long as so many steps (steps.py)."""
@@ -93,7 +93,7 @@ class MessageQueue(FlowResource):
         self.is_kept = False
         """It is closed, and what is stored of it stays for the next start."""
         self._environment = environment
-        self.witness: Witness | None = None if environment.witness_of is None else environment.witness_of(self)
+        self.observer: Observer | None = None if environment.observer_of is None else environment.observer_of(self)
         """Is told what becomes of its messages."""
         self._store = environment.store
         self._shelf: Shelf | None = None
@@ -184,8 +184,8 @@ class MessageQueue(FlowResource):
                 base = index << BLOCK_BITS
                 self.expiry.note(outside.dates.earliest_ms, base, base + outside.length)
         self.elements.next_sequence = max(self.elements.next_sequence, found.next_sequence)
-        if self.witness is not None:
-            self.witness.restored(self.elements.next_sequence if found.outside else 0)
+        if self.observer is not None:
+            self.observer.restored(self.elements.next_sequence if found.outside else 0)
 
     # ------------------------------------------------------------------ in
 
@@ -244,8 +244,8 @@ class MessageQueue(FlowResource):
         else:
             self._append(messages, run)
         self.added_count += len(messages)
-        if self.witness is not None:
-            self.witness.accepted(messages, before, self.elements.next_sequence)
+        if self.observer is not None:
+            self.observer.accepted(messages, before, self.elements.next_sequence)
         self._arrived(messages)
         self.context.request_dispatch()
         if shelf is not None:
@@ -580,8 +580,8 @@ class MessageQueue(FlowResource):
         if self.closed:
             return 0
         self.closed, self.is_kept = True, keep
-        if self.witness is not None:
-            self.witness.closed(reason)
+        if self.observer is not None:
+            self.observer.closed(reason)
         self.context.close()
         self.expiry.close()
         try:

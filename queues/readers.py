@@ -25,13 +25,13 @@ from .dead_letters import REJECTED
 from .durables import DurableReader
 from .environment import QueueEnvironment, TimerHandle
 from .expiry import EXPIRE_COUNT
+from .observer import Fate
 from .policy import QueuePolicy
 from .queue import MessageQueue, QueueOptions
 from .refusals import Refusals
 from .slices import Slice
 from .storage import Restored, Shelf
 from .subscription import Subscription
-from .witness import Fate
 
 EXPIRE_LOOKS: Final = 16_384
 """Of a reader at an element past its date, in one go: some two milliseconds."""
@@ -408,8 +408,8 @@ class ReaderQueue(MessageQueue):
     def refused_for_good(self, refusals: Refusals, sequences: SequenceOf[int], to: MessageQueue) -> None:
         """These have gone to that queue."""
         self.dead_lettered_count += len(sequences)
-        if self.witness is not None:
-            self.witness.left(Fate.DEAD_LETTERED, sequences, f"{to.name}, as a copy")
+        if self.observer is not None:
+            self.observer.left(Fate.DEAD_LETTERED, sequences, f"{to.name}, as a copy")
         self.done_with(refusals, sequences)
         if refusals.reader is not None and self._shelf is not None and to.shelf is not None and self._store is not None:
             self._store.bind((self._shelf, to.shelf))

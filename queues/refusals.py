@@ -1,7 +1,7 @@
 """What one subscriber of a topic has refused: tried again later, or given up.
 
 The other subscribers know nothing of it: the element is there as long as any cursor needs it, and what is refused is
-*withdrawn* from this cursor only. It waits for its time (later.py) and is given back then; or it was tried too often
+*withdrawn* from this cursor only. It waits for its time (delayed.py) and is given back then; or it was tried too often
 and is on its way to the dead letters (dead_letters.py), where it is a copy under a number of its own, since the same
 message may be refused by others, too. When that is done the cursor has settled it: for a durable subscription in the
 very write that stores the dead letter.
@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 
 from .cursors import TrackingCursor
 from .dead_letters import FAILED, Condemned
+from .delayed import DelayedElements, backoff_ms
 from .durables import DurableReader
 from .environment import QueueEnvironment, TimerHandle
-from .later import Later, backoff_ms
-from .witness import Fate
+from .observer import Fate
 
 if TYPE_CHECKING:
     from .queue import MessageQueue
@@ -63,7 +63,7 @@ class Refusals:
         self.reader = by if isinstance(by, DurableReader) else None
         self._subscription = None if isinstance(by, DurableReader) else by
         self._environment = environment
-        self._later = Later(topic.policy.delayed_count_max)
+        self._later = DelayedElements(topic.policy.delayed_count_max)
         self._timer: TimerHandle | None = None
         self._condemned: Condemned | None = None
         """None: nothing was ever given up."""
@@ -124,8 +124,8 @@ class Refusals:
         self.cursor.withdraw(sequences)
         if to is None or router is None:
             topic.dropped_count += len(sequences)
-            if topic.witness is not None:
-                topic.witness.left(Fate.DROPPED, sequences, "given up, and there are no dead letters for it")
+            if topic.observer is not None:
+                topic.observer.left(Fate.DROPPED, sequences, "given up, and there are no dead letters for it")
             topic.done_with(self, sequences)
             return
         if self._condemned is None:

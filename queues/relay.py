@@ -2,7 +2,7 @@
 
 The relay holds a run only while the sink behind it blocks: then the run's space stays reserved, the relay's limiter
 fills, and the relay in turn blocks its own sources. So back pressure passes through it, and its limit says how much may
-pile up before it does.
+receive buffer up before it does.
 
 A sink that refuses (policy `reject`) costs the run: the sender is no longer there to be told. It is counted.
 """

@@ -3,9 +3,10 @@
 Round robin by credit: in each round every ready subscription gets the same part of what waits. Two refinements:
 
 - *Exclusive consumer*: see exclusivity.py. Whose turn it isn't is not ready.
-- *Message groups*: see groups.py. Ungrouped messages go in slices, grouped ones are placed one by one (shares.py). One
-  whose key is held by a consumer without credit is set aside (aside.py), in order, under its key, and the ones behind
-  it go on: the key waits, not the queue. What is set aside stays charged to the queue, whose limiter bounds it.
+- *Message groups*: see groups.py. Ungrouped messages go in slices, grouped ones are placed one by one (fair_share.py).
+  One whose key is held by a consumer without credit is set aside (group_backlog.py), in order, under its key, and the
+  ones behind it go on: the key waits, not the queue. What is set aside stays charged to the queue, whose limiter bounds
+  it.
 
 A line of what is set aside stands in one of these places, so it is never forgotten; and it is looked at only when it
 may go on, so a settlement costs the same however many lines there are:
@@ -29,16 +30,16 @@ from functools import partial
 from typing import Final, Unpack
 
 from ..flow.bounds import UNBOUNDED
-from .aside import ANYBODY, AsideLines
 from .cursors import Wait
 from .environment import QueueEnvironment
 from .exclusivity import Exclusivity
+from .fair_share import FairShare, Taken
+from .group_backlog import ANYBODY, GroupBacklog
 from .groups import GroupTable
 from .message import Message
 from .policy import QueuePolicy
 from .queue import QueueOptions
 from .seeking import SeekingQueue
-from .shares import Shares, Taken
 from .slices import VISIT_COST, Slice, fit
 from .storage import Restored
 from .subscription import Subscription
@@ -82,7 +83,7 @@ class SharedQueue(SeekingQueue):
         self._exclusivity = Exclusivity() if exclusivity is None else exclusivity
         self._grouped_count = 0
         """Elements with a group."""
-        self._aside = self.states.set_aside = AsideLines(ranked=self.intake.action.lets_oldest_leave)
+        self._aside = self.states.set_aside = GroupBacklog(ranked=self.intake.action.lets_oldest_leave)
         self._called: OrderedDict[Subscription, None] = OrderedDict()
         """Those of the ring before whom lines may stand."""
         self._subscription_of: dict[int, Subscription] = {}
@@ -251,12 +252,12 @@ class SharedQueue(SeekingQueue):
         what lies behind it. Keys wait in line then; ungrouped ones would come out of order.
         """
         if self._ring:
-            shares = Shares(self._ring, self._ready_room_of)
+            shares = FairShare(self._ring, self._ready_room_of)
             budget = self._fill(shares, budget) - VISIT_COST * shares.given_count
             self._hand_over_shares(shares)
         return budget
 
-    def _fill(self, shares: Shares, budget: int) -> int:
+    def _fill(self, shares: FairShare, budget: int) -> int:
         """Place elements until nothing can go anywhere; returns what is left of the budget."""
         look_count = LOOK_COUNT_MIN
         while budget > VISIT_COST * shares.given_count:
@@ -286,14 +287,14 @@ class SharedQueue(SeekingQueue):
             look_count = min(2 * look_count, LOOK_COUNT_MAX)
         return budget
 
-    def _serve_called(self, shares: Shares) -> None:
+    def _serve_called(self, shares: FairShare) -> None:
         """Place one element of the first line before the first who is called. Nothing to place: is called no more."""
         subscription = next(iter(self._called))
         key = self._aside.first_at(subscription)
         if key is None or not self._place_next(key, subscription, shares):
             del self._called[subscription]
 
-    def _serve_free(self, key: str, shares: Shares) -> bool:
+    def _serve_free(self, key: str, shares: FairShare) -> bool:
         """Place one element of a line before ANYBODY. False: nobody has room."""
         holder = self._groups.owner(key)
         if holder is None:
@@ -302,7 +303,7 @@ class SharedQueue(SeekingQueue):
         self._wait_for(key, self._subscription_of.get(id(holder)))
         return True
 
-    def _place_next(self, key: str, holder: Subscription | None, shares: Shares) -> bool:
+    def _place_next(self, key: str, holder: Subscription | None, shares: FairShare) -> bool:
         """Place the next element that is set aside of this key. False: its holder (None: nobody) has no room for it."""
         aside = self._aside
         sequence = aside.first(key)
@@ -324,7 +325,7 @@ class SharedQueue(SeekingQueue):
         shares.put(subscription, sequence, message)
         return True
 
-    def _place(self, shares: Shares, sequence: int, message: Message) -> bool:
+    def _place(self, shares: FairShare, sequence: int, message: Message) -> bool:
         """Give this element to a subscription, or set it aside under its key. False: nobody has room, or no key."""
         key = message.head.group
         if key is None:
@@ -359,7 +360,7 @@ class SharedQueue(SeekingQueue):
         if holder in self._ring:
             self._called[holder] = None
 
-    def _hand_over_shares(self, shares: Shares) -> None:
+    def _hand_over_shares(self, shares: FairShare) -> None:
         """Deliver; what a subscription takes no longer, because others took its credit or closed it, goes back."""
         for subscription, taken in shares:
             room_count, room_bytes = self._ready_room_of(subscription)

@@ -18,7 +18,7 @@ from .blocks import Outside
 from .cursored import CursoredQueue
 from .durables import DurableReader
 from .message import Message
-from .witness import Witness
+from .observer import Observer
 
 Saved = Callable[[str], None]
 """Called once with how safe it is: "disk" or "consumed"."""
@@ -89,7 +89,7 @@ class Stored(Protocol):
     @property
     def elements(self) -> CursoredQueue: ...
     @property
-    def witness(self) -> Witness | None:
+    def observer(self) -> Observer | None:
         """Is told what is written."""
 
     @property

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ..flow import Flow, SourceController
 from .cursors import TrackingCursor
+from .observer import Fate
 from .selectors.selector import Selection
 from .slices import Slice
-from .witness import Fate
 
 if TYPE_CHECKING:
     from .queue import MessageQueue
@@ -73,6 +73,7 @@ class Subscription:
         "dropped_unreported_count",
         "durable_id",
         "exclusive",
+        "observer",
         "queue",
         "returned_count",
         "selection",
@@ -81,7 +82,6 @@ class Subscription:
         "source",
         "unsettled_count",
         "who",
-        "witness",
     )
 
     def __init__(
@@ -96,9 +96,9 @@ class Subscription:
         self.queue = queue
         self.consumer = consumer
         self.exclusive = exclusive
-        self.witness = queue.witness
+        self.observer = queue.observer
         self.who = consumer.label[:WHO_LENGTH_MAX]
-        """The consumer, as the witness knows it."""
+        """The consumer, as the observer knows it."""
         self.cursor: TrackingCursor | None = None
         self.durable_id: int | None = None
         """Which durable subscription of a topic it serves; None: none."""
@@ -134,12 +134,12 @@ class Subscription:
         `moved_to`: the destination in which they are now.
         """
         count = len(sequences)
-        witness = self.witness
-        if witness is not None:
+        observer = self.observer
+        if observer is not None:
             if moved_to:
-                witness.left(Fate.MOVED, sequences, moved_to)
+                observer.left(Fate.MOVED, sequences, moved_to)
             else:
-                witness.settled(self.who, sequences)
+                observer.settled(self.who, sequences)
         self.unsettled_count -= count
         self.settled_count += count
         self.queue.settled(self, sequences, wire_bytes)
@@ -160,8 +160,8 @@ class Subscription:
         `for_good`: what failed is not to be tried again, but given up as if it had failed too often.
         """
         count = len(sequences)
-        if self.witness is not None:
-            self.witness.returned(self.who, sequences, attempted=attempted, refused=refused)
+        if self.observer is not None:
+            self.observer.returned(self.who, sequences, attempted=attempted, refused=refused)
         self.unsettled_count -= count
         self.returned_count += count
         self.queue.given_back(self, sequences, attempted=attempted, charged=charged, for_good=for_good)

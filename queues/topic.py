@@ -49,6 +49,7 @@ from .full_actions import FullAction
 from .intake import Run
 from .lag import DROP_COUNT, LagBudget, Laggards
 from .message import MESSAGE_OVERHEAD_BYTES, Message, size_of, wire_bytes_of
+from .observer import Fate
 from .policy import MIB, QueuePolicy
 from .queue import QueueOptions
 from .readers import TOLD_AT_ONCE
@@ -58,7 +59,6 @@ from .slices import FAN_OUT_COUNT, VISIT_COST, Slice
 from .storage import Restored
 from .subscription import Subscription
 from .topic_intake import TopicIntake
-from .witness import Fate
 
 LED_AT_ONCE: Final = 512
 """Subscriptions that are looked at together for one that leads."""
@@ -146,8 +146,8 @@ class Topic(SkippingQueue):
     def unheard(self, messages: list[Message]) -> None:
         """Drop messages that have no subscriber."""
         self.unheard_count += len(messages)
-        if self.witness is not None:
-            self.witness.outside(Fate.DROPPED, messages, "nobody was subscribed")
+        if self.observer is not None:
+            self.observer.outside(Fate.DROPPED, messages, "nobody was subscribed")
 
     def incoming_dropped(self, count: int) -> None:
         self._incoming_dropped_count += count
@@ -371,8 +371,8 @@ class Topic(SkippingQueue):
         if not expired:
             return part
         self.expired_count += len(expired)
-        if self.witness is not None:
-            self.witness.left(Fate.EXPIRED, expired, "passed over by a subscriber while another holds it")
+        if self.observer is not None:
+            self.observer.left(Fate.EXPIRED, expired, "passed over by a subscriber while another holds it")
         rest = part.without(expired)
         self._gone(cursor.settle(expired))
         if looked.end > self.lead_position:
@@ -422,8 +422,8 @@ class Topic(SkippingQueue):
         ahead = messages[bisect_left(sequences, self.lead_position) :]
         wire_bytes = wire_bytes_of(messages)
         self.expired_count += len(messages)
-        if self.witness is not None:
-            self.witness.left(Fate.EXPIRED, sequences, "")
+        if self.observer is not None:
+            self.observer.left(Fate.EXPIRED, sequences, "")
         self.elements.remove(sequences, unread=True)
         if self._shelf is not None:
             self._shelf.settled(sequences)
@@ -450,8 +450,8 @@ class Topic(SkippingQueue):
 
     def reader_skips(self, reader: DurableReader, floor: int) -> Gone:
         """A durable subscription with which nobody reads gives up all below this. Returns what left because of it."""
-        if self.witness is not None:
-            self.witness.missed(f"durable subscription {reader.durable_id}", reader.cursor.front, floor)
+        if self.observer is not None:
+            self.observer.missed(f"durable subscription {reader.durable_id}", reader.cursor.front, floor)
         missed_count, gone = self._skip(reader.cursor, floor)
         self.dropped_count += missed_count
         self._reader_moved(reader)
@@ -459,8 +459,8 @@ class Topic(SkippingQueue):
 
     def subscription_skips(self, subscription: Subscription, cursor: TrackingCursor, floor: int) -> Gone:
         """A subscriber gives up all below this, and is told with its next message. Returns what left because of it."""
-        if self.witness is not None:
-            self.witness.missed(subscription.who, cursor.front, floor)
+        if self.observer is not None:
+            self.observer.missed(subscription.who, cursor.front, floor)
         missed_count, gone = self._skip(cursor, floor)
         if missed_count:
             self._missed(subscription, missed_count)

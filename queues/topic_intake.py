@@ -72,8 +72,8 @@ class TopicIntake(Intake):
 
     def add(self, messages: list[Message], wire_bytes: int, source: SourceController | None) -> None:
         topic = self._topic
-        if topic.witness is not None:
-            topic.witness.origin = source
+        if topic.observer is not None:
+            topic.observer.origin = source
         if not topic.is_heard and not topic.closed:
             topic.unheard(messages)
         elif self.follows_fastest:
@@ -84,8 +84,8 @@ class TopicIntake(Intake):
 
     def offer(self, messages: list[Message], wire_bytes: int, source: SourceController) -> bool:
         topic = self._topic
-        if topic.witness is not None:
-            topic.witness.origin = source
+        if topic.observer is not None:
+            topic.observer.origin = source
         if not topic.is_heard and not topic.closed:
             topic.unheard(messages)
             return True
@@ -112,8 +112,8 @@ class TopicIntake(Intake):
             super().take_together(runs, source)
             return
         for run in runs:
-            if topic.witness is not None:
-                topic.witness.origin = source
+            if topic.observer is not None:
+                topic.observer.origin = source
             if not topic.is_heard:
                 topic.unheard(run.messages)
             elif topic.is_led:

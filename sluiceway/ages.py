@@ -2,7 +2,7 @@
 
 Numbers are given in order, broker-wide. A mark says which number was next at some moment; the last mark that is not
 above a message's number is when it had not come yet, so an age is exact to the interval between marks, and never too
-small. Marks are made by `sluiceway.pulse`, once a second, and only where numbers were given meanwhile.
+small. Marks are made by `sluiceway.loop_monitor`, once a second, and only where numbers were given meanwhile.
 
 Messages of an earlier run count from the start of this one.
 

@@ -20,9 +20,9 @@ from typing import Any, Final
 import attrs
 import trio
 
+from sluiceway.cached_answer import kept_seconds
 from sluiceway.flow.graph import Steps
 from sluiceway.protocols.log import get_logger
-from sluiceway.rationing import kept_seconds
 from sluiceway.steps import Pace, json_in_steps
 
 WAITING_MAX: Final = 1_000

@@ -28,17 +28,18 @@ from sluiceway.claims import Claims
 from sluiceway.config import Config
 from sluiceway.config import Listener as ListenerConfig
 from sluiceway.config.model import configuration
+from sluiceway.data_folder import OnProgress, OpenDataFolder, engine_kind, open_house, restore_destinations
 from sluiceway.dispatcher import Dispatcher
-from sluiceway.doors import Doors, is_loopback
 from sluiceway.draining import Draining
 from sluiceway.durables import DurableRecords
 from sluiceway.expiry import ExpiryWatch
 from sluiceway.faults import Faults
 from sluiceway.flow import FlowManager
-from sluiceway.following import Following
-from sluiceway.housing import House, OnProgress, engine_kind, open_house, restore_destinations
-from sluiceway.journal import Handler, Logs, handlers, open_logs
+from sluiceway.listeners import Listeners, is_loopback
+from sluiceway.log_service import Handler, Logs, handlers, open_logs
+from sluiceway.loop_monitor import LoopMonitor
 from sluiceway.memory import BrokerMemory
+from sluiceway.message_tracking import MessageTracking
 from sluiceway.metrics.gather import Metrics
 from sluiceway.protocols import arrivals
 from sluiceway.protocols.arrivals import Arrivals
@@ -48,29 +49,28 @@ from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.protocols.stomp.guard import Identity
 from sluiceway.protocols.stomp.head import SendHead
+from sluiceway.protocols.stomp.header_codec import HeaderCodec
 from sluiceway.protocols.stomp.left_behind import LeftBehind
 from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.protocols.stomp.rewriting import rewrite
-from sluiceway.protocols.stomp.stored import HeadBlocks
 from sluiceway.protocols.streams import ByteStream, MemoryStream, memory_pair
-from sluiceway.pulse import Pulse
 from sluiceway.queues.environment import QueueEnvironment
 from sluiceway.queues.logs.table import LogTable
 from sluiceway.queues.names import parse
 from sluiceway.queues.registry import DestinationRegistry
 from sluiceway.reloading import Reloader, ReloadReport
 from sluiceway.report import stat_report
-from sluiceway.resuming import Resumption
 from sluiceway.security.admission import OWN, Admission, Decided
 from sluiceway.security.gate import SecurityGate
-from sluiceway.selecting import SelectorPreparation
+from sluiceway.selector_preparation import SelectorPreparation
 from sluiceway.sessions import SessionTable
+from sluiceway.spool_recovery import SpoolRecovery
 from sluiceway.steps import Pace
 from sluiceway.store.bigarray import Files
 from sluiceway.store.directory import LARGE, LOGS
 from sluiceway.store.engine import Engine
-from sluiceway.store.journal import JournalDisk
 from sluiceway.store.large import BodyFiles
+from sluiceway.store.log_storage import LogDisk
 from sluiceway.store.metadata import MemoryMetadata, MetadataManagers, StoredMetadata
 from sluiceway.store.spool import Spools
 from sluiceway.store.storequeue import StoreQueue
@@ -140,7 +140,7 @@ class Broker:
         self._serving = serving
         self._on_reading = on_reading
         self._spans = spans
-        self._house: House | None = None
+        self._house: OpenDataFolder | None = None
         self._store_closing = trio.Lock()
         self.connections: dict[Connection, None] = {}
         self.sessions = SessionTable(lambda session_id: self.left_behind.has(session_id))
@@ -186,7 +186,7 @@ class Broker:
         )
         self.reloading = Reloader(self)
         self._expiry = ExpiryWatch(self.certificates, self.now_ms, self.faults.contain)
-        self.doors = Doors(
+        self.doors = Listeners(
             accepted=self._accepted_by,
             opened=self._warn_if_open,
             clock=self.clock,
@@ -243,7 +243,7 @@ class Broker:
         config = self.config
         await self._open_store()
         self._open_metadata()
-        self.following = Following(self, spans=self._spans)
+        self.following = MessageTracking(self, spans=self._spans)
         self.trails = self.following.trails
         self._environment = QueueEnvironment(
             manager=self.manager,
@@ -253,7 +253,7 @@ class Broker:
             resume=self.dispatcher.executor(label="resuming sources"),
             store=self.store,
             contain=self.faults.contain,
-            witness_of=self.following.witness_of,
+            observer_of=self.following.observer_of,
         )
         self.registry = DestinationRegistry(
             self._environment,
@@ -271,7 +271,7 @@ class Broker:
         self.selector_preparation = SelectorPreparation(self.dispatcher.submit, gives_way=self._serving)
         self.registry.selectors.prepare = self.selector_preparation.wait
         self._started_seconds = self.clock()
-        self.pulse = Pulse(
+        self.pulse = LoopMonitor(
             clock=self.clock,
             call_later=self.dispatcher.call_later,
             next_number=lambda: self._next_number,
@@ -289,9 +289,9 @@ class Broker:
         # What lies in a temporary folder is soon written: no threads, which the clock of a test knows nothing of.
         inline = self._logs_inline = directory is None
         if inline:
-            disk = JournalDisk.inline(self.dispatcher.executor(label="logs"))
+            disk = LogDisk.inline(self.dispatcher.executor(label="logs"))
         else:
-            disk = JournalDisk.threads(self.dispatcher.submit)
+            disk = LogDisk.threads(self.dispatcher.submit)
         self._logs = await open_logs(
             self.config.logs,
             self._journal_folder if directory is None else directory.logs_path,
@@ -330,7 +330,7 @@ class Broker:
         self.store = StoreQueue(
             self.config.store,
             worker=worker,
-            heads=HeadBlocks(self.memory.upkeep.heads),
+            heads=HeaderCodec(self.memory.upkeep.heads),
             scheduling=self.dispatcher,
             at_turn_end=self.dispatcher.at_turn_end,
             clock=self.clock,
@@ -360,7 +360,7 @@ class Broker:
             self._managers = StoredMetadata(self.store.worker, scheduling=self.dispatcher, contain=self.faults.contain)
         self._durables = DurableRecords(self._managers)
 
-    async def _open_bodies(self, house: House | None) -> None:
+    async def _open_bodies(self, house: OpenDataFolder | None) -> None:
         """Large bodies have a place where the store has a folder."""
         recovered = None if house is None else house.recovered
         if self._large_folder is not None:
@@ -379,7 +379,7 @@ class Broker:
         if self.spools is None or not self.spools.left:
             return
         try:
-            await Resumption(self.spools, self.registry, clock=self.clock).run()
+            await SpoolRecovery(self.spools, self.registry, clock=self.clock).run()
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise

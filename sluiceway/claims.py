@@ -27,17 +27,17 @@ from typing import Any, Final
 import attrs
 
 from sluiceway.dispatcher import Periodic
-from sluiceway.journal import BadRequestError, Handler, Send, number_of, read_all, text_of
+from sluiceway.log_service import BadRequestError, Handler, Send, number_of, read_all, text_of
 from sluiceway.protocols.log import get_logger
 from sluiceway.queues.environment import QueueEnvironment
 from sluiceway.queues.logs.claims import CLAIM_BYTES_MAX, LINGER_SECONDS, Attached, Claim, ClaimGroup, ClaimState
 from sluiceway.queues.logs.codes import INVALID_TOPIC
 from sluiceway.queues.logs.log import Log
-from sluiceway.queues.logs.stages import INVALID_COMMIT, Sinks, SinkState, StagedPart
+from sluiceway.queues.logs.staged_commits import INVALID_COMMIT, Sinks, SinkState, StagedPart
 from sluiceway.queues.logs.table import OWN_PREFIX, LogError, LogTable
 from sluiceway.queues.names import DestinationNameError, Kind, parse
 from sluiceway.queues.registry import DestinationLimitError, DestinationRegistry
-from sluiceway.store.journal import JournalDisk
+from sluiceway.store.log_storage import LogDisk
 from sluiceway.store.metadata import (
     MetadataManagers,
     NoSubscriptionStateError,
@@ -123,7 +123,7 @@ def claim_state_of(values: Mapping[str, str]) -> ClaimState:
 
 
 class SinkRecords(_Records):
-    """Satisfies `sluiceway.queues.logs.stages.SinkKeeper`."""
+    """Satisfies `sluiceway.queues.logs.staged_commits.SinkKeeper`."""
 
     def __init__(self, managers: MetadataManagers) -> None:
         super().__init__(managers)
@@ -179,7 +179,7 @@ class Claims:
         table: LogTable,
         registry: DestinationRegistry,
         managers: MetadataManagers,
-        disk: JournalDisk,
+        disk: LogDisk,
         environment: QueueEnvironment,
     ) -> None:
         self._table = table

@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from sluiceway.flow import SourceController
-from sluiceway.protocols.bursts import Bursts
 from sluiceway.protocols.connection import Connection
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.delivery import StompSubscription
 from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.protocols.stomp.session import Session
+from sluiceway.protocols.warning_limiter import WarningLimiter
 from sluiceway.queues.dead_letters import Condemned
 from sluiceway.queues.delays import Publisher
 from sluiceway.queues.destination import Destination
@@ -44,7 +44,7 @@ from sluiceway.queues.intake import Intake
 from sluiceway.queues.logs.claims import ClaimGroup
 from sluiceway.queues.logs.group import Group
 from sluiceway.queues.logs.log import Log
-from sluiceway.queues.logs.outlets import Outlet
+from sluiceway.queues.logs.log_readers import LogReaders
 from sluiceway.queues.logs.refused import Refused
 from sluiceway.queues.pace import Pace
 from sluiceway.queues.paging import Pager
@@ -88,7 +88,7 @@ class Faults:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.counts = dict.fromkeys(KINDS, 0)
-        self._bursts = Bursts(trio.current_time)
+        self._bursts = WarningLimiter(trio.current_time)
         self.destinations_count = 0
         """Abandoned."""
         self.connections_count = 0
@@ -159,7 +159,7 @@ class Faults:
                     return found if found is not None and met in found.queues else None
                 case Connection():
                     return met.session
-                case Outlet():
+                case LogReaders():
                     return met.log
                 case ClaimGroup():
                     return met.log

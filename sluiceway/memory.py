@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from sluiceway.dispatcher import Periodic
 from sluiceway.flow import FlowManager, MemoryBudget, Upkeep, size_in_words
 from sluiceway.flow.shares import SOFT, STEP_SECONDS_MAX
-from sluiceway.protocols.bursts import Bursts
 from sluiceway.protocols.log import get_logger
+from sluiceway.protocols.warning_limiter import WarningLimiter
 
 if TYPE_CHECKING:
     from sluiceway.config import Config
@@ -127,7 +127,7 @@ class BrokerMemory:
 
     def __init__(self, config: Config, *, manager: FlowManager, timers: Timers, clock: Callable[[], float]) -> None:
         self._steps = Periodic(timers.call_later, STEP_SECONDS_MAX, self._step)
-        self._bursts = Bursts(clock)
+        self._bursts = WarningLimiter(clock)
         """Near the limit memory becomes short and free again several times a second."""
         self.machine_bytes = machine_memory_bytes()
         self.budget = manager.budget = MemoryBudget(

@@ -10,7 +10,7 @@ import trio
 
 from sluiceway.broker import Broker
 from sluiceway.config import Config
-from sluiceway.housing import OnProgress
+from sluiceway.data_folder import OnProgress
 from sluiceway.protocols.log import get_logger
 from sluiceway.reloading import ReloadError
 from sluiceway.supervision import Supervisor

@@ -11,7 +11,6 @@ The ground of it, which all blocks:
     attic       damaged things moved aside
 """
 
-from .attic import Attic
 from .directory import (
     Directory,
     DirectoryError,
@@ -37,10 +36,10 @@ from .engine import (
 )
 from .leveldb import LevelDbEngine, LevelDbOptions
 from .memory import MemoryEngine
+from .quarantine import Quarantine
 from .repair import RepairReport
 
 __all__ = [
-    "Attic",
     "Change",
     "CorruptionError",
     "Directory",
@@ -59,6 +58,7 @@ __all__ = [
     "NoSpaceError",
     "NotAFolderError",
     "NotWritableError",
+    "Quarantine",
     "RepairReport",
     "delete",
     "delete_range",

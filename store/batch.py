@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ..queues.durables import DurableReader
+from ..queues.observer import Observer
 from ..queues.storage import Saved
-from ..queues.witness import Witness
 from .chunks import Part
 from .engine import Change
 from .pages import Page, PagesError
@@ -81,7 +81,7 @@ class Batch:
         """Leases that are valid when it is written."""
         self.readers: list[tuple[Shelf, DurableReader]] = []
         """Durable subscriptions whose places are written with it."""
-        self.stored: list[tuple[Witness, SequenceOf[int]]] = []
+        self.stored: list[tuple[Observer, SequenceOf[int]]] = []
         """Elements that are written with it, for those who follow them."""
         self.pages: list[tuple[Page, list[Part]]] = []
         """Blocks that go into files; see pages.py."""
@@ -98,11 +98,11 @@ class Batch:
         """No more should be put in."""
         return self.size_bytes >= BATCH_BYTES or self.saved_count >= BATCH_COUNT or self.pages_bytes >= PAGES_BYTES
 
-    def save(self, witness: Witness | None, sequences: SequenceOf[int]) -> None:
+    def save(self, observer: Observer | None, sequences: SequenceOf[int]) -> None:
         """These elements are written with it."""
         self.saved_count += len(sequences)
-        if witness is not None:
-            self.stored.append((witness, sequences))
+        if observer is not None:
+            self.stored.append((observer, sequences))
 
     @property
     def answers_count(self) -> int:
@@ -119,8 +119,8 @@ class Batch:
 
     def answers(self) -> Iterator[Callable[[], None]]:
         """It is written: what tells them, in order."""
-        for witness, sequences in self.stored:
-            yield partial(witness.stored, sequences, synced=self.sync)
+        for observer, sequences in self.stored:
+            yield partial(observer.stored, sequences, synced=self.sync)
         for shelf, lease in self.noting:
             yield partial(shelf.noted, lease)
         for shelf, reader in self.readers:

@@ -39,12 +39,12 @@ from typing import Final, Self
 from attrs import frozen
 
 from ..flow.words import size_in_words
-from .attic import Attic
 from .engine import DiskFullError, Engine, EngineError, EngineFailedError, raise_it
 from .folders import make_private_folder, sync_folder
 from .keys import FORMAT_VERSION, FORMAT_VERSION_MIN
 from .leveldb import OPENING_FREE_BYTES, LevelDbEngine, LevelDbOptions
 from .marks import MarkedFolder, Marks, OtherFolderError
+from .quarantine import Quarantine
 from .repair import RepairReport, mend, open_mended
 from .segments import SegmentFiles
 from .values import SUFFIX, ValueLog
@@ -111,7 +111,7 @@ class Directory:
         self.path = path
         self.format_version = FORMAT_VERSION_MIN
         """What the folder says of itself."""
-        self.attic = Attic(path / "attic")
+        self.attic = Quarantine(path / "attic")
         self._lock: int | None = lock
         self._marks = Marks(path)
 

@@ -6,7 +6,7 @@ queue are neighbours, in the order of their sequences, and a block of them is on
 Invariants: bytewise order of two keys of one family is the order of their numbers; `parse_*` undoes the constructor and
 accepts nothing else; what a family is called never changes (FORMAT.md).
 
-Deliberately not here: the values (chunks.py, states.py, pieces.py), and who reads which range when.
+Deliberately not here: the values (chunks.py, states.py, spool_records.py), and who reads which range when.
 Source: DESIGN section 7 ("keys are order-preserving and versioned"). Normative: FORMAT.md.
 """
 
@@ -133,7 +133,7 @@ def cursor_key(queue_id: int, durable_id: int) -> bytes:
 
 
 def transaction_key(transaction_id: int, place: int) -> bytes:
-    """Of one piece (`place`: u32) of a spooled transaction (`transaction_id`: u64). See pieces.py."""
+    """Of one piece (`place`: u32) of a spooled transaction (`transaction_id`: u64). See spool_records.py."""
     return _pack(_TRANSACTION, TRANSACTION, transaction_id, place)
 
 

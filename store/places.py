@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 
 from ..queues.logs.ports import PLACE_RANGES_MAX, GroupState
 from . import keys
-from .attached import Attached
 from .batch import Batch
 from .engine import Change, delete, put
 from .metadata.records import (
@@ -28,6 +27,7 @@ from .metadata.records import (
     encode_preferences,
     encode_subscription_state,
 )
+from .write_fence import Attached
 
 if TYPE_CHECKING:
     from .bonds import Bond

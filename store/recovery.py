@@ -6,8 +6,8 @@ elements whose bodies lie in files are read, for the numbers of these files.
 
 Elements that were stored without being persistent (paged out) belong to the run that stored them: they are deleted.
 
-Spooled transactions (pieces.py) that were not committed never were: their pieces are deleted. Of committed ones the
-pieces that are left are found, for the broker to move them on.
+Spooled transactions (spool_records.py) that were not committed never were: their pieces are deleted. Of committed ones
+the pieces that are left are found, for the broker to move them on.
 
 A small record that can't be read does not keep the broker from starting: it is told as a fault, and what it said is
 made up for on the safe side. A lost summary is made again from its chunk; a lost state means that nothing of its block
@@ -34,7 +34,7 @@ from .durables import durable_changes, kept_durables, removal
 from .engine import Change, CorruptionError, Engine, delete, delete_range, put
 from .keys import StoreFormatError
 from .metadata.damage import DamageSearch
-from .pieces import CommitRecord, PieceError, Target, decode_commit, decode_piece
+from .spool_records import CommitRecord, PieceError, Target, decode_commit, decode_piece
 from .states import (
     KIND_TOPIC,
     CursorRecord,

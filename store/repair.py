@@ -23,10 +23,10 @@ from typing import Final
 
 import attrs
 
-from .attic import Attic
 from .binding import plyvel
 from .engine import CorruptionError, EngineFailedError
 from .leveldb import LevelDbEngine, LevelDbOptions, mapped_error, open_database, plyvel_settings, words_of
+from .quarantine import Quarantine
 
 _DESCRIBING: Final = re.compile(r"CURRENT|MANIFEST-\d+|LOG|LOG\.old|\d+\.log")
 """What says how the database was made up, and its log: small, and enough to find out what happened."""
@@ -57,7 +57,7 @@ class RepairReport:
         return f"the store was damaged ({self.cause}): {done}{where}"
 
 
-def open_mended(path: Path, attic: Attic, options: LevelDbOptions) -> tuple[LevelDbEngine, RepairReport | None]:
+def open_mended(path: Path, attic: Quarantine, options: LevelDbOptions) -> tuple[LevelDbEngine, RepairReport | None]:
     """Opens the database in this folder (creates it if it is not there), mended if need be.
 
     :returns: the engine, and what was done if it was damaged.
@@ -83,7 +83,7 @@ def open_mended(path: Path, attic: Attic, options: LevelDbOptions) -> tuple[Leve
     return engine, report
 
 
-def mend(path: Path, attic: Attic, options: LevelDbOptions, cause: str) -> RepairReport:
+def mend(path: Path, attic: Quarantine, options: LevelDbOptions, cause: str) -> RepairReport:
     """Repairs the database in this folder, which nobody has open, whether or not it looks damaged: reads everything,
     and drops what is damaged inside tables, too.
 
@@ -112,7 +112,7 @@ def _opened_or_nothing(path: Path, options: LevelDbOptions) -> LevelDbEngine | N
         return None  # the caller goes on to the next means, or reports it
 
 
-def _copy_aside(path: Path, attic: Attic) -> tuple[list[Path], list[Path]]:
+def _copy_aside(path: Path, attic: Quarantine) -> tuple[list[Path], list[Path]]:
     def copy(file: Path) -> Path | None:
         return attic.put(file.name, file.read_bytes())
 
@@ -143,7 +143,7 @@ def _aside(
 
 
 def _repair(
-    path: Path, attic: Attic, options: LevelDbOptions, cause: str, kept: list[Path], not_kept: list[Path]
+    path: Path, attic: Quarantine, options: LevelDbOptions, cause: str, kept: list[Path], not_kept: list[Path]
 ) -> RepairReport:
     try:
         # Paranoid: otherwise it takes damaged blocks as they are.

@@ -11,7 +11,7 @@ leave memory don't wait.
 *What is on disk* is known by block of 1,024: which sequences the chunks span, and which of them are alive. What is
 settled goes to one small state record per block; a block of which nothing is alive is deleted with all its records.
 
-*Attached.* Changes that belong to elements go into the very batch that saves these (attached.py).
+*Attached.* Changes that belong to elements go into the very batch that saves these (write_fence.py).
 
 *Handed over.* Elements of which the disk knows are handed to consumers only below the *lease*, a number on disk that
 runs ahead of the readers: after a crash all below it counts as seen, and is marked when it comes again. While the disk
@@ -34,7 +34,6 @@ from ..queues.durables import DurableReader
 from ..queues.message import Message
 from ..queues.storage import Saved, Stored
 from . import keys
-from .attached import NOTHING_BEGUN, Attachments
 from .batch import Batch
 from .chunks import encode_chunk_and_summary
 from .engine import Change, delete, put
@@ -44,6 +43,7 @@ from .paged import PutOut, Record, elements_among
 from .reader_places import ReaderPlaces
 from .states import KIND_QUEUE, KIND_TOPIC, encode_head, encode_queue
 from .stored_block import StoredBlock
+from .write_fence import NOTHING_BEGUN, Attachments
 
 if TYPE_CHECKING:
     from .bonds import Bond
@@ -334,7 +334,7 @@ class Shelf:
 
     @property
     def target(self) -> tuple[str, int, bool]:
-        """What pieces of spooled transactions for its queue are named by (pieces.py)."""
+        """What pieces of spooled transactions for its queue are named by (spool_records.py)."""
         return self._queue.name_on_disk, self._queue.priority, self.topic
 
     @property
@@ -505,7 +505,7 @@ class Shelf:
         self.introduce(batch)
         batch.add(put(keys.chunk_key(self.queue_id, first), value), len(value))
         batch.add(put(keys.summary_key(self.queue_id, first), summary), len(summary))
-        batch.save(self._queue.witness, sequences)
+        batch.save(self._queue.observer, sequences)
         stored = self._blocks.get(index)
         if stored is None:
             stored = self._blocks[index] = StoredBlock()

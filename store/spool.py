@@ -32,10 +32,10 @@ from ..queues.storage import Confirms
 from . import keys
 from .chunks import ChunkError, decode_chunk, encode_chunk
 from .engine import Change, CorruptionError, EngineError, delete, put
-from .pieces import CommitRecord, PieceError, Target, decode_piece, encode_commit, encode_piece
 from .places import Place
 from .recovery import RecoveredTransaction
 from .shelf import Shelf
+from .spool_records import CommitRecord, PieceError, Target, decode_piece, encode_commit, encode_piece
 from .storequeue import StoreQueue
 from .together import Kept
 

@@ -31,7 +31,6 @@ from ..queues.environment import Scheduling, TimerHandle
 from ..queues.message import Message
 from ..queues.storage import Confirms, Stored
 from . import keys
-from .attached import Attached
 from .batch import BATCH_BYTES, Batch
 from .beside import Beside
 from .chunks import HeadCodec
@@ -53,6 +52,7 @@ from .shelf import Shelf
 from .states import encode_numbers
 from .together import Joint, Kept, Together, records_of
 from .worker import Worker
+from .write_fence import Attached
 
 RETRY_MIN_SECONDS: Final = 0.1
 RETRY_MAX_SECONDS: Final = 5.0

@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING, Final
 from ..flow import FlowResource, WaitEdge
 from ..queues.storage import Confirms
 from . import keys
-from .attached import Attached
 from .batch import Batch
 from .bonds import Bond, bond_of
 from .dirty import Dirty
 from .engine import Change, delete, delete_range
 from .places import Place
 from .shelf import Shelf
+from .write_fence import Attached
 
 if TYPE_CHECKING:
     from .storequeue import StoreQueue

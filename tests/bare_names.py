@@ -13,7 +13,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-from tests.house.sources import CORE, ROOT
+from tests.architecture.sources import CORE, ROOT
 
 
 class BareNames(MetaPathFinder):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
-from sluiceway import logs
+from sluiceway import logging_setup
 
 
 class LogLines:
@@ -31,6 +31,6 @@ class LogLines:
 def log_lines() -> Iterator[LogLines]:
     """The log of this test's broker."""
     lines = LogLines()
-    logs.configure("info", "json", lines.text)
+    logging_setup.configure("info", "json", lines.text)
     yield lines
     structlog.reset_defaults()

@@ -212,8 +212,8 @@ class StompSubscription(FlowResource):
         if self.given_back:
             numbers = [message.number for message in part.messages]
             self.given_back.delivered(self.subscription_id, self.token, numbers)
-        if subscription.witness is not None:
-            subscription.witness.sent(subscription.who, part.sequences, auto=self.ledger is None)
+        if subscription.observer is not None:
+            subscription.observer.sent(subscription.who, part.sequences, auto=self.ledger is None)
         self._totals.messages_out_count += count
         ledger, window = self.ledger, self.window
         if ledger is None or window is None:

@@ -25,12 +25,12 @@ import attrs
 
 from ...flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, SourceController, WaitEdge
 from ...queues.destination import Destination
-from ...queues.inlet import Inlet, Target
 from ...queues.message import MESSAGE_OVERHEAD_BYTES, Message, wire_bytes_of
+from ...queues.message_sink import MessageSink, Target
+from ...queues.observer import Fate
 from ...queues.queue import MessageQueue
 from ...queues.steps import Waiting
 from ...queues.storage import Joint
-from ...queues.witness import Fate
 from ..reading import Hold
 from .head import SendHead
 from .replies import Owed
@@ -129,7 +129,7 @@ class Barrier:
         """Lanes that hold it up: blocked, or with something parked before it. A deleted queue holds nobody up."""
         self.charge_bytes = charge_bytes
         self.go = go
-        """Whoever has this place uses the turns of its lane, or ends them, when this is called (see moving.py)."""
+        """Whoever has this place uses the turns of its lane, or ends them, when this is called (see spool_drain.py)."""
         self.is_over = False
         """Nothing has this place any more."""
 
@@ -157,7 +157,7 @@ class Lane:
 
     __slots__ = ("inlet", "is_log", "parked", "sent_count", "source", "target")
 
-    def __init__(self, target: Target, inlet: Inlet, source: SourceController) -> None:
+    def __init__(self, target: Target, inlet: MessageSink, source: SourceController) -> None:
         self.target = target
         self.inlet = inlet
         self.is_log = not isinstance(inlet, MessageQueue)
@@ -364,7 +364,7 @@ class Lanes(FlowResource):
         self.keep(size_bytes - self._routes_bytes)
         self._routes_bytes = size_bytes
 
-    def lane(self, target: Target, inlet: Inlet) -> Lane:
+    def lane(self, target: Target, inlet: MessageSink) -> Lane:
         """The lane to this queue or log, made if need be."""
         known = self._lanes.get(id(inlet))
         if known is not None:
@@ -489,8 +489,8 @@ class Lanes(FlowResource):
             before.put(lane, run)
         self.parked_count += len(messages)
         self.committed_count += run.is_committed
-        if lane.inlet.witness is not None:
-            lane.inlet.witness.outside(Fate.PARKED, messages, f"it has no room: held back in {self.name}")
+        if lane.inlet.observer is not None:
+            lane.inlet.observer.outside(Fate.PARKED, messages, f"it has no room: held back in {self.name}")
         self.stash.charge(0, charge_bytes, self._gate)
 
     def _append(self, lane: Lane, parked: ParkedRun | Barrier) -> None:

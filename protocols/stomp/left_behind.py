@@ -19,10 +19,10 @@ from typing import Final, Protocol
 from ...flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, SourceController
 from ...queues.environment import DispatchHandle, Scheduling
 from ...queues.full_actions import QueueFullError
-from ...queues.inlet import Inlet, Target
 from ...queues.logs.log import Log
 from ...queues.logs.offers import RefusedSendError
 from ...queues.message import Message, wire_bytes_of
+from ...queues.message_sink import MessageSink, Target
 from .lanes import Lane, Lanes, ParkedRun
 
 SESSION_BYTES: Final = 20 * 1024
@@ -66,7 +66,7 @@ class _SharedLane:
 
     __slots__ = ("estates", "inlet", "is_ready", "source", "target")
 
-    def __init__(self, target: Target, inlet: Inlet) -> None:
+    def __init__(self, target: Target, inlet: MessageSink) -> None:
         self.target = target
         self.inlet = inlet
         self.estates: deque[tuple[list[ParkedRun], _Remains]] = deque()
@@ -202,7 +202,7 @@ class LeftBehind(FlowResource):
             if not number % LANES_PER_STEP:
                 yield
 
-    def _lane(self, target: Target, inlet: Inlet) -> _SharedLane:
+    def _lane(self, target: Target, inlet: MessageSink) -> _SharedLane:
         known = self._lanes.get(id(inlet))
         if known is not None:
             return known
@@ -296,7 +296,7 @@ class LeftBehind(FlowResource):
             self.dropped_count += len(messages) - len(good)
             return True
 
-    def _send_what_fits(self, inlet: Inlet, messages: list[Message], source: SourceController) -> bool:
+    def _send_what_fits(self, inlet: MessageSink, messages: list[Message], source: SourceController) -> bool:
         """To one that would refuse the run as a whole: what of it still fits, as if its frames had come apart."""
         count = size_bytes = 0
         for message in messages:

@@ -27,7 +27,7 @@ import attrs
 from ...queues.logs.batches import CONTENT_TYPE
 from ...queues.logs.codecs import Codec, CodecError, codec_named
 from ...queues.logs.group import Group
-from ...queues.logs.places import Place, PlaceError, PlaceKind, parse_index, parse_place, parse_stream_offset
+from ...queues.logs.positions import Place, PlaceError, PositionKind, parse_index, parse_place, parse_stream_offset
 from ...queues.logs.reading import Record
 from ...queues.logs.runs import Run
 from ...queues.message import Message
@@ -74,7 +74,7 @@ def log_wishes(headers: Mapping[str, str]) -> LogWishes:
             )
     group = headers.get("group")
     try:
-        place = Place(PlaceKind.NEXT)
+        place = Place(PositionKind.NEXT)
         if "from" in headers:
             place = parse_place(headers["from"])
         elif "x-stream-offset" in headers:

@@ -29,7 +29,7 @@ from .frames import Connect, Event, Fault, Frame
 from .head import HeadAccount
 from .limits import StompLimits
 from .parser import Parser
-from .pile import Pile
+from .receive_buffer import ReceiveBuffer
 from .transitions import (
     ACK_MODES,
     ARRIVALS,
@@ -184,15 +184,15 @@ class ServerMachine(_Machine):
             yield from self.receive_data(b"")
 
     @property
-    def pile(self) -> Pile:
+    def receive_buffer(self) -> ReceiveBuffer:
         """What of an unfinished frame is here, always the same one. `receive_data` takes what comes next in any case;
         if that is the rest of a large frame, it may be written into the `room` of this instead.
         """
-        return self._parser.pile
+        return self._parser.receive_buffer
 
     def fill(self, size_bytes: int) -> None:
         """So many bytes were written into `room`, which is released. Then receive ``b""``."""
-        self._parser.pile.fill(size_bytes)
+        self._parser.receive_buffer.fill(size_bytes)
 
     def accept(
         self,

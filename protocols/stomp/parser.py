@@ -6,10 +6,10 @@ How it works. `feed` walks an offset over one buffer. Three ideas make it cheap:
   apart. A `receipt` line is cut out before the look-up, because its value is new on every frame.
 * **Runs.** Behind a SEND, every frame that begins with the very same bytes belongs to the same run: one comparison
   and one slice each (strides: less), no search for the headers' end. Plain ACKs: one regular expression per run.
-* **Waiting.** When the buffer ends inside a frame, the rest goes into a pile together with what is being waited for:
-  a blank line (`HEAD`), a number of bytes (`COUNT`) or a NUL (`NUL`). Only *new* bytes are looked at until it is
-  there; then the pile is joined once. For the body of a SEND the pile is already the wire, so the bytes behind it are
-  never copied.
+* **Waiting.** When the buffer ends inside a frame, the rest goes into a receive buffer together with what is being
+  waited for: a blank line (`HEAD`), a number of bytes (`COUNT`) or a NUL (`NUL`). Only *new* bytes are looked at until
+  it is there; then the receive buffer is joined once. For the body of a SEND the receive buffer is already the wire, so
+  the bytes behind it are never copied.
 * **Steps.** One `feed` walks about `step_bytes` and gives about `events_max` events; it stops at a place in the buffer,
   so going on copies nothing. Large frames are counted, not weighed.
 * **Large bodies.** Where they are staged, the body of a SEND beyond large_body_bytes is never collected: it is passed
@@ -43,8 +43,8 @@ from .headcache import Entry, HeadCache, cut_length
 from .largebody import LargeBody
 from .limits import StompLimits
 from .octets import EOL_OCTETS, PLAIN_OCTETS, skip_eols, split_head, text_of
-from .pile import Pile, Wait
 from .rawhead import COMMAND_LINE_BYTES_MAX, check_raw_head, identify
+from .receive_buffer import ReceiveBuffer, Wait
 from .strides import take_alike
 from .transitions import NEVER_ESCAPED, WITH_BODY, Role, State, Then, arrivals, refusal
 
@@ -98,7 +98,7 @@ class Parser:
         "_wait",
         "events_max",
         "has_more",
-        "pile",
+        "receive_buffer",
         "stamp",
         "step_bytes",
     )
@@ -119,7 +119,9 @@ class Parser:
         self._large: LargeBody | None = None
         self._receipt_bytes_max = min(_FAST_RECEIPT_BYTES_MAX, limits.header_line_bytes_max - len("receipt:"))
         self._role: Role = role
-        self.pile = Pile()  #: What of an unfinished frame is here. Its `room` may be filled in place of a `feed`.
+        self.receive_buffer = (
+            ReceiveBuffer()
+        )  #: What of an unfinished frame is here. Its `room` may be filled in place of a `feed`.
         self._wait = Wait.NOTHING
         self._target_bytes = 0
         self._tail = b""
@@ -162,7 +164,7 @@ class Parser:
         """Read nothing any more; drop what is held."""
         self._parked = True
         self._drop_rest()
-        self.pile.clear()
+        self.receive_buffer.clear()
         self._heads.clear()
         self._open_head = None
         self._large = None
@@ -175,7 +177,7 @@ class Parser:
     @property
     def pending_bytes(self) -> int:
         """Bytes that are held in memory: of an unfinished frame, behind a CONNECT, or not walked yet."""
-        return self.pile.held_bytes + len(self._rest) - self._rest_pos
+        return self.receive_buffer.held_bytes + len(self._rest) - self._rest_pos
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that `data` completes, in order. A fault is the last of them, and parks the parser. Never raises
@@ -200,27 +202,27 @@ class Parser:
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     def _advance(self, data: bytes, events: list[Event]) -> None:
-        pile = self.pile
+        receive_buffer = self.receive_buffer
         if self._held:
             self._hold(data)
             return
         wait = self._wait
         if wait is Wait.NOTHING:
-            self._parse(pile.take(data) if pile.size_bytes else data, 0, events)
+            self._parse(receive_buffer.take(data) if receive_buffer.size_bytes else data, 0, events)
             return
         if wait is Wait.HEAD:
             if not self._head_needs_a_look(data):
-                pile.add(data)
+                receive_buffer.add(data)
                 self._tail = (self._tail + data)[-2:]
                 return
             self._wait = Wait.NOTHING
-            self._parse(pile.take(data), 0, events)
+            self._parse(receive_buffer.take(data), 0, events)
             return
         if wait is Wait.COUNT:
-            missing = self._target_bytes - pile.size_bytes
+            missing = self._target_bytes - receive_buffer.size_bytes
             if len(data) < missing:
-                pile.add(data)
-                pile.reserve(self._target_bytes)
+                receive_buffer.add(data)
+                receive_buffer.reserve(self._target_bytes)
                 return
         elif wait is Wait.LARGE:
             pos = self._pass_on(data, 0, events)
@@ -229,15 +231,15 @@ class Parser:
             return
         else:
             missing = data.find(b"\0") + 1
-            if pile.size_bytes + (missing or len(data) + 1) > self._target_bytes:
+            if receive_buffer.size_bytes + (missing or len(data) + 1) > self._target_bytes:
                 if self._open_head is not None:
                     self._turn_large(data, events)
                     return
                 missing = len(data)  # The walk sees it again, and refuses it.
             elif not missing:
-                pile.add(data)
+                receive_buffer.add(data)
                 return
-        whole = pile.take(memoryview(data)[:missing])
+        whole = receive_buffer.take(memoryview(data)[:missing])
         self._wait = Wait.NOTHING
         head = self._open_head
         if head is not None:
@@ -259,8 +261,8 @@ class Parser:
     def _hold(self, data: bytes) -> None:
         if not data:
             return
-        self.pile.add(data)
-        if self.pile.size_bytes > self._limits.stash_bytes_max:
+        self.receive_buffer.add(data)
+        if self.receive_buffer.size_bytes > self._limits.stash_bytes_max:
             raise faults.too_much_before_connected(self._limits.stash_bytes_max)
 
     def _head_needs_a_look(self, data: bytes) -> bool:
@@ -270,7 +272,7 @@ class Parser:
         seam = self._tail + data[:2]
         if b"\n\n" in seam or b"\n\r\n" in seam:
             return True
-        after = (before := self.pile.size_bytes) + len(data)
+        after = (before := self.receive_buffer.size_bytes) + len(data)
         return after > self._head_bytes_max or before <= COMMAND_LINE_BYTES_MAX < after
 
     def _wait_for_head(self, buf: bytes, pos: int) -> None:
@@ -279,11 +281,11 @@ class Parser:
         self._check_raw_head(raw[:-2] if raw.endswith(b"\n\r") else raw.removesuffix(b"\n"))
         self._wait = Wait.HEAD
         self._tail = buf[pos:][-2:]
-        self.pile.add(buf[pos:] if pos else buf)
+        self.receive_buffer.add(buf[pos:] if pos else buf)
 
     def _wait_for_body(self, buf: bytes, pos: int, body_start: int, length: int) -> None:
         """Keep an unfinished frame from `pos` on, until its body of `length` octets (-1: up to a NUL) is there."""
-        self.pile.add(buf[pos:] if pos else buf)
+        self.receive_buffer.add(buf[pos:] if pos else buf)
         if length < 0:
             self._wait = Wait.NUL
             self._target_bytes = body_start - pos + self._inline_bytes_max + 1
@@ -610,11 +612,11 @@ class Parser:
         if verbatim:
             self._wait_for_body(buf, pos + 5, pos + head_bytes, head.content_length)
         else:
-            self.pile.add(head.block + b"\n\n")
+            self.receive_buffer.add(head.block + b"\n\n")
             self._wait_for_body(buf, pos + head_bytes, pos + head_bytes, head.content_length)
             self._target_bytes += head.body_offset
         if head.content_length >= 0:
-            self.pile.reserve(self._target_bytes)
+            self.receive_buffer.reserve(self._target_bytes)
         return -1
 
     # -- large bodies ------------------------------------------------------------------------------------------------
@@ -649,7 +651,7 @@ class Parser:
         assert head is not None
         if not self._stages:
             raise self._fault_in_send(self._send_too_large(), head, receipt)
-        whole = self.pile.take(data)
+        whole = self.receive_buffer.take(data)
         self._open_head = None
         pos = self._take_large(whole, head.body_offset, head, receipt, events)
         if 0 <= pos < len(whole):

@@ -13,6 +13,7 @@ from itertools import count, repeat
 from typing import Final
 
 from ...flow.graph import Steps, at_once
+from ...queues.atomic_offer import offer_together
 from ...queues.destination import Destination
 from ...queues.full_actions import QueueFullError
 from ...queues.intake import Run as QueueRun
@@ -24,7 +25,6 @@ from ...queues.message import MESSAGE_OVERHEAD_BYTES, Message, wire_bytes_of
 from ...queues.names import Address, DestinationNameError, Kind, parse_composite
 from ...queues.queue import MessageQueue
 from ...queues.registry import DestinationLimitError
-from ...queues.together import offer_together
 from .allowing import check_allowed, refusal
 from .errors import ProtocolError
 from .frames import SendRun

@@ -35,7 +35,6 @@ from ..outbound import Outbound
 from ..reading import TURN_SECONDS, ReadGate
 from .committing import Committer
 from .delivery import SessionTotals
-from .entering import Entering
 from .errors import ProtocolError
 from .escaping import Version
 from .frames import (
@@ -55,9 +54,10 @@ from .hub import Hub
 from .lanes import Lanes
 from .left_behind import Staying
 from .limits import StompLimits
+from .login import PendingLogin
 from .machine import ServerMachine
 from .naming import introduce
-from .rated import RatedReading
+from .read_rate import ReadRateLimit
 from .replies import Replies
 from .sending import Sender
 from .staging import LargeRun, LargeSends, body_unreadable
@@ -98,12 +98,12 @@ class Session:
         self.identity: Identity = ANYBODY
         """Who it is, once it is connected."""
         self.reading = reading = ReadGate(changed)
-        self.entering = Entering(hub, changed, reading.hold("the check of its login"))
+        self.entering = PendingLogin(hub, changed, reading.hold("the check of its login"))
         unread = reading.count("the client to read its receipts", limits.receipts_pending_max * RECEIPT_BYTES)
         owed = reading.count("the disk, for its receipts", limits.outbound_bytes_max)
         spooling = reading.hold("the disk, for its transactions", is_passable=self._may_spool_on)
         self._listener = listener
-        self._rated: RatedReading | None = None
+        self._rated: ReadRateLimit | None = None
         self.totals = SessionTotals()
         self.ending: str | None = None
         """Why the connection is about to end: flush what is written, linger, close. None while it goes on."""
@@ -118,7 +118,7 @@ class Session:
         self._machine = ServerMachine(
             limits, server_name=hub.server_name, stages=hub.bodies is not None, heads=hub.manager.heads_account
         )
-        self.pile = self._machine.pile
+        self.receive_buffer = self._machine.receive_buffer
         """Has room to read to, if the rest of a large frame comes next. Release that, then `receive_filled`."""
         self._large: LargeSends | None = None
         """Its large SENDs, if it has ever sent one."""
@@ -254,7 +254,7 @@ class Session:
         return self.subscriptions.unsettled_count
 
     def receive_filled(self, size_bytes: int) -> None:
-        """As `receive`, for so many bytes that were written into the `room` of `pile`."""
+        """As `receive`, for so many bytes that were written into the `room` of `receive_buffer`."""
         self._machine.fill(size_bytes)
         self.receive(b"", size_bytes)
 
@@ -579,7 +579,7 @@ class Session:
         if self._rated is not None:
             self._rated.close()
         gates = self.hub.guard.rates_of(identity, self._listener)
-        self._rated = RatedReading(gates, self.lanes, self.totals, self.hub.clock, self.reading) if gates else None
+        self._rated = ReadRateLimit(gates, self.lanes, self.totals, self.hub.clock, self.reading) if gates else None
 
     def identity_changed(self, identity: Identity | None) -> None:
         """Permissions, groups or rates are other ones now. None: there is no such user any more. What it may not have

@@ -1,9 +1,10 @@
 """COMMITs of one connection whose SENDs are on the disk.
 
 Such a COMMIT never waits. What it settles, and the record that it is to be carried out, are one synced batch: then its
-RECEIPT goes out, and it will be carried out whatever happens. Its SENDs follow as their queues have room (moving.py),
-in its place in the lanes: nothing that the connection sends later to the same queue overtakes it. ACKs pass as always,
-so a transaction that is larger than its queue gets through though its consumer is on the same connection.
+RECEIPT goes out, and it will be carried out whatever happens. Its SENDs follow as their queues have room
+(spool_drain.py), in its place in the lanes: nothing that the connection sends later to the same queue overtakes it.
+ACKs pass as always, so a transaction that is larger than its queue gets through though its consumer is on the same
+connection.
 
 Bound: `transaction_spool_bytes_max` of the connection, on the disk; a barrier and a leg for each queue.
 """
@@ -15,17 +16,17 @@ from functools import partial
 from itertools import repeat
 from typing import Final
 
+from ...queues.atomic_offer import PromisedRoom
 from ...queues.message import MESSAGE_OVERHEAD_BYTES
 from ...queues.names import parse
 from ...queues.queue import MessageQueue
 from ...queues.registry import DestinationLimitError, DestinationRegistry
 from ...queues.storage import Joint
-from ...queues.together import Promise
 from .errors import ProtocolError
 from .hub import Hub
 from .lanes import Barrier, Lane, Lanes
-from .moving import Leg, drop
 from .replies import Replies
+from .spool_drain import SpoolDrain, drop
 from .spooling import ROUTE_STEPS
 from .spools import Spool, Target
 from .transactions import AT_ONCE_COUNT, CHEAP_PER_STEP, LANES_PER_STEP, Transaction, settling, some_of
@@ -67,7 +68,7 @@ class SpooledCommits:
         self._lanes = lanes
         self._replies = replies
         self._wake = wake
-        self._legs: dict[Leg, None] = {}
+        self._legs: dict[SpoolDrain, None] = {}
         self._dropping_count = 0
         """COMMITs whose pieces for destinations that were gone are being deleted."""
 
@@ -103,7 +104,7 @@ class SpooledCommits:
                 wanted[lane.queue] = spooled.count, charge_bytes
             if place % CHEAP_PER_STEP == 0:
                 yield None
-        promise = Promise()
+        promise = PromisedRoom()
         joint: Joint | None = None
         is_promised = False
         try:
@@ -112,7 +113,7 @@ class SpooledCommits:
                 joint = self._hub.store.join(self._lanes)
                 yield from self._lanes.waiting_for_turn(joint)
             is_durable = _Flag()
-            places: dict[Leg, Barrier] = {}
+            places: dict[SpoolDrain, Barrier] = {}
             for _step in self._taking_effect(transaction, spool, lanes, instead_of, is_durable, joint, promise, places):
                 if joint is not None:
                     if joint.is_broken:
@@ -148,8 +149,8 @@ class SpooledCommits:
         instead_of: Barrier | None,
         is_durable: _Flag,
         joint: Joint | None,
-        promise: Promise,
-        places: dict[Leg, Barrier],
+        promise: PromisedRoom,
+        places: dict[SpoolDrain, Barrier],
     ) -> Iterator[None]:
         yield from settling(transaction, joint)
         for target, lane in lanes.items():
@@ -172,7 +173,9 @@ class SpooledCommits:
                 break
         return closed
 
-    def _undone(self, spool: Spool, places: dict[Leg, Barrier], promise: Promise, receipt_id: str | None) -> None:
+    def _undone(
+        self, spool: Spool, places: dict[SpoolDrain, Barrier], promise: PromisedRoom, receipt_id: str | None
+    ) -> None:
         """The broker made a mistake with a queue in which it has settled something: the disk will never know of it."""
 
         def undoing() -> Iterator[None]:
@@ -182,7 +185,7 @@ class SpooledCommits:
 
         self._undo(spool, undoing())
 
-    def _taking_out(self, places: dict[Leg, Barrier]) -> Iterator[None]:
+    def _taking_out(self, places: dict[SpoolDrain, Barrier]) -> Iterator[None]:
         """These legs never go: what is parked behind them does. In steps."""
         for leg, barrier in places.items():
             del self._legs[leg]
@@ -242,8 +245,8 @@ class SpooledCommits:
         lane: Lane,
         instead_of: Barrier | None,
         is_durable: Callable[[], bool],
-        promise: Promise,
-    ) -> tuple[Leg, Barrier]:
+        promise: PromisedRoom,
+    ) -> tuple[SpoolDrain, Barrier]:
         spooled = spool.targets[target]
         in_place = instead_of if instead_of is not None and lane in instead_of.lanes else None
 
@@ -262,7 +265,7 @@ class SpooledCommits:
                 self._lanes.let_go(barrier)
                 self._wake()
 
-        leg = Leg(
+        leg = SpoolDrain(
             [(spool, place) for place in spooled.places],
             lane.queue,
             lane.source,

@@ -8,7 +8,7 @@ Requests to the broker itself stay in memory: they are answered at COMMIT.
 While too much waits for the disk the connection is not read. So its memory is that of its transactions and what one
 read adds to it.
 
-Deliberately not here: what keeps them (spools.py says what that must do), and how they come back (moving.py).
+Deliberately not here: what keeps them (spools.py says what that must do), and how they come back (spool_drain.py).
 Source: seed 002 "Transactions".
 """
 

@@ -19,11 +19,11 @@ from itertools import repeat
 from typing import Final
 
 from ...flow import Account
-from ...queues.logs.outlets import Outlet
+from ...queues.atomic_offer import PromisedRoom
+from ...queues.logs.log_readers import LogReaders
 from ...queues.message import MESSAGE_OVERHEAD_BYTES
 from ...queues.queue import MessageQueue
 from ...queues.storage import Confirms, Joint
-from ...queues.together import Promise
 from ...queues.topic import Topic
 from .delivery import MESSAGES_PER_STEP, StompSubscription
 from .errors import ProtocolError
@@ -84,10 +84,10 @@ class Transaction:
         queues.
         """
         queues = self.freed_queues | dict.fromkeys(queues_of_sends)
-        stored = [queue for queue in queues if isinstance(queue, MessageQueue | Outlet)]
+        stored = [queue for queue in queues if isinstance(queue, MessageQueue | LogReaders)]
         return [queue.shelf for queue in stored if queue.shelf is not None and not queue.closed]
 
-    def checking_room(self, wanted: Mapping[MessageQueue, tuple[int, int]], promise: Promise) -> Iterator[None]:
+    def checking_room(self, wanted: Mapping[MessageQueue, tuple[int, int]], promise: PromisedRoom) -> Iterator[None]:
         """Promise these queues' room for so many messages of so many bytes. Raises ProtocolError if one of them, of
         policy reject, has too little, counting what the ACKs free there. In steps.
         """
@@ -174,7 +174,7 @@ class Commit:
         """About as long it takes."""
         self.barrier: Barrier | None = None
         """Its place in the lanes, while it waits."""
-        self.promise = Promise()
+        self.promise = PromisedRoom()
         self.vain_count = 0
         """So often its turn came in one queue, and another one was full."""
 
@@ -428,7 +428,7 @@ def dropping(runs: deque[SendRun] | deque[tuple[SendRun, Route]]) -> Iterator[No
 
 def join(joint: Joint, queue: object) -> None:
     """What was just done to this queue belongs to that."""
-    if isinstance(queue, MessageQueue | Outlet) and queue.shelf is not None and not queue.closed:
+    if isinstance(queue, MessageQueue | LogReaders) and queue.shelf is not None and not queue.closed:
         joint.add(queue.shelf)
 
 

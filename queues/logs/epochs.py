@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..subscription import Subscription
 
 if TYPE_CHECKING:
-    from .outlets import LogConsumer, Outlet
+    from .log_readers import LogConsumer, LogReaders
 
 
 class Reader(Subscription):
@@ -23,7 +23,7 @@ class Reader(Subscription):
 
     __slots__ = ("_latest", "epoch")
 
-    def __init__(self, outlet: Outlet, consumer: LogConsumer) -> None:
+    def __init__(self, outlet: LogReaders, consumer: LogConsumer) -> None:
         queue: Any = outlet
         super().__init__(
             queue,

@@ -11,17 +11,17 @@ from itertools import islice
 from typing import Final
 
 from ..ranges import RangeSet
-from .again import ComingAgain
 from .log import Log
-from .outlets import UNSEEN, Outlet
+from .log_readers import UNSEEN, LogReaders
 from .ports import PLACE_RANGES_MAX, GroupKeeper, GroupState
+from .redelivery import Redelivery
 from .refused import Refused, joined, overlaid
 
 LOOKED_AT_MAX: Final = 2 * PLACE_RANGES_MAX
 """Of what comes again, and of what is out, for those that have failed."""
 
 
-class Group(Outlet):
+class Group(LogReaders):
     """A fan-out group: its place outlives its consumers and the broker."""
 
     def __init__(self, log: Log, group: str, state: GroupState, keeper: GroupKeeper) -> None:
@@ -41,7 +41,7 @@ class Group(Outlet):
         ]
         again = list(overlaid(holes, state.failures))
         spent = [each for each in again if self.is_spent(each[2])]
-        self._again = ComingAgain([each for each in again if not self.is_spent(each[2])] if spent else again)
+        self._again = Redelivery([each for each in again if not self.is_spent(each[2])] if spent else again)
         self.position = max(state.front, end)
         if spent:
             self.refused = Refused(self)
@@ -79,7 +79,7 @@ class Group(Outlet):
         self.epoch += 1
         self._front = self.position = index
         self._settled = RangeSet()
-        self._again = ComingAgain()
+        self._again = Redelivery()
         self._attempts.clear()
         self._failed.clear()
         self._out_count = 0

@@ -12,7 +12,7 @@ readers go on.
 Invariants: a batch is appended once and whole, or its sender is told; receipts leave in the order of indexes; answers
 (receipts, `when_written`) leave when the state of the log is whole again, for an answer may delete the log.
 Bound: `memory_bytes`, and one run or transaction more. Who waits for an answer counts that (`answers.py`).
-Not here: reading (`reading.py`, `outlets.py`); which logs there are (`table.py`).
+Not here: reading (`reading.py`, `log_readers.py`); which logs there are (`table.py`).
 Source: DESIGN section 8; seed 001 "The Design of the Persistent Queue".
 """
 
@@ -47,12 +47,12 @@ from .offers import (
     apart,
     values_of,
 )
+from .page_cache import PageCache
 from .ports import Disk, DiskError, Missing, Records
 from .reading import Reading
-from .warmth import Warmth
 
 if TYPE_CHECKING:
-    from .outlets import Outlet
+    from .log_readers import LogReaders
 
 T = TypeVar("T")
 WRITE_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -117,7 +117,7 @@ class Log(FlowResource):
 
     rejects = False
     keeps = True
-    witness = None
+    observer = None
     """Records have no trail: they stay where they are."""
     priority = PRIORITY_DEFAULT
 
@@ -152,7 +152,7 @@ class Log(FlowResource):
         self.failing = ""
         """What the disk said last, if it did not take what was to be written."""
         self.appended_bytes = 0
-        self.warmth = Warmth(records)
+        self.warmth = PageCache(records)
         self.gap_count = 0
         """Gap markers that readers were sent."""
         self._disk = disk
@@ -175,10 +175,10 @@ class Log(FlowResource):
         self._last_head: Any = None
         self._last_lines = b""
         self._on_written: deque[tuple[_Piece, Callable[[], None]]] = deque()
-        self._tail: dict[Outlet, None] = {}
-        self._waking: deque[Outlet] = deque()
+        self._tail: dict[LogReaders, None] = {}
+        self._waking: deque[LogReaders] = deque()
         """To be dispatched: there is more to read, or less."""
-        self.outlets: dict[Outlet, None] = {}
+        self.outlets: dict[LogReaders, None] = {}
         self.controller: FlowController[Run] = FlowController(
             self,
             Flow(name),
@@ -374,7 +374,7 @@ class Log(FlowResource):
         else:
             self._make = None
             self.records = result  # also of a log that is closed meanwhile: who removes it closes them
-            self.warmth = Warmth(result)
+            self.warmth = PageCache(result)
             if not self.closed:
                 self._disk_works()
                 self.context.request_dispatch()
@@ -408,7 +408,7 @@ class Log(FlowResource):
         """Dispatch all readers: something else than its end has changed."""
         self.wake(self.outlets)
 
-    def wake(self, outlets: Iterable[Outlet]) -> None:
+    def wake(self, outlets: Iterable[LogReaders]) -> None:
         """Dispatch these, some at a time."""
         self._waking += outlets
         if self._wake_some():
@@ -523,7 +523,7 @@ class Log(FlowResource):
 
     # ------------------------------------------------------------------ out
 
-    def await_tail(self, outlet: Outlet) -> None:
+    def await_tail(self, outlet: LogReaders) -> None:
         """Dispatch this outlet when there is more to read."""
         self._tail[outlet] = None
 

@@ -175,7 +175,7 @@ class GroupKeeper(Protocol):
 
 
 class HeadCodec(Protocol):
-    """Header blocks to envelopes: `sluiceway.protocols.stomp.stored.HeadBlocks` fits."""
+    """Header blocks to envelopes: `sluiceway.protocols.stomp.header_codec.HeaderCodec` fits."""
 
     def restore(self, dialect: int, block: bytes) -> Any: ...
 

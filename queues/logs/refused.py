@@ -10,7 +10,7 @@ at a time.
 
 Bound: about REFUSED_MAX deliveries that wait for their time, or records that wait for the dead-letter queue. What comes
 beyond that (consumers had it already) stands by, as ranges, until some have gone; nothing new is handed out meanwhile.
-Source: issue 13 item 19; the parts are those of queues and topics (later.py, dead_letters.py, refusals.py).
+Source: issue 13 item 19; the parts are those of queues and topics (delayed.py, dead_letters.py, refusals.py).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from operator import itemgetter, lt
 from typing import TYPE_CHECKING, Final
 
 from ..dead_letters import FAILED, REJECTED, RETRY_SECONDS, Condemned, LetterComesError
-from ..later import Later, backoff_ms
+from ..delayed import DelayedElements, backoff_ms
 from ..message import Message
 from ..ranges import stretches
-from .again import FOR_GOOD, ComingAgain
 from .ports import PLACE_RANGES_MAX, DiskError
 from .reading import NotReadyError, Record, Unreadable
+from .redelivery import FOR_GOOD, Redelivery
 
 if TYPE_CHECKING:
     from ..environment import TimerHandle
     from ..queue import MessageQueue
-    from .outlets import Outlet
+    from .log_readers import LogReaders
 
 REFUSED_MAX: Final = PLACE_RANGES_MAX
 """So many holes are kept on disk of a group."""
@@ -71,9 +71,9 @@ class Refused:
         "failures",
     )
 
-    def __init__(self, outlet: Outlet) -> None:
+    def __init__(self, outlet: LogReaders) -> None:
         self._outlet = outlet
-        self._later = Later(REFUSED_MAX)
+        self._later = DelayedElements(REFUSED_MAX)
         self._timer: TimerHandle | None = None
         self._condemned: Condemned | None = None
         """None: nothing was ever given up."""
@@ -81,7 +81,7 @@ class Refused:
         """How often each of those failed that wait, or are given up; of a batch its first record stands for all."""
         self._ends: dict[int, int] = {}
         """Where batches end that wait, by their first record."""
-        self._by = ComingAgain()
+        self._by = Redelivery()
         """What stands by."""
         self._by_due_ms = 0
         """When all of that may come again, if it is to be tried again."""

@@ -35,9 +35,9 @@ from .codes import (
 )
 from .group import Group
 from .log import Log
-from .outlets import OTHER_LOG, LogConsumer, Outlet
-from .places import Place, PlaceKind
+from .log_readers import OTHER_LOG, LogConsumer, LogReaders
 from .ports import Disk, DiskError, GroupKeeper, GroupState, MissingRecordsError, Records, timestamp_ms_of
+from .positions import Place, PositionKind
 from .reading import Reading
 from .removing import Remover, remove_files, take_files_away
 
@@ -283,7 +283,7 @@ class LogTable:
 
     def read(
         self, log: Log, consumer: LogConsumer, place: Place, stop: int | None, *, label: str, log_id: str = ""
-    ) -> tuple[Outlet, Subscription]:
+    ) -> tuple[LogReaders, Subscription]:
         """A reader with a place of its own. `log_id`: of the log in which that place is; if this is another one, the
         consumer is told, and begins with the first record (of a range there is nothing then). Raises LogError if the
         place is not there to be read.
@@ -292,14 +292,14 @@ class LogTable:
             if consumer.stops_at_gaps:
                 raise _another(log, log_id)
             first = self.index_of(log, _anew(place)) if stop is None else stop
-            outlet = Outlet(log, label, first, stop=stop)
+            outlet = LogReaders(log, label, first, stop=stop)
             subscription = outlet.subscribe(consumer)
-            outlet.tell_other(subscription, place.number if place.kind is PlaceKind.INDEX else first)
+            outlet.tell_other(subscription, place.number if place.kind is PositionKind.INDEX else first)
             return outlet, subscription
         start = self.index_of(log, place, refuse_gaps=consumer.stops_at_gaps)
         if stop is not None and stop < start:
             raise LogError(INDEX_OUT_OF_BOUNDS, f"to {stop} lies before the beginning, which is index {start}")
-        outlet = Outlet(log, label, start, stop=stop)
+        outlet = LogReaders(log, label, start, stop=stop)
         return outlet, outlet.subscribe(consumer)
 
     def join(
@@ -394,13 +394,13 @@ class LogTable:
         there any more).
         """
         records = log.records
-        if place.kind is PlaceKind.EARLIEST:
+        if place.kind is PositionKind.EARLIEST:
             return records.first_index
-        if place.kind is PlaceKind.LATEST:
+        if place.kind is PositionKind.LATEST:
             return max(records.first_index, records.next_index - 1)
-        if place.kind is PlaceKind.NEXT:
+        if place.kind is PositionKind.NEXT:
             return records.next_index
-        if place.kind is PlaceKind.TIME:
+        if place.kind is PositionKind.TIME:
             return _closest(log, place.number)
         if place.number > records.next_index:
             raise LogError(
@@ -523,7 +523,7 @@ class LogTable:
         records = log.records
         if isinstance(before, int):
             self._trim(log, lambda: records.limit_back_file_size(before), done)
-        elif before.kind is PlaceKind.TIME:
+        elif before.kind is PositionKind.TIME:
             self._trim(log, lambda: records.remove_before(before.number), done)
         else:
             index = self.index_of(log, before)
@@ -663,7 +663,7 @@ def _another(log: Log, log_id: str) -> LogError:
 
 def _anew(place: Place) -> Place:
     """Where to begin in a log that has come in the place of another one: with all of it in place of an index."""
-    return Place(PlaceKind.EARLIEST) if place.kind is PlaceKind.INDEX else place
+    return Place(PositionKind.EARLIEST) if place.kind is PositionKind.INDEX else place
 
 
 def _nobody(_result: object) -> None:

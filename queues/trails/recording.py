@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...flow.bounds import UNBOUNDED
 from ..cursored import BLOCK_BITS
 from ..message import Message
-from ..witness import Fate
+from ..observer import Fate
 from .rings import GRANT_MAX, Budget, Event, Ring
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ NOTHING: Final = (UNBOUNDED, -1)
 
 
 class QueueTrail(Ring):
-    """The events of one queue. Satisfies queues.witness.Witness."""
+    """The events of one queue. Satisfies queues.observer.Observer."""
 
     __slots__ = (
         "_accepted", "_clock", "_restored_end", "_sent", "_settled", "_trails", "_until_seconds", "origin", "queue",
@@ -112,7 +112,7 @@ class QueueTrail(Ring):
     # ------------------------------------------------------------------ what the queue tells
 
     def accepted(self, messages: list[Message], first: int, end: int) -> None:
-        """See Witness."""
+        """See Observer."""
         origin, self.origin = self.origin, None
         who = "" if origin is None else origin.resource.name
         count = len(messages)
@@ -157,7 +157,7 @@ class QueueTrail(Ring):
             start = stop
 
     def sent(self, to: str, sequences: SequenceOf[int], *, auto: bool) -> None:
-        """See Witness."""
+        """See Observer."""
         if type(sequences) is not range:
             self._add_listed(SENT_AUTO if auto else SENT, sequences, to)
             return
@@ -181,7 +181,7 @@ class QueueTrail(Ring):
             self.is_full()
 
     def settled(self, by: str, sequences: SequenceOf[int]) -> None:
-        """See Witness."""
+        """See Observer."""
         if type(sequences) is not range:
             self._add_listed(SETTLED, sequences, by)
             return
@@ -222,20 +222,20 @@ class QueueTrail(Ring):
         self._accepted = self._sent = self._settled = None
 
     def returned(self, by: str, sequences: SequenceOf[int], *, attempted: bool, refused: bool) -> None:
-        """See Witness."""
+        """See Observer."""
         self._add_listed(REFUSED if refused else RETURNED_SEEN if attempted else RETURNED, sequences, by)
 
     def left(self, fate: Fate, sequences: SequenceOf[int], detail: str) -> None:
-        """See Witness."""
+        """See Observer."""
         self._add_listed(_OF_FATE[fate], sequences, detail)
 
     def missed(self, by: str, first: int, end: int) -> None:
-        """See Witness."""
+        """See Observer."""
         if first < end:
             self._add((MISSED, self._clock(), first, end, by, None))
 
     def outside(self, fate: Fate, messages: SequenceOf[Message], detail: str) -> None:
-        """See Witness."""
+        """See Observer."""
         kind, seconds = PARKED if fate is Fate.PARKED else TURNED_AWAY, self._clock()
         number, count = messages[0].number, len(messages)
         if messages[-1].number - number == count - 1:
@@ -245,11 +245,11 @@ class QueueTrail(Ring):
             self._add((kind, seconds, numbers[0], numbers[-1] + 1, detail, numbers))
 
     def stored(self, sequences: SequenceOf[int], *, synced: bool) -> None:
-        """See Witness."""
+        """See Observer."""
         self._add_listed(STORED_SYNCED if synced else STORED, sequences, "")
 
     def paged(self, first: int, end: int, *, came_in: bool) -> None:
-        """See Witness."""
+        """See Observer."""
         self._add((PAGED_IN if came_in else PAGED_OUT, self._clock(), first, end, "", None))
         if came_in and first < self._restored_end:
             self._recall(first)
@@ -271,13 +271,13 @@ class QueueTrail(Ring):
             self._add((RECALLED, self._clock(), block.base, end, "", numbers))
 
     def restored(self, end: int) -> None:
-        """See Witness."""
+        """See Observer."""
         if end:
             self._restored_end = end
             self._add((RESTORED, self._clock(), 0, end, "", None))
 
     def closed(self, reason: str) -> None:
-        """See Witness."""
+        """See Observer."""
         if self.queue is not None:
             self._add((CLOSED, self._clock(), 0, UNBOUNDED, reason, None))
             self.queue = None
@@ -395,7 +395,7 @@ class Trails:
         self._ended: dict[QueueTrail, None] = {}
         """Of queues that were deleted; they go when all of them is forgotten."""
 
-    def witness_of(self, queue: MessageQueue) -> QueueTrail:
+    def observer_of(self, queue: MessageQueue) -> QueueTrail:
         """The trail of a new queue."""
         trail = QueueTrail(self, queue)
         self._live[trail] = None

@@ -21,11 +21,11 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from sluiceway import metrics
-from sluiceway.admin.acting import ACTING
+from sluiceway.admin.action_routes import ACTING
 from sluiceway.admin.errors import ApiError, bad_request
-from sluiceway.admin.looking import LOOKING
 from sluiceway.admin.openapi import document
 from sluiceway.admin.pages import File, Pages
+from sluiceway.admin.read_routes import LOOKING
 from sluiceway.admin.routes import PREFIX, ApiRoute, Call, Door, check_body, read_query, refuse_stopped
 from sluiceway.admin.services import Services
 from sluiceway.config.admin import AdminConfig

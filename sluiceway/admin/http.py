@@ -26,9 +26,9 @@ from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
-from sluiceway.protocols.bursts import Bursts
 from sluiceway.protocols.listener import EXHAUSTED, EXHAUSTED_PAUSE_SECONDS, NOT_OURS, name_of
 from sluiceway.protocols.log import get_logger
+from sluiceway.protocols.warning_limiter import WarningLimiter
 
 VERSIONS: Final = frozenset({"1.0", "1.1"})
 """Of HTTP, that are spoken."""
@@ -88,7 +88,7 @@ class HttpServer:
         self._tls = tls
         self.connections_count = 0
         self.refused_count = 0
-        self._bursts = Bursts(trio.current_time)
+        self._bursts = WarningLimiter(trio.current_time)
         self._accepting = trio.CancelScope()
         self._ended = trio.Event()
         """Of one connection."""

@@ -20,7 +20,7 @@ from sluiceway.admin.starting import answer_that_it_starts
 from sluiceway.admin.state import State
 from sluiceway.config.admin import AdminConfig
 from sluiceway.config.model import ADMIN_NAME
-from sluiceway.doors import is_loopback
+from sluiceway.listeners import is_loopback
 from sluiceway.protocols.listener import bind, start_listening
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.tls import TlsServer
@@ -103,7 +103,7 @@ class AdminServer:
         return before is not None and tls is not None and before.fingerprint_sha256 != tls.fingerprint_sha256
 
     def certificates(self) -> list[tuple[str, float]]:
-        """When its certificate ends, as `Doors.certificates`; empty: it has none."""
+        """When its certificate ends, as `Listeners.certificates`; empty: it has none."""
         return [] if self._tls is None else [(ADMIN_NAME, self._tls.not_after)]
 
     def start(self) -> None:

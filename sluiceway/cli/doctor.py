@@ -68,7 +68,7 @@ def doctor(
 def _facts(file: Path | None, data_dir: str | None, url: str | None, login: str | None, passcode: str | None) -> Facts:
     from sluiceway.config import ConfigError, load
     from sluiceway.config.sources import Layer
-    from sluiceway.doctor import looking
+    from sluiceway.doctor import probes
     from sluiceway.doctor.facts import Facts
     from sluiceway.doctor.software import look_at_software
 
@@ -82,23 +82,23 @@ def _facts(file: Path | None, data_dir: str | None, url: str | None, login: str 
     running = _ask(config, url, login, passcode)
     folder = None
     if config is not None and config.store.engine in ("auto", "leveldb"):
-        folder = looking.look_at_folder(config.broker.data_dir)
+        folder = probes.look_at_folder(config.broker.data_dir)
     elif config is None and data_dir is not None:
-        folder = looking.look_at_folder(Path(data_dir))
+        folder = probes.look_at_folder(Path(data_dir))
     return Facts(
         software=look_at_software(),
-        machine=looking.look_at_machine(),
-        clock=looking.look_at_clock(),
+        machine=probes.look_at_machine(),
+        clock=probes.look_at_clock(),
         config=config,
         config_fault=fault,
         config_file=file,
         former_names=tuple(former),
         folder=folder,
-        ports=looking.look_at_ports(config) if config is not None else (),
-        certificates=looking.look_at_certificates(config) if config is not None else (),
-        secret_files=looking.look_at_secret_files(file, config) if config is not None else (),
-        access=looking.look_at_access(config) if config is not None else None,
-        tracing=looking.look_at_tracing(config) if config is not None else None,
+        ports=probes.look_at_ports(config) if config is not None else (),
+        certificates=probes.look_at_certificates(config) if config is not None else (),
+        secret_files=probes.look_at_secret_files(file, config) if config is not None else (),
+        access=probes.look_at_access(config) if config is not None else None,
+        tracing=probes.look_at_tracing(config) if config is not None else None,
         running=running,
     )
 

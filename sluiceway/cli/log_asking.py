@@ -149,7 +149,7 @@ class Place:
 def parse_place(text: str, now_ms: int) -> Place:
     """Raises ValueError, which says how places are written."""
     from sluiceway.config.units import parse_ms
-    from sluiceway.queues.logs import places
+    from sluiceway.queues.logs import positions
 
     if re.fullmatch(r"-[0-9]{1,18}", text):
         return Place(None, int(text[1:]))
@@ -169,8 +169,8 @@ def parse_place(text: str, now_ms: int) -> Place:
     if at and index.isascii() and index.isdecimal() and log_id.isascii() and log_id.isalnum():
         return Place(index, log_id=log_id)
     try:
-        return Place(str(places.parse_place(text)))
-    except places.PlaceError:
+        return Place(str(positions.parse_place(text)))
+    except positions.PlaceError:
         raise ValueError(
             f"{text[:40]!r} is no place in a log: write earliest, latest, next, an index, INDEX@LOGID, -N for the "
             "last N records, time:2026-11-21T20:15, time:MILLISECONDS or ago:15min"

@@ -84,7 +84,7 @@ def serve(
       sluiceway serve --config sluiceway.toml
       SLUICEWAY_LOGGING__FORMAT=json sluiceway serve
     """
-    from sluiceway import logs
+    from sluiceway import logging_setup
     from sluiceway.config import ConfigError, load
     from sluiceway.config.listening import listener_table
     from sluiceway.config.sources import Layer
@@ -115,14 +115,14 @@ def serve(
         config = read(tell=former.append)
     except ConfigError as error:
         fail(Exit.USAGE, f"the configuration can't be used:\n{error}")
-    logs.configure(config.logging.level, config.logging.format)
+    logging_setup.configure(config.logging.level, config.logging.format)
     for name in former:  # before, nobody had said where to log
         _log_former_name(name)
 
     import trio
 
     from sluiceway.broker import ListenError
-    from sluiceway.following import TracingError
+    from sluiceway.message_tracking import TracingError
     from sluiceway.protocols.tls import CertificateError
     from sluiceway.serving import serve as serve_until_signalled
     from sluiceway.store.directory import DirectoryError
@@ -139,7 +139,7 @@ def serve(
         on_admin=_announce_admin,
         source=partial(read, tell=_log_former_name),
         config_file=None if file is None else str(file),
-        apply_logging=lambda changed: logs.configure(changed.logging.level, changed.logging.format),
+        apply_logging=lambda changed: logging_setup.configure(changed.logging.level, changed.logging.format),
     )
     if config.logging.format != "json" and sys.stderr.isatty():
         serving = partial(serving, on_reading=_display())

@@ -110,11 +110,11 @@ def check(folder: Path, as_json: bool) -> None:
       sluiceway store check --data /var/lib/sluiceway --json | jq .faults
     """
     from sluiceway.cli.progress import shown
-    from sluiceway.protocols.stomp.stored import HeadBlocks
+    from sluiceway.protocols.stomp.header_codec import HeaderCodec
     from sluiceway.store.maintenance.check import check_folder
 
     with shown("checking") as tell:
-        report = check_folder(folder, HeadBlocks(), on_progress=tell)
+        report = check_folder(folder, HeaderCodec(), on_progress=tell)
     if as_json:
         click.echo(json.dumps(report.to_dict(), ensure_ascii=False))
     else:
@@ -142,12 +142,12 @@ def repair(folder: Path, dry_run: bool) -> None:
       sluiceway store repair
     """
     from sluiceway.cli.progress import shown
-    from sluiceway.protocols.stomp.stored import HeadBlocks
+    from sluiceway.protocols.stomp.header_codec import HeaderCodec
     from sluiceway.store.maintenance.mending import repair as mend
     from sluiceway.store.maintenance.opening import open_folder
 
     with shown("looking for faults") as tell, open_folder(folder) as directory:
-        mended = mend(directory, HeadBlocks(), dry_run=dry_run, on_progress=tell)
+        mended = mend(directory, HeaderCodec(), dry_run=dry_run, on_progress=tell)
         attic = directory.attic.path
     found = mended.found
     if not found.fault_counts and mended.database is None:
@@ -275,7 +275,7 @@ def export(folder: Path, output: str, patterns: tuple[str, ...]) -> None:
       sluiceway store export | jq -r 'select(.line == "message") | .body'
     """
     from sluiceway.cli.progress import shown
-    from sluiceway.protocols.stomp.stored import HeadBlocks
+    from sluiceway.protocols.stomp.header_codec import HeaderCodec
     from sluiceway.queues.names import DestinationNameError
     from sluiceway.store.maintenance.export import Export, destination_filter
     from sluiceway.store.maintenance.opening import open_store
@@ -292,7 +292,7 @@ def export(folder: Path, output: str, patterns: tuple[str, ...]) -> None:
         _say_repaired(opened.repaired)
         exporting = Export(
             opened.engine,
-            HeadBlocks(),
+            HeaderCodec(),
             large_folder=opened.directory.large_path,
             wanted=wanted,
             on_progress=tell,
@@ -364,7 +364,7 @@ def import_(folder: Path, file: str, dry_run: bool) -> None:
       ssh other sluiceway store export | sluiceway store import -
     """
     from sluiceway.cli.progress import Display
-    from sluiceway.protocols.stomp.stored import HeadBlocks
+    from sluiceway.protocols.stomp.header_codec import HeaderCodec
     from sluiceway.store.maintenance.importing import import_folder
     from sluiceway.store.maintenance.lines import ExportFormatError
 
@@ -385,7 +385,7 @@ def import_(folder: Path, file: str, dry_run: bool) -> None:
             report = import_folder(
                 folder,
                 source.open,
-                HeadBlocks(),
+                HeaderCodec(),
                 _complaint,
                 again=source.size_bytes is not None,
                 dry_run=dry_run,

@@ -1,5 +1,5 @@
 """What can be configured of logging: `[logging]`. Logs that keep messages (`/log/...`) are in `[logs]`, a
-`sluiceway.store.journal.JournalConfig`.
+`sluiceway.store.log_storage.LogStorageConfig`.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ from sluiceway.queues.registry import ATTACHMENTS_MAX, SELECTORS_BYTES_MAX
 from sluiceway.queues.wildcards import PatternTrie
 from sluiceway.security.config import Rates, SecurityConfig
 from sluiceway.store.config import StoreConfig
-from sluiceway.store.journal import JournalConfig
+from sluiceway.store.log_storage import LogStorageConfig
 from sluiceway.tracing.config import TracingConfig
 from sluiceway.trails.config import TrailsConfig
 
@@ -275,8 +275,8 @@ class Config:
     admin: AdminConfig = section(AdminConfig, "The admin port: console, API, metrics and health over HTTP.")
     security: SecurityConfig = section(SecurityConfig, "Who may connect.")
     store: StoreConfig = section(StoreConfig, "Where messages are kept, and when they are written.")
-    logs: JournalConfig = section(
-        JournalConfig, "Where logs (`/log/...`) are kept. What each may hold stands with the destinations."
+    logs: LogStorageConfig = section(
+        LogStorageConfig, "Where logs (`/log/...`) are kept. What each may hold stands with the destinations."
     )
     metrics: MetricsConfig = section(MetricsConfig, "What `/metrics` of the admin port shows.")
     trails: TrailsConfig = section(TrailsConfig, "What is remembered of the ways of messages (`sluiceway trail`).")

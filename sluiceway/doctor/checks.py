@@ -14,8 +14,8 @@ from sluiceway.cli.answers import is_number, mapping_of, rows_of, words_of
 from sluiceway.config import Config
 from sluiceway.doctor.facts import Facts, Folder, Port
 from sluiceway.doctor.findings import Finding, warning
-from sluiceway.doors import is_loopback
 from sluiceway.flow.words import age_in_words, count_in_words, size_in_words
+from sluiceway.listeners import is_loopback
 from sluiceway.queues.names import DestinationNameError, parse
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.store.directory import PAGED, VALUES

@@ -9,7 +9,7 @@
     config        the [metrics] section
     reference     the tables of docs/metrics.md
 
-Ages come from `sluiceway.ages`, forecasts from `sluiceway.rates`, the loop's lag from `sluiceway.pulse`.
+Ages come from `sluiceway.ages`, forecasts from `sluiceway.rates`, the loop's lag from `sluiceway.loop_monitor`.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from sluiceway.cached_answer import SHARE
 from sluiceway.flow import Account, FlowResource
 from sluiceway.flow.graph import Steps
 from sluiceway.metrics.catalogue import OTHERS
@@ -22,7 +23,6 @@ from sluiceway.metrics.exposition import Exposition, Gathered
 from sluiceway.metrics.outside import Outside, look
 from sluiceway.queues.oldest import oldest_of
 from sluiceway.queues.topic import Topic
-from sluiceway.rationing import SHARE
 from sluiceway.report import age_seconds
 from sluiceway.steps import Pace
 from sluiceway.version import VERSION

@@ -11,7 +11,7 @@ import trio
 from sluiceway.answering import ROWS_MAX, encoded
 from sluiceway.claims import CLAIM_LOG_PREFIX
 from sluiceway.config.model import Config
-from sluiceway.journal import REQUEST_BYTES_MAX, BadRequestError, Handler, Send, answer, list_known, page_of
+from sluiceway.log_service import REQUEST_BYTES_MAX, BadRequestError, Handler, Send, answer, list_known, page_of
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.guard import ANYBODY, Action, ForbiddenError, Identity
 from sluiceway.protocols.stomp.hub import LoginRefusedError

@@ -32,10 +32,10 @@ import attrs
 import trio
 
 from sluiceway.flow import Account, Flow, FlowManager, FlowResource, SizeLimiter
-from sluiceway.protocols.bursts import Bursts
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.guard import ANYBODY, Action, Identity, RateGate
 from sluiceway.protocols.stomp.hub import LoginRefusedError
+from sluiceway.protocols.warning_limiter import WarningLimiter
 from sluiceway.security.attempts import Attempts, host_of
 from sluiceway.security.config import ANY, Rates, SecurityConfig, UserRates
 from sluiceway.security.permissions import Decision, Permissions
@@ -126,7 +126,7 @@ class SecurityGate:
         self._slots = trio.CapacityLimiter(config.login_parallel_max)
         self._threads = trio.CapacityLimiter(math.inf)
         self._attempts = Attempts(**_slowing(config))
-        self._bursts = Bursts(clock)
+        self._bursts = WarningLimiter(clock)
         self.generation = 0
         self._accepted_count = self._refused_count = self._unseen_count = 0
         self._delayed_count = self._hashed_count = self._cached_count = 0

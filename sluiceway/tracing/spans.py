@@ -30,7 +30,7 @@ import attrs
 
 from sluiceway.protocols.stomp.head import SendHead
 from sluiceway.queues.message import Message
-from sluiceway.queues.witness import Fate
+from sluiceway.queues.observer import Fate
 from sluiceway.tracing.context import TraceContext, is_chosen, parse_traceparent
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ class Tracing:
             self.arriving.popitem(last=False)
             self.unfollowed_count += 1
 
-    def witness_of(self, queue: MessageQueue) -> QueueTracing:
-        """The witness of a new queue."""
+    def observer_of(self, queue: MessageQueue) -> QueueTracing:
+        """The observer of a new queue."""
         return QueueTracing(self, queue)
 
     def opened(self, queue: QueueTracing, sequence: int) -> None:
@@ -126,7 +126,7 @@ class Tracing:
 
 
 class QueueTracing:
-    """Follows the traced messages of one queue. Satisfies queues.witness.Witness."""
+    """Follows the traced messages of one queue. Satisfies queues.observer.Observer."""
 
     __slots__ = ("_destination", "_elements", "_tracing", "is_topic", "origin", "traced")
 
@@ -140,7 +140,7 @@ class QueueTracing:
         """By sequence."""
 
     def accepted(self, messages: list[Message], first: int, end: int) -> None:
-        """See Witness."""
+        """See Observer."""
         arriving = self._tracing.arriving
         if not arriving:
             return
@@ -176,7 +176,7 @@ class QueueTracing:
             self._end(sequence)
 
     def sent(self, to: str, sequences: SequenceOf[int], *, auto: bool) -> None:
-        """See Witness."""
+        """See Observer."""
         if not self.traced:
             return
         now_ns = self._tracing.now_ns()
@@ -187,19 +187,19 @@ class QueueTracing:
                 traced.deliveries[to] = now_ns
 
     def settled(self, by: str, sequences: SequenceOf[int]) -> None:
-        """See Witness."""
+        """See Observer."""
         if self.traced:
             self._delivered(by, sequences, "settled", "", done=not self.is_topic)
 
     def returned(self, by: str, sequences: SequenceOf[int], *, attempted: bool, refused: bool) -> None:
-        """See Witness."""
+        """See Observer."""
         if self.traced:
             outcome = "nacked" if refused else "returned"
             error = "refused by the consumer" if refused else "not acknowledged" if attempted else ""
             self._delivered(by, sequences, outcome, error, done=False)
 
     def left(self, fate: Fate, sequences: SequenceOf[int], detail: str) -> None:
-        """See Witness."""
+        """See Observer."""
         if not self.traced or fate is Fate.GIVEN_UP:
             return
         now_ns = self._tracing.now_ns()
@@ -212,11 +212,11 @@ class QueueTracing:
             self._end(sequence)
 
     def closed(self, reason: str) -> None:
-        """See Witness."""
+        """See Observer."""
         self.left(Fate.DROPPED, list(self.traced), f"the queue was deleted: {reason}")
 
     def outside(self, fate: Fate, messages: SequenceOf[Message], detail: str) -> None:
-        """See Witness."""
+        """See Observer."""
         arriving = self._tracing.arriving
         if not arriving or fate is Fate.PARKED:
             return  # what is parked is on its way: accept takes longer
@@ -228,16 +228,16 @@ class QueueTracing:
                 self._span("accept", "server", traced, traced.began_ns, now_ns, more, f"dropped: {detail}")
 
     def missed(self, by: str, first: int, end: int) -> None:
-        """See Witness. Of no consequence to others: no span."""
+        """See Observer. Of no consequence to others: no span."""
 
     def stored(self, sequences: SequenceOf[int], *, synced: bool) -> None:
-        """See Witness. The trail tells it."""
+        """See Observer. The trail tells it."""
 
     def paged(self, first: int, end: int, *, came_in: bool) -> None:
-        """See Witness. The trail tells it."""
+        """See Observer. The trail tells it."""
 
     def restored(self, end: int) -> None:
-        """See Witness. What an earlier run left is not followed."""
+        """See Observer. What an earlier run left is not followed."""
 
     def _among(self, sequences: SequenceOf[int]) -> Iterable[int]:
         """The traced ones of these. O(the fewer of both) for a range."""

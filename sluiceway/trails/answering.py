@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from sluiceway.journal import BadRequestError, Handler, Send
+from sluiceway.log_service import BadRequestError, Handler, Send
 from sluiceway.protocols.stomp.head import SendHead
 from sluiceway.queues.logs.table import LogError
 from sluiceway.queues.message import Message

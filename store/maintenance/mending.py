@@ -13,10 +13,10 @@ from collections import Counter
 import attrs
 
 from ...flow.bounds import UNBOUNDED
-from ..attic import Attic
 from ..chunks import HeadCodec
 from ..directory import Directory
 from ..engine import CorruptionError
+from ..quarantine import Quarantine
 from ..repair import RepairReport
 from ..values import ValueLog
 from .check import CheckReport, check, database_fault, values_notes
@@ -91,7 +91,7 @@ def _mend(
     dry_run: bool,
     on_progress: Progress | None,
 ) -> Mended:
-    directory.attic = Attic(directory.attic.path, bytes_max=UNBOUNDED, count_max=UNBOUNDED)
+    directory.attic = Quarantine(directory.attic.path, bytes_max=UNBOUNDED, count_max=UNBOUNDED)
     done_count = aside_count = 0
 
     def mend(fault: Fault) -> None:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import trio
 
-from sluiceway.admin import access, looking
+from sluiceway.admin import access, read_routes
 from sluiceway.admin.access import COOKIE
 from sluiceway.config import SecurityConfig
 from sluiceway.config.admin import AdminConfig
@@ -115,7 +115,7 @@ class TestStrangers:
         self, guarded: AdminStage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(
-            looking, "not_ready_because", lambda _broker: ["its store fails: /srv/data/1.log: no space"]
+            read_routes, "not_ready_because", lambda _broker: ["its store fails: /srv/data/1.log: no space"]
         )
         assert (await guarded.http.get("/readyz")).json()["reasons"] == ["its store fails"]
         response = await guarded.http.get("/readyz", headers=basic("ann", "annpass"))

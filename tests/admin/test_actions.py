@@ -474,7 +474,7 @@ class TestLog:
 
             warning = info
 
-        monkeypatch.setattr("sluiceway.admin.acting.log", Log())
+        monkeypatch.setattr("sluiceway.admin.action_routes.log", Log())
         client = await stage.connect()
         await client.sent("/queue/a", "x")
         await stage.act("purge", {"name": "/queue/a", "confirm": "/queue/a"})

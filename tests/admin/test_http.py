@@ -23,8 +23,8 @@ from sluiceway.admin.http import HttpServer
 from sluiceway.broker import Broker, ListenError
 from sluiceway.config import BrokerConfig, Config, Listener, SecurityConfig
 from sluiceway.config.admin import AdminConfig
+from sluiceway.data_folder import open_house
 from sluiceway.embedded import EmbeddedBroker
-from sluiceway.housing import open_house
 from sluiceway.protocols.listener import bind
 from sluiceway.protocols.settings import TlsConfig
 from sluiceway.protocols.tls import CertificateError

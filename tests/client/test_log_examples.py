@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.architecture.sources import ROOT
 from tests.examples.test_examples import run
-from tests.house.sources import ROOT
 
 
 @pytest.mark.interop

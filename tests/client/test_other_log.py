@@ -15,7 +15,7 @@ from sluiceway.client import Consumer, Gap, GapError, LogClient, LogDeletedError
 from sluiceway.config import Config, Listener
 from sluiceway.embedded import EmbeddedBroker
 from sluiceway.store.config import StoreConfig
-from sluiceway.store.journal import JournalConfig
+from sluiceway.store.log_storage import LogStorageConfig
 from tests.client.conftest import quick
 from tests.client.test_producer import numbers
 
@@ -25,7 +25,7 @@ NEW_COUNTS = [0, 3, 10, 25]
 
 @pytest.fixture
 def broker(sluiceway_config: Config) -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(attrs.evolve(sluiceway_config, logs=JournalConfig(delete_passcode="pw"))) as broker:
+    with EmbeddedBroker(attrs.evolve(sluiceway_config, logs=LogStorageConfig(delete_passcode="pw"))) as broker:
         yield broker
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import pytest
 
+from tests.architecture.sources import ROOT
 from tests.console.scene import CONFIG, BrokerProcess, Traffic, bottleneck, dead_letters, everyday
-from tests.house.sources import ROOT
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tests.house.sources import ROOT
+from tests.architecture.sources import ROOT
 
 CONSOLE: Final = ROOT / "sluiceway" / "console"
 FILES: Final = sorted(path for path in CONSOLE.rglob("*") if path.suffix in (".js", ".css", ".html", ".svg"))

@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from tests.architecture.sources import ROOT
 from tests.deploy.expressions import SAMPLES, TARGET_LABELS, metrics_of, mistakes_in
-from tests.house.sources import ROOT
 
 PROMETHEUS: Final = ROOT / "deploy" / "prometheus"
 GROUPS: Final[list[dict[str, Any]]] = yaml.safe_load((PROMETHEUS / "alerts.yml").read_text())["groups"]

@@ -9,8 +9,8 @@ from typing import Any, Final
 import yaml
 
 from sluiceway.metrics.catalogue import FAMILIES
+from tests.architecture.sources import ROOT
 from tests.deploy.expressions import SAMPLES, metrics_of, mistakes_in
-from tests.house.sources import ROOT
 
 GRAFANA: Final = ROOT / "deploy" / "grafana"
 DASHBOARD: Final[dict[str, Any]] = json.loads((GRAFANA / "sluiceway.json").read_text())

@@ -22,7 +22,7 @@ from sluiceway.cli.serve import serve
 from sluiceway.config import Config, load
 from sluiceway.config.units import parse_seconds
 from sluiceway.metrics.catalogue import FAMILIES
-from tests.house.sources import PACKAGES, ROOT
+from tests.architecture.sources import PACKAGES, ROOT
 
 DEPLOY: Final = ROOT / "deploy"
 FILES: Final = {

@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 import attrs
 
-from tests.house.sources import ROOT
+from tests.architecture.sources import ROOT
 
 PAGES: Final = tuple(sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")]))
 

@@ -26,8 +26,8 @@ from typing import Final
 
 from sluiceway.cli.client import Client, Target
 from sluiceway.cli.requests import REPLY_DESTINATION, ask
+from tests.architecture.sources import ROOT
 from tests.examples.pages import Block, Command
-from tests.house.sources import ROOT
 
 PATIENCE_SECONDS: Final = 40.0
 COMMAND_SECONDS_MAX: Final = 240.0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.sources import ROOT
+from tests.architecture.sources import ROOT
 
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem not in ("__init__", "demo"))
 SECONDS_MAX = 100.0

@@ -19,9 +19,9 @@ from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.queues.policy import FULL_ACTIONS, PAGING_MODES, QueuePolicy
 from sluiceway.queues.statistics import QueueStatistics
 from sluiceway.store.config import StoreConfig
+from tests.architecture.sources import ROOT, modules
 from tests.examples.pages import PAGES, blocks, broken_links
 from tests.examples.session import Session, shows
-from tests.house.sources import ROOT, modules
 
 SPARK_PAGES = {
     "README.md": [pytest.mark.xdist_group("spark")],

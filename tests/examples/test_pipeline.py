@@ -12,7 +12,7 @@ import pytest
 from examples.pipeline.events import DAY_MS, DAY_START_MS, Event, events, tally
 from pyspark_stomp.options import OPTIONS
 from pyspark_stomp.schema import COLUMNS, HEADERS
-from tests.house.sources import ROOT
+from tests.architecture.sources import ROOT
 
 EVENTS_COUNT = 300_000
 

@@ -1,4 +1,4 @@
-"""Resumption: overflow first, then the sources in turn, never beyond capacity, never in a recursion, and fair."""
+"""SpoolRecovery: overflow first, then the sources in turn, never beyond capacity, never in a recursion, and fair."""
 
 import sys
 

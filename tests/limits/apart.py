@@ -15,7 +15,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from tests.house.sources import ROOT
+from tests.architecture.sources import ROOT
 from tests.scenarios.conftest import run_in_virtual_time
 from tests.task_order import settle_task_order
 

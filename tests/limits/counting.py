@@ -41,7 +41,7 @@ from trio.testing import MockClock
 from sluiceway.dispatcher.core import DispatcherCore
 from sluiceway.store.bodythread import Job
 from sluiceway.store.memory import MemoryEngine
-from tests.house.sources import PACKAGES, ROOT
+from tests.architecture.sources import PACKAGES, ROOT
 
 UNITS_PER_MS: Final = 8_000
 STEP_UNITS_MAX: Final = 5 * UNITS_PER_MS

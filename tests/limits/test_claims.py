@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from sluiceway.queues.logs.batches import encode
-from sluiceway.queues.logs.stages import STAGE_PREFIX
+from sluiceway.queues.logs.staged_commits import STAGE_PREFIX
 from tests.limits.law import CROWD_COUNT, frame
 from tests.limits.test_logs import LogLawStage, batches
 from tests.scenarios.client import Client

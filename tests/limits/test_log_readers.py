@@ -15,9 +15,9 @@ from sluiceway.queues.logs.batches import encode
 from sluiceway.queues.logs.codecs import Codec
 from sluiceway.queues.logs.group import Group
 from sluiceway.queues.logs.log import Log
+from sluiceway.queues.logs.page_cache import PageCache
 from sluiceway.queues.logs.ports import PLACE_RANGES_MAX, GroupState
 from sluiceway.queues.logs.refused import REFUSED_MAX
-from sluiceway.queues.logs.warmth import Warmth
 from sluiceway.queues.shared import SharedQueue
 from sluiceway.queues.steps import Steps
 from tests.limits.counting import STEP_UNITS_MAX, Counting
@@ -134,7 +134,7 @@ async def test_a_crowd_waits_for_a_long_batch() -> None:
 async def test_a_crowd_waits_for_what_is_not_in_the_page_cache() -> None:
     world = CrowdWorld()
     world.filled(1_000)
-    world.log.warmth = Warmth(world.records)  # as after a start
+    world.log.warmth = PageCache(world.records)  # as after a start
     let_a_crowd_wait(world, "a stretch was read ahead")
 
 

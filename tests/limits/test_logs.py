@@ -13,7 +13,7 @@ import trio
 
 from sluiceway.queues.logs.batches import CONTENT_TYPE, encode
 from sluiceway.queues.logs.codecs import Codec
-from sluiceway.store.journal import JournalDisk
+from sluiceway.store.log_storage import LogDisk
 from tests.limits.law import LawStage, frame
 from tests.scenarios.client import Client
 from tests.scenarios.log_stage import LOG, PASSCODE, LogStage
@@ -206,11 +206,11 @@ class HeldJobs:
     """What is to be synced (or appended) waits, until it is let go."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: str = "sync") -> None:
-        self._real = getattr(JournalDisk, kind)
-        self._held: list[tuple[JournalDisk, Callable[[], Any], Callable[[Any], None]]] | None = []
-        monkeypatch.setattr(JournalDisk, kind, lambda *job: self._put(*job))
+        self._real = getattr(LogDisk, kind)
+        self._held: list[tuple[LogDisk, Callable[[], Any], Callable[[Any], None]]] | None = []
+        monkeypatch.setattr(LogDisk, kind, lambda *job: self._put(*job))
 
-    def _put(self, disk: JournalDisk, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    def _put(self, disk: LogDisk, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         if self._held is None:
             self._real(disk, work, done)
         else:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from sluiceway.queues.logs.again import ComingAgain
 from sluiceway.queues.logs.batches import encode
+from sluiceway.queues.logs.redelivery import Redelivery
 from tests.limits.counting import STEP_UNITS_MAX, Counting
 from tests.limits.law import LawStage, frame
 from tests.limits.test_logs import LogLawStage, batches
@@ -28,7 +28,7 @@ SENT = 12_000
 )
 async def test_a_bite_beside_many_that_lie_apart_is_no_long_step(bite: range) -> None:
     """Every other record of a million may have been settled before the rest came back."""
-    again = ComingAgain((2 * index, 2 * index + 1, index % 2) for index in range(COUNT))
+    again = Redelivery((2 * index, 2 * index + 1, index % 2) for index in range(COUNT))
     with Counting() as counting, counting.called("a bite"):
         again.add([(index, index + 1, 3) for index in bite])
     assert counting.largest[0].units <= STEP_UNITS_MAX, counting.largest[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from sluiceway.resuming import Resumption
+from sluiceway.spool_recovery import SpoolRecovery
 from sluiceway.store.engine import Change
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.recovery import RecoveredPiece, RecoveredTransaction
@@ -255,7 +255,7 @@ async def test_pieces_of_an_earlier_run_for_temporary_destinations_that_are_gone
     spools.left = [Spool(spools, 7, RecoveredTransaction(7, 1, PIECES, pieces))]
     with stored.law(f"the start with pieces for {spread:,} that are gone", limit="10,000 pieces"):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Resumption(spools, stored.broker.registry, clock=stored.broker.clock).run)
+            nursery.start_soon(SpoolRecovery(spools, stored.broker.registry, clock=stored.broker.clock).run)
         await trio.sleep(60)
     assert not any(spooled.left_count for spooled in spools.left[0].targets.values())
     assert not spools.left[0]._left_count

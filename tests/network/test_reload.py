@@ -16,8 +16,8 @@ import trio
 
 from sluiceway.broker import Broker
 from sluiceway.config import BrokerConfig, Config, ConfigError, DestinationPolicy, Listener, LoggingConfig
-from sluiceway.doors import Counts
 from sluiceway.faults import Faults
+from sluiceway.listeners import Counts
 from sluiceway.protocols.settings import TlsConfig
 from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.queues.names import parse

@@ -19,7 +19,7 @@ from typing import Final
 
 import pytest
 
-from tests.house.sources import CORE, PACKAGES, ROOT, modules, name_of
+from tests.architecture.sources import CORE, PACKAGES, ROOT, modules, name_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]  # all of it is compiled once
 

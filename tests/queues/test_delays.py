@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluiceway.queues.consumed import DUE_COUNT, PASS_COUNT
+from sluiceway.queues.delayed import DEAD_MIN, DelayedElements
 from sluiceway.queues.exclusive import ExclusiveQueue
-from sluiceway.queues.later import DEAD_MIN, Later
 from sluiceway.queues.names import parse
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.registry import DestinationRegistry
@@ -22,7 +22,7 @@ from tests.queues.rig import Head, World, assert_exact, make_policy, numbers
 @given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 2**63 - 1)), unique_by=lambda pair: pair[0]), st.data())
 def test_later_is_a_sorted_list(pairs: list[tuple[int, int]], data: st.DataObject) -> None:
     """Against a plain list, through put, discard, take_due."""
-    later = Later(10_000)
+    later = DelayedElements(10_000)
     model: dict[int, int] = {}
     for sequence, due_ms in pairs:
         later.put([sequence], due_ms)
@@ -45,7 +45,7 @@ def test_later_is_a_sorted_list(pairs: list[tuple[int, int]], data: st.DataObjec
 
 def test_later_forgets_what_left_before_its_time() -> None:
     """Memory is bounded by what waits, not by what ever did."""
-    later = Later(10**6)
+    later = DelayedElements(10**6)
     for start in range(0, 50_000, 1000):
         later.put(range(start, start + 1000), 10**9)
         later.discard(range(start, start + 999))
@@ -55,7 +55,7 @@ def test_later_forgets_what_left_before_its_time() -> None:
 
 
 def test_bits_say_which_of_a_block_wait() -> None:
-    later = Later(100)
+    later = DelayedElements(100)
     later.put([1024, 1026, 2048], 5)
     assert later.bits_from(1024) == 0b101
     assert later.bits_from(1026) == 1

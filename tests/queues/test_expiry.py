@@ -143,7 +143,7 @@ def test_two_queues_that_share_messages_each_keep_their_own_date() -> None:
 
 
 def test_dates_of_what_was_consumed_in_time_are_not_kept() -> None:
-    """An hour to live and a thousand runs a second must not pile up a list of dates."""
+    """An hour to live and a thousand runs a second must not receive buffer up a list of dates."""
     world = World()
     queue = world.shared()
     consumer = world.consumer(auto=True)

@@ -6,10 +6,10 @@ from unittest.mock import patch
 
 import pytest
 
-from sluiceway.queues.aside import ANYBODY, DEAD_COUNT_MIN, AsideLines
+from sluiceway.queues.fair_share import FairShare
+from sluiceway.queues.group_backlog import ANYBODY, DEAD_COUNT_MIN, GroupBacklog
 from sluiceway.queues.groups import GroupTable
 from sluiceway.queues.shared import SharedQueue
-from sluiceway.queues.shares import Shares
 from tests.queues.rig import World, assert_exact, make_policy, numbers
 
 
@@ -108,7 +108,7 @@ def test_ten_thousand_set_aside_cost_a_few_steps_each_with_prefetch_one() -> Non
     world.send(queue, 10_000, group="k")
     get = queue.elements.get
     with (
-        patch.object(AsideLines, "put", autospec=True, side_effect=AsideLines.put) as put,
+        patch.object(GroupBacklog, "put", autospec=True, side_effect=GroupBacklog.put) as put,
         patch.object(type(queue.elements), "get", autospec=True, side_effect=lambda _self, s: get(s)) as looked,
     ):
         world.run()
@@ -257,7 +257,7 @@ def test_a_table_refuses_a_second_holder_of_a_key() -> None:
 
 def test_lines_keep_no_more_dead_than_alive() -> None:
     """A key that is stuck forever while what waits behind its first element expires: memory stays bounded."""
-    lines = AsideLines(ranked=True)
+    lines = GroupBacklog(ranked=True)
     lines.put("k", 0)
     for sequence in range(1, 10_000):
         lines.put("k", sequence)
@@ -271,7 +271,7 @@ def test_lines_keep_no_more_dead_than_alive() -> None:
 
 
 def test_a_line_takes_back_in_order_what_came_out_of_it() -> None:
-    lines = AsideLines(ranked=False)
+    lines = GroupBacklog(ranked=False)
     for sequence in (5, 6, 7, 8):
         lines.put("k", sequence)
     lines.discard(5)
@@ -302,7 +302,7 @@ class _Counted(int):
 def test_a_line_takes_any_order_of_returns_in_logarithmic_steps_each() -> None:
     """Regression: the death of a consumer that held a thousand of one key moved each of them a thousand times."""
     count = 1024
-    lines = AsideLines(ranked=False)
+    lines = GroupBacklog(ranked=False)
     lines.put("k", count)
     _Counted.comparisons_count = 0
     for n in range(count):
@@ -351,8 +351,8 @@ def test_a_settlement_looks_at_no_more_lines_however_many_there_are() -> None:
     dead.give_back()
     world.run()
     with (
-        patch.object(AsideLines, "first", autospec=True, side_effect=AsideLines.first) as looked,
-        patch.object(AsideLines, "line_up", autospec=True, side_effect=AsideLines.line_up) as moved,
+        patch.object(GroupBacklog, "first", autospec=True, side_effect=GroupBacklog.first) as looked,
+        patch.object(GroupBacklog, "line_up", autospec=True, side_effect=GroupBacklog.line_up) as moved,
     ):
         for _ in range(100):
             heir.settle()
@@ -376,7 +376,7 @@ def test_looks_at_lines_count_against_the_budget() -> None:
     world.run()
     subscription.close()
     dead.give_back()
-    with patch.object(AsideLines, "first", autospec=True, side_effect=AsideLines.first) as looked:
+    with patch.object(GroupBacklog, "first", autospec=True, side_effect=GroupBacklog.first) as looked:
         assert queue.dispatch(10), "there is more"
     assert looked.call_count <= 10
     assert 0 < len(heir.held) <= 10
@@ -398,7 +398,7 @@ def test_when_the_last_grouped_message_is_gone_slices_go_whole_again() -> None:
     world.send(queue, 1000)
     assert (queue.settled_count, queue.expired_count, queue.dropped_count) == (3, 2, 2)
     queue.subscribe(consumer)
-    with patch.object(AsideLines, "has_line") as looked, patch.object(Shares, "fits") as asked:
+    with patch.object(GroupBacklog, "has_line") as looked, patch.object(FairShare, "fits") as asked:
         world.run()
     assert not looked.called and not asked.called
     assert queue.settled_count == 1003
@@ -520,7 +520,7 @@ def test_people_are_told_which_group_fills_the_queue_and_who_holds_it() -> None:
 
 
 def test_the_longest_line_is_the_one_of_which_the_most_is_alive() -> None:
-    lines = AsideLines(ranked=False)
+    lines = GroupBacklog(ranked=False)
     assert lines.longest() is None
     for sequence, key in enumerate("abbccc"):
         lines.put(key, sequence)
@@ -531,7 +531,7 @@ def test_the_longest_line_is_the_one_of_which_the_most_is_alive() -> None:
 
 
 def test_a_line_stands_in_one_place_and_leaves_it_when_it_ends() -> None:
-    lines = AsideLines(ranked=False)
+    lines = GroupBacklog(ranked=False)
     for sequence, key in enumerate(("a", "b", "a")):
         lines.put(key, sequence)
     lines.line_up("a", "first")

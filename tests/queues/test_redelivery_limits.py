@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import attrs
 import pytest
 
-from sluiceway.queues.later import backoff_ms
+from sluiceway.queues.delayed import backoff_ms
 from sluiceway.queues.message import Envelope, Message
 from sluiceway.queues.names import parse
 from sluiceway.queues.policy import QueuePolicy

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import sluiceway.queues.cursored as cursored
-from sluiceway.queues.later import backoff_ms
+from sluiceway.queues.delayed import backoff_ms
 from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.selectors import Selection, compile_selector
 from sluiceway.queues.subscription import Subscription

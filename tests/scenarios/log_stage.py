@@ -20,7 +20,7 @@ from sluiceway.queues.logs.codecs import Codec
 from sluiceway.store.bigarray import Files
 from sluiceway.store.engine import Engine
 from sluiceway.store.faulty import FaultyEngine
-from sluiceway.store.journal import JournalConfig
+from sluiceway.store.log_storage import LogStorageConfig
 from sluiceway.store.memory import MemoryEngine
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.stage import Stage, wall_clock_ms
@@ -45,14 +45,15 @@ class LogStage(Stage):
         boot: str = "boot 1",
         **limits: Any,
     ) -> None:
-        """`journal`: fields of JournalConfig; `files`: how files are reached; `boot`: names this run of the machine."""
+        """`journal`: fields of LogStorageConfig; `files`: how files are reached; `boot`: names this run of the
+        machine."""
         super().__init__(policies, **limits)
         if folder is None:
             folder = Path(mkdtemp(prefix="sluiceway-log-stage-"))
             weakref.finalize(self, shutil.rmtree, folder, True)
         settings = {"delete_passcode": PASSCODE, **(journal or {})}
         self.broker = Broker(
-            attrs.evolve(self.broker.config, logs=JournalConfig(**settings)),
+            attrs.evolve(self.broker.config, logs=LogStorageConfig(**settings)),
             now_ms=wall_clock_ms,
             engine=MemoryEngine() if engine is None else engine,
             journal_folder=folder,

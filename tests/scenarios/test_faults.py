@@ -12,8 +12,8 @@ import pytest
 import trio
 
 from sluiceway.queues.logs.log import Log
-from sluiceway.queues.logs.outlets import Outlet
-from sluiceway.store import journal
+from sluiceway.queues.logs.log_readers import LogReaders
+from sluiceway.store import log_storage
 from sluiceway.store.storequeue import StoreQueue
 from tests.scenarios.client import Client
 from tests.scenarios.lives import Lives
@@ -179,7 +179,7 @@ async def test_a_destination_that_breaks_while_it_is_made_costs_who_wanted_it(mo
         await check_good(stage, other)
 
 
-@pytest.mark.parametrize("owner", [Log, Outlet])
+@pytest.mark.parametrize("owner", [Log, LogReaders])
 async def test_a_log_that_breaks_is_closed_and_comes_back_with_the_next_start(
     tmp_path: Path, owner: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,7 +251,7 @@ async def test_a_log_whose_removal_breaks_is_answered_and_its_name_is_free(
     async with LogStage(folder=tmp_path) as stage:
         asker, client = await stage.connect_asking(), await stage.connect()
         await fill(client, 3)
-        monkeypatch.setattr(journal, "sync_folder", broken)
+        monkeypatch.setattr(log_storage, "sync_folder", broken)
         assert await asker.refused("delete", log=LOG, passcode=PASSCODE) == "INTERNAL_ERROR"
         assert stage.broker.faults.counts["other"] == 1
         await client.sent(LOG, "one more")

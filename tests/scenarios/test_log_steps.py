@@ -10,7 +10,7 @@ import trio
 
 from sluiceway.queues.logs.batches import CONTENT_TYPE, Batch, encode
 from sluiceway.queues.logs.codecs import Codec
-from sluiceway.store.journal import JournalDisk
+from sluiceway.store.log_storage import LogDisk
 from tests.limits.law import frame
 from tests.scenarios.log_stage import LOG, PASSCODE, LogStage, indexes, receipts_of, records_of
 from tests.scenarios.test_faults import check_good, fail_once
@@ -105,15 +105,15 @@ async def test_a_composite_is_refused_as_a_whole() -> None:
 
 def fail_rooms(monkeypatch: pytest.MonkeyPatch, error: Exception, times: int) -> None:
     """So many times there is no room for what a batch expands to."""
-    real = JournalDisk.room
+    real = LogDisk.room
     left = [error] * times
 
-    def room(disk: JournalDisk, size_bytes: int) -> Any:
+    def room(disk: LogDisk, size_bytes: int) -> Any:
         if left:
             raise left.pop()
         return real(disk, size_bytes)
 
-    monkeypatch.setattr(JournalDisk, "room", room)
+    monkeypatch.setattr(LogDisk, "room", room)
 
 
 NO_ROOM = [MemoryError(), OSError(errno.ENOMEM, "Cannot allocate memory")]

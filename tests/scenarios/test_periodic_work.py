@@ -18,7 +18,7 @@ from sluiceway.expiry import CHECK_SECONDS, ExpiryWatch
 from sluiceway.faults import _SESSION_PARTS, SHARED, Faults
 from sluiceway.flow import Account, Flow, FlowManager, FlowResource, SourceController, WindowLimiter
 from sluiceway.protocols.log import get_logger
-from sluiceway.protocols.stomp.stored import HeadBlocks
+from sluiceway.protocols.stomp.header_codec import HeaderCodec
 from sluiceway.queues.pace import Pace
 from sluiceway.security.rates import Rates, RateTable
 from sluiceway.store.config import StoreConfig
@@ -28,7 +28,7 @@ from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.paged import PagedBlocks
 from sluiceway.store.pages import PagesError
 from sluiceway.store.worker import InlineWorker
-from tests.house.sources import CORE, modules, name_of
+from tests.architecture.sources import CORE, modules, name_of
 from tests.scenarios.log_stage import LogStage
 from tests.scenarios.stage import Stage
 from tests.scenarios.test_faults import Injected, check_good
@@ -38,14 +38,14 @@ PERIODIC: Final[dict[str, Callable[[Stage], Periodic]]] = {
     "DestinationRegistry": lambda stage: stage.broker.registry._sweeps,
     "Claims": lambda stage: stage.broker.claims._looks,  # type: ignore[union-attr]
     "BrokerMemory": lambda stage: stage.broker.memory._steps,
-    "Pulse": lambda stage: stage.broker.pulse._beats,
+    "LoopMonitor": lambda stage: stage.broker.pulse._beats,
     "DiskGuard": lambda stage: _guard_of(stage)._looks,
 }
 """By the class whose work it is."""
 
 OWNED: Final = frozenset(
     {
-        "Session", "ConsumedQueue", "Condemned", "Publisher", "ClaimGroup", "Log", "Outlet", "Refused",
+        "Session", "ConsumedQueue", "Condemned", "Publisher", "ClaimGroup", "Log", "LogReaders", "Refused",
         "Expiry", "Pager", "ReaderQueue", "Refusals",
     }
 )  # fmt: skip
@@ -248,7 +248,7 @@ async def test_a_timer_that_lets_several_go_on_looks_again_for_the_others(
         elif which == "pages":
             paged = PagedBlocks(
                 sender,
-                HeadBlocks(),
+                HeaderCodec(),
                 None,
                 InlineWorker(MemoryEngine(), dispatcher.executor(label="pages")),
                 scheduling=dispatcher,

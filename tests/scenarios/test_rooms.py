@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from sluiceway.protocols.stomp.pile import Pile
+from sluiceway.protocols.stomp.receive_buffer import ReceiveBuffer
 from tests.scenarios.stage import Stage
 
 Q = "/queue/q"
@@ -20,7 +20,7 @@ def rooms(request: pytest.FixtureRequest) -> Iterator[None]:
     if not request.param:
         yield
         return
-    with patch.multiple(Pile, _MISSING_BYTES_MIN=1, _SHARE=1_000_000):
+    with patch.multiple(ReceiveBuffer, _MISSING_BYTES_MIN=1, _SHARE=1_000_000):
         yield
 
 

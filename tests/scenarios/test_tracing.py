@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from sluiceway.protocols.stomp.head import SendHead
 from sluiceway.protocols.stomp.limits import StompLimits
-from sluiceway.queues.witness import BothWitnesses
+from sluiceway.queues.observer import CompositeObserver
 from sluiceway.tracing.exporting import SdkSpans
 from sluiceway.tracing.spans import QueueTracing, Tracing
 from tests.scenarios.stage import EPOCH_MS, Stage
@@ -250,7 +250,9 @@ async def test_too_many_are_followed_no_further() -> None:
         assert len(traced.tracing._open) == 10
         assert traced.tracing.unfollowed_count == 20
         followed = [
-            witness._second for queue in traced.partitions(Q) if isinstance(witness := queue.witness, BothWitnesses)
+            observer._second
+            for queue in traced.partitions(Q)
+            if isinstance(observer := queue.observer, CompositeObserver)
         ]
         assert [len(each.traced) for each in followed if isinstance(each, QueueTracing)] == [10]
 

@@ -452,7 +452,7 @@ async def test_trails_that_are_switched_off_say_so() -> None:
         await client.sent(Q, "m", correlation_id="a")
         answer = await asked(client, correlation_id="a")
         assert answer["error"] == "TRAILS_OFF" and "enabled = true" in answer["message"]
-        assert stage.partitions(Q)[0].witness is None, "and cost nothing"
+        assert stage.partitions(Q)[0].observer is None, "and cost nothing"
 
 
 async def test_too_many_questions_at_once_are_refused(stage: Stage) -> None:

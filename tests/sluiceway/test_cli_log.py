@@ -22,7 +22,7 @@ from sluiceway.cli import main
 from sluiceway.cli.log import log as log_command
 from sluiceway.embedded import embedded_config
 from sluiceway.store.config import StoreConfig
-from sluiceway.store.journal import JournalConfig
+from sluiceway.store.log_storage import LogStorageConfig
 from tests.sluiceway.broker_process import environment
 
 pytestmark = pytest.mark.interop
@@ -32,7 +32,7 @@ PASSCODE = "let it go"
 
 @pytest.fixture
 def broker() -> Iterator[EmbeddedBroker]:
-    config = attrs.evolve(embedded_config(), logs=JournalConfig(delete_passcode=PASSCODE))
+    config = attrs.evolve(embedded_config(), logs=LogStorageConfig(delete_passcode=PASSCODE))
     with EmbeddedBroker(config) as running:
         yield running
 

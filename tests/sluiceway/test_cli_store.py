@@ -19,7 +19,7 @@ from sluiceway.cli import main
 from sluiceway.cli.progress import QUIET_SECONDS, Display, shown
 from sluiceway.cli.serve import _display as display_while_reading
 from sluiceway.config import BrokerConfig, Config
-from sluiceway.housing import open_house
+from sluiceway.data_folder import open_house
 from sluiceway.store import keys
 from sluiceway.store.engine import Change, EngineFailedError, delete, put
 from sluiceway.store.maintenance.opening import open_store
@@ -523,7 +523,7 @@ async def test_it_is_told_that_reading_is_over_also_when_it_fails(
     def fail(*_arguments: object) -> NoReturn:
         raise EngineFailedError("no disk")
 
-    monkeypatch.setattr("sluiceway.housing.recover", fail)
+    monkeypatch.setattr("sluiceway.data_folder.recover", fail)
     told: list[int | None] = []
     with pytest.raises(EngineFailedError):
         await open_house(Config(broker=BrokerConfig(data_dir=folder)), "leveldb", on_progress=told.append)

@@ -14,7 +14,7 @@ from sluiceway.cli import main
 from sluiceway.config import Config, ConfigError, LoggingConfig, load
 from sluiceway.config.former import FormerName
 from sluiceway.config.sources import Layer
-from sluiceway.store.journal import JournalConfig
+from sluiceway.store.log_storage import LogStorageConfig
 from tests.sluiceway.test_config import mistake, mistakes
 
 
@@ -32,7 +32,7 @@ def told(tmp_path: Path, text: str, **environment: str) -> tuple[Config, list[st
 def test_no_key_of_logging_is_one_of_logs() -> None:
     """So the keys of a `[logs]` say which of the two it means."""
     logging = {field.name for field in attrs.fields(LoggingConfig)}
-    assert not logging & {field.name for field in attrs.fields(JournalConfig)}
+    assert not logging & {field.name for field in attrs.fields(LogStorageConfig)}
 
 
 def test_present_names_are_read_without_a_warning(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_journal_means_logs(tmp_path: Path) -> None:
 
 def test_logs_with_keys_of_logging_means_logging(tmp_path: Path) -> None:
     config, said = told(tmp_path, '# [logs]\n[logs]\nlevel = "error"\nformat = "json"\n')
-    assert (config.logging, config.logs) == (LoggingConfig("error", "json"), JournalConfig())
+    assert (config.logging, config.logs) == (LoggingConfig("error", "json"), LogStorageConfig())
     assert said == [
         "broker.toml, line 2: the section [logs] with level and format is now [logging]: "
         "write [logging] in place of [logs]"
@@ -199,7 +199,7 @@ def test_commands_warn_on_standard_error(tmp_path: Path) -> None:
 
 
 def test_programs_may_use_former_names_too() -> None:
-    logs, logging = JournalConfig(logs_max=7), LoggingConfig("error")
+    logs, logging = LogStorageConfig(logs_max=7), LoggingConfig("error")
     with pytest.warns(DeprecationWarning, match="Config"):
         config = Config(journal=logs, logs=logging)  # type: ignore[call-arg,arg-type]
     assert config == Config(logs=logs, logging=logging)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.house.sources import ROOT
+from tests.architecture.sources import ROOT
 
 
 def test_importing_sluiceway_loads_no_heavy_module() -> None:

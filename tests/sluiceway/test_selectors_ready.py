@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from sluiceway import selecting, serving
+from sluiceway import selector_preparation, serving
 from sluiceway.config import BrokerConfig, Config, Listener
 from sluiceway.queues.selectors import table
 from tests.scenarios.stage import Stage
@@ -34,8 +34,8 @@ async def test_the_parser_is_made_in_another_thread_when_clients_can_connect(
         where.append((threading.current_thread() is threading.main_thread(), bool(ready)))
         prepared.set()
 
-    monkeypatch.setattr(selecting, "prepare", prepare)
-    monkeypatch.setattr(selecting, "is_prepared", lambda: False)
+    monkeypatch.setattr(selector_preparation, "prepare", prepare)
+    monkeypatch.setattr(selector_preparation, "is_prepared", lambda: False)
     monkeypatch.setattr(serving, "tune_garbage_collector", lambda: None)  # of the whole process
     monkeypatch.setattr(serving, "tune_allocator", lambda: None)
     config = Config(broker=BrokerConfig(data_dir=tmp_path), listeners=[Listener(address="127.0.0.1:0")])
@@ -55,8 +55,8 @@ async def test_a_subscribe_that_comes_before_waits_for_it(monkeypatch: pytest.Mo
         assert may_go_on.wait(DEADLINE_SECONDS)
         made.append(threading.current_thread().name)
 
-    monkeypatch.setattr(selecting, "prepare", prepare)
-    monkeypatch.setattr(selecting, "is_prepared", lambda: bool(made))
+    monkeypatch.setattr(selector_preparation, "prepare", prepare)
+    monkeypatch.setattr(selector_preparation, "is_prepared", lambda: bool(made))
     monkeypatch.setattr(table, "is_prepared", lambda: bool(made))
     with trio.fail_after(DEADLINE_SECONDS):
         async with RealStage() as stage:
@@ -82,8 +82,8 @@ async def test_a_connection_that_ends_meanwhile_does_not_wait_and_what_could_not
     def prepare() -> None:
         assert may_go_on.wait(DEADLINE_SECONDS)
 
-    monkeypatch.setattr(selecting, "prepare", prepare)
-    monkeypatch.setattr(selecting, "is_prepared", lambda: False)
+    monkeypatch.setattr(selector_preparation, "prepare", prepare)
+    monkeypatch.setattr(selector_preparation, "is_prepared", lambda: False)
     monkeypatch.setattr(table, "is_prepared", lambda: False)
     with trio.fail_after(DEADLINE_SECONDS):
         async with RealStage() as stage:

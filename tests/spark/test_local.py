@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_stomp import java, local
-from tests.house.sources import ROOT
+from tests.architecture.sources import ROOT
 
 NEEDED = ("sh", "bash", "dirname", "uname", "nice", "ps", "id", "hostname", "cat", "env")
 """What Spark's scripts call; of Java there is nothing."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sluiceway.protocols.stomp.stored import HeadBlocks
+from sluiceway.protocols.stomp.header_codec import HeaderCodec
 from sluiceway.queues.message import DelayedMessage, Envelope, Message
 from sluiceway.store import keys, states
 from sluiceway.store.chunks import decode_chunk, encode_chunk_and_summary
@@ -21,7 +21,7 @@ from sluiceway.store.maintenance.records import make_large
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.recovery import recover
 
-HEADS = HeadBlocks()
+HEADS = HeaderCodec()
 EVERYTHING = (b"", b"\xff" * 8)
 HEADER = '{"line":"header","export":"sluiceway","format":1,"token":"k7q2","next_number":1000}'
 

@@ -11,6 +11,7 @@ import attrs
 import pytest
 
 from sluiceway.dispatcher import DispatcherCore
+from sluiceway.queues.atomic_offer import PromisedRoom
 from sluiceway.queues.cursored import CursoredQueue
 from sluiceway.queues.expiry import ExpiryDates
 from sluiceway.queues.full_actions import QueueFullError
@@ -20,7 +21,6 @@ from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.registry import DestinationRegistry
 from sluiceway.queues.shared import SharedQueue
-from sluiceway.queues.together import Promise
 from sluiceway.queues.topic import Topic
 from sluiceway.store import keys
 from sluiceway.store.directory import DirectoryError, NoSpaceError
@@ -410,7 +410,7 @@ def test_promised_room_is_taken_whatever_the_kind_and_the_store(
     policy = QueuePolicy(full="reject", count_max=10, memory_bytes=20_000, bytes_max=20_000, paging=paging)  # type: ignore[arg-type]
     queue = kind("/topic/a", policy, world.environment)
     queue.subscribe(world.consumer(1))
-    promise = Promise()
+    promise = PromisedRoom()
     for promised, free in (((8, 1000), (2, 20)), ((1, 19_000), (1, 20))):
         promise.make(queue, *promised)
         assert queue.fits(*free)

@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 from sluiceway.config import BrokerConfig, Config
-from sluiceway.housing import _open_folder
-from sluiceway.protocols.stomp.stored import HeadBlocks
+from sluiceway.data_folder import _open_folder
+from sluiceway.protocols.stomp.header_codec import HeaderCodec
 from sluiceway.queues.message import Message
 from sluiceway.queues.shared import SharedQueue
 from sluiceway.store import keys, states
@@ -34,7 +34,7 @@ from tests.store.rig import FakeHousing, StoreWorld, shelf_of, tight
 
 SMALL = ValueOptions(record_bytes_min=10, batch_bytes_min=20, segment_bytes=100_000)
 NAMES = [keys.chunk_key(1, number) for number in range(5)]
-HEADS = HeadBlocks()
+HEADS = HeaderCodec()
 
 
 @pytest.fixture

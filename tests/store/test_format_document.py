@@ -13,7 +13,7 @@ from attrs import astuple
 
 import sluiceway.store.keys
 from sluiceway.queues.message import Message
-from sluiceway.store import chunks, durables, keys, pieces, states, valuecodec
+from sluiceway.store import chunks, durables, keys, spool_records, states, valuecodec
 from sluiceway.store.metadata import records
 from tests.store.heads import FiledMessage, PlainHead, PlainHeads, Row, message_of, row_of
 
@@ -97,17 +97,17 @@ def durable_reads(_key: bytes, value: bytes) -> tuple[Any, ...]:
 
 
 def piece_reads(_key: bytes, value: bytes) -> tuple[Any, list[Row]]:
-    piece = pieces.decode_piece(value)
+    piece = spool_records.decode_piece(value)
     return piece.target, chunk_reads(keys.chunk_key(0, 0), piece.chunk)
 
 
 def piece_again(_key: bytes, reads: Any) -> bytes:
     target, rows = reads
-    return pieces.encode_piece(target, chunk_again(keys.chunk_key(0, 0), rows))
+    return spool_records.encode_piece(target, chunk_again(keys.chunk_key(0, 0), rows))
 
 
 def commit_reads(_key: bytes, value: bytes) -> tuple[Any, ...]:
-    record = pieces.decode_commit(value)
+    record = spool_records.decode_commit(value)
     return record.commit_number, record.pieces_count, record.dropped
 
 
@@ -200,12 +200,12 @@ RECORDS: Final[dict[str, tuple[Callable[[bytes], bytes], Reads, Again]]] = {
     "commit": (
         lambda key: keys.spool_key(keys.parse_spool_key(key)),
         commit_reads,
-        lambda _key, reads: pieces.encode_commit(pieces.CommitRecord(*reads)),
+        lambda _key, reads: spool_records.encode_commit(spool_records.CommitRecord(*reads)),
     ),
     "commit-dropped": (
         lambda key: keys.spool_key(keys.parse_spool_key(key)),
         commit_reads,
-        lambda _key, reads: pieces.encode_commit(pieces.CommitRecord(*reads)),
+        lambda _key, reads: spool_records.encode_commit(spool_records.CommitRecord(*reads)),
     ),
     "owner": (
         lambda key: keys.topic_key(keys.OWNER, keys.parse_topic_key(key)),

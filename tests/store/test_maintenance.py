@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sluiceway.protocols.stomp.stored import HeadBlocks
+from sluiceway.protocols.stomp.header_codec import HeaderCodec
 from sluiceway.queues.message import DelayedMessage, Message
 from sluiceway.store import keys, states
 from sluiceway.store.chunks import decode_chunk, decode_summary, encode_chunk_and_summary
@@ -29,7 +29,7 @@ from sluiceway.store.metadata.records import (
 )
 from sluiceway.store.recovery import Recovered, recover
 
-HEADS = HeadBlocks()
+HEADS = HeaderCodec()
 QUEUE_ID = 1
 EVERYTHING = (b"", b"\xff" * 8)
 
@@ -323,7 +323,7 @@ def test_a_corrupt_chunk_is_kept_in_the_attic_byte_for_byte(folder: Path) -> Non
 
 def test_the_attic_keeps_all_of_a_repair(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its bound is for brokers: here a copy that goes would be the only one."""
-    monkeypatch.setattr("sluiceway.store.attic.ATTIC_COUNT_MAX", 2)
+    monkeypatch.setattr("sluiceway.store.quarantine.ATTIC_COUNT_MAX", 2)
     for first in (0, 10, 1024):
         damage(folder, flipped(keys.chunk_key(1, first)))
     assert mended(folder).aside_count == 3

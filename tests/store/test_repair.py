@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from sluiceway.store.attic import Attic
 from sluiceway.store.directory import Directory, open_directory
 from sluiceway.store.engine import CorruptionError, Engine, EngineFailedError, put
+from sluiceway.store.quarantine import Quarantine
 
 LAST = b"\xff" * 8
 TABLED = [b"tabled %02d" % place for place in range(10)]
@@ -141,7 +141,7 @@ def test_asked_for_repair_drops_damaged_blocks_and_keeps_the_table_aside(directo
 
 def test_what_is_too_large_for_the_attic_stays_where_it_is(directory: Directory) -> None:
     only(directory, "*.log")
-    directory.attic = Attic(directory.path / "attic", bytes_max=20_000)
+    directory.attic = Quarantine(directory.path / "attic", bytes_max=20_000)
     report = directory.repair()
     assert [path.suffix for path in report.not_kept] == [".log"]
     engine, _report = directory.open_engine()
@@ -153,10 +153,10 @@ def test_without_room_for_copies_nothing_is_repaired(directory: Directory, monke
     manifest = only(directory, "MANIFEST-*")
     manifest.write_bytes(bytes(100))
 
-    def full(_attic: Attic, _name: str, _data: bytes) -> None:
+    def full(_attic: Quarantine, _name: str, _data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Attic, "put", full)
+    monkeypatch.setattr(Quarantine, "put", full)
     with pytest.raises(EngineFailedError, match="attic"):
         directory.open_engine()
     assert manifest.read_bytes() == bytes(100)

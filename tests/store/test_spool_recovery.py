@@ -7,8 +7,8 @@ from sluiceway.store import keys
 from sluiceway.store.chunks import encode_chunk
 from sluiceway.store.engine import Engine, put
 from sluiceway.store.memory import MemoryEngine
-from sluiceway.store.pieces import CommitRecord, encode_commit, encode_piece
 from sluiceway.store.recovery import Recovered, recover
+from sluiceway.store.spool_records import CommitRecord, encode_commit, encode_piece
 from tests.store.heads import FiledMessage, PlainHead, PlainHeads
 
 HEADS = PlainHeads()

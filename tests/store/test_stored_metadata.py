@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluiceway.config import Config
-from sluiceway.housing import open_house
-from sluiceway.protocols.stomp.stored import HeadBlocks
+from sluiceway.data_folder import open_house
+from sluiceway.protocols.stomp.header_codec import HeaderCodec
 from sluiceway.store import keys
 from sluiceway.store.directory import open_directory
 from sluiceway.store.engine import Engine, delete, put
@@ -49,7 +49,7 @@ from tests.queues.rig import World
 LOG = "/log/a"
 WANTS = SubscriptionPreferences({"from": "latest"})
 DATA = SubscriptionData(WANTS, SubscriptionState(3, [(5, 6)]))
-HEADS = HeadBlocks()
+HEADS = HeaderCodec()
 
 
 class Disk:

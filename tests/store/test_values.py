@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from sluiceway.protocols.stomp.stored import HeadBlocks
+from sluiceway.protocols.stomp.header_codec import HeaderCodec
 from sluiceway.store import keys
 from sluiceway.store.directory import FormatError, open_directory
 from sluiceway.store.engine import (
@@ -564,7 +564,7 @@ def test_a_check_names_damaged_values_and_what_is_of_no_use(tmp_path: Path) -> N
     with open_store(tmp_path, create=True) as store:
         store.engine.write([put(NAMES[0], b"a" * LARGE)], sync=True)
     (tmp_path / "values" / "7.values").write_bytes(bytes(3000))
-    report = check_folder(tmp_path, HeadBlocks())
+    report = check_folder(tmp_path, HeaderCodec())
     assert report.fault_counts["corrupt-chunk"] == 1, "it is none"
     assert report.format_version == FORMAT_VERSION
     assert "2.9 KiB in values/ that no message has: the next start gives them back" in report.notes
@@ -583,7 +583,7 @@ def test_an_empty_mount_point_costs_nothing_and_when_the_disk_is_back_all_is_the
     for _ in range(2):
         with open_directory(tmp_path) as directory, pytest.raises(ValuesMissingError, match=r"0\.values is missing"):
             directory.open_engine()
-    report = check_folder(tmp_path, HeadBlocks())
+    report = check_folder(tmp_path, HeaderCodec())
     assert any("0.values is missing" in note for note in report.notes)
     (tmp_path / "values").rmdir()
     (tmp_path / "elsewhere").rename(tmp_path / "values")
@@ -595,7 +595,7 @@ def test_a_repair_accepts_that_segments_are_missing(tmp_path: Path) -> None:
     stored(tmp_path)
     (tmp_path / "values" / "0.values").unlink()
     with open_directory(tmp_path) as directory:
-        mended = repair(directory, HeadBlocks())
+        mended = repair(directory, HeaderCodec())
         assert mended.found.fault_counts["corrupt-chunk"] == 3
         assert mended.left is not None and not mended.left.fault_counts
     with open_store(tmp_path) as store:
@@ -644,5 +644,5 @@ def test_a_check_says_that_values_have_lost_their_places(tmp_path: Path) -> None
     engine = LevelDbEngine(tmp_path / "db")
     engine.write([delete(keys.VALUE + NAMES[2][1:]), put(keys.SUMMARY + NAMES[2][1:], b"summary")], sync=True)
     engine.close()
-    report = check_folder(tmp_path, HeadBlocks())
+    report = check_folder(tmp_path, HeaderCodec())
     assert any("kept, for chunks are among it that have a summary and no place" in note for note in report.notes)

@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from sluiceway.broker import Broker
 from sluiceway.config import Config, Listener
-from sluiceway.following import TracingError
+from sluiceway.message_tracking import TracingError
 from sluiceway.tracing.config import TracingConfig
 from sluiceway.tracing.context import TraceContext
 from sluiceway.tracing.exporting import otlp_spans

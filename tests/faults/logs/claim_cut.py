@@ -34,7 +34,7 @@ from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.queues.logs.batches import CONTENT_TYPE, encode
 from sluiceway.store.bigarray.faulty import FaultyFiles
 from sluiceway.store.faulty import FaultyEngine
-from sluiceway.store.journal import JournalConfig
+from sluiceway.store.log_storage import LogStorageConfig
 from tests.faults.logs.lives import MortalFiles, array_options
 from tests.faults.logs.power_cut import FailingFiles, SlowLogBroker
 from tests.faults.rounds import play, play_many
@@ -178,7 +178,7 @@ class Round:
         )
         self._config = Config(
             broker=BrokerConfig(shutdown_seconds=5.0),
-            logs=JournalConfig(
+            logs=LogStorageConfig(
                 data_page_bytes=random.choice((8192, 1 << 20)), index_page_count=random.choice((16, 4096))
             ),
             listeners=(Listener(address="127.0.0.1:0", limits=StompLimits()),),

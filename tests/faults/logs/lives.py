@@ -15,31 +15,31 @@ from typing import Any, Final
 import attrs
 import trio
 
-import sluiceway.store.journal
+import sluiceway.store.log_storage
 from sluiceway.broker import Broker
 from sluiceway.config import Config, DestinationPolicy, Listener
 from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.store.bigarray.faulty import FaultyFiles
 from sluiceway.store.faulty import FaultyEngine
-from sluiceway.store.journal import JournalConfig
+from sluiceway.store.log_storage import LogStorageConfig
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.stage import Stage, wall_clock_ms
 
-SMALL: Final = JournalConfig(data_page_bytes=4096, index_page_count=64, mapped_pages_max=3)
+SMALL: Final = LogStorageConfig(data_page_bytes=4096, index_page_count=64, mapped_pages_max=3)
 """Pages of a few batches, so that a handful of records fills several."""
 
 
 @contextmanager
 def array_options(*, lease_items: int) -> Iterator[None]:
     """In the block, arrays are opened with leases of so many items, and a few dirty pages are many."""
-    options = sluiceway.store.journal.ArrayOptions
-    sluiceway.store.journal.ArrayOptions = lambda **sizes: options(  # type: ignore[assignment,misc]
+    options = sluiceway.store.log_storage.ArrayOptions
+    sluiceway.store.log_storage.ArrayOptions = lambda **sizes: options(  # type: ignore[assignment,misc]
         **sizes, lease_items=lease_items, dirty_pages_max=8
     )
     try:
         yield
     finally:
-        sluiceway.store.journal.ArrayOptions = options  # type: ignore[misc]
+        sluiceway.store.log_storage.ArrayOptions = options  # type: ignore[misc]
 
 
 class MortalFiles:
@@ -110,7 +110,7 @@ class LogLives:
     """What is between lives: the folder of logs, with its `files`, and the store, with the places of groups."""
 
     folder: Path
-    journal: JournalConfig = SMALL
+    journal: LogStorageConfig = SMALL
     policies: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
     limits: Mapping[str, Any] = attrs.field(factory=dict)
     """Fields of StompLimits."""

@@ -22,7 +22,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-import sluiceway.store.journal
+import sluiceway.store.log_storage
 from sluiceway.broker import Broker
 from sluiceway.config import BrokerConfig, Config, DestinationPolicy, Listener
 from sluiceway.protocols.stomp.limits import StompLimits
@@ -30,7 +30,7 @@ from sluiceway.store.bigarray.faulty import FaultyFiles
 from sluiceway.store.bodythread import Job
 from sluiceway.store.config import StoreConfig
 from sluiceway.store.faulty import FaultyEngine
-from sluiceway.store.journal import JournalConfig
+from sluiceway.store.log_storage import LogStorageConfig
 from tests.faults.logs.claims import ClaimError, LogClaims
 from tests.faults.logs.clients import Auditor, Connection, Habits, RandomClient
 from tests.faults.logs.lives import MortalFiles, array_options
@@ -65,7 +65,7 @@ class Plan:
                 flush_delay_max_seconds=random.choice((0.05, 0.2)),
                 sync_interval_seconds=random.choice((0.0, 0.1, 1.0)),
             ),
-            logs=JournalConfig(
+            logs=LogStorageConfig(
                 data_page_bytes=random.choice((8192, 16384, 1 << 20)),
                 index_page_count=random.choice((16, 256, 4096)),
                 mapped_pages_max=random.choice((2, 16)),
@@ -147,15 +147,15 @@ class SlowLogBroker(SlowDiskBroker):
     """A broker whose logs and store work as slowly as they are told."""
 
     async def _open_logs(self) -> None:
-        before = sluiceway.store.journal.InlineRunner
+        before = sluiceway.store.log_storage.InlineRunner
         call_later = self.dispatcher.call_later
-        sluiceway.store.journal.InlineRunner = lambda _schedule: SlowRunner(  # type: ignore[assignment,misc,return-value]
+        sluiceway.store.log_storage.InlineRunner = lambda _schedule: SlowRunner(  # type: ignore[assignment,misc,return-value]
             _Thread(call_later, self._random, self._pace)
         )
         try:
             await super()._open_logs()
         finally:
-            sluiceway.store.journal.InlineRunner = before  # type: ignore[misc]
+            sluiceway.store.log_storage.InlineRunner = before  # type: ignore[misc]
 
 
 class Round:

@@ -11,7 +11,7 @@ import trio
 
 from sluiceway.broker import Broker
 from sluiceway.store.faulty import FaultyEngine
-from sluiceway.store.journal import Journal
+from sluiceway.store.log_storage import LogStorage
 from tests.faults.broker_log import BrokerLog
 from tests.faults.logs.lives import LogLives, everything, receipted, records
 from tests.scenarios.stage import wall_clock_ms
@@ -53,7 +53,7 @@ async def test_a_second_broker_on_one_folder_is_refused_its_logs_and_harms_nobod
     async with lives.life() as stage:
         producer = await stage.connect()
         await producer.sent(LOG, "first")
-        second = Journal(tmp_path / "logs", lives.journal, now_ms=wall_clock_ms, boot="boot 0")
+        second = LogStorage(tmp_path / "logs", lives.journal, now_ms=wall_clock_ms, boot="boot 0")
         with pytest.raises(Exception, match="is written to by process"):
             second.open(LOG)
         async with Broker(

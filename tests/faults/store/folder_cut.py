@@ -29,7 +29,7 @@ import pytest
 import sluiceway.bodies
 import sluiceway.broker
 import sluiceway.store.directory
-import sluiceway.store.journal
+import sluiceway.store.log_storage
 from sluiceway.broker import Broker
 from sluiceway.config import Config
 from sluiceway.store.engine import Engine
@@ -73,7 +73,7 @@ class FolderBroker(Broker):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sluiceway.broker, "ThreadWorker", worker)
             patch.setattr(sluiceway.bodies, "BodyThread", runner)
-            patch.setattr(sluiceway.store.journal, "BodyThread", runner)
+            patch.setattr(sluiceway.store.log_storage, "BodyThread", runner)
             patch.setattr(sluiceway.store.directory, "ValueLog", partial(ValueLog, options=self._values))
             patch.setattr(sluiceway.store.directory, "LevelDbOptions", lambda: SMALL_BUFFER)
             yield

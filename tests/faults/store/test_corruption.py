@@ -10,7 +10,7 @@ import pytest
 
 from sluiceway import EmbeddedBroker
 from sluiceway.embedded import embedded_config
-from sluiceway.protocols.stomp.stored import HeadBlocks
+from sluiceway.protocols.stomp.header_codec import HeaderCodec
 from sluiceway.store import keys
 from sluiceway.store.chunks import decode_chunk
 from sluiceway.store.config import StoreConfig
@@ -26,7 +26,7 @@ MESSAGES_COUNT: Final = 60
 
 
 @attrs.define
-class Attic:
+class Quarantine:
     """Stands for the folder of a store."""
 
     kept: dict[str, bytes] = attrs.field(factory=dict)
@@ -40,9 +40,9 @@ class Attic:
 
 
 @pytest.fixture
-def attic(monkeypatch: pytest.MonkeyPatch) -> Attic:
+def attic(monkeypatch: pytest.MonkeyPatch) -> Quarantine:
     """Where stores of this test put damaged records."""
-    found = Attic()
+    found = Quarantine()
 
     def make(config: StoreConfig, **options: Any) -> StoreQueue:
         return StoreQueue(config, **{**options, "housing": found})
@@ -57,12 +57,12 @@ def chunks_of(engine: Engine) -> dict[bytes, bytes]:
 
 def sequences_in(key: bytes, value: bytes) -> list[int]:
     _queue_id, first = keys.parse_placed_key(key)
-    sequences, _messages = decode_chunk(first, value, HeadBlocks())
+    sequences, _messages = decode_chunk(first, value, HeaderCodec())
     return list(sequences)
 
 
 @pytest.mark.parametrize("place", range(0, 16, 3))
-async def test_what_a_damaged_chunk_held_is_missing_and_said_and_nothing_else(attic: Attic, place: int) -> None:
+async def test_what_a_damaged_chunk_held_is_missing_and_said_and_nothing_else(attic: Quarantine, place: int) -> None:
     """In blocks of eight, each sent on its own: a chunk is one message, or (sealed) a block."""
     with constants(small(3)):
         lives = Lives()
@@ -87,7 +87,7 @@ async def test_what_a_damaged_chunk_held_is_missing_and_said_and_nothing_else(at
         assert not chunks_of(lives.engine), "what is lost does not stay on the disk"
 
 
-async def test_what_comes_in_behind_a_damaged_chunk_is_served_as_ever(attic: Attic) -> None:
+async def test_what_comes_in_behind_a_damaged_chunk_is_served_as_ever(attic: Quarantine) -> None:
     with constants(small(3)):
         lives = Lives()
         async with lives.life() as stage:
@@ -120,7 +120,7 @@ FAMILIES: Final = {
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("place", range(4))
-async def test_the_store_opens_whatever_record_is_damaged(attic: Attic, family: str, place: int) -> None:
+async def test_the_store_opens_whatever_record_is_damaged(attic: Quarantine, family: str, place: int) -> None:
     """Messages may be lost with it, or come again; the broker starts, serves, and says what it found."""
     with constants(small(3)):
         lives = Lives()
@@ -183,7 +183,7 @@ def _flip_a_bit(data: Path) -> set[int]:
         key = sorted(chunks)[len(chunks) // 2]
         value = chunks[key]
         _queue_id, first = keys.parse_placed_key(key)
-        _sequences, messages = decode_chunk(first, value, HeadBlocks())
+        _sequences, messages = decode_chunk(first, value, HeaderCodec())
         flipped = bytearray(value)
         flipped[len(value) // 2] ^= 4
         engine.write([put(key, bytes(flipped))], sync=True)

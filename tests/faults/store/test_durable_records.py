@@ -14,7 +14,7 @@ import attrs
 import pytest
 import trio
 
-from sluiceway.protocols.stomp.stored import HeadBlocks
+from sluiceway.protocols.stomp.header_codec import HeaderCodec
 from sluiceway.queues.durables import Done, Durable, DurableTable
 from sluiceway.store import keys
 from sluiceway.store.durables import kept_durables, removal
@@ -108,7 +108,7 @@ def names(engine: Engine) -> list[str]:
 
 
 def no_faults(engine: Engine) -> None:
-    assert dict(check(engine, HeadBlocks()).fault_counts) == {}
+    assert dict(check(engine, HeaderCodec()).fault_counts) == {}
 
 
 @pytest.mark.parametrize("end", ["crash", "power cut"])
@@ -370,7 +370,7 @@ async def test_the_record_of_one_that_is_lost_stands_in_nobodys_way() -> None:
         await (await attached(stage)).disconnect()
     [key] = lives.engine.iterate_keys(*keys.family_range(keys.PREFERENCES))
     lives.engine.write([put(key, b"?")], sync=True)
-    report = check(lives.engine, HeadBlocks())
+    report = check(lives.engine, HeaderCodec())
     assert dict(report.fault_counts) == {"corrupt-preferences": 1}
     lives.engine.write([delete(key), delete(keys.SUBSCRIPTION + key[1:])], sync=True)  # as a repair does
     async with lives.life() as stage:

@@ -9,7 +9,7 @@ from typing import SupportsIndex
 import pytest
 
 from sluiceway.protocols.stomp.frames import AckRun, SendRun
-from sluiceway.protocols.stomp.pile import Pile
+from sluiceway.protocols.stomp.receive_buffer import ReceiveBuffer
 from tests.protocols.stomp.connections import connected
 
 
@@ -31,14 +31,14 @@ class CountedBytes(bytes):
 def joined(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of all joins of pieces."""
     sizes: list[int] = []
-    take: Callable[[Pile, bytes], bytes] = Pile.take
+    take: Callable[[ReceiveBuffer, bytes], bytes] = ReceiveBuffer.take
 
-    def counting(pile: Pile, last: bytes) -> bytes:
-        whole = take(pile, last)
+    def counting(receive_buffer: ReceiveBuffer, last: bytes) -> bytes:
+        whole = take(receive_buffer, last)
         sizes.append(len(whole))
         return whole
 
-    monkeypatch.setattr(Pile, "take", counting)
+    monkeypatch.setattr(ReceiveBuffer, "take", counting)
     return sizes
 
 
@@ -61,13 +61,13 @@ def test_a_large_body_in_small_chunks_is_joined_once(joined: list[int], length: 
 
 def test_pieces_of_one_byte_do_not_become_an_object_each() -> None:
     """Or a slow writer would make us hold fifty times what it sent."""
-    pile = Pile()
+    receive_buffer = ReceiveBuffer()
     for _ in range(100_000):
-        pile.add(b"x")
-    assert len(pile._pieces) + len(pile._small) < 1000
-    assert pile.size_bytes == 100_000
-    assert pile.take(b"y") == b"x" * 100_000 + b"y"
-    assert pile.size_bytes == 0
+        receive_buffer.add(b"x")
+    assert len(receive_buffer._pieces) + len(receive_buffer._small) < 1000
+    assert receive_buffer.size_bytes == 100_000
+    assert receive_buffer.take(b"y") == b"x" * 100_000 + b"y"
+    assert receive_buffer.size_bytes == 0
 
 
 FRAMES: dict[str, Callable[[int], bytes]] = {

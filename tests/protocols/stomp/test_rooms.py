@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sluiceway.protocols.stomp.escaping import Version
 from sluiceway.protocols.stomp.frames import Event, SendRun
 from sluiceway.protocols.stomp.machine import ServerMachine
-from sluiceway.protocols.stomp.pile import Pile
+from sluiceway.protocols.stomp.receive_buffer import ReceiveBuffer
 from tests.protocols.stomp.connections import TIGHT, VERSIONS, connected, events_of, flat
 from tests.protocols.stomp.test_chunking import chunked
 
@@ -26,7 +26,7 @@ def send(size_bytes: int, *headers: str) -> bytes:
 
 def fill(machine: ServerMachine, data: bytes) -> int:
     """Write what `room` there is for of these bytes, and return how many that were."""
-    room = machine.pile.room
+    room = machine.receive_buffer.room
     if room is None:
         return 0
     with room:
@@ -48,7 +48,7 @@ def test_it_makes_no_difference_where_bytes_are_written(
     whole = flat(events_of([data], connected(version, TIGHT, stages=stages)))
     machine = connected(version, TIGHT, stages=stages)
     events: list[Event] = []
-    with patch.multiple(Pile, _MISSING_BYTES_MIN=1, _SHARE=1000):
+    with patch.multiple(ReceiveBuffer, _MISSING_BYTES_MIN=1, _SHARE=1000):
         for chunk, fills_room in zip(chunks, fills, strict=False):
             filled_bytes = fill(machine, chunk) if fills_room else 0
             if filled_bytes:
@@ -61,7 +61,7 @@ def test_room_is_made_for_what_was_sent_not_for_what_was_announced() -> None:
     machine = connected()
     frame = send(MIB)
     machine.receive_data(frame[:200_000])
-    assert machine.pile.room is None
+    assert machine.receive_buffer.room is None
     assert machine.pending_bytes <= 200_000
     machine.receive_data(frame[200_000:300_000])
     assert machine.pending_bytes >= MIB, "all that is held is told"
@@ -74,7 +74,7 @@ def test_room_is_made_for_what_was_sent_not_for_what_was_announced() -> None:
     assert machine.pending_bytes >= MIB, "as much was sent before"
     machine.park()
     assert machine.pending_bytes == 0
-    assert machine.pile.room is None
+    assert machine.receive_buffer.room is None
 
 
 @pytest.mark.parametrize("size_bytes", [1000, 65_536, 200_000, 2 * MIB])
@@ -84,7 +84,7 @@ def test_little_and_very_much_is_collected(size_bytes: int) -> None:
     for _ in range(2):
         frame = send(size_bytes)
         machine.receive_data(frame[: size_bytes // 2])
-        assert machine.pile.room is None
+        assert machine.receive_buffer.room is None
         (run,) = machine.receive_data(frame[size_bytes // 2 :])
         assert isinstance(run, SendRun)
 

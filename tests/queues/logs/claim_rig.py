@@ -9,14 +9,14 @@ from typing import Any
 import attrs
 
 from sluiceway.flow import Flow, FlowResource, SourceController
-from sluiceway.protocols.stomp.stored import HeadBlocks
+from sluiceway.protocols.stomp.header_codec import HeaderCodec
 from sluiceway.queues.logs.claims import ClaimGroup, ClaimState
 from sluiceway.queues.logs.log import Log
+from sluiceway.queues.logs.pending_records import PendingRecords
 from sluiceway.queues.logs.ports import DiskError
 from sluiceway.queues.logs.reading import Reading
-from sluiceway.queues.logs.stages import STAGE_PREFIX, Sinks, SinkState, StagedPart
+from sluiceway.queues.logs.staged_commits import STAGE_PREFIX, Sinks, SinkState, StagedPart
 from sluiceway.queues.logs.table import LogError, LogTable, Opened, open_all
-from sluiceway.queues.logs.unmade import Unmade
 from sluiceway.queues.shared import SharedQueue
 from tests.queues.logs.rig import CACHE_BYTES, DictKeeper, HandDisk, ListRecords, LogWorld, sends
 from tests.queues.rig import World, make_policy
@@ -189,7 +189,7 @@ class Shelf:
     def begin(self, name: str) -> Opened:
         if name in self.records:
             return self.open(name)
-        return Opened(Unmade(ListRecords.batch_bytes_max), self._id_of(name), lambda: self.open(name).records)
+        return Opened(PendingRecords(ListRecords.batch_bytes_max), self._id_of(name), lambda: self.open(name).records)
 
     def take_away(self, name: str) -> None:
         """There are no files."""
@@ -211,7 +211,7 @@ class SinkWorld(World):
 
     def start(self) -> None:
         """What a process does that begins."""
-        reading = Reading(CACHE_BYTES, HeadBlocks(), manager=self.manager, clock=self.environment.clock)
+        reading = Reading(CACHE_BYTES, HeaderCodec(), manager=self.manager, clock=self.environment.clock)
         self.table = LogTable(
             self.shelf,
             self.disk,

@@ -12,13 +12,13 @@ from typing import Any
 import attrs
 
 from sluiceway.protocols.stomp.head import SendHead
+from sluiceway.protocols.stomp.header_codec import HeaderCodec
 from sluiceway.protocols.stomp.limits import StompLimits
-from sluiceway.protocols.stomp.stored import HeadBlocks
 from sluiceway.queues.logs.batches import Batch, encode, stamped
 from sluiceway.queues.logs.codecs import Codec
 from sluiceway.queues.logs.group import Group
 from sluiceway.queues.logs.log import Log
-from sluiceway.queues.logs.outlets import Outlet
+from sluiceway.queues.logs.log_readers import LogReaders
 from sluiceway.queues.logs.ports import DiskError, GroupState
 from sluiceway.queues.logs.reading import Reading
 from sluiceway.queues.logs.runs import Run
@@ -293,7 +293,7 @@ class LogWorld(World):
         self.disk = HandDisk()
         self.keeper = DictKeeper()
         self.failing: list[str] = []
-        self.reading = Reading(cache_bytes, HeadBlocks(), manager=self.manager, clock=self.environment.clock)
+        self.reading = Reading(cache_bytes, HeaderCodec(), manager=self.manager, clock=self.environment.clock)
         self.log = Log(
             "/log/a",
             self.records,
@@ -316,8 +316,8 @@ class LogWorld(World):
             outlet.context.request_dispatch()
         self.run()
 
-    def outlet(self, start: int = 0, stop: int | None = None) -> Outlet:
-        return Outlet(self.log, "reader", start, stop=stop)
+    def outlet(self, start: int = 0, stop: int | None = None) -> LogReaders:
+        return LogReaders(self.log, "reader", start, stop=stop)
 
     def group(self, state: GroupState | None = None, name: str = "g") -> Group:
         self.keeper.states.setdefault((self.log.name, name), state or GroupState(0))
@@ -327,7 +327,7 @@ class LogWorld(World):
         return LogReader(self, window, size_bytes, **options)
 
     def join(
-        self, outlet: Outlet, window: int | None = None, size_bytes: int | None = None, **options: Any
+        self, outlet: LogReaders, window: int | None = None, size_bytes: int | None = None, **options: Any
     ) -> LogReader:
         """A new reader of this outlet."""
         reader = self.reader(window, size_bytes, **options)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sluiceway.queues.logs.batches import Batch, encode
 from sluiceway.queues.logs.codecs import Codec, CodecError, codec_named, compress, expand
-from sluiceway.store.journal import JournalDisk
+from sluiceway.store.log_storage import LogDisk
 
 COMPRESSING = [Codec.GZIP, Codec.SNAPPY, Codec.ZSTD]
 PLAIN = st.binary(max_size=2_000) | st.builds(
@@ -42,7 +42,7 @@ def test_a_bomb_costs_no_more_than_it_admits_to(codec: Codec) -> None:
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_it_expands_into_memory_that_is_brought(codec: Codec) -> None:
     """Such as the thread that expands 60 MB brings: a bytearray is filled with zeros first, while nobody else runs."""
-    disk = JournalDisk.inline(lambda callback: callback())
+    disk = LogDisk.inline(lambda callback: callback())
     plain = bytes(range(256)) * 10_000
     batch = Batch(encode([plain], codec=codec))
     batch.check(plain_bytes_max=10_000_000, room=disk.room)

@@ -10,12 +10,12 @@ from sluiceway.client import RefusedError
 from sluiceway.protocols.stomp.errors import ProtocolError, word_of
 from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.protocols.stomp.machine import ServerMachine
-from sluiceway.queues.logs import claims, codes, stages, table
+from sluiceway.queues.logs import claims, codes, staged_commits, table
 
 RESULT_CODES: Final = sorted(
     {
         value
-        for module in (codes, table, claims, stages)
+        for module in (codes, table, claims, staged_commits)
         for name, value in vars(module).items()
         if isinstance(value, str) and name == value and value.isupper()
     }

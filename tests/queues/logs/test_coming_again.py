@@ -7,11 +7,11 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluiceway.queues.logs.again import ComingAgain
+from sluiceway.queues.logs.redelivery import Redelivery
 
 
 def test_bites_of_one_run_are_one_again() -> None:
-    again = ComingAgain()
+    again = Redelivery()
     for start in (0, 20, 10, 30):
         again.add((index, index + 1, 2) for index in range(start, start + 10))
     (one,) = again
@@ -19,14 +19,14 @@ def test_bites_of_one_run_are_one_again() -> None:
 
 
 def test_what_failed_more_often_stays_apart() -> None:
-    again = ComingAgain([(0, 5, 1), (5, 6, 2), (6, 9, 1)])
+    again = Redelivery([(0, 5, 1), (5, 6, 2), (6, 9, 1)])
     assert [(each.start, each.end, each.failures) for each in again] == [(0, 5, 1), (5, 6, 2), (6, 9, 1)]
 
 
 @given(st.data())
 def test_it_is_what_a_table_of_records_would_be(data: st.DataObject) -> None:
     """Against a dictionary: what is given back, handed over and dropped, in any order."""
-    again = ComingAgain()
+    again = Redelivery()
     table: dict[int, int] = {}
     for _ in range(data.draw(st.integers(1, 12))):
         act = data.draw(st.sampled_from(["add", "add", "pass", "drop", "drop between"]))

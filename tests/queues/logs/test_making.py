@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from sluiceway.flow import Flow, FlowResource, SourceController
 from sluiceway.queues.logs.log import AGAIN_SECONDS, Log
-from sluiceway.queues.logs.places import Place, PlaceKind
+from sluiceway.queues.logs.positions import Place, PositionKind
 from tests.queues.logs.claim_rig import SinkWorld
 from tests.queues.logs.rig import DictKeeper, sends
 
 A = "/log/a"
-NEXT = Place(PlaceKind.NEXT, 0)
+NEXT = Place(PositionKind.NEXT, 0)
 
 
 class MakingWorld(SinkWorld):
@@ -118,7 +118,7 @@ def test_truncating_what_is_not_made_yet_does_nothing() -> None:
     world = MakingWorld()
     log = world.table.get(A)
     done: list[object] = []
-    for before in (NEXT, Place(PlaceKind.TIME, 5), 0):
+    for before in (NEXT, Place(PositionKind.TIME, 5), 0):
         world.table.truncate(log, before, done.append)
     world.work()
     assert done == [0, 0, 0]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluiceway.queues.logs.codecs import Codec
-from sluiceway.queues.logs.outlets import Outlet
+from sluiceway.queues.logs.log_readers import LogReaders
 from sluiceway.queues.logs.reading import CHECKED_COUNT, CHUNK_COUNT, Unreadable
 from tests.queues.logs.rig import CACHE_BYTES, LogWorld, texts
 
@@ -119,7 +119,7 @@ def test_a_damaged_batch_is_unreadable_and_nothing_of_it_stays_charged() -> None
 
 def test_the_tail_is_followed_record_by_record() -> None:
     world = LogWorld()
-    outlet: Outlet = world.outlet()
+    outlet: LogReaders = world.outlet()
     readers = [world.join(outlet if number == 0 else world.outlet(), auto=True) for number in range(3)]
     for _ in range(200):
         world.fill(1)

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluiceway.queues.message import Message
+from sluiceway.queues.observer import CompositeObserver, Fate
 from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.trails import Found, Search, Trails, Wanted, run
 from sluiceway.queues.trails.locating import READS_MAX, Elements, Step, locate
 from sluiceway.queues.trails.recording import MOMENT_SECONDS, WHO_MAX, QueueTrail
 from sluiceway.queues.trails.rings import EVENT_BYTES, LISTED_BYTES_MAX
-from sluiceway.queues.witness import BothWitnesses, Fate
 from tests.queues.rig import Head, World
 
 
@@ -42,7 +42,7 @@ class FollowedWorld(World):
     def __init__(self, bytes_max: int = 1 << 20) -> None:
         super().__init__()
         self.trails = Trails(bytes_max=bytes_max, keep_seconds=1e9, clock=lambda: self.now_seconds)
-        self.environment = attrs.evolve(self.environment, witness_of=self.trails.witness_of)
+        self.environment = attrs.evolve(self.environment, observer_of=self.trails.observer_of)
         self.queues: list[MessageQueue] = []
         self.search = Search(self.trails, Surroundings(lambda: self.queues))
 
@@ -310,15 +310,15 @@ def test_a_search_goes_in_bounded_steps() -> None:
     assert sum(1 for _ in locate(10**9, [queue])) > 20
 
 
-def test_two_witnesses_of_one_queue_hear_the_same() -> None:
+def test_two_observers_of_one_queue_hear_the_same() -> None:
     """Trails and tracing beside each other."""
     world = FollowedWorld()
     other = Trails(bytes_max=1 << 20, keep_seconds=1e9, clock=lambda: world.now_seconds)
     queue = world.shared()
-    first, second = world.trails.trail_of(queue), other.witness_of(queue)
+    first, second = world.trails.trail_of(queue), other.observer_of(queue)
     assert first is not None
-    both = BothWitnesses(first, second)
-    queue.witness = both
+    both = CompositeObserver(first, second)
+    queue.observer = both
     messages = world.send(queue, 3)
     both.sent("a", range(3), auto=False)
     both.settled("a", range(2))

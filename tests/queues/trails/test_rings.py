@@ -146,7 +146,7 @@ def test_events_that_list_elements_one_by_one_stay_within_the_budget_too() -> No
     """A consumer with a selector gets every second message of fifty busy queues: each event has a list."""
     clock = Clock()
     trails = Trails(bytes_max=512 * KIB, keep_seconds=1000.0, clock=clock)
-    followed = [trails.witness_of(cast(MessageQueue, ListingQueue())) for _ in range(50)]
+    followed = [trails.observer_of(cast(MessageQueue, ListingQueue())) for _ in range(50)]
     for turn in range(100):
         for trail in followed:
             trail.sent("one", list(range(turn * 512, turn * 512 + 512, 2)), auto=False)

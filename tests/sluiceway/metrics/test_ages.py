@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluiceway.ages import MARKS_MAX, Ages
-from sluiceway.pulse import INTERVAL_SECONDS, Histogram, Pulse
+from sluiceway.loop_monitor import INTERVAL_SECONDS, Histogram, LoopMonitor
 
 
 def test_a_message_is_as_old_as_the_mark_before_it() -> None:
@@ -82,7 +82,9 @@ class Timers:
 
 def test_the_pulse_counts_how_late_it_comes_and_goes_on() -> None:
     timers = Timers()
-    pulse = Pulse(clock=lambda: timers.now, call_later=timers.call_later, next_number=lambda: int(timers.now * 10))
+    pulse = LoopMonitor(
+        clock=lambda: timers.now, call_later=timers.call_later, next_number=lambda: int(timers.now * 10)
+    )
     pulse.start()
     for late in (0.0, 0.0004, 0.02, 7.0):
         timers.fire(late)

@@ -1,0 +1,102 @@
+"""The CONNECT of one session while it is decided whether it is let in: hashing takes a while, and after failures it is
+put off. Nothing is read meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..reading import Hold
+from .errors import ProtocolError
+from .frames import Connect
+from .guard import Identity
+from .hub import Hub, LoginRefusedError
+
+if TYPE_CHECKING:
+    from ..tls import PeerCertificate
+
+
+class PendingLogin:
+    """One login at a time."""
+
+    __slots__ = ("_cancel", "_changed", "_connect", "_decision", "_hold", "_hub", "_whence", "is_pending", "quiet")
+
+    def __init__(self, hub: Hub, changed: Callable[[], None], hold: Hold) -> None:
+        """`changed`: it is decided, call `take`; `hold`: nothing is read until then."""
+        self._hub = hub
+        self._hold = hold
+        self._changed = changed
+        self._connect: Connect | None = None
+        self.is_pending = False
+        """Begun, and not taken yet. The hold is on then."""
+        self._decision: Identity | LoginRefusedError | None = None
+        self._cancel: Callable[[], None] | None = None
+        self._whence = ("", "")
+        self.quiet = False
+        """It was refused as one of many, which the log knows of."""
+
+    def begin(self, connect: Connect, *, peer: str, listener: str, certificate: PeerCertificate | None) -> None:
+        """Somebody wants to be let in. It may be decided at once."""
+        self._hold.take()
+        self.is_pending = True
+        self._connect, self._whence = connect, (listener, peer)
+        self._cancel = self._hub.begin_login(
+            connect.login,
+            connect.passcode,
+            peer=peer,
+            listener=listener,
+            certificate=certificate,
+            decided=self._decided,
+        )
+
+    def _decided(self, decision: Identity | LoginRefusedError) -> None:
+        if self._connect is not None:
+            self._decision = decision
+            if self._cancel is not None:  # else it is still being asked
+                self._changed()
+
+    def judge_again(self, judge: Callable[[Identity, str, str], Identity | LoginRefusedError]) -> None:
+        """Users or permissions are other ones now: who was let in by the old ones, and was not taken yet, is judged
+        anew, by identity, listener and peer.
+        """
+        if isinstance(self._decision, Identity):
+            self._decision = judge(self._decision, *self._whence)
+
+    def take(self) -> tuple[Connect, Identity] | None:
+        """Who is let in, once; None: it is not decided. Raises ProtocolError."""
+        connect, decision = self._connect, self._decision
+        if connect is None or decision is None:
+            return None
+        self._connect = self._decision = self._cancel = None
+        self.is_pending = False
+        self._hold.let_go()
+        if isinstance(decision, LoginRefusedError):
+            self.quiet = decision.quiet
+            error = ProtocolError("login-refused", str(decision), "Check login and passcode.")
+            error.identify("CONNECT", {})  # so that a client can tell it from an ERROR that will pass
+            raise error from None
+        return connect, decision
+
+    def give_up(self) -> None:
+        """The connection ends: nobody waits for it any more."""
+        cancel, self._cancel = self._cancel, None
+        self._connect = self._decision = None
+        self.is_pending = False
+        self._hold.let_go()
+        if cancel is not None:
+            cancel()
+
+    def timed_out(self, seconds: float) -> ProtocolError:
+        """The ERROR if there is no session after so long."""
+        if self.is_pending:
+            return ProtocolError(
+                "connect-timeout",
+                f"the login was not decided within {seconds:g} seconds",
+                "After failed logins further ones are slowed: try again in a while.",
+            )
+        return ProtocolError(
+            "connect-timeout",
+            f"no CONNECT within {seconds:g} seconds",
+            "Send a complete CONNECT frame right after opening the connection.",
+        )

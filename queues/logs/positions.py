@@ -1,0 +1,80 @@
+"""Places in a log, as people write them: `earliest`, `latest`, `next`, an index, `time:MS`.
+
+`earliest` is the first record that is there, `latest` the last one that is there, `next` what comes after that. A time
+means the first record that was appended then or later. RabbitMQ's dialect (`x-stream-offset`) is read too.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import Final
+
+import attrs
+
+INDEX_MAX: Final = 2**63 - 1
+_NUMBER: Final = re.compile(r"[0-9]{1,19}")
+_DIALECT: Final = {"first": "earliest", "last": "latest", "next": "next"}
+
+
+class PlaceError(ValueError):
+    """A place that can't be. The message says how one is written."""
+
+
+class PositionKind(Enum):
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    NEXT = "next"
+    INDEX = "index"
+    TIME = "time"
+
+
+@attrs.frozen
+class Place:
+    """One place; `number` is the index, or milliseconds since 1970."""
+
+    kind: PositionKind
+    number: int = 0
+
+    def __str__(self) -> str:
+        if self.kind is PositionKind.INDEX:
+            return str(self.number)
+        return f"time:{self.number}" if self.kind is PositionKind.TIME else self.kind.value
+
+
+def _whole(text: str, what: str) -> int:
+    if _NUMBER.fullmatch(text) is None or int(text) > INDEX_MAX:
+        raise PlaceError(f"{what} {text[:40]!r} is not a whole number of 0 or more")
+    return int(text)
+
+
+def parse_index(text: str, what: str = "index") -> int:
+    """A whole number from 0 on. Raises PlaceError, which calls it `what`."""
+    return _whole(text, what)
+
+
+def parse_place(text: str) -> Place:
+    """`earliest`, `latest`, `next`, an index, `time:MS`. Raises PlaceError."""
+    if text in ("earliest", "latest", "next"):
+        return Place(PositionKind(text))
+    if text.startswith("time:"):
+        return Place(PositionKind.TIME, _whole(text[5:], "time in milliseconds"))
+    if _NUMBER.fullmatch(text) is not None:
+        return Place(PositionKind.INDEX, _whole(text, "index"))
+    raise PlaceError(
+        f"{text[:40]!r} is no place in a log: write earliest, latest, next, an index, or time:MILLISECONDS"
+    )
+
+
+def parse_stream_offset(text: str) -> Place:
+    """`first`, `last`, `next`, `offset=N`, `timestamp=SECONDS`, as RabbitMQ has them. Raises PlaceError."""
+    if text in _DIALECT:
+        return Place(PositionKind(_DIALECT[text]))
+    name, equals, value = text.partition("=")
+    if equals and name == "offset":
+        return Place(PositionKind.INDEX, _whole(value, "offset"))
+    if equals and name == "timestamp":
+        return Place(PositionKind.TIME, 1000 * _whole(value, "timestamp in seconds"))
+    raise PlaceError(
+        f"{text[:40]!r} is no x-stream-offset: write first, last, next, offset=NUMBER, or timestamp=SECONDS"
+    )

@@ -1,0 +1,205 @@
+"""Where a broker keeps what must outlive it: opened before anything else, closed after everything else.
+
+What blocks (opening LevelDB, reading what an earlier run left) is done in a thread, so that an embedding program stays
+responsive and progress can be told meanwhile.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import attrs
+import trio
+
+from sluiceway.config import Config
+from sluiceway.protocols.log import get_logger
+from sluiceway.protocols.stomp.header_codec import HeaderCodec
+from sluiceway.queues.durables import Durable
+from sluiceway.queues.names import parse
+from sluiceway.queues.registry import DestinationRegistry
+from sluiceway.store.directory import Directory, DirectoryError, open_directory, told_of
+from sluiceway.store.engine import Change, Engine, EngineError
+from sluiceway.store.keys import FORMAT_VERSION_MIN
+from sluiceway.store.memory import MemoryEngine
+from sluiceway.store.pages import clear as clear_pages
+from sluiceway.store.recovery import Recovered, closing_records, opening_records, recover
+from sluiceway.store.storequeue import NUMBERS_AHEAD
+from sluiceway.store.worker import Worker
+
+PROGRESS_SECONDS: Final = 1.0
+"""Between two lines of progress."""
+
+RESTORED_PER_STEP: Final = 32
+"""Queues of an earlier run that are made in one go: some 3 ms."""
+
+OnProgress = Callable[[int | None], None]
+"""Is told how many stored messages were found so far; None: that is over."""
+
+log = get_logger("sluiceway.store")
+
+
+@attrs.define
+class OpenDataFolder:
+    """An open store."""
+
+    engine: Engine
+    recovered: Recovered
+    token: bytes
+    """First part of every message-id."""
+    directory: Directory | None
+    """None: in memory."""
+
+    async def close(self, worker: Worker, changes: list[Change], next_number: int) -> None:
+        """Let the worker finish, write these, say that all is well, and close. The folder is free for others then.
+
+        Raises EngineError if it can't be written: then the next start takes this for a crash. All is closed anyway.
+        """
+
+        def close() -> None:
+            try:
+                worker.close()
+                self.engine.write([*changes, *closing_records(next_number)], sync=True)
+            finally:
+                self.abandon()
+
+        if self.directory is None:
+            close()  # nothing that blocks
+        else:
+            await trio.to_thread.run_sync(close)
+
+    def abandon(self) -> None:
+        """Close without saying that all is well."""
+        self.engine.close()
+        if self.directory is not None:
+            self.directory.close()
+
+
+def engine_kind(config: Config, *, serving: bool) -> str:
+    """Which engine is meant: `leveldb`, `memory` or `none`."""
+    kind = config.store.engine
+    if kind == "auto":
+        return "leveldb" if serving else "none"
+    return kind
+
+
+async def open_house(
+    config: Config, kind: str, *, engine: Engine | None = None, on_progress: OnProgress | None = None
+) -> OpenDataFolder | None:
+    """Open the store of this configuration. None: there is none. `engine`: use this one, already open. `on_progress`
+    is told, from another thread, instead of the log.
+
+    Raises DirectoryError, EngineError and StoreFormatError, with nothing left open.
+    """
+    if engine is None:
+        if kind == "none":
+            return None
+        if kind == "memory":
+            engine = MemoryEngine()
+    if engine is not None:
+        return _read(engine, None, on_progress)
+    return await trio.to_thread.run_sync(partial(_open_folder, config, on_progress))
+
+
+async def restore_destinations(recovered: Recovered, registry: DestinationRegistry) -> None:
+    """Destinations with messages of an earlier run are there before anybody connects. The admin port answers meanwhile,
+    so there are checkpoints.
+    """
+    for place, (name, priority, topic) in enumerate(list(recovered.queues)):
+        if place % RESTORED_PER_STEP == 0:
+            await trio.lowlevel.checkpoint()
+        registry.get(parse(name), is_stored=True).stored_queue(priority, topic=topic).open_stored()
+    for place, (durable_id, record) in enumerate(recovered.durables.items()):
+        if place % RESTORED_PER_STEP == 0:
+            await trio.lowlevel.checkpoint()
+        durable = Durable(
+            durable_id,
+            record.client_id,
+            record.name,
+            record.destination,
+            record.created_ms,
+            record.last_seen_ms,
+            selector=record.selector,
+        )
+        registry.restore_durable(durable, parse(record.destination), exactly=recovered.clean)
+
+
+def _open_folder(config: Config, on_progress: OnProgress | None) -> OpenDataFolder:
+    directory = open_directory(config.broker.data_dir)
+    try:
+        with told_of(directory.paged_path):
+            clear_pages(directory.paged_path)
+        engine, repaired = directory.open_engine(trouble=_cannot_give_back)
+        if repaired is not None:
+            log.warning("the store was damaged and has been repaired", report=str(repaired))
+    except BaseException:
+        directory.close()
+        raise
+    try:
+        segments_count, given_back_bytes = engine.tidy()
+        if given_back_bytes:
+            log.info("what was on its way to the store is given back", segments=segments_count, bytes=given_back_bytes)
+        if engine.useless_bytes:
+            log.warning(
+                "what no message names is kept in the files of values",
+                bytes=engine.useless_bytes,
+                because=engine.kept_because,
+                remedy="copy the data folder before a later start gives it back; `sluiceway store check` says more",
+            )
+        house = _read(engine, directory, on_progress)
+        house.recovered.may_miss_bodies |= repaired is not None
+        return house
+    except BaseException:
+        engine.close()
+        directory.close()
+        raise
+
+
+def _cannot_give_back(error: EngineError) -> None:
+    log.error("cannot give back a file of values", error=str(error), effect="tried again with what is written next")
+
+
+def _read(engine: Engine, directory: Directory | None, on_progress: OnProgress | None) -> OpenDataFolder:
+    started_seconds = time.monotonic()
+    told_seconds = started_seconds
+
+    def progress(count: int) -> None:
+        nonlocal told_seconds
+        if on_progress is not None:
+            on_progress(count)
+        elif time.monotonic() - told_seconds > PROGRESS_SECONDS:
+            told_seconds = time.monotonic()
+            log.info("reading what was stored", messages=count)
+
+    try:
+        recovered = recover(engine, progress, HeaderCodec())
+    finally:
+        if on_progress is not None:
+            on_progress(None)
+    mending: list[Change] = []
+    for fault in recovered.faults:
+        place: object = None
+        if directory is not None:
+            try:
+                place = directory.attic_put(f"record-{fault.key.hex()}", fault.value)
+            except DirectoryError as full:
+                place = f"nowhere: {full}"
+            else:
+                mending += fault.changes if place is not None else ()
+        log.error("corrupt record", error=fault.what, effect=fault.effect, copied_to=str(place))
+    token = recovered.token if recovered.token is not None else secrets.token_hex(4).encode()
+    version = FORMAT_VERSION_MIN if directory is None else directory.format_version
+    opening = opening_records(token, recovered.next_number + NUMBERS_AHEAD, version)
+    engine.write([*mending, *recovered.tidying, *opening], sync=True)
+    if recovered.queues or not recovered.clean:
+        log.info(
+            "store read",
+            messages=recovered.live_count,
+            queues=len(recovered.queues),
+            closed_in_order=recovered.clean,
+            seconds=round(time.monotonic() - started_seconds, 3),
+        )
+    return OpenDataFolder(engine, recovered, token, directory)

@@ -1,0 +1,326 @@
+"""The listeners of a broker: opened together, replaced while it runs, and what a connection passes at each.
+
+All addresses are bound before the first one accepts. A reload is planned first (certificates are read, new addresses
+bound), and only a plan that succeeds is carried out: so a mistake changes nothing. Connections that are there stay as
+they are; new ones get the new certificate and limits. An address that is no longer listed is closed to new ones.
+
+Bound: connections that are being opened count for `connections_max` of their listener, and live no longer than
+`connect_timeout_seconds`.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+import attrs
+import trio
+
+from sluiceway.config import Listener as ListenerConfig
+from sluiceway.protocols.listener import Listener, ListenError, bind, bind_now, start_listening
+from sluiceway.protocols.opening import Entrance
+from sluiceway.protocols.streams import ByteStream
+from sluiceway.protocols.tls import CertificateError, TlsServer
+
+Accepted = Callable[[ByteStream, ListenerConfig, Listener], None]
+Opened = Callable[[ListenerConfig, Listener], None]
+
+
+@attrs.define(eq=False)
+class Door:
+    """One configured listener. A host name may have several addresses, and so several sockets."""
+
+    settings: ListenerConfig
+    """In force for new connections."""
+    entrance: Entrance
+    sockets: list[socket.socket]
+    listeners: list[Listener] = attrs.field(factory=list)
+
+    @property
+    def urls(self) -> list[str]:
+        """How clients connect to it."""
+        path = self.settings.websocket.path if self.entrance.websocket is not None else ""
+        return [f"{self.entrance.scheme}://{listener.address}{path}" for listener in self.listeners]
+
+
+@attrs.frozen
+class Counts:
+    """Connections of a listener: of all addresses of its host, and of those that had its name before."""
+
+    now_count: int = 0
+    accepted_count: int = 0
+    refused_count: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.now_count + other.now_count,
+            self.accepted_count + other.accepted_count,
+            self.refused_count + other.refused_count,
+        )
+
+
+def _counts_of(listener: Listener) -> Counts:
+    return Counts(listener.connections_count, listener.accepted_count, listener.refused_count)
+
+
+@attrs.frozen
+class Plan:
+    """What is going to be, when all of it has been found to be possible."""
+
+    kept: tuple[tuple[Door, ListenerConfig, Entrance], ...]
+    added: tuple[Door, ...]
+    removed: tuple[Door, ...]
+    renewed: tuple[str, ...] = ()
+    """Names of listeners whose certificate is another one, also where it lies in the same file."""
+
+    def give_up(self) -> None:
+        """It is not carried out: free the addresses that it has bound."""
+        for door in self.added:
+            for listening in door.sockets:
+                listening.close()
+
+
+class Listeners:
+    """All listeners of a broker."""
+
+    def __init__(
+        self,
+        *,
+        accepted: Accepted,
+        opened: Opened,
+        clock: Callable[[], float],
+        contain: Callable[[Exception], None],
+        why_not: Callable[[str], str],
+    ) -> None:
+        """`accepted` takes a stream on which STOMP can begin; `opened`: this listener accepts now; `contain` is given
+        what one connection or one look for others raised; `why_not` says why there is no room for one more, in words.
+        """
+        self._why_not = why_not
+        self._contain = contain
+        self.listeners: list[Listener] = []
+        """Those that accept, in the order of the configuration."""
+        self._doors: list[Door] = []
+        self._accepted = accepted
+        self._opened = opened
+        self._clock = clock
+        self._left: list[tuple[str, Listener]] = []
+        """Closed ones with connections, and their names."""
+        self._gone: dict[str, Counts] = {}
+        """What others counted that are closed, while another one has their name: a sum never goes back."""
+        self._nursery: trio.Nursery | None = None
+        self._opening: dict[trio.CancelScope, ByteStream] = {}
+        self._closed = False
+
+    # ------------------------------------------------------------------ life
+
+    async def bind(self, configured: Iterable[ListenerConfig]) -> None:
+        """Take the addresses; nobody can connect yet. Raises ListenError and CertificateError, with nothing taken."""
+        try:
+            for settings in configured:
+                entrance = self._entrance(settings)
+                self._doors.append(Door(settings, entrance, await bind(settings.address)))
+        except (ListenError, CertificateError):
+            self.abandon()
+            raise
+
+    def listen(self) -> None:
+        """From now on clients wait in line. Raises ListenError."""
+        for door in self._doors:
+            start_listening(door.settings.address, door.sockets)
+
+    def open(self, nursery: trio.Nursery) -> None:
+        """Begin to accept, in tasks of this nursery."""
+        self._nursery = nursery
+        for door in self._doors:
+            self._open(door)
+
+    def _open(self, door: Door) -> None:
+        assert self._nursery is not None
+        for listening in door.sockets:
+            listener = Listener(
+                listening,
+                connections_max=door.settings.connections_max,
+                accepted=partial(self._knocked, door),
+                speaks_plainly=door.entrance.is_plain,
+                contain=self._contain,
+                why_not=self._why_not,
+            )
+            door.listeners.append(listener)
+            self.listeners.append(listener)
+            self._nursery.start_soon(listener.run)
+            self._opened(door.settings, listener)
+
+    def close(self) -> None:
+        """Accept no more. Who was about to come in is turned away."""
+        self._closed = True
+        for listener in self.listeners:
+            listener.close()
+        for opening in list(self._opening):
+            opening.cancel()
+
+    def abandon(self) -> None:
+        """Give ports and sockets back when trio has ended already, or has not begun."""
+        for door in self._doors:
+            for listening in door.sockets:
+                listening.close()
+        for listener in self.listeners:
+            listener.abandon()
+        for stream in self._opening.values():
+            stream.abandon()
+        self._opening.clear()
+
+    # ------------------------------------------------------------------ coming in
+
+    def _knocked(self, door: Door, listener: Listener, stream: ByteStream) -> None:
+        if door.entrance.is_plain:
+            self._accepted(stream, door.settings, listener)
+        else:
+            assert self._nursery is not None
+            self._nursery.start_soon(self._let_in, door.settings, door.entrance, listener, stream)
+
+    async def _let_in(
+        self, settings: ListenerConfig, entrance: Entrance, listener: Listener, stream: ByteStream
+    ) -> None:
+        try:
+            await self._open_and_let_in(settings, entrance, listener, stream)
+        except Exception as error:  # noqa: BLE001 - an outermost shell
+            stream.abandon()
+            listener.connection_ended()
+            self._contain(error)
+
+    async def _open_and_let_in(
+        self, settings: ListenerConfig, entrance: Entrance, listener: Listener, stream: ByteStream
+    ) -> None:
+        opened: ByteStream | None = None
+        with trio.CancelScope() as opening:
+            self._opening[opening] = stream
+            try:
+                opened = await entrance.open(stream)
+            finally:
+                self._opening.pop(opening, None)
+        if opened is not None and self._closed:
+            opened.close()
+            opened = None
+        if opened is None:
+            listener.connection_ended()
+        else:
+            self._accepted(opened, settings, listener)
+
+    @property
+    def opening_count(self) -> int:
+        """Connections in a TLS handshake or WebSocket request."""
+        return len(self._opening)
+
+    @property
+    def urls(self) -> list[str]:
+        """Of all listeners: `stomp://127.0.0.1:61613`, `wss://…/stomp`."""
+        return [url for door in self._doors for url in door.urls]
+
+    def counts(self) -> dict[str, Counts]:
+        """By the name of the listener."""
+        self._forget_left()
+        found = dict(self._gone)
+        doors = ((door.settings.label, listener) for door in self._doors for listener in door.listeners)
+        for label, listener in (*self._left, *doors):
+            found[label] = found.get(label, Counts()) + _counts_of(listener)
+        return found
+
+    def _forget_left(self) -> None:
+        """Of a closed listener without connections there are its sums, as long as its name is there."""
+        for label, listener in self._left:
+            if not listener.connections_count:
+                self._gone[label] = self._gone.get(label, Counts()) + _counts_of(listener)
+        self._left = [(label, listener) for label, listener in self._left if listener.connections_count]
+        labels = {door.settings.label for door in self._doors} | {label for label, _listener in self._left}
+        self._gone = {label: counts for label, counts in self._gone.items() if label in labels}
+
+    def labelled_urls(self) -> list[tuple[str, str]]:
+        """The name of each listener with its URL."""
+        return [(door.settings.label, url) for door in self._doors for url in door.urls]
+
+    # ------------------------------------------------------------------ other settings
+
+    def plan(self, configured: Sequence[ListenerConfig]) -> Plan:
+        """Find out whether these settings can be. Raises CertificateError (for all that are wrong, a line each),
+        ListenError: all is as it was.
+        """
+        left = list(self._doors)
+        kept: list[tuple[Door, ListenerConfig, Entrance]] = []
+        added: list[tuple[ListenerConfig, Entrance]] = []
+        mistakes: list[str] = []
+        for settings in configured:
+            try:
+                entrance = self._entrance(settings)
+            except CertificateError as error:
+                mistakes.append(f"listeners[{settings.label}].tls: {error}")
+                continue
+            door = next((each for each in left if _is_same(each.settings, settings)), None)
+            if door is None:
+                added.append((settings, entrance))
+            else:
+                left.remove(door)
+                kept.append((door, settings, entrance))
+        if mistakes:
+            raise CertificateError("\n".join(mistakes))
+        # Last: an address that is taken is given back if something else is wrong.
+        made: list[Door] = []
+        try:
+            for settings, entrance in added:
+                made.append(Door(settings, entrance, bind_now(settings.address)))
+        except ListenError:
+            Plan((), tuple(made), ()).give_up()
+            raise
+        renewed = [
+            settings.label
+            for door, settings, entrance in kept
+            if entrance.tls is not None
+            and door.entrance.tls is not None
+            and entrance.tls.fingerprint_sha256 != door.entrance.tls.fingerprint_sha256
+        ]
+        return Plan(tuple(kept), tuple(made), tuple(left), tuple(renewed))
+
+    def carry_out(self, plan: Plan) -> None:
+        """From now on it is so, for new connections."""
+        for door, settings, entrance in plan.kept:
+            door.settings, door.entrance = settings, entrance
+            for listener in door.listeners:
+                listener.connections_max = settings.connections_max
+                listener.speaks_plainly = entrance.is_plain
+        for door in plan.removed:
+            self._doors.remove(door)
+            for listener in door.listeners:
+                listener.close()
+                self.listeners.remove(listener)
+                self._left.append((door.settings.label, listener))
+        for door in plan.added:
+            self._doors.append(door)
+            self._open(door)
+        self._forget_left()
+
+    def _entrance(self, settings: ListenerConfig) -> Entrance:
+        return Entrance(
+            settings.label,
+            settings.limits,
+            tls=TlsServer(settings.tls) if settings.tls.is_on else None,
+            websocket=settings.websocket if settings.protocol == "websocket" else None,
+            is_loopback=is_loopback(settings.host),
+            clock=self._clock,
+        )
+
+    # ------------------------------------------------------------------ our certificates
+
+    def certificates(self) -> list[tuple[str, float]]:
+        """The name of each listener with TLS, and when its certificate ends, in seconds since the epoch."""
+        return [
+            (door.settings.label, door.entrance.tls.not_after) for door in self._doors if door.entrance.tls is not None
+        ]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches that address."""
+    return host.startswith("127.") or host in ("::1", "localhost")
+
+
+def _is_same(one: ListenerConfig, other: ListenerConfig) -> bool:
+    return (one.name, one.address) == (other.name, other.address)

@@ -1,0 +1,463 @@
+"""The logs of a broker: opened with it, closed with it; where groups are kept; requests about logs.
+
+Groups are subscriptions of the metadata managers (topic: the log, subscriber: the group), which read them; written they
+are in the batches of the store (`sluiceway.store.places`), for a transaction may acknowledge records and send to a
+queue. Without a store they are in memory, as is all else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import trio
+
+from sluiceway.answering import OFFSET_MAX, ROWS_MAX, Answers, encoded, refused
+from sluiceway.flow.graph import Steps, sorted_in_steps
+from sluiceway.protocols.log import get_logger
+from sluiceway.protocols.stomp.errors import ProtocolError
+from sluiceway.protocols.stomp.guard import ForbiddenError
+from sluiceway.protocols.stomp.header_codec import HeaderCodec
+from sluiceway.queues.environment import QueueEnvironment
+from sluiceway.queues.logs.codes import INTERNAL_ERROR
+from sluiceway.queues.logs.log import Log
+from sluiceway.queues.logs.ports import DiskError, GroupPlace, GroupState
+from sluiceway.queues.logs.positions import PlaceError, parse_index, parse_place
+from sluiceway.queues.logs.reading import Reading
+from sluiceway.queues.logs.table import PREFIX, LogError, LogTable, open_all
+from sluiceway.queues.policy import QueuePolicy
+from sluiceway.report import GROUPS_MAX
+from sluiceway.steps import read_json
+from sluiceway.store.bigarray import Files
+from sluiceway.store.log_storage import LogDisk, LogStorage, LogStorageConfig
+from sluiceway.store.marks import MarkedFolder
+from sluiceway.store.metadata import (
+    MetadataError,
+    MetadataManagers,
+    SubscriptionData,
+    Versioned,
+)
+from sluiceway.store.places import StoredPlaces, group_state_of
+from sluiceway.store.storequeue import StoreQueue
+
+INVALID_REQUEST: Final = "INVALID_REQUEST"
+REQUEST_BYTES_MAX: Final = 64 * 1024
+"""Of the body of a request: read as JSON in one go."""
+CLOSING_SECONDS: Final = 5.0
+"""How long a disk may take for what is left, of each log."""
+
+log = get_logger("sluiceway.log_service")
+
+Done = Callable[[Exception | None], None]
+Contain = Callable[[Exception], None]
+
+
+class _NoPlace:
+    """Of a group that does not outlive the broker."""
+
+    def changed(self) -> None:
+        """Nothing is kept."""
+
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        callback()
+
+    def forget(self) -> None:
+        """Nothing is kept."""
+
+
+class NoPlaces:
+    """Groups of a broker without a store. Satisfies `sluiceway.queues.logs.ports.GroupKeeper`."""
+
+    def place(self, _log: str, _group: str, _state: Callable[[], GroupState]) -> GroupPlace:
+        return _NoPlace()
+
+    def create(self, _log: str, _group: str, _place: GroupPlace, done: Done) -> None:
+        done(None)
+
+    def delete(self, _log: str, _group: str, done: Done) -> None:
+        done(None)
+
+
+async def read_all(managers: MetadataManagers, topic: str) -> Mapping[str, Versioned[SubscriptionData]]:
+    """All subscriptions of a topic. Raises MetadataError."""
+    answered = trio.Event()
+    results: list[Mapping[str, Versioned[SubscriptionData]] | MetadataError] = []
+
+    def read(result: Mapping[str, Versioned[SubscriptionData]] | MetadataError) -> None:
+        results.append(result)
+        answered.set()
+
+    managers.subscriptions.read_subscriptions(topic, read)
+    await answered.wait()
+    result = results[0]
+    if isinstance(result, MetadataError):
+        raise result
+    return result
+
+
+async def groups_of(
+    managers: MetadataManagers, names: list[str]
+) -> tuple[dict[str, dict[str, GroupState]], dict[tuple[str, str], int]]:
+    """Where the groups of these logs are, and the versions of their records. Raises MetadataError."""
+    found: dict[str, dict[str, GroupState]] = {}
+    versions: dict[tuple[str, str], int] = {}
+    for name in names:
+        found[name] = {}
+        for group, versioned in (await read_all(managers, name)).items():
+            state = group_state_of(versioned.value)
+            if state is not None:
+                found[name][group] = state
+                versions[name, group] = versioned.version.number
+    return found, versions
+
+
+@attrs.define
+class Logs:
+    """The logs of one broker, open."""
+
+    table: LogTable
+    journal: LogStorage
+    disk: LogDisk
+    managers: MetadataManagers
+
+    async def close(self, *, inline: bool) -> None:
+        """Write what was appended, close the files. Before the store is closed, which notes where groups are."""
+        table = self.table
+        for each in tuple(table):  # what was parked of a connection that is gone may make some meanwhile
+            written = trio.Event()
+            with trio.move_on_after(CLOSING_SECONDS):
+                each.when_written(written.set)
+                await written.wait()
+        table.close()
+        flushed = trio.Event()
+        self.managers.flush(lambda _error: flushed.set())
+        with trio.move_on_after(CLOSING_SECONDS):
+            await flushed.wait()
+        self.managers.close()
+        faults = self._close_files() if inline else await trio.to_thread.run_sync(self._close_files)
+        for fault in faults:
+            log.error("a log was not closed in order", error=fault)
+
+    def _close_files(self) -> list[str]:
+        self.disk.close()
+        return self.journal.close()
+
+    def abandon(self) -> None:
+        """Close the files as they are. A second call does nothing."""
+        self.disk.close()
+        self.journal.close()
+
+
+async def open_logs(
+    config: LogStorageConfig,
+    folder: Path | None,
+    *,
+    environment: QueueEnvironment,
+    managers: MetadataManagers,
+    store: StoreQueue | None,
+    disk: LogDisk,
+    policy_for: Callable[[str], QueuePolicy],
+    files: Files | None = None,
+    boot: str | None = None,
+    marked: MarkedFolder | None = None,
+    inline: bool,
+) -> Logs:
+    """Open what an earlier run left. `folder`: None for a temporary one, which nothing is synced in: RECEIPTs say so.
+    `marked`: the same folder, if it is to be known again. `inline`: no threads. Raises DiskError and MetadataError.
+    """
+    journal = LogStorage(folder, config, now_ms=environment.now_ms, boot=boot, files=files, marked=marked)
+    opened = {}
+    if folder is not None:
+        opened = open_all(journal) if inline else await trio.to_thread.run_sync(open_all, journal)
+    if opened:
+        _mark(journal)
+    groups, versions = await groups_of(managers, list(opened))
+    table = LogTable(
+        journal,
+        disk,
+        NoPlaces() if store is None else StoredPlaces(store, environment.now_ms, versions),
+        Reading(config.cache_bytes_max, HeaderCodec(), manager=environment.manager, clock=environment.clock),
+        environment,
+        policy_for if folder is not None else lambda name: attrs.evolve(policy_for(name), log_sync="none"),
+        logs_max=config.logs_max,
+        delete_passcode=config.delete_passcode,
+        warn=log.warning,
+    )
+    table.start(opened, groups)
+    for name, report in journal.reports().items():
+        if report.needs_telling:
+            log.warning("a log has lost records: its readers are told where", log=name, found=str(report))
+    return Logs(table, journal, disk, managers)
+
+
+def _mark(journal: LogStorage) -> None:
+    """At the start, for what earlier versions have written. A disk that is full must not keep readers away."""
+    try:
+        journal.mark()
+    except DiskError as error:
+        log.warning(
+            "cannot mark the folder of logs",
+            error=str(error),
+            effect="a start where its disk is not mounted is not noticed; tried again with the next log",
+        )
+
+
+# ---------------------------------------------------------------------- requests
+
+
+class BadRequestError(Exception):
+    """A request that makes no sense; the message says why."""
+
+
+def text_of(request: Mapping[str, Any], name: str) -> str:
+    value = request.get(name)
+    if not isinstance(value, str) or not value:
+        raise BadRequestError(f'the request needs "{name}", a text')
+    return value
+
+
+def number_of(request: Mapping[str, Any], name: str) -> int:
+    value = request.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise BadRequestError(f'the request needs "{name}", a whole number of 0 or more')
+    return value
+
+
+def _done(reply: Callable[..., None], **facts: Any) -> Callable[[object], None]:
+    def done(result: object) -> None:
+        if isinstance(result, Exception):
+            reply(LogError(INTERNAL_ERROR, str(result)))
+        else:
+            reply(facts)
+
+    return done
+
+
+Send = Callable[[Mapping[str, Any] | LogError | Steps[Mapping[str, Any]]], None]
+"""Answers a request: with facts, with what is wrong, or with what grows, as steps that come to the facts."""
+
+Handler = Callable[[Mapping[str, Any], Send], None]
+
+
+def answer(
+    handler: Handler,
+    body: bytes,
+    reply: Callable[[bytes], None],
+    answers: Answers,
+    *,
+    bytes_max: int = REQUEST_BYTES_MAX,
+    contain: Contain | None = None,
+) -> None:
+    """Let this handler answer a request; what it raises is an answer, too. `contain`: is given a mistake of ours."""
+
+    def send(result: Mapping[str, Any] | LogError | Steps[Mapping[str, Any]]) -> None:
+        if isinstance(result, LogError):
+            reply(refused(result.code, str(result)))
+        elif isinstance(result, Generator):
+            answers.make(lambda: encoded(_told(result)), reply)
+        else:
+            reply(json.dumps({"ok": True, **result}, separators=(",", ":")).encode())
+
+    def read_and_handle() -> None:
+        if len(body) > bytes_max:
+            raise BadRequestError(f"the body has {len(body):,} bytes: {bytes_max:,} at most")
+        try:
+            request = read_json(body)
+        except ValueError as error:
+            raise BadRequestError(f"the body is no JSON: {error}") from None
+        if not isinstance(request, dict):
+            raise BadRequestError("the body must be a JSON object")
+        handler(request, send)
+
+    _carefully(read_and_handle, send, contain)
+
+
+def _told(steps: Steps[Mapping[str, Any]]) -> Steps[Mapping[str, Any]]:
+    try:
+        facts = yield from steps
+    except LogError as error:
+        return {"ok": False, "error": error.code, "message": str(error)}
+    return {"ok": True, **facts}
+
+
+def _carefully(handle: Callable[[], None], send: Send, contain: Contain | None) -> None:
+    """What it raises is an answer, too."""
+    try:
+        handle()
+    except (BadRequestError, PlaceError) as error:
+        send(LogError(INVALID_REQUEST, str(error)))
+    except LogError as error:
+        send(error)
+    except (ForbiddenError, ProtocolError):  # the session's to tell, as an ERROR
+        raise
+    except Exception as error:
+        if contain is None:
+            raise
+        contain(error)
+        send(LogError(INTERNAL_ERROR, "the broker made a mistake with this request: its log has the details"))
+
+
+def _behind_writes(
+    table: LogTable,
+    handler: Callable[[LogTable, Mapping[str, Any], Send], None],
+    request: Mapping[str, Any],
+    send: Send,
+) -> None:
+    """Whoever has sent something to a log and asks about it then is told of it: the answer waits for what is on its way
+    to the file.
+    """
+    name = request.get("log")
+    log = table.logs.get(name if name.startswith(PREFIX) else PREFIX + name) if isinstance(name, str) else None
+    if log is None:
+        handler(table, request, send)
+    else:
+        log.when_written(lambda: _carefully(lambda: handler(table, request, send), send, table.contain))
+
+
+def _named(table: LogTable, request: Mapping[str, Any]) -> Log:
+    """The log that a request names; if it says which one it means (`log_id`), that one. Raises LogError,
+    BadRequestError.
+    """
+    return table.meant(text_of(request, "log"), text_of(request, "log_id") if "log_id" in request else "")
+
+
+def page_of(request: Mapping[str, Any]) -> tuple[int, int]:
+    """Offset and limit of a request for a list."""
+    offset = number_of(request, "offset") if "offset" in request else 0
+    limit = number_of(request, "limit") if "limit" in request else ROWS_MAX
+    if offset > OFFSET_MAX or not 0 < limit <= ROWS_MAX:
+        raise BadRequestError(f'"offset" may be {OFFSET_MAX:,} at most, "limit" 1 to {ROWS_MAX:,}')
+    return offset, limit
+
+
+def _page(name: str, rows: list[dict[str, Any]], left_count: int) -> Mapping[str, Any]:
+    return {name: rows, "omitted": left_count} if left_count > 0 else {name: rows}
+
+
+def _list(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
+    list_known(table, lambda _name: True, request, send)
+
+
+def list_known(table: LogTable, may_know: Callable[[str], bool], request: Mapping[str, Any], send: Send) -> None:
+    """The logs that the asker may know of: a page of them, by name."""
+    offset, limit = page_of(request)
+
+    def steps() -> Steps[Mapping[str, Any]]:
+        known = []
+        for each in list(table):
+            yield
+            if may_know(each.name):
+                known.append(each)
+        known = yield from sorted_in_steps(known, lambda each: each.name)
+        rows = []
+        for each in known[offset : offset + limit]:
+            if not each.closed:
+                rows.append((yield from table.describe_in_steps(each, groups_max=GROUPS_MAX)))
+        return _page("logs", rows, len(known) - offset - limit)
+
+    send(steps())
+
+
+def _describe(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
+    send(table.describe_in_steps(_named(table, request), groups_max=ROWS_MAX))
+
+
+def _size(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
+    named = _named(table, request)
+    if request.get("group") is not None:
+        send({"size": table.group(named, text_of(request, "group")).lag_count})
+    else:
+        records = named.records
+        size = records.next_index - records.first_index
+        facts = {"size": size, "next": records.next_index, "waiting": named.pending_count}
+        send({**facts, "log_id": named.log_id})
+
+
+def _closest(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
+    index, timestamp_ms = table.closest(_named(table, request), number_of(request, "timestamp_ms"))
+    send({"index": index, "timestamp_ms": timestamp_ms})
+
+
+def _groups(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
+    offset, limit = page_of(request)
+    named = _named(table, request)
+
+    def steps() -> Steps[Mapping[str, Any]]:
+        groups = yield from table.groups_in_steps(named, offset=offset, limit=limit)
+        return _page("groups", groups, len(table.groups.get(named.name, {})) - offset - limit)
+
+    send(steps())
+
+
+def _seek(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
+    to = request.get("to")
+    place = parse_place(str(to) if isinstance(to, int) and not isinstance(to, bool) else text_of(request, "to"))
+    named, group = _named(table, request), text_of(request, "group")
+    front = table.seek(named, group, place)
+    table.group(named, group).place.when_settled(lambda: send({"front": front}))
+
+
+def _cursor(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
+    """The place of a group, which is made if need be; the log, too, so that what is appended later counts."""
+    place = parse_place(str(request.get("from", "next")))
+    name, group = text_of(request, "log"), text_of(request, "group")
+    if "log_id" in request:
+        named = _named(table, request)
+    else:
+        named = table.get(name if name.startswith(PREFIX) else PREFIX + name)
+
+    def created(error: Exception | None) -> None:
+        try:
+            if error:
+                send(LogError(INTERNAL_ERROR, str(error)))
+            else:
+                send({"front": table.group(named, group).front, "log_id": named.log_id})
+        except LogError as gone:  # it was deleted in this moment
+            send(gone)
+
+    table.make_group(named, group, place, created)
+
+
+def _delete_group(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
+    table.delete_group(_named(table, request), text_of(request, "group"), _done(send))
+
+
+def _truncate(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
+    before = request.get("before")
+    text = str(before) if isinstance(before, int) and not isinstance(before, bool) else text_of(request, "before")
+
+    def truncated(result: int | DiskError) -> None:
+        send(LogError(INTERNAL_ERROR, str(result)) if isinstance(result, DiskError) else {"first": result})
+
+    if text.startswith("size:"):
+        table.truncate(_named(table, request), parse_index(text[5:], "size in bytes"), truncated)
+    else:
+        table.truncate(_named(table, request), parse_place(text), truncated)
+
+
+def _delete(table: LogTable, request: Mapping[str, Any], send: Send) -> None:
+    passcode = request.get("passcode", "")
+    table.delete(_named(table, request), passcode if isinstance(passcode, str) else "", _done(send))
+
+
+_ABOUT_LOGS: Final[dict[str, Callable[[LogTable, Mapping[str, Any], Send], None]]] = {
+    "list": _list,
+    "describe": _describe,
+    "size": _size,
+    "closest": _closest,
+    "groups": _groups,
+    "seek": _seek,
+    "cursor": _cursor,
+    "delete-group": _delete_group,
+    "truncate": _truncate,
+    "delete": _delete,
+}
+
+
+def handlers(table: LogTable) -> dict[str, Handler]:
+    """Those of requests about logs, by what follows `/sluiceway/log/`."""
+    return {name: partial(_behind_writes, table, handler) for name, handler in _ABOUT_LOGS.items()}

@@ -1,0 +1,97 @@
+"""Who follows what becomes of messages: trails, tracing, both or nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from sluiceway.protocols.stomp.head import SendHead
+from sluiceway.queues.observer import CompositeObserver, Observer, ObserverOf
+from sluiceway.queues.queue import MessageQueue
+from sluiceway.tracing.spans import SpanSink, Tracing
+from sluiceway.trails.answering import BrokerTrails
+from sluiceway.version import VERSION
+
+if TYPE_CHECKING:
+    from sluiceway.broker import Broker
+    from sluiceway.tracing.exporting import SdkSpans
+
+CLOSING_SECONDS: Final = 6.0
+"""For the last spans, at most."""
+
+
+class TracingError(Exception):
+    """Tracing is asked for and can't be done. The message has the remedy."""
+
+
+class MessageTracking:
+    """Of one broker. Made when it knows its message token, and before its first queue."""
+
+    def __init__(self, broker: Broker, *, spans: SpanSink | None = None) -> None:
+        """`spans`: where they go, in place of the configured collector. Raises TracingError."""
+        config = broker.config
+        self.trails = BrokerTrails(broker, config.trails) if config.trails.enabled else None
+        self._exporter: SdkSpans | None = None
+        if spans is None and config.tracing.enabled:
+            spans = self._exporter = _exporter(broker)
+        self.tracing: Tracing | None = None
+        if spans is not None:
+            # Not a date, which may be set: the time of the broker, counted from the date of its start.
+            epoch_ns, clock = broker.now_ms() * 1_000_000 - int(broker.clock() * 1e9), broker.clock
+            self.tracing = Tracing(
+                spans,
+                ratio=config.tracing.sample_ratio,
+                now_ns=lambda: epoch_ns + int(clock() * 1e9),
+                token=broker.message_token.decode(),
+            )
+        self.came: Callable[[SendHead, int, int], None] | None = self._came()
+        """See Hub."""
+        self.observer_of: ObserverOf | None = self._observer_of()
+        """For queues."""
+
+    def _came(self) -> Callable[[SendHead, int, int], None] | None:
+        trails, tracing = self.trails, self.tracing
+        if trails is None or tracing is None:
+            return trails.came if trails is not None else tracing.came if tracing is not None else None
+
+        def both(head: SendHead, number: int, count: int) -> None:
+            trails.came(head, number, count)
+            tracing.came(head, number, count)
+
+        return both
+
+    def _observer_of(self) -> ObserverOf | None:
+        trails, tracing = self.trails, self.tracing
+        if trails is None or tracing is None:
+            return (
+                trails.trails.observer_of
+                if trails is not None
+                else tracing.observer_of
+                if tracing is not None
+                else None
+            )
+
+        def both(queue: MessageQueue) -> Observer:
+            return CompositeObserver(trails.trails.observer_of(queue), tracing.observer_of(queue))
+
+        return both
+
+    async def close(self) -> None:
+        """Post the last spans. A second call does nothing."""
+        exporter, self._exporter = self._exporter, None
+        if exporter is not None:
+            with trio.move_on_after(CLOSING_SECONDS):
+                await trio.to_thread.run_sync(exporter.close, abandon_on_cancel=True)
+
+
+def _exporter(broker: Broker) -> SdkSpans:
+    try:
+        from sluiceway.tracing.exporting import otlp_spans
+    except ModuleNotFoundError as error:
+        raise TracingError(
+            f"[tracing] is enabled, and {error.name} is not installed: pip install 'sluiceway[tracing]', or switch "
+            "it off"
+        ) from None
+    return otlp_spans(broker.config.tracing, name=broker.config.broker.name, version=VERSION)

@@ -1,0 +1,142 @@
+"""Committed transactions of an earlier run that had not all come to their queues: they go on before clients are let in.
+
+For each queue one leg (protocols/stomp/spool_drain.py) brings what is left, in order of the commits. Queues page out
+what is more than their memory. Only where a queue has room for nothing more until somebody consumes from it (or its
+policy keeps it from paging, or the disk is full) the start does not wait: the rest goes on later, and is first in line
+there.
+
+What was not persistent belonged to the earlier run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import chain, islice, repeat
+from typing import Final
+
+import trio
+
+from sluiceway.flow import Flow, SourceController
+from sluiceway.protocols.log import get_logger
+from sluiceway.protocols.stomp.spool_drain import SpoolDrain, drop
+from sluiceway.protocols.stomp.spooled_commits import queue_of
+from sluiceway.protocols.stomp.spools import Target
+from sluiceway.queues.queue import MessageQueue
+from sluiceway.queues.registry import DestinationRegistry
+from sluiceway.store.spool import Spool, Spools
+
+PROGRESS_SECONDS: Final = 1.0
+"""Between two lines of progress."""
+
+LOOK_SECONDS: Final = 0.01
+"""Between two looks at how far it is."""
+
+STALL_SECONDS: Final = 1.0
+"""Without any progress for so long, what is left waits for consumers."""
+
+log = get_logger("sluiceway.store")
+
+
+class SpoolRecovery:
+    """What is left of transactions, on its way."""
+
+    def __init__(self, spools: Spools, registry: DestinationRegistry, *, clock: Callable[[], float]) -> None:
+        """Nothing goes before `run`. Destinations that are missing are made."""
+        self._spools = spools
+        self._registry = registry
+        self._clock = clock
+        self._legs: dict[SpoolDrain, None] = {}
+        self._moved_count = 0
+
+    async def _prepare(self) -> None:
+        """A leg for each queue; what has none is dropped by and by. With checkpoints."""
+        spools: dict[Target, list[Spool]] = {}
+        for spool in self._spools.left:
+            for target in spool.targets:
+                await trio.lowlevel.checkpoint()
+                spools.setdefault(target, []).append(spool)
+        gone: list[Iterable[tuple[Spool, int]]] = []
+        for target, having in spools.items():
+            await trio.lowlevel.checkpoint()
+            places = chain.from_iterable([zip(repeat(spool), spool.targets[target].places) for spool in having])
+            queue = queue_of(target, self._registry, is_stored=True)
+            if queue is not None:
+                self._add_leg(places, queue)
+                continue
+            for spool in having:  # a temporary destination went with its connection
+                spool.targets[target].is_gone = True
+            gone.append(places)
+        drop(chain.from_iterable(gone), dropped=_nothing, done=_over)
+
+    def _add_leg(self, places: Iterable[tuple[Spool, int]], queue: MessageQueue) -> None:
+        def resumed(_sink: object) -> bool:
+            return leg.go()
+
+        def left(_spool: object, _place: int, _count: int, _charge_bytes: int) -> None:
+            self._moved_count += 1
+            if not leg.left_count:
+                del self._legs[leg]
+                source.close()
+
+        source = SourceController(
+            self._spools.store,
+            Flow(f"committed transactions to {queue.name}"),
+            on_resume=resumed,
+            clock=self._clock,
+        )
+        leg = SpoolDrain(
+            places,
+            queue,
+            source,
+            count=0,
+            may_go=lambda: True,
+            left=left,
+            unheard=self._unheard,
+            persistent_only=True,
+        )
+        self._legs[leg] = None
+
+    def _unheard(self, count: int) -> None:
+        self._registry.unheard_count += count
+
+    @property
+    def left_count(self) -> int:
+        """Pieces that are not in their queues yet."""
+        return sum(leg.left_count for leg in self._legs)
+
+    async def run(self) -> None:
+        """Move what there is room for, and say how far it is. Returns when all of it is in its queues, or the rest has
+        to wait.
+        """
+        await self._prepare()
+        if not self._legs:
+            return
+        log.info("committed transactions go on", transactions=len(self._spools.left), pieces=self.left_count)
+        for leg in list(self._legs):
+            await trio.lowlevel.checkpoint()
+            leg.go()
+        progress_seconds = told_seconds = self._clock()
+        seen_count = 0
+        while self._legs and self._clock() - progress_seconds < STALL_SECONDS:
+            await trio.sleep(LOOK_SECONDS)
+            now_seconds = self._clock()
+            if self._moved_count > seen_count:
+                seen_count, progress_seconds = self._moved_count, now_seconds
+            if now_seconds - told_seconds >= PROGRESS_SECONDS:
+                told_seconds = now_seconds
+                log.info("committed transactions go on", pieces_left=self.left_count)
+        if self._legs:
+            log.warning(
+                "committed transactions wait for room",
+                pieces_left=self.left_count,
+                queues=[leg.queue.name for leg in islice(self._legs, 10)],
+                remedy="consume from these queues, or raise their limits; the rest follows by itself",
+            )
+
+
+def _nothing(_spool: object, _place: int) -> None:
+    """Nobody counts what is dropped."""
+
+
+def _over() -> None:
+    """Nobody waits for it."""

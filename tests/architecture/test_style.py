@@ -1,0 +1,61 @@
+"""What a reader may rely on in every file."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.architecture.sources import PACKAGES, ROOT, modules, project_files
+
+VAGUE_NAMES: Final = frozenset({"utils", "util", "helpers", "helper", "common", "misc"})
+ALL_MODULES: Final = modules(*PACKAGES, "perf", "tests", "examples", "scripts")
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", ALL_MODULES, ids=relative)
+def test_every_module_says_what_it_is_for(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), f"{relative(path)} has no docstring"
+
+
+@pytest.mark.parametrize("path", ALL_MODULES, ids=relative)
+def test_no_module_has_a_name_that_says_nothing(path: Path) -> None:
+    assert path.stem not in VAGUE_NAMES, f"{relative(path)}: name it after what it does"
+
+
+def test_every_folder_of_tests_is_a_package() -> None:
+    """Otherwise pytest puts the folder above on the import path, and `tests/flow` could stand in for `flow`."""
+    folders = {path.parent for path in modules("tests")}
+    missing = sorted(relative(folder) for folder in folders if not (folder / "__init__.py").exists())
+    assert not missing, f"no __init__.py in {', '.join(missing)}"
+
+
+# Put together from parts, or this file would find itself.
+FORBIDDEN: Final = {
+    "the host of a package registry": re.compile(
+        "|".join(["pypi" + r"\.org", "files" + r"\.pythonhosted", "npmjs" + r"\.(com|org)"])
+    ),
+    "an index option of pip": re.compile("--(extra-)?" + "index-url|--" + "find-links"),
+    "a home or work folder of one machine": re.compile(
+        r"(?<![\w.~-])/(" + "work/(main|shared)|" + "root/|" + r"home/(?!user\b)[a-z]+/)"
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_no_file_names(what: str) -> None:
+    """A checkout works anywhere: no address of a registry, no path of the machine it was written on."""
+    found = []
+    for path in project_files():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue  # a picture or other data
+        found += [f"{relative(path)}: {match[0]}" for match in FORBIDDEN[what].finditer(text)]
+    assert not found, f"{what} in {'; '.join(found[:10])}"
