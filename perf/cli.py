@@ -13,21 +13,21 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from perf import tables
 from perf.comparing import Comparison
-from perf.gaps import Scene, lines, measure
-from perf.idling import raise_descriptor_limit
-from perf.logscenarios import LOG_CATALOGUE, LogScenario, choose_logs, is_log_scenario
+from perf.load.idling import raise_descriptor_limit
+from perf.logs.scenarios import LOG_CATALOGUE, LogScenario, choose_logs, is_log_scenario
 from perf.peers import STARTABLE, Peer, UnknownPeerError, peer_named
 from perf.peers.port import PeerError
-from perf.results import Results, drop_superseded, keep, kept_in, load, merge, save
+from perf.probes.gaps import Scene, lines, measure
+from perf.reports import tables
+from perf.reports.results import Results, drop_superseded, keep, kept_in, load, merge, save
+from perf.reports.spark import spark_lines
+from perf.reports.turns import turns_lines
 from perf.runner import Effort
 from perf.scenarios import CATALOGUE, Scenario, UnknownScenarioError, choose
-from perf.sparkreporting import spark_lines
-from perf.sparkscenarios import choose_spark
+from perf.spark.scenarios import choose_spark
 from perf.started import started
 from perf.turns import measure_in_turns
-from perf.turnsreporting import turns_lines
 
 _OUT = Path(__file__).resolve().parent / "out"
 _MEASURED = Path(__file__).resolve().parent / "measured"
@@ -268,7 +268,7 @@ def spark(rows: int, runs: int, out: Path, names: tuple[str, ...]) -> None:
     NAMES: of scenarios; none: all. What was measured of others before stays in the result file.
     """
     try:
-        from perf.sparkrunner import measure
+        from perf.spark.runner import measure
     except ImportError as error:
         raise click.ClickException(f"{error}: install pyspark and pyarrow (the extra spark)") from error
     try:
@@ -306,7 +306,7 @@ def report(files: tuple[Path, ...], measured: Path, folder: Path) -> None:
     FILES (from --out of `compare`, `run`, `turns` or `spark`) are kept first; without any the pages are made anew. Of a
     scenario that was measured several times the latest call counts. Files of which nothing counts any more are removed.
     """
-    from perf.reporting import write_report  # matplotlib takes a second to import, and only this command needs it
+    from perf.reports.page import write_report  # matplotlib takes a second to import, and only this command needs it
 
     try:
         for path in files:

@@ -16,12 +16,12 @@ from contextlib import ExitStack
 
 from attrs import evolve, frozen
 
-from perf.figures import FIGURES
-from perf.logrunner import LogRun
-from perf.logscenarios import LogScenario
+from perf.logs.runner import LogRun
+from perf.logs.scenarios import LogScenario
 from perf.peers import REFERENCES, RESTLESS, Peer
 from perf.peers.port import PeerError
-from perf.results import Measurement, Results, describe_machine
+from perf.reports.figures import FIGURES
+from perf.reports.results import Measurement, Results, describe_machine
 from perf.runner import Effort, Run
 from perf.scenarios import Scenario, Target
 from perf.started import Started, started

@@ -4,8 +4,9 @@ A run with traffic has these steps: workers connect and subscribe; a *checked pr
 which must arrive exactly once and in its stream's order; full load; after the warm-up the *window*, at whose two ends
 the counts of the board and the CPU times are read; the quota is taken away and everything that was sent must arrive, no
 more and no less. With a disturbance there are two windows, without and with the neighbour. Where consumers come late,
-receipts are counted instead until they do. Idle connections and backlogs have ways of their own (`perf.idling`,
-`perf.backlogs`); a backlog's run starts with an ordinary one, and so does one that is compared with its like in memory.
+receipts are counted instead until they do. Idle connections and backlogs have ways of their own (`perf.load.idling`,
+`perf.load.backlogs`); a backlog's run starts with an ordinary one, and so does one that is compared with its like in
+memory.
 
 Nothing here sleeps for longer than it samples (100 ms), and every wait has a deadline, after which the run is faulty,
 not stuck.
@@ -21,21 +22,21 @@ from statistics import median
 
 from attrs import evolve, frozen
 
-from perf.backlogs import fill_and_drain
-from perf.board import CHECK, FLOOD_QUOTA, LOAD, MODE, QUIT, QUOTA, UNLIMITED, WINDOW_FROM_NS, WINDOW_TO_NS, Board
-from perf.crew import Crew
-from perf.figures import percentile
-from perf.idling import hold_idle
-from perf.links import BrokerFaultError
+from perf.load.backlogs import fill_and_drain
+from perf.load.board import CHECK, FLOOD_QUOTA, LOAD, MODE, QUIT, QUOTA, UNLIMITED, WINDOW_FROM_NS, WINDOW_TO_NS, Board
+from perf.load.crew import Crew
+from perf.load.idling import hold_idle
+from perf.load.links import BrokerFaultError
+from perf.load.plans import ReplierPlan, RequesterPlan, WorkerReport
+from perf.load.processes import ProcessTree, machine_cpu_seconds
+from perf.load.topology import Layout, Load, disturbing_load, measured_load
+from perf.load.watching import Watch
 from perf.peers import REFERENCES
 from perf.peers.port import PeerError
-from perf.plans import ReplierPlan, RequesterPlan, WorkerReport
-from perf.processes import ProcessTree, machine_cpu_seconds
-from perf.results import Measurement
+from perf.reports.figures import percentile
+from perf.reports.results import Measurement
 from perf.scenarios import Backlog, Scenario
 from perf.started import Started
-from perf.topology import Layout, Load, disturbing_load, measured_load
-from perf.watching import Watch
 
 _STEP_SECONDS = 0.005
 _TURNS = 5

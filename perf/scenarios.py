@@ -29,10 +29,10 @@ MIB = 1024 * KIB
 class Target:
     """What a figure is judged by.
 
-    `figure` names a key of `perf.figures.FIGURES`. `against="peers"`: the ratio to the better of the reference peers
-    (RabbitMQ and ActiveMQ) must be at least `at_least`; for a figure where lower is better the ratio is turned round,
-    so more is always better. `against="itself"`: the figure itself must be at least (where lower is better: at most)
-    `at_least`.
+    `figure` names a key of `perf.reports.figures.FIGURES`. `against="peers"`: the ratio to the better of the reference
+    peers (RabbitMQ and ActiveMQ) must be at least `at_least`; for a figure where lower is better the ratio is turned
+    round, so more is always better. `against="itself"`: the figure itself must be at least (where lower is better: at
+    most) `at_least`.
     """
 
     figure: str
@@ -74,7 +74,7 @@ class Disturbance:
 
 @frozen(slots=True)
 class Backlog:
-    """A queue that is filled before anybody reads it; see `perf.backlogs`.
+    """A queue that is filled before anybody reads it; see `perf.load.backlogs`.
 
     `reference_count` is for the reference peers, some of which would take an hour for more. Rates are compared.
     """

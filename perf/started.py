@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from perf.load.plans import Endpoint
+from perf.load.processes import ProcessTree
 from perf.peers.port import Peer
 from perf.peers.sluiceway import SETTINGS_FILE
-from perf.plans import Endpoint
-from perf.processes import ProcessTree
 
 _STOP_PATIENCE_SECONDS = 180.0
 """For an orderly stop with millions of messages: one that is killed would be measured at its recovery instead."""

@@ -21,18 +21,18 @@ from typing import Protocol, runtime_checkable
 
 from attrs import frozen
 
-from perf.board import CHECK, LOAD, MODE, QUIT, QUOTA, UNLIMITED, Board
 from perf.comparing import Tell
-from perf.crew import Crew
-from perf.links import BrokerFaultError
+from perf.load.board import CHECK, LOAD, MODE, QUIT, QUOTA, UNLIMITED, Board
+from perf.load.crew import Crew
+from perf.load.links import BrokerFaultError
+from perf.load.topology import Layout, Load, measured_load
+from perf.load.watching import Watch
 from perf.peers import Peer
 from perf.peers.port import PeerError
-from perf.results import Measurement, Results, describe_machine
+from perf.reports.results import Measurement, Results, describe_machine
 from perf.runner import Effort
 from perf.scenarios import Scenario
 from perf.started import Started, started
-from perf.topology import Layout, Load, measured_load
-from perf.watching import Watch
 
 PREFIX = "turns:"
 _SETTLE_SECONDS = 0.3

@@ -12,10 +12,10 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from perf.load.plans import Endpoint
 from perf.peers.daemon import LOOPBACK, Daemon, free_port, server_version
 from perf.peers.debian import ensure_package
 from perf.peers.port import PeerError
-from perf.plans import Endpoint
 
 _HOME = Path("/usr/share/activemq")
 _JAR = _HOME / "bin" / "activemq.jar"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import psutil
 
-from perf.links import BrokerFaultError, Link
+from perf.load.links import BrokerFaultError, Link
+from perf.load.plans import Endpoint
 from perf.peers.daemon import server_version
 from perf.peers.port import PeerError
-from perf.plans import Endpoint
 
 
 class Address:

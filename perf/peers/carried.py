@@ -6,10 +6,10 @@ from pathlib import Path
 
 from attrs import evolve
 
+from perf.load.plans import Endpoint
+from perf.load.transports import make_certificate
 from perf.peers.port import PeerError
 from perf.peers.sluiceway import Sluiceway
-from perf.plans import Endpoint
-from perf.transports import make_certificate
 
 
 class TlsSluiceway(Sluiceway):

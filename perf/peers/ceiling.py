@@ -15,8 +15,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from perf.load.plans import Endpoint
 from perf.peers.daemon import LOOPBACK, Daemon, free_port, server_version
-from perf.plans import Endpoint
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 

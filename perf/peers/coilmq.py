@@ -11,9 +11,9 @@ import venv
 from collections.abc import Mapping
 from pathlib import Path
 
+from perf.load.plans import Endpoint
 from perf.peers.daemon import LOOPBACK, Daemon, free_port
 from perf.peers.port import PeerError
-from perf.plans import Endpoint
 
 _PACKAGE = "coilmq==1.1.0"
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
-from perf.links import BrokerFaultError, Link
+from perf.load.links import BrokerFaultError, Link
+from perf.load.plans import Endpoint
+from perf.load.processes import ProcessTree, on_cores
 from perf.peers.port import PeerError
-from perf.plans import Endpoint
-from perf.processes import ProcessTree, on_cores
 
 LOOPBACK = "127.0.0.1"
 _START_SECONDS = 180.0

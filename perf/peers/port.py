@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from perf.plans import Endpoint
+from perf.load.plans import Endpoint
 
 
 class PeerError(Exception):

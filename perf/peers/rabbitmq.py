@@ -12,9 +12,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from perf.load.plans import Endpoint
 from perf.peers.daemon import LOOPBACK, Daemon, free_port, server_version
 from perf.peers.debian import ensure_package
-from perf.plans import Endpoint
 
 _SCRIPT = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 

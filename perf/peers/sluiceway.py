@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from perf.links import Link
+from perf.load.links import Link
+from perf.load.plans import Endpoint
 from perf.peers.daemon import LOOPBACK, Daemon, free_port, server_version
 from perf.peers.port import PeerError
-from perf.plans import Endpoint
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _OWN_PYTHON = Path(".venv", "bin", "python")

@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 from types import MappingProxyType
 
+from perf.load.plans import Endpoint
 from perf.peers.daemon import LOOPBACK, free_port
 from perf.peers.port import PeerError
 from perf.peers.sluiceway import Sluiceway
-from perf.plans import Endpoint
-from perf.watcher import UnwatchedError, Watcher
+from perf.probes.watcher import UnwatchedError, Watcher
 
 
 class BareSluiceway(Sluiceway):
@@ -52,7 +52,7 @@ class WatchedSluiceway(Sluiceway):
         except UnwatchedError as error:
             raise PeerError(f"{self.name}: {error}") from error
         self._watcher = subprocess.Popen(
-            [sys.executable, "-m", "perf.watcher", str(self._port)], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "perf.probes.watcher", str(self._port)], stdout=subprocess.PIPE, text=True
         )
         assert self._watcher.stdout is not None
         if self._watcher.stdout.readline() != "ready\n":  # before that a signal would end it

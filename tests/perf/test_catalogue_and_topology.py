@@ -7,11 +7,11 @@ from itertools import chain
 
 import pytest
 
-from perf.figures import FIGURES, percentile, show
-from perf.plans import Endpoint
+from perf.load.plans import Endpoint
+from perf.load.topology import Layout, disturbing_load, measured_load
+from perf.reports.figures import FIGURES, percentile, show
+from perf.reports.tables import figures_of
 from perf.scenarios import BY_NAME, CATALOGUE, Scenario, UnknownScenarioError, choose
-from perf.tables import figures_of
-from perf.topology import Layout, disturbing_load, measured_load
 
 ENDPOINT = Endpoint("127.0.0.1", 1)
 

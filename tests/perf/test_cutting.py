@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perf.cutting import FrameCounter, FrameCutter
+from perf.load.cutting import FrameCounter, FrameCutter
 
 _BODIES = [20, 100, 399, 400, 1024, 5000]
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from perf import frames
-from perf.ledger import Ledger
+from perf.load import frames
+from perf.load.ledger import Ledger
 
 
 def _tags(data: memoryview) -> list[tuple[int, int, int]]:

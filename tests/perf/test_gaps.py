@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from perf.cli import main
-from perf.gaps import Gap, Scene, lines, measure
 from perf.peers import peer_named
+from perf.probes.gaps import Gap, Scene, lines, measure
 from perf.started import started
 
 

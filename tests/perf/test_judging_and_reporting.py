@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from perf import tables
-from perf.charts import draw_drains
 from perf.comparing import judge
-from perf.reporting import write_report
-from perf.results import Measurement, Results, drop_superseded, keep, kept_in, load, merge, save
+from perf.reports import tables
+from perf.reports.charts import draw_drains
+from perf.reports.page import write_report
+from perf.reports.results import Measurement, Results, drop_superseded, keep, kept_in, load, merge, save
 from perf.scenarios import BY_NAME, Target
 
 QUEUE = BY_NAME["1_1_1-20b-auto"]

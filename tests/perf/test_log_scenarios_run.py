@@ -7,16 +7,16 @@ from contextlib import ExitStack
 
 import pytest
 
-from perf.figures import FIGURES
-from perf.logappending import values_of
-from perf.logbatches import WrongBatchError, batch_of, checked
-from perf.logrunner import LogRun
-from perf.logscenarios import LOG_CATALOGUE, LogScenario, choose_logs, is_log_scenario
+from perf.logs.appending import values_of
+from perf.logs.batches import WrongBatchError, batch_of, checked
+from perf.logs.runner import LogRun
+from perf.logs.scenarios import LOG_CATALOGUE, LogScenario, choose_logs, is_log_scenario
 from perf.peers import peer_named
+from perf.reports.figures import FIGURES
+from perf.reports.tables import figures_of, headline
 from perf.runner import Effort
 from perf.scenarios import BY_NAME
 from perf.started import Started, started
-from perf.tables import figures_of, headline
 from sluiceway.queues.logs.batches import encode, stamped
 
 pytestmark = pytest.mark.timeout(90)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from perf.figures import FIGURES
-from perf.reporting import write_report
-from perf.results import Measurement, Results
+from perf.reports.figures import FIGURES
+from perf.reports.page import write_report
+from perf.reports.results import Measurement, Results
+from perf.reports.spark import spark_lines, without_spark
 from perf.scenarios import UnknownScenarioError
-from perf.sparkreporting import spark_lines, without_spark
-from perf.sparkscenarios import SPARK_CATALOGUE, choose_spark
+from perf.spark.scenarios import SPARK_CATALOGUE, choose_spark
 
 
 def results(*rates: float) -> Results:

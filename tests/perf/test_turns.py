@@ -9,17 +9,17 @@ from typing import Any
 import psutil
 import pytest
 
-from perf.board import FIRST_FREE, Board
+from perf.load.board import FIRST_FREE, Board
 from perf.peers import peer_named
 from perf.peers.daemon import free_port
 from perf.peers.port import PeerError
-from perf.reporting import write_report
-from perf.results import Measurement, Results
+from perf.reports.page import write_report
+from perf.reports.results import Measurement, Results
+from perf.reports.turns import turns_lines
 from perf.runner import Effort
 from perf.scenarios import BY_NAME
 from perf.started import started
 from perf.turns import Stand, measure_in_turns, share_of
-from perf.turnsreporting import turns_lines
 
 NAME = "turns:sluiceway-bare:1_1_1-1k-auto"
 

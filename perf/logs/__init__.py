@@ -1,0 +1,1 @@
+"""Scenarios of logs, with appenders and readers of their own."""

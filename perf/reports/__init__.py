@@ -1,0 +1,1 @@
+"""Results, the figures in them, and the tables, charts and pages that are made of them."""

@@ -1,0 +1,1 @@
+"""Scenarios of Spark, with sources and sinks that show what Spark itself carries."""
