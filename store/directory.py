@@ -34,20 +34,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from attrs import frozen
 
 from ..flow.words import size_in_words
-from .engine import DiskFullError, Engine, EngineError, EngineFailedError, raise_it
-from .folders import make_private_folder, sync_folder
+from .engine import DiskFullError, Engine, EngineError, EngineFailedError, EngineMissingError, raise_it
+from .folders import OPENING_FREE_BYTES, make_private_folder, sync_folder
 from .keys import FORMAT_VERSION, FORMAT_VERSION_MIN
-from .leveldb import OPENING_FREE_BYTES, LevelDbEngine, LevelDbOptions
 from .marks import MarkedFolder, Marks, OtherFolderError
 from .quarantine import Quarantine
-from .repair import RepairReport, mend, open_mended
 from .segments import SegmentFiles
 from .values import SUFFIX, ValueLog
+
+if TYPE_CHECKING:
+    from .leveldb import LevelDbOptions
+    from .repair import RepairReport
 
 LARGE: Final = "large"
 """The folder of bodies that are files."""
@@ -150,10 +152,14 @@ class Directory:
         """Opens the database; one that LevelDB finds damaged is mended first, once.
 
         :returns: the engine, which the caller closes, and what was done if it was damaged: log it.
+        :raises EngineMissingError: the LevelDB binding is not installed.
         :raises CorruptionError: it is damaged and could not be mended.
         :raises ValuesMissingError: files of large values are missing.
         :raises EngineError: it can't be opened.
         """
+        with _adapter_needed():
+            from .leveldb import LevelDbOptions
+            from .repair import open_mended
         engine, report = open_mended(self.database_path, self.attic, options or LevelDbOptions())
         return self._with_values(engine, trouble, keeps_all=report is not None), report
 
@@ -164,6 +170,8 @@ class Directory:
         :raises CorruptionError: it is damaged.
         :raises EngineError: it can't be opened.
         """
+        with _adapter_needed():
+            from .leveldb import LevelDbEngine
         return self._with_values(LevelDbEngine(self.database_path), raise_it, accept_missing=True, keeps_all=keeps_all)
 
     def _with_values(
@@ -212,6 +220,9 @@ class Directory:
 
         :raises EngineError: that failed.
         """
+        with _adapter_needed():
+            from .leveldb import LevelDbOptions
+            from .repair import mend
         return mend(self.database_path, self.attic, options or LevelDbOptions(), "a repair was asked for")
 
     def free_bytes(self) -> int:
@@ -357,6 +368,21 @@ def told_of(path: Path) -> Iterator[None]:
         raise DirectoryError(
             f"the data folder {path} can't be used ({what}). Look at the disk, or choose another folder "
             "(broker.data_dir, or --data)."
+        ) from error
+
+
+@contextmanager
+def _adapter_needed() -> Iterator[None]:
+    """Load the adapter for LevelDB in this block.
+
+    :raises EngineMissingError: its binding is not there.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise EngineMissingError(
+            f"LevelDB, which keeps messages on the disk, can't be loaded: {error}. Install its binding (pip install "
+            "plyvel; plyvel-next from Python 3.13 on), or choose an engine without it (store.engine)."
         ) from error
 
 

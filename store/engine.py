@@ -86,6 +86,10 @@ class UnreadableError(EngineFailedError):
         self.read_around = read_around
 
 
+class EngineMissingError(EngineError):
+    """What an engine is made of is not installed, or can't be loaded. The message says what to install."""
+
+
 class CorruptionError(EngineError):
     """What was read is not what was written. Trying again does not help."""
 

@@ -1,4 +1,6 @@
-"""Making the folders in which a broker keeps what it was given: closed to all but its user, and on the disk."""
+"""Making the folders in which a broker keeps what it was given: closed to all but its user, and on the disk; and the
+free space that one needs.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,11 @@ from typing import Final
 
 PRIVATE_MODE: Final = 0o700
 """Messages are nobody else's business."""
+
+OPENING_FREE_BYTES: Final = 24 << 20
+"""Free space without which a database is not opened: LevelDB then writes its log into a table, and the log may hold as
+much as the write buffer and the largest batch after it.
+"""
 
 
 def make_private_folder(folder: Path) -> None:

@@ -59,6 +59,7 @@ from .engine import (
     EngineError,
     EngineFailedError,
 )
+from .folders import OPENING_FREE_BYTES
 from .leveldblog import NewestLog
 
 MIB: Final = 1 << 20
@@ -66,11 +67,6 @@ MIB: Final = 1 << 20
 _TABLES: Final = re.compile(r"\d+\.(ldb|sst)|MANIFEST-\d+")
 _TABLE_TOO_SHORT: Final = re.compile(rf"\.(ldb|sst): {re.escape(os.strerror(errno.EINVAL))}")
 """What LevelDB says of a block beyond the end of a table's file. It calls that an IO error; it is a damaged table."""
-
-OPENING_FREE_BYTES: Final = 24 * MIB
-"""Free space without which a database is not opened: that writes the log into a table, and the log may hold as much as
-the write buffer and the largest batch after it.
-"""
 
 
 @attrs.frozen

@@ -9,6 +9,7 @@ Running it again does no harm, and neither does its end in the middle: each chan
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -17,12 +18,14 @@ from ..chunks import HeadCodec
 from ..directory import Directory
 from ..engine import CorruptionError
 from ..quarantine import Quarantine
-from ..repair import RepairReport
 from ..values import ValueLog
 from .check import CheckReport, check, database_fault, values_notes
 from .faults import Fault
 from .opening import check_version
 from .records import Progress
+
+if TYPE_CHECKING:
+    from ..repair import RepairReport
 
 
 @attrs.define

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import attrs
 
 from .. import keys
 from ..directory import Directory, FormatError, MissingError, open_directory, told_of
 from ..engine import CorruptionError, Engine
-from ..repair import RepairReport
 from ..states import decode_format, encode_format
 from ..values import ValueLog
+
+if TYPE_CHECKING:
+    from ..repair import RepairReport
 
 
 @attrs.define

@@ -29,6 +29,7 @@ import pytest
 import sluiceway.bodies
 import sluiceway.broker
 import sluiceway.store.directory
+import sluiceway.store.leveldb
 import sluiceway.store.log_storage
 from sluiceway.broker import Broker
 from sluiceway.config import Config
@@ -75,7 +76,7 @@ class FolderBroker(Broker):
             patch.setattr(sluiceway.bodies, "BodyThread", runner)
             patch.setattr(sluiceway.store.log_storage, "BodyThread", runner)
             patch.setattr(sluiceway.store.directory, "ValueLog", partial(ValueLog, options=self._values))
-            patch.setattr(sluiceway.store.directory, "LevelDbOptions", lambda: SMALL_BUFFER)
+            patch.setattr(sluiceway.store.leveldb, "LevelDbOptions", lambda: SMALL_BUFFER)
             yield
 
     async def _open_store(self) -> None:
