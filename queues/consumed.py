@@ -1,5 +1,5 @@
-"""Base of the queues whose messages are consumed: one cursor, and an element leaves when it is settled. (leaving.py: or
-unread.)
+"""Base of the queues whose messages are consumed: one cursor, and an element leaves when it is settled, or unread
+(removal.py).
 
 Shared by ExclusiveQueue (one subscription) and SharedQueue (many).
 
@@ -9,7 +9,7 @@ Two kinds of elements are in nobody's hands and not available either; the cursor
   blocks may be outside. When their time has come they lie where they would lie without it: ahead of the cursor, or, if
   that has passed them, among what was given back, which goes first. What a restart brings back says for itself when it
   is due; waiting to be tried again ends with a restart.
-- *Condemned* (dead_letters.py): given up, on their way to the dead-letter queue.
+- *DeadLettering* (dead_letters.py): given up, on their way to the dead-letter queue.
 
 Charging. What comes back was seen, and is marked so. It is charged, against the limit of its redeliveries, only if it
 is named as what failed.
@@ -21,17 +21,19 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Final, Unpack
 
+from ..flow import SourceController
 from .cursored import BLOCK_BITS
 from .cursors import Wait
 from .dead_letters import FAILED, REJECTED
 from .delayed import DelayedElements, backoff_ms
+from .element_states import WORDS, ElementStates
 from .environment import QueueEnvironment, TimerHandle
 from .intake import Run
-from .leaving import LeavingQueue
-from .message import MESSAGE_OVERHEAD_BYTES, Message
+from .message import MESSAGE_OVERHEAD_BYTES, Message, size_of
 from .observer import Fate
 from .policy import QueuePolicy
-from .queue import QueueOptions
+from .queue import MessageQueue, QueueOptions
+from .removal import Removal, gives_up
 from .slices import Slice
 from .storage import Restored
 from .subscription import Subscription
@@ -48,13 +50,18 @@ WALL_CLOCK_SECONDS: Final = 60.0
 DUE_MS_MAX: Final = 2**63 - 1
 
 
-class ConsumedQueue(LeavingQueue):
+class ConsumedQueue(MessageQueue):
     """One consuming cursor. Not for direct use."""
 
     def __init__(
         self, name: str, policy: QueuePolicy, environment: QueueEnvironment, **options: Unpack[QueueOptions]
     ) -> None:
         super().__init__(name, policy, environment, **options)
+        self.states = ElementStates(self.elements)
+        """Where each of its elements is."""
+        self._cursor = self.states.cursor
+        self.removal = Removal(self, self.states, environment, self._drop)
+        """How elements leave unread."""
         self._reading_index = -1
         self._later_timer: TimerHandle | None = None
         self._unknown_due: list[int] = []
@@ -62,6 +69,14 @@ class ConsumedQueue(LeavingQueue):
         self._restored_ms = 0
         self._lost_in_hand: set[int] = set()
         """In a consumer's hands, and not here any more: their records could not be read."""
+
+    def _full_action(self) -> str:
+        policy = self.policy
+        if policy.full != "dead_letter":
+            return policy.full or self.full_default
+        if not gives_up(self.name_on_disk, policy, self._environment):
+            return "block"
+        return "drop_oldest" if policy.dead_letter is None else "dead_letter"
 
     @property
     def waits_for_consumers(self) -> bool:
@@ -103,7 +118,7 @@ class ConsumedQueue(LeavingQueue):
             if not expired:
                 return part
             rest = part.without(expired)
-            self._give_up_expired(expired)
+            self.removal.drop_expired(expired)
             if rest is not None:
                 return rest
             passed_count += len(expired)
@@ -113,9 +128,9 @@ class ConsumedQueue(LeavingQueue):
     def _available_of(self, part: Slice) -> Slice | None:
         """What of this may be handed over now. The cursor passes over what waits for its time or is given up."""
         now_ms = self._environment.now_ms()
-        later, condemned, passed = self.states.delayed, self.states.dead_lettering, list[int]()
+        later, letters, passed = self.states.delayed, self.states.dead_lettering, list[int]()
         for place, (sequence, message) in enumerate(zip(part.sequences, part.messages, strict=True)):
-            if (later is not None and later.holds(sequence)) or (condemned is not None and sequence in condemned):
+            if (later is not None and later.holds(sequence)) or (letters is not None and sequence in letters):
                 passed.append(sequence)
             elif message.due_at_ms > now_ms:
                 later = self._make_later()
@@ -200,7 +215,7 @@ class ConsumedQueue(LeavingQueue):
         self._restored_ms = self._environment.now_ms()
         self._unknown_due = sorted(found.due, reverse=True)
         most = self.policy.redeliveries_max
-        spent = [] if most is None or not self._gives_up else [s for s, n in found.attempts.items() if n > most]
+        spent = [] if most is None or not self.removal.gives_up else [s for s, n in found.attempts.items() if n > most]
         if self._unknown_due:
             self._make_later()
         if self._unknown_due or spent:
@@ -214,7 +229,7 @@ class ConsumedQueue(LeavingQueue):
         if spent := [
             sequence for sequence in spent if self.states.waits(sequence) and self.elements.is_alive(sequence)
         ]:
-            self._give_up(spent, FAILED)
+            self.removal.give_up(spent, FAILED)
         if self._unknown_due:
             self._look_up_due()
 
@@ -292,7 +307,7 @@ class ConsumedQueue(LeavingQueue):
         self.unsettled_count -= len(sequences)
         self.returned_count += len(sequences)
         if self.expiry.is_needed:
-            sequences = self._drop_expired(sequences)
+            sequences = self.removal.without_expired(sequences)
         if not attempted:
             self._put_back(sequences)
             self.context.request_dispatch()
@@ -308,15 +323,15 @@ class ConsumedQueue(LeavingQueue):
             attempts_of = self._cursor.attempts_of
             self._shelf.returned({sequence: attempts_of(sequence) for sequence in [*sequences, *charged]})
         if spent:
-            self._give_up(spent, REJECTED if for_good else FAILED)
+            self.removal.give_up(spent, REJECTED if for_good else FAILED)
         self.context.request_dispatch()
 
     def losing(self, sequences: SequenceOf[int]) -> None:
         if self.observer is not None:
             self.observer.left(Fate.DROPPED, sequences, "it could not be read from the disk")
         waiting = [sequence for sequence in sequences if self.states.waits(sequence)]
-        condemned = self.states.dead_lettering or ()  # looks for itself what is still there
-        self._lost_in_hand.update({s for s in sequences if s not in condemned}.difference(waiting))
+        letters = self.states.dead_lettering or ()  # looks for itself what is still there
+        self._lost_in_hand.update({s for s in sequences if s not in letters}.difference(waiting))
         self.states.forget(waiting)
 
     def _without_lost(self, sequences: SequenceOf[int]) -> tuple[SequenceOf[int], int]:
@@ -335,7 +350,7 @@ class ConsumedQueue(LeavingQueue):
         that have failed too often (`for_good`: all of them); what is between the two waits for its time.
         """
         policy, cursor = self.policy, self._cursor
-        most = None if not self._gives_up else 0 if for_good else policy.redeliveries_max
+        most = None if not self.removal.gives_up else 0 if for_good else policy.redeliveries_max
         spent: list[int] = []
         waiting: dict[int, list[int]] = {}
         alive = sequences if charged is sequences else set(sequences)  # others are past their date, and gone
@@ -364,7 +379,52 @@ class ConsumedQueue(LeavingQueue):
     def _available_again(self, sequences: SequenceOf[int]) -> None:
         """Hook of the kinds: these lie ahead of the cursor, and are available from now on."""
 
+    # ------------------------------------------------------------------ leaving unread
+
+    def expire(self, sequences: SequenceOf[int]) -> None:
+        self.removal.expire(sequences)
+
+    def make_room(self, over_count: int, over_bytes: int) -> None:
+        self.removal.make_room(over_count, over_bytes)
+
+    def waits_for_dead_letters(self, count: int, wire_bytes: int, source: SourceController) -> bool:
+        return self.removal.waits_for_dead_letters(count, wire_bytes, source)
+
+    def _drop(self, sequences: SequenceOf[int]) -> None:
+        """Remove elements that no consumer holds, and free their space: which may let senders go on before this
+        returns.
+        """
+        if not sequences:
+            return
+        messages = [message for sequence in sequences if (message := self.elements.get(sequence)) is not None]
+        # Unread always: a cursor that untakes may come past here again.
+        self.elements.remove(sequences, unread=True)
+        self.states.forget(sequences)
+        if self.states.delayed is not None:
+            self._go_on_if_crowded()
+        if self._shelf is not None:
+            self._shelf.settled(sorted(sequences))  # dead letters leave in the order in which they were given up
+        if self.elements.outside_gone_count:
+            self._account_for_outside_gone()
+        if messages:
+            self.controller.release(len(messages), size_of(messages))
+        waiting_for = self._cursor.waiting_for
+        if isinstance(waiting_for, int) and self.elements.block(waiting_for) is None:
+            self._cursor.arrived(waiting_for)  # nothing is left of what it waits for
+            self.context.request_dispatch()
+        elif self.controller.limiter.throttled:
+            self.context.request_dispatch()  # other blocks than before may leave memory
+        self._dropped(messages)
+
+    def _dropped(self, messages: SequenceOf[Message]) -> None:
+        """Hook of the kinds: elements left unread, those among them that were in memory had these messages."""
+
     # ------------------------------------------------------------------ what waits for its time
+
+    def _go_on_if_crowded(self) -> None:
+        """Fewer elements wait for their time: what waited for that goes on."""
+        if self._cursor.arrived(Wait.CROWDED):
+            self.context.request_dispatch()
 
     def _delayed(self, run: Run) -> Run:
         messages = run.messages
@@ -408,7 +468,8 @@ class ConsumedQueue(LeavingQueue):
         if due:
             self._put_back([sequence for sequence in due if sequence < position])
             self._available_again([sequence for sequence in due if sequence >= position])
-            self._go_on()
+            self._go_on_if_crowded()
+            self.context.request_dispatch()
         self._arm_later()
 
     def _look_up_due(self) -> None:
@@ -450,6 +511,9 @@ class ConsumedQueue(LeavingQueue):
         return 0 if self.states.delayed is None else len(self.states.delayed)
 
     # ------------------------------------------------------------------ end, and what people see
+
+    def state_of(self, sequence: int) -> str:
+        return WORDS[self.states.of(sequence)]
 
     def _close_gates(self) -> int:
         if self._later_timer is not None:

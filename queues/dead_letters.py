@@ -1,17 +1,17 @@
 """Messages that a queue gives up: why, and where they go.
 
 A message is given up when it failed too often, when it is past its date, or when it has to make room, as the policy of
-its queue says. It is *condemned* then: still in its queue and charged there, but in nobody's hands and not available.
-From there it moves to the dead-letter queue, under a header block that tells its story. If that has no room it stays
-condemned until there is some: the queue that gives it up is a source of the dead-letter queue like any other, so
-nothing is lost on the way and the flow map shows who waits for whom. A persistent one leaves its queue and comes into
+its queue says. Then it is *dead-lettering*: still in its queue and charged there, but available to no consumer. From
+there it moves to the dead-letter queue, under a header block that tells its story. If that has no room it stays in its
+queue until there is some: the queue that gives it up is a source of the dead-letter queue like any other, so nothing
+is lost on the way and the flow map shows who waits for whom. A persistent one leaves its queue and comes into
 the other in one write.
 
 A queue that some policy names as a dead-letter queue gives nothing up: there are no loops.
 
 A subscriber of a topic gives up what it has refused too often; then the dead letter is a copy (refusals.py).
 
-Bound: what is condemned is bounded by the queue that holds it; 100 bytes each beside that.
+Bound: what is dead-lettering is bounded by the queue that holds it; 100 bytes each beside that.
 Source: DESIGN section 6 (redelivery limit, `dead_letter`); issue 3.
 """
 
@@ -170,7 +170,7 @@ class DeadLetterRouter:
         return queue if taken else None
 
 
-class Condemned:
+class DeadLettering:
     """What one queue gives up, until it is moved."""
 
     __slots__ = (
@@ -256,14 +256,14 @@ class Condemned:
         self._let_go_on()
 
     def hold_back(self, source: SourceController) -> bool:
-        """Block this source until nothing is condemned. False: nothing is."""
+        """Block this source until nothing is dead-lettering. False: nothing is."""
         if not self._reasons:
             return False
         self._gate.wait_in_line(source)
         return True
 
     def came_in(self) -> None:
-        """A block is in memory: what of it is condemned can be moved."""
+        """A block is in memory: what of it is dead-lettering can be moved."""
         if self._reasons:
             self.move()
 
@@ -314,7 +314,7 @@ class Condemned:
         self._let_go_on()
 
     def _let_go_on(self) -> None:
-        """Nobody has to wait when nothing is condemned."""
+        """Let all go on when nothing is dead-lettering."""
         if not self._reasons and self._gate.limiter.used_count and not self._gate.closed:
             self._gate.release(1, 0)
 

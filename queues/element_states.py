@@ -22,7 +22,7 @@ from .delayed import DelayedElements
 from .group_backlog import GroupBacklog
 
 if TYPE_CHECKING:
-    from .dead_letters import Condemned
+    from .dead_letters import DeadLettering
 
 
 class State(Enum):
@@ -91,7 +91,7 @@ class ElementStates:
         self.elements = elements
         self.cursor = Cursor(elements, 0)
         self.delayed: DelayedElements | None = None
-        self.dead_lettering: Condemned | None = None
+        self.dead_lettering: DeadLettering | None = None
         self.set_aside: GroupBacklog | None = None
 
     def of(self, sequence: int) -> State:

@@ -13,7 +13,7 @@ Clearing out is done a few entries at a time, with each date that is added (SWEE
 (BLOCK_SWEEP_COUNT): the heap becomes the old one, from whose end entries that still count are moved to the new one. A
 heap without its last entry is a heap.
 
-Not here: what expiring means (leaving.py, topic.py).
+Not here: what expiring means (removal.py, topic.py).
 """
 
 from __future__ import annotations

@@ -447,6 +447,10 @@ class MessageQueue(FlowResource):
         self._gone(self.elements.trim(self.elements.trims_to, 1))
         return repeat(None, TRIM_STEPS)
 
+    def note_activity(self) -> None:
+        """Take note that the queue is in use."""
+        self._last_active_seconds = self._environment.clock()
+
     def _account_for_outside_gone(self) -> None:
         assert self.pager is not None, "only what pages is outside"
         self.pager.account_for_outside_gone()

@@ -604,8 +604,8 @@ class ReaderQueue(MessageQueue):
         facts: dict[str, object] = {}
         if waiting_count := sum([refusals.waiting_count for refusals in self._refusals.values()]):
             facts["wait to be tried again"] = waiting_count
-        if condemned_count := sum([refusals.condemned_count for refusals in self._refusals.values()]):
-            facts["dead letters that wait"] = condemned_count
+        if dead_lettering_count := sum([refusals.dead_lettering_count for refusals in self._refusals.values()]):
+            facts["dead letters that wait"] = dead_lettering_count
             if trouble := next((r.trouble for r in self._refusals.values() if r.trouble), ""):
                 facts["because"] = trouble
         return facts

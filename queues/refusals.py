@@ -21,7 +21,7 @@ from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING
 
 from .cursors import TrackingCursor
-from .dead_letters import FAILED, Condemned
+from .dead_letters import FAILED, DeadLettering
 from .delayed import DelayedElements, backoff_ms
 from .durables import DurableReader
 from .environment import QueueEnvironment, TimerHandle
@@ -40,7 +40,7 @@ class Refusals:
     """See the module. Made when the first is refused."""
 
     __slots__ = (
-        "_condemned",
+        "_dead_lettering",
         "_environment",
         "_later",
         "_subscription",
@@ -65,7 +65,7 @@ class Refusals:
         self._environment = environment
         self._later = DelayedElements(topic.policy.delayed_count_max)
         self._timer: TimerHandle | None = None
-        self._condemned: Condemned | None = None
+        self._dead_lettering: DeadLettering | None = None
         """None: nothing was ever given up."""
         self.closed = False
 
@@ -77,9 +77,9 @@ class Refusals:
         return () if self._subscription is None else (self._subscription,)
 
     @property
-    def condemned_count(self) -> int:
+    def dead_lettering_count(self) -> int:
         """How many wait for the dead-letter queue."""
-        return 0 if self._condemned is None else len(self._condemned)
+        return 0 if self._dead_lettering is None else len(self._dead_lettering)
 
     @property
     def waiting_count(self) -> int:
@@ -89,7 +89,7 @@ class Refusals:
     @property
     def trouble(self) -> str:
         """Why nothing can be moved, if it is not for want of room."""
-        return "" if self._condemned is None else self._condemned.trouble
+        return "" if self._dead_lettering is None else self._dead_lettering.trouble
 
     # ------------------------------------------------------------------ in
 
@@ -128,26 +128,26 @@ class Refusals:
                 topic.observer.left(Fate.DROPPED, sequences, "given up, and there are no dead letters for it")
             topic.done_with(self, sequences)
             return
-        if self._condemned is None:
+        if self._dead_lettering is None:
             reader = self.reader
             assert reader is not None or self._subscription is not None
             label = "" if self._subscription is None else self._subscription.consumer.label
             refused_by = (label, None) if reader is None else router.durable_names(reader.durable_id)
-            self._condemned = Condemned(topic, self, router, to, self._environment, refused_by=refused_by)
-        self._condemned.add(sequences, reason)
-        self._condemned.move()
+            self._dead_lettering = DeadLettering(topic, self, router, to, self._environment, refused_by=refused_by)
+        self._dead_lettering.add(sequences, reason)
+        self._dead_lettering.move()
 
     def forget(self, sequences: Set[int]) -> None:
         """These, which were withdrawn, are not to come again: the topic has dropped them, or they were settled late."""
         self._later.discard(sequences)
-        if self._condemned is not None:
-            self._condemned.discard(sequences)
+        if self._dead_lettering is not None:
+            self._dead_lettering.discard(sequences)
 
     def forget_below(self, floor: int, sequences: Set[int]) -> None:
         """The same for all below `floor`, which these are."""
         self._later.discard_between(0, floor)
-        if self._condemned is not None:
-            self._condemned.discard(sequences)
+        if self._dead_lettering is not None:
+            self._dead_lettering.discard(sequences)
 
     # ------------------------------------------------------------------ what dead letters need (GivesUp)
 
@@ -167,8 +167,8 @@ class Refusals:
 
     def came_in(self) -> None:
         """A block is in memory."""
-        if self._condemned is not None:
-            self._condemned.came_in()
+        if self._dead_lettering is not None:
+            self._dead_lettering.came_in()
 
     def _arm(self) -> None:
         if self._timer is not None:
@@ -192,5 +192,5 @@ class Refusals:
         self.closed = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._condemned is not None:
-            self._condemned.close()
+        if self._dead_lettering is not None:
+            self._dead_lettering.close()

@@ -285,12 +285,7 @@ class SeekingQueue(ConsumedQueue):
         if self._searches:
             self._seek_on(Wait.NOTED)
 
-    @property
-    def _is_crowded(self) -> bool:
-        return super()._is_crowded or any(search.waiting_for is Wait.CROWDED for search in self._searches.values())
-
-    def _drop(self, sequences: SequenceOf[int]) -> None:
-        super()._drop(sequences)
+    def _dropped(self, messages: SequenceOf[Message]) -> None:
         for search in list(self._searches.values()):
             waiting_for = search.waiting_for
             if isinstance(waiting_for, int) and self.elements.block(waiting_for) is None:
@@ -299,8 +294,8 @@ class SeekingQueue(ConsumedQueue):
                 self._seek_on(waiting_for)  # nothing is left of what it waits for
                 self._ask()
 
-    def _go_on(self) -> None:
-        super()._go_on()
+    def _go_on_if_crowded(self) -> None:
+        super()._go_on_if_crowded()
         if self._searches:
             self._seek_on(Wait.CROWDED)
 

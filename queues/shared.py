@@ -310,7 +310,7 @@ class SharedQueue(SeekingQueue):
         message = self.elements.get(sequence) if sequence is not None else None
         assert sequence is not None and message is not None, "what is set aside is in the queue"
         if 0 < message.expires_at_ms <= self._environment.now_ms():
-            self._give_up_expired((sequence,))
+            self.removal.drop_expired((sequence,))
             return True
         if holder is not None:
             subscription = holder if shares.fits(holder, message) else None
@@ -510,26 +510,10 @@ class SharedQueue(SeekingQueue):
 
     # ------------------------------------------------------------------ leaving unread
 
-    def _drop(self, sequences: SequenceOf[int]) -> None:
+    def _dropped(self, messages: SequenceOf[Message]) -> None:
         if self._grouped_count:
-            self._grouped_count -= len(self._keys(sequences))
-        super()._drop(sequences)
-
-    def make_room(self, over_count: int, over_bytes: int) -> None:
-        """The cursor has passed what is set aside, so that is older than all but what was given back."""
-        while self._aside and (over_count > 0 or over_bytes > 0):
-            oldest = self._aside.oldest()
-            assert oldest is not None, "there are elements set aside"
-            returned = self._cursor.next_returned
-            passed = self._oldest_passed()
-            if passed is not None and passed < oldest:
-                oldest = passed
-            elif returned is not None and returned < oldest:
-                oldest = returned
-            over_count -= 1
-            over_bytes -= self._charge_of(oldest)
-            self._give_up_for_room((oldest,))
-        super().make_room(over_count, over_bytes)
+            self._grouped_count -= sum([message.head.group is not None for message in messages])
+        super()._dropped(messages)
 
     # ------------------------------------------------------------------ what people see
 

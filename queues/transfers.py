@@ -14,9 +14,9 @@ import enum
 from collections.abc import Callable, Mapping
 
 from ..flow import Flow, FlowClosedError, SourceController
+from .consumed import ConsumedQueue
 from .dead_letters import Rewrite
 from .full_actions import QueueFullError
-from .leaving import LeavingQueue
 from .message import Message
 from .queue import MessageQueue
 from .topic import Topic
@@ -39,7 +39,7 @@ class Transfer:
 
     def __init__(
         self,
-        queue: LeavingQueue,
+        queue: ConsumedQueue,
         *,
         rewrite: Rewrite,
         clock: Callable[[], float],
@@ -66,7 +66,7 @@ class Transfer:
         """Put this into that queue, with these headers set (a string) or removed (None). `flush` is due before anybody
         else runs.
         """
-        if not self._queue.may_leave(sequence):
+        if not self._queue.removal.may_leave(sequence):
             return Outcome.GONE
         if isinstance(to, Topic) and not to.is_heard:
             return Outcome.UNHEARD
@@ -94,7 +94,7 @@ class Transfer:
         """What was moved leaves the queue."""
         moved, self._moved = self._moved, {}
         for to, sequences in moved.items():
-            self._queue.moved(sequences, to)
+            self._queue.removal.moved(sequences, to)
         self.source.end_turn()
 
     def close(self) -> None:

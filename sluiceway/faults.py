@@ -36,7 +36,7 @@ from sluiceway.protocols.stomp.delivery import StompSubscription
 from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.protocols.stomp.session import Session
 from sluiceway.protocols.warning_limiter import WarningLimiter
-from sluiceway.queues.dead_letters import Condemned
+from sluiceway.queues.dead_letters import DeadLettering
 from sluiceway.queues.delays import Publisher
 from sluiceway.queues.destination import Destination
 from sluiceway.queues.expiry import Expiry
@@ -50,6 +50,7 @@ from sluiceway.queues.pace import Pace
 from sluiceway.queues.paging import Pager
 from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.refusals import Refusals
+from sluiceway.queues.removal import Removal
 from sluiceway.queues.steps import Line
 from sluiceway.queues.subscription import Subscription
 from sluiceway.store.gradual import Gradual
@@ -167,7 +168,7 @@ class Faults:
                     met = met.queue
                 case Place():
                     met = met.owner
-                case Shelf() | Condemned() | Publisher() | Pager() | Expiry():
+                case Shelf() | DeadLettering() | Publisher() | Pager() | Expiry() | Removal():
                     met = met._queue
                 case Intake():
                     met = met.queue

@@ -21,7 +21,7 @@ from itertools import chain, islice
 from operator import itemgetter, lt
 from typing import TYPE_CHECKING, Final
 
-from ..dead_letters import FAILED, REJECTED, RETRY_SECONDS, Condemned, LetterComesError
+from ..dead_letters import FAILED, REJECTED, RETRY_SECONDS, DeadLettering, LetterComesError
 from ..delayed import DelayedElements, backoff_ms
 from ..message import Message
 from ..ranges import stretches
@@ -59,7 +59,7 @@ class Refused:
         "_adding_timer",
         "_by",
         "_by_due_ms",
-        "_condemned",
+        "_dead_lettering",
         "_ends",
         "_kept_bytes",
         "_later",
@@ -75,7 +75,7 @@ class Refused:
         self._outlet = outlet
         self._later = DelayedElements(REFUSED_MAX)
         self._timer: TimerHandle | None = None
-        self._condemned: Condemned | None = None
+        self._dead_lettering: DeadLettering | None = None
         """None: nothing was ever given up."""
         self.failures: dict[int, int] = {}
         """How often each of those failed that wait, or are given up; of a batch its first record stands for all."""
@@ -170,8 +170,8 @@ class Refused:
             sequences = sequences[:GIVEN_UP_COUNT]
             self._by.add([(rest.start, rest.stop, count)])
         self.failures.update(dict.fromkeys(sequences, count))
-        if self._condemned is None:
-            self._condemned = Condemned(
+        if self._dead_lettering is None:
+            self._dead_lettering = DeadLettering(
                 self._outlet,  # type: ignore[arg-type]
                 self,
                 router,
@@ -181,11 +181,11 @@ class Refused:
                 letter_of=self._letter_of,
                 move_count=LETTERS_COUNT,
             )
-        self._condemned.add(sequences, REJECTED if count >= FOR_GOOD else FAILED)
+        self._dead_lettering.add(sequences, REJECTED if count >= FOR_GOOD else FAILED)
 
     def _move_soon(self) -> None:
         """Not right away: one run of NACKs may name many batches, and each of their records is a letter."""
-        if self.condemned_count and self._moving_timer is None and not self._outlet.closed:
+        if self.dead_lettering_count and self._moving_timer is None and not self._outlet.closed:
             self._moving_timer = self._outlet.log.environment.scheduling.call_later(0.0, self._move_now)
 
     def _move_now(self) -> None:
@@ -194,8 +194,8 @@ class Refused:
 
     def move(self) -> None:
         """Send what is given up on its way."""
-        if self._condemned is not None and not self._outlet.closed:
-            self._condemned.move()
+        if self._dead_lettering is not None and not self._outlet.closed:
+            self._dead_lettering.move()
 
     def forget(self, start: int, end: int) -> None:
         """These are settled otherwise: gone from the log, or the group was moved. O(those that wait), but nothing is
@@ -213,8 +213,8 @@ class Refused:
         if ends:
             self._ends = {index: last for index, last in ends.items() if not begin <= index < end}
         self._later.discard_between(begin, end)
-        if self._condemned is not None:
-            self._condemned.discard([index for index in failures if begin <= index < end])
+        if self._dead_lettering is not None:
+            self._dead_lettering.discard([index for index in failures if begin <= index < end])
         self._by.drop_between(start, end)
         self._count()
         self._add_soon()
@@ -299,9 +299,9 @@ class Refused:
     # ------------------------------------------------------------------ out
 
     @property
-    def condemned_count(self) -> int:
+    def dead_lettering_count(self) -> int:
         """How many wait for the dead-letter queue."""
-        return 0 if self._condemned is None else len(self._condemned)
+        return 0 if self._dead_lettering is None else len(self._dead_lettering)
 
     @property
     def waiting_count(self) -> int:
@@ -322,10 +322,10 @@ class Refused:
         facts: dict[str, object] = {}
         if self._later:
             facts["refused, and waiting for its time"] = len(self._later)
-        if self._condemned:
-            facts["dead letters that wait"] = len(self._condemned)
-            if self._condemned.trouble:
-                facts["because"] = self._condemned.trouble
+        if self._dead_lettering:
+            facts["dead letters that wait"] = len(self._dead_lettering)
+            if self._dead_lettering.trouble:
+                facts["because"] = self._dead_lettering.trouble
         if self._by:
             facts["refused, and standing by"] = len(self._by)
         if self.is_crowded:
@@ -366,8 +366,8 @@ class Refused:
         for timer in (self._timer, self._adding_timer, self._moving_timer):
             if timer is not None:
                 timer.cancel()
-        if self._condemned is not None:
-            self._condemned.close()
+        if self._dead_lettering is not None:
+            self._dead_lettering.close()
 
 
 def overlaid(

@@ -19,9 +19,9 @@ from sluiceway.flow.words import count_in_words
 from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.protocols.stomp.guard import Identity
 from sluiceway.protocols.stomp.rewriting import rewrite
+from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.queues.destination import Destination
 from sluiceway.queues.durables import Durable
-from sluiceway.queues.leaving import LeavingQueue
 from sluiceway.queues.message import Message
 from sluiceway.queues.names import DestinationNameError, Kind, parse
 from sluiceway.queues.queue import MessageQueue
@@ -138,7 +138,7 @@ class Operations:
             position = elements.first_live(0)
             while position < end and not consumed.closed:
                 stop = min(end, (position // PURGE_COUNT + 1) * PURGE_COUNT)
-                purged_count += consumed.purge(position, stop)
+                purged_count += consumed.removal.purge(position, stop)
                 await trio.lowlevel.checkpoint()
                 position = elements.first_live(stop)
         left_count = sum(queue.unsettled_count for queue in destination.queues)
@@ -396,9 +396,9 @@ class Operations:
         return Done({"changed": list(report.changed), "needs_restart": list(report.needs_restart)}, words)
 
 
-def consumed_queue(queue: MessageQueue, name: str, what: str) -> LeavingQueue:
+def consumed_queue(queue: MessageQueue, name: str, what: str) -> ConsumedQueue:
     """Of a destination whose messages are consumed. Raises ApiError for a topic."""
-    if not isinstance(queue, LeavingQueue) or queue.kind != "queue":
+    if not isinstance(queue, ConsumedQueue) or queue.kind != "queue":
         raise conflict(
             "not-a-queue",
             f"{name} is a topic: its messages belong to its readers, and can't be {what}",

@@ -17,11 +17,10 @@ CHAIN_MAX: Final = 3
 """A class, what it inherits from, and what that inherits from: as far as they are of the product."""
 
 TOO_LONG: Final = {
-    "sluiceway.queues.consumed.ConsumedQueue": 4,
-    "sluiceway.queues.delays.DelayQueue": 6,
-    "sluiceway.queues.exclusive.ExclusiveQueue": 5,
-    "sluiceway.queues.seeking.SeekingQueue": 5,
-    "sluiceway.queues.shared.SharedQueue": 6,
+    "sluiceway.queues.delays.DelayQueue": 5,
+    "sluiceway.queues.exclusive.ExclusiveQueue": 4,
+    "sluiceway.queues.seeking.SeekingQueue": 4,
+    "sluiceway.queues.shared.SharedQueue": 5,
     "sluiceway.queues.skipping.SkippingQueue": 4,
     "sluiceway.queues.topic.Topic": 5,
 }

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from sluiceway.queues.dead_letters import Condemned
+from sluiceway.queues.dead_letters import DeadLettering
 from sluiceway.queues.logs import refused
 from tests.scenarios.client import Client, Delivery
 from tests.scenarios.log_stage import LOG, LogLives, LogStage, fill, numbered, send_batch
@@ -117,13 +117,13 @@ async def test_a_long_batch_goes_in_parts_and_in_order(monkeypatch: pytest.Monke
     monkeypatch.setattr(refused, "GIVEN_UP_COUNT", 10)
     monkeypatch.setattr(refused, "REFUSED_MAX", 10)
     counts: list[int] = []
-    add = Condemned.add
+    add = DeadLettering.add
 
-    def added(condemned: Condemned, sequences: Sequence[int], reason: str) -> None:
-        add(condemned, sequences, reason)
-        counts.append(len(condemned))
+    def added(letters: DeadLettering, sequences: Sequence[int], reason: str) -> None:
+        add(letters, sequences, reason)
+        counts.append(len(letters))
 
-    monkeypatch.setattr(Condemned, "add", added)
+    monkeypatch.setattr(DeadLettering, "add", added)
     async with LogStage({"/log/>": {"redeliveries_max": 0}}) as stage:
         client = await stage.connect()
         await send_batch(client, numbered(range(53)))
@@ -235,7 +235,7 @@ async def test_dead_letters_that_wait_for_room_hold_new_records_back_and_lose_no
         await join(client, prefetch_count=5)
         for _ in range(40):
             await client.nack(await client.next_message())
-        assert stage.group().refused.condemned_count > 0
+        assert stage.group().refused.dead_lettering_count > 0
         assert any("dead" in words for words in stage.chains()), stage.chains()
         found: list[Delivery] = []
         while len(found) < 40:

@@ -45,7 +45,7 @@ PERIODIC: Final[dict[str, Callable[[Stage], Periodic]]] = {
 
 OWNED: Final = frozenset(
     {
-        "Session", "ConsumedQueue", "Condemned", "Publisher", "ClaimGroup", "Log", "LogReaders", "Refused",
+        "Session", "ConsumedQueue", "DeadLettering", "Publisher", "ClaimGroup", "Log", "LogReaders", "Refused",
         "Expiry", "Pager", "ReaderQueue", "Refusals",
     }
 )  # fmt: skip

@@ -112,7 +112,7 @@ class Play:
                 else:
                     for queue in self.stage.partitions(VICTIM):
                         assert isinstance(queue, ConsumedQueue)
-                        queue.purge(0, queue.elements.next_sequence)
+                        queue.removal.purge(0, queue.elements.next_sequence)
         elif what < self.break_share + 0.35:
             await self.take_out()
         else:

@@ -400,7 +400,7 @@ class Round:
                 continue
             for queue in victim.queue.partitions.values():
                 assert isinstance(queue, ConsumedQueue)
-                queue.purge(0, queue.elements.next_sequence)
+                queue.removal.purge(0, queue.elements.next_sequence)
 
     def _may_act(self) -> bool:
         """One more thing is done by some client. What a round costs is bounded by this."""

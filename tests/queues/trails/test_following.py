@@ -218,7 +218,7 @@ def test_each_trail_is_what_happened_to_that_message(work: list[tuple[str, int]]
                 assert leaving is not None
                 told[leaving.number].append("expired")
             if gone:
-                queue._give_up_expired(gone)
+                queue.removal.drop_expired(gone)
         world.advance(0.0003 if action != "wait" else 1.0)
     for number, expected in told.items():
         assert world.story(number) == expected, number
