@@ -26,9 +26,9 @@ from operator import lt
 from struct import Struct
 from struct import error as StructError
 from typing import Final, Protocol, TypeAlias
-from zlib import crc32
 
 from attrs import frozen
+from zlib_ng.zlib_ng import crc32
 
 from ..queues.message import DelayedMessage, Envelope, Message
 from .keys import StoreFormatError
@@ -64,6 +64,8 @@ _BIG_ENDIAN: Final = sys.byteorder == "big"
 _U64_END: Final = 2**64
 _SEQUENCE_END: Final = 2**64 - 1
 """The end of a chunk must fit into its summary, so the last number of eight bytes is no sequence."""
+_PARTS_FEW: Final = 64
+"""Parts that are passed over one by one for their checksum: some ten columns, and messages of 20 KiB and more."""
 
 Part: TypeAlias = "bytes | array[int]"  # quoted: array has no type argument at run time before 3.12
 
@@ -294,8 +296,14 @@ def decode_chunk(
 
 
 def _joined(parts: list[Part]) -> bytes:
-    body = b"".join(parts)
-    return body + _U32.pack(crc32(body))
+    """Join parts and their checksum. Few parts are large: one more pass over them costs less than a second copy."""
+    if len(parts) > _PARTS_FEW:
+        body = b"".join(parts)
+        return body + _U32.pack(crc32(body))
+    checksum = 0
+    for part in parts:
+        checksum = crc32(part, checksum)
+    return b"".join([*parts, _U32.pack(checksum)])
 
 
 def _encode(first: int, sequences: SequenceOf[int], columns: _Columns, heads: HeadCodec) -> list[Part]:

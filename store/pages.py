@@ -22,9 +22,9 @@ from collections.abc import Sequence as SequenceOf
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
-from zlib import crc32
 
 import attrs
+from zlib_ng.zlib_ng import crc32
 
 from .chunks import Part
 from .engine import CorruptionError, EngineError

@@ -15,9 +15,9 @@ from __future__ import annotations
 from struct import Struct
 from struct import error as StructError
 from typing import Final
-from zlib import crc32
 
 from attrs import frozen
+from zlib_ng.zlib_ng import crc32
 
 from . import chunks
 from .keys import StoreFormatError

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from struct import Struct
 from typing import Final
-from zlib import adler32
 
 import attrs
+from zlib_ng.zlib_ng import adler32
 
 from .keys import StoreFormatError
 

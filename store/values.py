@@ -42,9 +42,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final, TypeVar
 from weakref import WeakSet
-from zlib import adler32
 
 import attrs
+from zlib_ng.zlib_ng import adler32
 
 from ..flow.words import count_in_words
 from . import keys

@@ -7,10 +7,11 @@ somebody reads (a batch whose bytes were damaged).
 from __future__ import annotations
 
 import struct
-import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Final
+
+from zlib_ng import zlib_ng
 
 from .errors import DAMAGED, LOST, Gap, Reason
 
@@ -23,7 +24,7 @@ _NUMBERS: Final = {reason: number for number, reason in _REASONS.items()}
 
 def encode_gaps(gaps: Iterable[Gap]) -> bytes:
     body = b"".join(RECORD.pack(gap.from_index, gap.to_index, _NUMBERS[gap.reason]) for gap in gaps)
-    return HEADER.pack(MAGIC, len(body) // RECORD.size, zlib.crc32(body)) + body
+    return HEADER.pack(MAGIC, len(body) // RECORD.size, zlib_ng.crc32(body)) + body
 
 
 def decode_gaps(data: bytes) -> list[Gap] | None:
@@ -32,7 +33,7 @@ def decode_gaps(data: bytes) -> list[Gap] | None:
         return None
     magic, count, crc = HEADER.unpack_from(data)
     body = data[HEADER.size :]
-    if magic != MAGIC or len(body) != count * RECORD.size or zlib.crc32(body) != crc:
+    if magic != MAGIC or len(body) != count * RECORD.size or zlib_ng.crc32(body) != crc:
         return None
     return [Gap(start, stop, _REASONS.get(number, DAMAGED)) for start, stop, number in RECORD.iter_unpack(body)]
 

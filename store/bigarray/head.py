@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import re
 import struct
-import zlib
 from hashlib import blake2b
 from typing import Final
 
 import attrs
+from zlib_ng import zlib_ng
 
 from .errors import ArrayFormatError
 
@@ -69,7 +69,7 @@ def boot_hash(boot_id: str) -> int:
 
 def encode_fixed(index_page_items: int, data_page_bytes: int) -> bytes:
     lead = FIXED.pack(MAGIC, VERSION, 0, index_page_items, data_page_bytes, 0)[:-4]
-    return lead + _CRC.pack(zlib.crc32(lead))
+    return lead + _CRC.pack(zlib_ng.crc32(lead))
 
 
 def decode_fixed(data: bytes, name: str) -> tuple[int, int]:
@@ -84,7 +84,7 @@ def decode_fixed(data: bytes, name: str) -> tuple[int, int]:
             f"{name} has format {version}, this version of Sluiceway knows format {VERSION}. Use the version that made "
             "it, or choose another folder."
         )
-    if zlib.crc32(data[: FIXED.size - 4]) != crc or not items or not page_bytes:
+    if zlib_ng.crc32(data[: FIXED.size - 4]) != crc or not items or not page_bytes:
         raise ArrayFormatError(f"{name} is damaged: its checksum is wrong. Restore that file from a backup.")
     return items, page_bytes
 
@@ -110,12 +110,12 @@ def pack_slot(
         sequence, first_index, next_index, synced_index, lease_index, last_timestamp_ms, data_page, data_offset, boot,
         flags, 0,
     )[:_CHECKED_BYTES]  # fmt: skip
-    return lead + _CRC.pack(zlib.crc32(lead))
+    return lead + _CRC.pack(zlib_ng.crc32(lead))
 
 
 def decode_slot(data: bytes) -> Slot | None:
     """None: it is not whole, or makes no sense."""
-    if len(data) < SLOT_BYTES or zlib.crc32(data[:_CHECKED_BYTES]) != _CRC.unpack_from(data, _CHECKED_BYTES)[0]:
+    if len(data) < SLOT_BYTES or zlib_ng.crc32(data[:_CHECKED_BYTES]) != _CRC.unpack_from(data, _CHECKED_BYTES)[0]:
         return None
     slot = Slot(*SLOT.unpack_from(data)[:-1])
     in_order = slot.first_index <= slot.next_index and slot.synced_index <= slot.next_index <= slot.lease_index
@@ -127,14 +127,14 @@ def encode_identity(identity: str) -> bytes:
     if _IDENTITY.fullmatch(identity) is None:
         raise ValueError(f"an identity is 1 to 64 letters and digits of ASCII, not {identity[:80]!r}")
     lead = IDENTITY.pack(len(identity), identity.encode(), 0)[:-4]
-    return lead + _CRC.pack(zlib.crc32(lead))
+    return lead + _CRC.pack(zlib_ng.crc32(lead))
 
 
 def decode_identity(data: bytes) -> str:
     """Empty: there is none, or it is not whole."""
     if (
         len(data) < IDENTITY.size
-        or zlib.crc32(data[: IDENTITY.size - 4]) != _CRC.unpack_from(data, IDENTITY.size - 4)[0]
+        or zlib_ng.crc32(data[: IDENTITY.size - 4]) != _CRC.unpack_from(data, IDENTITY.size - 4)[0]
     ):
         return ""
     length, text, _crc = IDENTITY.unpack_from(data)

@@ -232,8 +232,8 @@ class Counting(trio.abc.Instrument):
 
     def _put_in_place(self, name: str, weigh: Callable[[Counting, Any], Any]) -> None:
         if "." in name:
-            module = sys.modules[name.partition(".")[0]]
-            attribute = name.partition(".")[2]
+            module_name, _, attribute = name.rpartition(".")
+            module = sys.modules[module_name]
             real = getattr(module, attribute)
             setattr(module, attribute, weigh(self, real))
             self._undo.append(lambda: setattr(module, attribute, real))
@@ -332,7 +332,7 @@ _WEIGHED: Final[dict[str, Callable[[Counting, Any], Any]]] = {
     "frozenset": _type(2),
     "dict": _type(2),
     "bytes": _type(4096),
-    "zlib.crc32": _by_argument(256),
+    "zlib_ng.zlib_ng.crc32": _by_argument(2048),
     "json.dumps": _by_result(16),
     "json.loads": _by_argument(16),
 }
