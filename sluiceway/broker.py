@@ -46,13 +46,12 @@ from sluiceway.protocols.arrivals import Arrivals
 from sluiceway.protocols.connection import Connection
 from sluiceway.protocols.listener import Listener, ListenError
 from sluiceway.protocols.log import get_logger
+from sluiceway.protocols.stomp.authorization import Identity
 from sluiceway.protocols.stomp.errors import ProtocolError
-from sluiceway.protocols.stomp.guard import Identity
 from sluiceway.protocols.stomp.head import SendHead
-from sluiceway.protocols.stomp.header_codec import HeaderCodec
+from sluiceway.protocols.stomp.header_codec import HeaderCodec, rewrite
 from sluiceway.protocols.stomp.left_behind import LeftBehind
 from sluiceway.protocols.stomp.limits import StompLimits
-from sluiceway.protocols.stomp.rewriting import rewrite
 from sluiceway.protocols.streams import ByteStream, MemoryStream, memory_pair
 from sluiceway.queues.environment import QueueEnvironment
 from sluiceway.queues.logs.table import LogTable
@@ -594,8 +593,8 @@ class Broker:
         return number
 
     @property
-    def came(self) -> Callable[[SendHead, int, int], None] | None:
-        return self.following.came
+    def on_marked_sends(self) -> Callable[[SendHead, int, int], None] | None:
+        return self.following.on_marked_sends
 
     @property
     def at_turn_end(self) -> Callable[[Callable[[], None]], None]:

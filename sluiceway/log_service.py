@@ -19,8 +19,8 @@ import trio
 from sluiceway.answering import OFFSET_MAX, ROWS_MAX, Answers, encoded, refused
 from sluiceway.flow.graph import Steps, sorted_in_steps
 from sluiceway.protocols.log import get_logger
+from sluiceway.protocols.stomp.authorization import ForbiddenError
 from sluiceway.protocols.stomp.errors import ProtocolError
-from sluiceway.protocols.stomp.guard import ForbiddenError
 from sluiceway.protocols.stomp.header_codec import HeaderCodec
 from sluiceway.queues.environment import QueueEnvironment
 from sluiceway.queues.logs.codes import INTERNAL_ERROR

@@ -46,12 +46,12 @@ class MessageTracking:
                 now_ns=lambda: epoch_ns + int(clock() * 1e9),
                 token=broker.message_token.decode(),
             )
-        self.came: Callable[[SendHead, int, int], None] | None = self._came()
+        self.on_marked_sends: Callable[[SendHead, int, int], None] | None = self._on_marked_sends()
         """See Hub."""
         self.observer_of: ObserverOf | None = self._observer_of()
         """For queues."""
 
-    def _came(self) -> Callable[[SendHead, int, int], None] | None:
+    def _on_marked_sends(self) -> Callable[[SendHead, int, int], None] | None:
         trails, tracing = self.trails, self.tracing
         if trails is None or tracing is None:
             return trails.came if trails is not None else tracing.came if tracing is not None else None

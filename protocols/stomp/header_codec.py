@@ -1,4 +1,4 @@
-"""Header blocks for the store: which dialect one is in, and the head of a block that is read back.
+"""Header blocks for those that know nothing of STOMP: the store, which keeps them, and queues, which change them.
 
 Satisfies `sluiceway.store.chunks.HeadCodec` without importing it. Heads are made once per distinct block and kept for a
 while, as the parser does: a backlog of a million messages has a handful.
@@ -7,9 +7,10 @@ while, as the parser does: a backlog of a million messages has a handful.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Final, cast
 
-from ...queues.message import Envelope
+from ...queues.message import Envelope, Message
 from .errors import ProtocolError
 from .escaping import Version
 from .head import STAMPED_HEADERS, HeadAccount, SendHead, parse_headers
@@ -63,3 +64,14 @@ class HeaderCodec:
         forged = sorted({name.strip(" \t\r") for name in headers} & STAMPED_HEADERS)
         if forged:
             raise ValueError(f"{', '.join(forged)} may be said by the broker only: leave it out")
+
+
+def rewrite(message: Message, changes: Mapping[str, str | None]) -> tuple[SendHead, bytes]:
+    """Head and wire of this message with these headers set (a string) or removed (None). The body stays as it is.
+
+    What the broker does to a message that it gives up (`sluiceway.queues.dead_letters.Rewrite`). Costs about as much as
+    parsing the header block.
+    """
+    head = cast(SendHead, message.head)
+    changed = head.with_headers(changes)
+    return changed, changed.block + message.wire[len(head.block) :]

@@ -11,7 +11,7 @@ from ...queues.logs.table import LogTable
 from ...queues.registry import DestinationRegistry
 from ...queues.storage import Store
 from ..arrivals import Arrivals
-from .guard import Guard, Identity
+from .authorization import Guard, Identity
 from .head import SendHead
 from .spools import Spools
 from .staging import Bodies
@@ -72,7 +72,7 @@ class Hub(Protocol):
         """Reserve this many message numbers; returns the first."""
 
     @property
-    def came(self) -> Callable[[SendHead, int, int], None] | None:
+    def on_marked_sends(self) -> Callable[[SendHead, int, int], None] | None:
         """To be told of SENDs with a marked head: the head, the number of the first of them, and how many they are.
         None: nobody wants to know.
         """

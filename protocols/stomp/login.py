@@ -1,20 +1,40 @@
 """The CONNECT of one session while it is decided whether it is let in: hashing takes a while, and after failures it is
 put off. Nothing is read meanwhile.
+
+A connection that is let in is called by its client-id or user, which say more than an address. So the chain of who
+waits for whom reads as its operators speak: «connection web-3 (10.0.0.7:51312) waits on …».
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from ..reading import Hold
+from .authorization import Identity
 from .errors import ProtocolError
 from .frames import Connect
-from .guard import Identity
 from .hub import Hub, LoginRefusedError
 
 if TYPE_CHECKING:
     from ..tls import PeerCertificate
+
+SHOWN_MAX: Final = 60
+"""Characters of a client-id."""
+
+
+def owned_client_id(identity: Identity, client_id: str) -> str:
+    """Client ids of one user are apart from those of others, so that nobody gets at another one's durable
+    subscriptions. Without users they are as they come.
+    """
+    return client_id if identity.user is None else f"{quote(identity.user, safe=' @')}/{client_id}"
+
+
+def connection_name(peer: str, who: str) -> str:
+    """The address, behind the client-id or user if there is one. What is no character for people is shown as `?`."""
+    shown = "".join(character if character.isprintable() else "?" for character in who[:SHOWN_MAX])
+    return f"{shown} ({peer})" if shown else peer
 
 
 class PendingLogin:

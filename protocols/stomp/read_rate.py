@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from ...flow import Flow
 from ...flow.bounds import UNBOUNDED
 from ..reading import ReadGate
+from .authorization import RateGate
 from .delivery import SessionTotals
-from .guard import RateGate
 from .lanes import Lanes
 
 

@@ -15,10 +15,9 @@ from ...queues.intake import Run as QueueRun
 from ...queues.message import Message
 from ...queues.names import DestinationNameError, Kind, parse_composite
 from ...queues.registry import DestinationLimitError
-from .allowing import refusal
+from .authorization import Authorizer, ForbiddenError
 from .errors import ProtocolError
 from .frames import SendRun
-from .guard import ForbiddenError
 from .head import SendHead
 from .hub import Hub
 from .replies import Replies
@@ -35,7 +34,7 @@ UNANSWERED_MAX: Final = 100
 class Requests:
     """Makes the requests of one connection, and sends their answers as its SENDs."""
 
-    __slots__ = ("_fail", "_hub", "_replies", "_sender", "_temporary", "_unanswered_count")
+    __slots__ = ("_authorizer", "_fail", "_hub", "_replies", "_sender", "_temporary", "_unanswered_count")
 
     def __init__(
         self,
@@ -43,6 +42,7 @@ class Requests:
         hub: Hub,
         temporary: TemporaryDestinations,
         replies: Replies,
+        authorizer: Authorizer,
         fail: Callable[[ProtocolError], None],
     ) -> None:
         """`fail`: end the connection with this error, found when no frame of it is being read."""
@@ -50,6 +50,7 @@ class Requests:
         self._hub = hub
         self._temporary = temporary
         self._replies = replies
+        self._authorizer = authorizer
         self._fail = fail
         self._unanswered_count = 0
         """Those whose answers are not there yet."""
@@ -90,7 +91,7 @@ class Requests:
         try:
             yield
         except ForbiddenError as forbidden:
-            raise self._sender.about(refusal(self._hub, forbidden), run.head, run) from None
+            raise self._sender.about(self._authorizer.refusal(forbidden), run.head, run) from None
         except KeyError:
             name = run.head.destination
             message = f"there is no request {name}: try {ADMIN_PREFIX}stat"
@@ -106,7 +107,7 @@ class Requests:
                 count += 1
                 self._check_unanswered(run, reply_to, count)
                 with self._requesting(run):
-                    self._hub.check_request(name, wire[start:-1], self._sender.identity)
+                    self._hub.check_request(name, wire[start:-1], self._authorizer.identity)
                 yield
 
     def answering(self, run: SendRun, *, is_checked: bool = False) -> Iterator[None]:
@@ -127,7 +128,7 @@ class Requests:
             self._unanswered_count += 1
             with self._requesting(run):
                 try:
-                    self._hub.answer(head.destination, wire[head.body_offset : -1], answered, self._sender.identity)
+                    self._hub.answer(head.destination, wire[head.body_offset : -1], answered, self._authorizer.identity)
                 except (ForbiddenError, KeyError):
                     self._unanswered_count -= 1
                     raise

@@ -25,10 +25,9 @@ from ...queues.message import MESSAGE_OVERHEAD_BYTES, Message, wire_bytes_of
 from ...queues.names import Address, DestinationNameError, Kind, parse_composite
 from ...queues.queue import MessageQueue
 from ...queues.registry import DestinationLimitError
-from .allowing import check_allowed, refusal
+from .authorization import Action, Authorizer
 from .errors import ProtocolError
 from .frames import SendRun
-from .guard import ANYBODY, Action, ForbiddenError
 from .head import SendHead
 from .hub import Hub
 from .lanes import Barrier, Lane, Lanes, ParkedRun, Route, SharedWires
@@ -53,21 +52,21 @@ class Sender:
     """Routes SENDs and publishes them."""
 
     __slots__ = (
+        "_authorizer",
         "_batch",
         "_batch_bytes",
         "_batch_lane",
         "_batch_persistent",
         "_batch_receipts",
-        "_came",
         "_do",
         "_fail",
         "_held_of",
         "_hub",
         "_limits",
+        "_on_marked_sends",
         "_replies",
         "_temporary",
         "closed",
-        "identity",
         "is_alone",
         "lanes",
         "requests",
@@ -80,6 +79,7 @@ class Sender:
         lanes: Lanes,
         temporary: TemporaryDestinations,
         replies: Replies,
+        authorizer: Authorizer,
         *,
         held_of: Callable[[Container[object]], int],
         fail: Callable[[ProtocolError], None],
@@ -93,10 +93,11 @@ class Sender:
         self._limits = limits
         self._temporary = temporary
         self._replies = replies
+        self._authorizer = authorizer
         self._held_of = held_of
         self._fail = fail
         self._do = do
-        self._came = hub.came
+        self._on_marked_sends = hub.on_marked_sends
         self._batch_lane: Lane | None = None
         self._batch: list[Message] = []
         self._batch_bytes = 0
@@ -106,10 +107,8 @@ class Sender:
         """Answers that come now reach nobody."""
         self.is_alone = False
         """The connection is gone: answers that find no room are dropped, nothing waits for them."""
-        self.requests = Requests(self, hub, temporary, replies, fail)
+        self.requests = Requests(self, hub, temporary, replies, authorizer, fail)
         """To the broker itself."""
-        self.identity = ANYBODY
-        """Whose SENDs these are."""
 
     def finding_route(self, run: SendRun) -> Steps[Route | None]:
         """Where a run of a transaction goes, found in steps. It is no request to the broker. None: to a temporary
@@ -148,8 +147,8 @@ class Sender:
             self._batch_receipts = None if receipts is None else []
         wires = run.wires
         number = self._hub.take_numbers(len(wires))
-        if head.marked and self._came is not None:
-            self._came(head, number, len(wires))
+        if head.marked and self._on_marked_sends is not None:
+            self._on_marked_sends(head, number, len(wires))
         self._batch += map(Message, repeat(head), wires, count(number))  # a seventh cheaper than a comprehension
         self._batch_bytes += run.size_bytes
         if receipts is not None and self._batch_receipts is not None:
@@ -158,7 +157,7 @@ class Sender:
     def check_for_transaction(self, run: SendRun) -> None:
         """Raise ProtocolError if this can't be part of a transaction: a leg of it is a log, or forbidden."""
         head = run.head
-        if _LOG_PREFIX not in head.destination and self._hub.guard.allows_everything:
+        if _LOG_PREFIX not in head.destination and self._authorizer.guard.allows_everything:
             return
         if head.destination.startswith(ADMIN_PREFIX):
             return  # asked for when it is answered
@@ -331,8 +330,8 @@ class Sender:
     def _number(self, forwarded: SendHead, count: int) -> int:
         """The first number for so many messages."""
         number = self._hub.take_numbers(count)
-        if forwarded.marked and self._came is not None:
-            self._came(forwarded, number, count)
+        if forwarded.marked and self._on_marked_sends is not None:
+            self._on_marked_sends(forwarded, number, count)
         return number
 
     @staticmethod
@@ -529,9 +528,9 @@ class Sender:
     def check_send(self, addresses: Sequence[Address], head: SendHead, run: SendRun) -> None:
         """All of them, before any is made. Raises ProtocolError."""
         try:
-            check_allowed(self._hub, self.identity, Action.SEND, addresses)
-        except ForbiddenError as forbidden:
-            raise self.about(refusal(self._hub, forbidden), head, run) from None
+            self._authorizer.check(Action.SEND, addresses)
+        except ProtocolError as error:
+            raise self.about(error, head, run) from None
         for address in addresses:
             try:
                 self._hub.registry.check_prefix(address, to_send=True)

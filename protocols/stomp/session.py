@@ -33,6 +33,7 @@ from ...queues.environment import DispatchHandle, TimerHandle
 from ..framing import PLAIN, Framing, Piece
 from ..outbound import Outbound
 from ..reading import TURN_SECONDS, ReadGate
+from .authorization import Action, Authorizer, Identity
 from .committing import Committer
 from .delivery import SessionTotals
 from .errors import ProtocolError
@@ -48,15 +49,13 @@ from .frames import (
     LargeSendStart,
     SendRun,
 )
-from .guard import ANYBODY, Action, Identity
 from .heartbeat import HeartBeat, heart_beat_missed
 from .hub import Hub
 from .lanes import Lanes
 from .left_behind import Staying
 from .limits import StompLimits
-from .login import PendingLogin
+from .login import PendingLogin, connection_name, owned_client_id
 from .machine import ServerMachine
-from .naming import introduce
 from .read_rate import ReadRateLimit
 from .replies import Replies
 from .sending import Sender
@@ -95,8 +94,7 @@ class Session:
         self.limits = limits
         self.peer = self.name = peer
         self.session_id = hub.new_session_id()
-        self.identity: Identity = ANYBODY
-        """Who it is, once it is connected."""
+        self._authorizer = Authorizer(hub.guard, hub.registry, hub.logs)
         self.reading = reading = ReadGate(changed)
         self.entering = PendingLogin(hub, changed, reading.hold("the check of its login"))
         unread = reading.count("the client to read its receipts", limits.receipts_pending_max * RECEIPT_BYTES)
@@ -158,6 +156,7 @@ class Session:
             self.transactions,
             self._replies,
             self.totals,
+            self._authorizer,
             name=self.name,
             fail=self.fail,
             wake=self._context.request_dispatch,
@@ -169,6 +168,7 @@ class Session:
             self.lanes,
             self._temporary,
             self._replies,
+            self._authorizer,
             held_of=self.subscriptions.unsettled_of,
             fail=self.fail,
             do=self.subscriptions.work.do,
@@ -544,7 +544,7 @@ class Session:
             self._connect_timer = None
         self._replies.version = event.version
         self._become(identity)
-        introduce(self, identity, event.headers.get("client-id", ""))
+        self._name(identity, event.headers.get("client-id", ""))
         self.connected = True
         limits, machine = self.limits, self._machine
         offered = (limits.heart_beat_min_ms, limits.heart_beat_min_ms) if limits.heart_beat_max_ms else (0, 0)
@@ -567,7 +567,14 @@ class Session:
     @property
     def user(self) -> str | None:
         """The user that it is; None: nobody in particular."""
-        return self.identity.user
+        return self._authorizer.identity.user
+
+    def _name(self, identity: Identity, client_id: str) -> None:
+        """Call the connection by its client-id (if it gave one) or user."""
+        self.lanes.keep(2 * len(client_id))
+        self.subscriptions.client_id = owned_client_id(identity, client_id)
+        name = self.name = connection_name(self.peer, client_id or identity.user or "")
+        self.lanes.name = self.outbound.name = self.subscriptions.name = name
 
     @property
     def read_bytes_max(self) -> int:
@@ -575,7 +582,7 @@ class Session:
         return UNBOUNDED if self._rated is None else self._rated.read_bytes_max
 
     def _become(self, identity: Identity) -> None:
-        self.identity = self._sender.identity = self.subscriptions.identity = identity
+        self._authorizer.identity = identity
         if self._rated is not None:
             self._rated.close()
         gates = self.hub.guard.rates_of(identity, self._listener)

@@ -30,13 +30,12 @@ from ...queues.storage import Confirms
 from ..outbound import Outbound
 from ..reading import ReadGate
 from .acks import is_for_good
-from .allowing import check_allowed, refusal
 from .attaching import Attaching, too_many_attachments
+from .authorization import Action, Authorizer, ForbiddenError
 from .browsing import BrowsingSubscription, browsable, wants_to_browse
 from .delivery import ACK_AUTO, SessionTotals, StompSubscription
 from .errors import ProtocolError
 from .frames import AckRun, Frame
-from .guard import ANYBODY, Action, ForbiddenError
 from .hub import Hub
 from .late import GivenBack
 from .ledger import SEEK_CHUNKS, Portion
@@ -45,17 +44,17 @@ from .logreading import LogSubscription, log_wishes
 from .named import NamedDeliveries
 from .replies import Replies
 from .requesting import ADMIN_PREFIX
-from .selecting import selecting
 from .settling import GROUPS_AT_ONCE, hold, holding, is_much, settle, settling, steps_of
+from .subscribe_headers import durable_name_of, prefetch_of, selecting
 from .temporary import TemporaryDestinations
 from .transactions import Transactions
-from .wishes import durable_name_of, prefetch_of
 
 
 class Subscriptions:
     """The subscriptions of one connection."""
 
     __slots__ = (
+        "_authorizer",
         "_by_key",
         "_given_back",
         "_hub",
@@ -68,7 +67,6 @@ class Subscriptions:
         "_transactions",
         "client_id",
         "fail",
-        "identity",
         "live",
         "name",
         "work",
@@ -83,6 +81,7 @@ class Subscriptions:
         transactions: Transactions,
         replies: Replies,
         totals: SessionTotals,
+        authorizer: Authorizer,
         *,
         name: str,
         fail: Callable[[ProtocolError], None],
@@ -99,7 +98,7 @@ class Subscriptions:
         self.live: dict[str, StompSubscription] = {}
         self.client_id = ""
         """As CONNECT said, and whose it is; durable subscriptions belong to it."""
-        self.identity = ANYBODY
+        self._authorizer = authorizer
         self._named = NamedDeliveries(self.live, hub.message_token)
         self._by_key = self._named.known
         self._given_back = GivenBack()
@@ -215,7 +214,7 @@ class Subscriptions:
             addresses = self._addresses_to_subscribe(name)
             if browses:
                 addresses = [browsable(name, addresses)]
-            self._check_allowed(Action.BROWSE if browses else Action.RECEIVE, addresses)
+            self._authorizer.check(Action.BROWSE if browses else Action.RECEIVE, addresses)
             for address in addresses:
                 self._hub.registry.check_prefix(address, to_send=False)
             kind = BrowsingSubscription if browses else StompSubscription
@@ -254,7 +253,7 @@ class Subscriptions:
         try:
             check_name(name)  # no composites, no wildcards
             address = parse_composite(name)[0]
-            self._check_allowed(Action.RECEIVE, [address])
+            self._authorizer.check(Action.RECEIVE, [address])
             subscription = self._make_subscription(frame, address, subscription_id, LogSubscription)
         except (DestinationNameError, LogError) as error:
             raise ProtocolError("bad-destination", str(error)) from None
@@ -281,17 +280,10 @@ class Subscriptions:
         self.live[table_key] = subscription
         self._named.add(subscription)
 
-    def _check_allowed(self, action: Action, addresses: list[Address]) -> None:
-        """Raises ProtocolError."""
-        try:
-            check_allowed(self._hub, self.identity, action, addresses)
-        except ForbiddenError as forbidden:
-            raise refusal(self._hub, forbidden) from None
-
     def _admits(self) -> Callable[[str], bool] | None:
         """Which of the destinations that a wildcard covers it gets; None: all of them."""
-        guard = self._hub.guard
-        return None if guard.allows_everything else lambda name: guard.may(self.identity, Action.RECEIVE, name)
+        authorizer = self._authorizer
+        return None if authorizer.guard.allows_everything else lambda name: authorizer.may(Action.RECEIVE, name)
 
     def review(self) -> None:
         """Permissions have changed: wildcards cover other destinations now. Raises ProtocolError for a subscription
@@ -301,9 +293,9 @@ class Subscriptions:
             addresses = [self._temporary.to_global(each) for each in parse_composite(subscription.destination)]
             action = Action.BROWSE if isinstance(subscription, BrowsingSubscription) else Action.RECEIVE
             for address in addresses:
-                may_stay = address.temporary_global or self._hub.guard.may(self.identity, action, address.canonical)
+                may_stay = address.temporary_global or self._authorizer.may(action, address.canonical)
                 if not may_stay:
-                    error = refusal(self._hub, ForbiddenError(action, address.canonical))
+                    error = self._authorizer.refusal(ForbiddenError(action, address.canonical))
                     error.identify("SUBSCRIBE", {"id": subscription.subscription_id or ""})
                     raise error
             for attachment in subscription.attachments:

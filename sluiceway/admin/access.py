@@ -33,7 +33,7 @@ import attrs
 import trio
 
 from sluiceway.admin.errors import ApiError
-from sluiceway.protocols.stomp.guard import ANYBODY, Action, Identity
+from sluiceway.protocols.stomp.authorization import ANYBODY, Action, Identity
 from sluiceway.protocols.stomp.hub import LoginRefusedError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from sluiceway.admin.routes import PREFIX, ApiRoute, Call, Door
 from sluiceway.admin.schema import Schema
 from sluiceway.admin.tables import Row
 from sluiceway.protocols.log import get_logger
-from sluiceway.protocols.stomp.guard import Action
+from sluiceway.protocols.stomp.authorization import Action
 from sluiceway.queues.durables import DurableNameError
 
 IDS_MAX: Final = 5_000

@@ -30,7 +30,7 @@ from sluiceway.admin.routes import PREFIX, ApiRoute, Call, Door, check_body, rea
 from sluiceway.admin.services import Services
 from sluiceway.config.admin import AdminConfig
 from sluiceway.protocols.log import get_logger
-from sluiceway.protocols.stomp.guard import Action
+from sluiceway.protocols.stomp.authorization import Action
 from sluiceway.steps import json_in_steps, read_json
 
 log = get_logger("sluiceway.admin")

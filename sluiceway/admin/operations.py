@@ -16,9 +16,9 @@ import trio
 
 from sluiceway.admin.errors import ApiError, bad_request, conflict, not_found
 from sluiceway.flow.words import count_in_words
+from sluiceway.protocols.stomp.authorization import Identity
 from sluiceway.protocols.stomp.errors import ProtocolError
-from sluiceway.protocols.stomp.guard import Identity
-from sluiceway.protocols.stomp.rewriting import rewrite
+from sluiceway.protocols.stomp.header_codec import rewrite
 from sluiceway.queues.consumed import ConsumedQueue
 from sluiceway.queues.destination import Destination
 from sluiceway.queues.durables import Durable

@@ -12,7 +12,7 @@ from sluiceway.admin.access import COOKIE
 from sluiceway.admin.errors import ApiError, bad_request
 from sluiceway.admin.routes import NAME, PAGING, PREFIX, ApiRoute, Call, Door, Parameter
 from sluiceway.admin.tables import LIMIT_MAX, Row
-from sluiceway.protocols.stomp.guard import Action
+from sluiceway.protocols.stomp.authorization import Action
 from sluiceway.readiness import not_ready_because
 from sluiceway.trails.answering import TooManySearchesError, TrailRequestError
 

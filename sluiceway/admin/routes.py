@@ -14,7 +14,7 @@ import attrs
 from sluiceway.admin.errors import ApiError, bad_request
 from sluiceway.admin.schema import Schema
 from sluiceway.admin.tables import LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MAX, Page, Row
-from sluiceway.protocols.stomp.guard import Action
+from sluiceway.protocols.stomp.authorization import Action
 
 if TYPE_CHECKING:
     from sluiceway.admin.access import Caller

@@ -44,7 +44,7 @@ def explain(file: Path, user: str, action: str, destination: str | None) -> None
       sluiceway permissions explain --config sluiceway.toml ops admin
     """
     from sluiceway.config import ConfigError, load
-    from sluiceway.protocols.stomp.guard import Action
+    from sluiceway.protocols.stomp.authorization import Action
     from sluiceway.queues.names import DestinationNameError, parse
     from sluiceway.security.permissions import Permissions
     from sluiceway.security.rules import rules_of

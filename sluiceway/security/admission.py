@@ -13,7 +13,7 @@ from sluiceway.claims import CLAIM_LOG_PREFIX
 from sluiceway.config.model import Config
 from sluiceway.log_service import REQUEST_BYTES_MAX, BadRequestError, Handler, Send, answer, list_known, page_of
 from sluiceway.protocols.log import get_logger
-from sluiceway.protocols.stomp.guard import ANYBODY, Action, ForbiddenError, Identity
+from sluiceway.protocols.stomp.authorization import ANYBODY, Action, ForbiddenError, Identity
 from sluiceway.protocols.stomp.hub import LoginRefusedError
 from sluiceway.report import LISTS, Part, stat_in_steps
 from sluiceway.security.gate import SecurityGate

@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 
 from sluiceway.config.fields import about, at_least, copied, field, one_of
-from sluiceway.protocols.stomp.guard import Action
+from sluiceway.protocols.stomp.authorization import Action
 from sluiceway.security import secrets
 from sluiceway.security.patterns import check_pattern
 

@@ -33,7 +33,7 @@ import trio
 
 from sluiceway.flow import Account, Flow, FlowManager, FlowResource, SizeLimiter
 from sluiceway.protocols.log import get_logger
-from sluiceway.protocols.stomp.guard import ANYBODY, Action, Identity, RateGate
+from sluiceway.protocols.stomp.authorization import ANYBODY, Action, Identity, RateGate
 from sluiceway.protocols.stomp.hub import LoginRefusedError
 from sluiceway.protocols.warning_limiter import WarningLimiter
 from sluiceway.security.attempts import Attempts, host_of
@@ -99,7 +99,7 @@ class _Hashing(FlowResource):
 
 
 class SecurityGate:
-    """Satisfies `sluiceway.protocols.stomp.guard.Guard`."""
+    """Satisfies `sluiceway.protocols.stomp.authorization.Guard`."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from typing import Final
 
 import attrs
 
-from sluiceway.protocols.stomp.guard import Action, Identity
+from sluiceway.protocols.stomp.authorization import Action, Identity
 from sluiceway.queues.names import DestinationNameError, covers_name, edges_of, parse
 from sluiceway.queues.wildcards import PatternTrie
 from sluiceway.security.config import ANY, Permission

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from sluiceway.protocols.stomp.guard import Action, ForbiddenError, Guard, Identity
+from sluiceway.protocols.stomp.authorization import Action, ForbiddenError, Guard, Identity
 from sluiceway.queues.logs.staged_commits import STAGE_PREFIX
 from sluiceway.queues.logs.table import PREFIX
 from sluiceway.queues.names import DestinationNameError, parse

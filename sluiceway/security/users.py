@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 
 from sluiceway.config.structure import ConfigError
-from sluiceway.protocols.stomp.guard import Identity
+from sluiceway.protocols.stomp.authorization import Identity
 from sluiceway.security import secrets
 from sluiceway.security.config import SecurityConfig
 from sluiceway.security.secrets import Hashed, Plain, Secret

@@ -82,12 +82,6 @@ KNOWN: Final = [
     ),
     frozenset(
         {
-            "sluiceway.protocols.stomp.naming",
-            "sluiceway.protocols.stomp.session",
-        }
-    ),
-    frozenset(
-        {
             "sluiceway.protocols.stomp.requesting",
             "sluiceway.protocols.stomp.sending",
         }

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import attrs
 import pytest
 
-from sluiceway.protocols.stomp.rewriting import rewrite
+from sluiceway.protocols.stomp.header_codec import rewrite
 from sluiceway.queues.dead_letters import DeadLetterRouter
 from sluiceway.queues.logs.batches import encode
 from sluiceway.queues.logs.codecs import Codec

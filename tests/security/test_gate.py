@@ -12,7 +12,7 @@ import trio.testing
 
 from sluiceway.config import Config, Listener
 from sluiceway.flow import FlowManager
-from sluiceway.protocols.stomp.guard import ANYBODY, Action, Identity
+from sluiceway.protocols.stomp.authorization import ANYBODY, Action, Identity
 from sluiceway.protocols.stomp.hub import LoginRefusedError
 from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.security import secrets

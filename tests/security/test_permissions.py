@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluiceway.protocols.stomp.guard import Action, Identity
+from sluiceway.protocols.stomp.authorization import Action, Identity
 from sluiceway.security.config import ACTIONS, Permission
 from sluiceway.security.permissions import DECISIONS_MAX, Permissions, check
 from sluiceway.security.users import SecurityError

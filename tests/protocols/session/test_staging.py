@@ -11,7 +11,7 @@ import pytest
 from sluiceway.dispatcher.core import DispatcherCore
 from sluiceway.flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, SourceController
 from sluiceway.protocols.outbound import Piece
-from sluiceway.protocols.stomp.guard import ANYBODY, Action, Identity, RateGate
+from sluiceway.protocols.stomp.authorization import ANYBODY, Action, Identity, RateGate
 from sluiceway.protocols.stomp.left_behind import LeftBehind
 from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.protocols.stomp.session import Session
@@ -114,9 +114,10 @@ class World:
         )
         self.store = None
         self.guard = OpenGuard()
-        self.came = None
+        self.on_marked_sends = None
         self.bodies = SlowDisk(self.manager, self.clock)
         self.message_token = b"token"
+        self.logs = None
         self.server_name = "test/1"
         self.registry = DestinationRegistry(
             QueueEnvironment(manager=self.manager, scheduling=self.core, clock=self.clock, now_ms=lambda: 0),

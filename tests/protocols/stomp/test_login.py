@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from sluiceway.protocols.reading import ReadGate
+from sluiceway.protocols.stomp.authorization import Identity
 from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.protocols.stomp.frames import Connect, Frame
-from sluiceway.protocols.stomp.guard import Identity
 from sluiceway.protocols.stomp.hub import Hub, LoginRefusedError
 from sluiceway.protocols.stomp.login import PendingLogin
 

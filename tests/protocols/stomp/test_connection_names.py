@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluiceway.protocols.stomp.naming import SHOWN_MAX, name_of
+from sluiceway.protocols.stomp.login import SHOWN_MAX, connection_name
 from tests.scenarios.stage import Stage
 
 
@@ -18,7 +18,7 @@ from tests.scenarios.stage import Stage
     ],
 )
 def test_a_name_is_what_people_call_it_and_where_it_is(who: str, name: str) -> None:
-    assert name_of("10.0.0.7:1", who) == name
+    assert connection_name("10.0.0.7:1", who) == name
 
 
 async def test_the_chain_of_who_waits_for_whom_has_the_names_of_clients() -> None:

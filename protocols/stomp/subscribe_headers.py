@@ -1,15 +1,19 @@
-"""What the headers of a SUBSCRIBE ask for, in the dialects of RabbitMQ and ActiveMQ.
+"""What the headers of a SUBSCRIBE ask for, in the dialects of RabbitMQ and ActiveMQ too.
 
 Source: DESIGN section 9; docs/stomp.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 
 from ...queues.names import parse_composite
+from ...queues.selectors import Selection, SelectorError
+from ...queues.selectors.table import SelectorLimitError
+from ...queues.steps import Waiting
 from .errors import ProtocolError
 from .head import whole_number
+from .hub import Hub
 
 
 def durable_name_of(headers: Mapping[str, str], destination: str | None) -> str | None:
@@ -54,3 +58,17 @@ def prefetch_of(
     if "activemq.prefetchSize" in headers:
         return max(1, whole_number(headers, "activemq.prefetchSize", 1_000_000)), size_bytes
     return count, size_bytes
+
+
+def selecting(text: str, hub: Hub) -> Generator[Waiting | None, None, Selection | None]:
+    """What a SUBSCRIBE with this selector takes, made in steps; None: all. Raises ProtocolError, whose body shows the
+    place.
+    """
+    try:
+        return (yield from hub.registry.selectors.taking(text, message_token=hub.message_token.decode()))
+    except SelectorError as error:
+        raise ProtocolError("bad-selector", f"the selector is wrong at {error}", f"Here:\n{error.picture}\n") from None
+    except SelectorLimitError as error:
+        raise ProtocolError(
+            "too-many-selectors", str(error), "Use shorter ones, the same for more consumers, or raise that limit."
+        ) from None
