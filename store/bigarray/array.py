@@ -1,16 +1,16 @@
 """BigArray: an array of records on the disk that only grows at its end and is cut at its beginning.
 
-Seed 001's «big array»: index pages with items of fixed size that lead into data pages; both are sparse files of fixed
-size, written with plain writes (a full disk is an error then, and not the death of the process) and read through
-mapped memory, without copying. Records are appended, stored and cut out as batches (queues/logs/batches.py). O(1) to
-append a batch, however many records it has, and to read by index; O(log n) to find by time or by bytes.
+Seed 001's «big array»: index pages with items of fixed size that point into data pages. Both are sparse files of fixed
+size, written with plain writes (a full disk is then an error, not the death of the process) and read through mapped
+memory, without copying. Records are appended, stored and cut out as batches (queues/logs/batches.py). Appending a batch
+is O(1), however many records it has, and so is reading by index; finding by time or by bytes is O(log n).
 
     writing.py    append, flush, remove: one thread appends, another one may flush or remove
     reading.py    find, cut, read: any thread; with `read_only`, any process
-    recovery.py   open: what a crash left
+    recovery.py   open: repair after a crash
     FORMAT.md     the files, and what a process crash and a power cut cost
 
-Indexes count from 0 and are never used twice. Where records are missing there is a gap: see `gaps` and GapError.
+Indexes count from 0 and are never used twice. A gap is a range of missing records: see `gaps` and GapError.
 
 Source: seed 001 ("Big Array"), DESIGN section 8. Not here: names, groups, limits; queues/logs has them.
 """
@@ -69,7 +69,7 @@ def _wall_clock_ms() -> int:
 
 
 class BigArray:
-    """See the module. Get one from `open`; usable as a context manager, which closes it."""
+    """An array in one folder: see the module. Made by `open`; a context manager that closes the array."""
 
     __slots__ = (
         "_files", "_gaps_seen", "_head", "_pages", "_reading", "_writing", "folder", "identity", "options", "report",
@@ -89,11 +89,11 @@ class BigArray:
     ) -> None:
         self.folder = folder
         self.identity = identity
-        """Made once, kept in the head: another array in this folder has another one. Empty: there is none."""
+        """Name that no other array has, made once and kept in the head. Empty: none."""
         self.options = options
-        """With the sizes of pages that the folder has."""
+        """Options, with the page sizes of the folder."""
         self.report = report
-        """What `open` found and did."""
+        """Result of `open`."""
         self._files = files
         self._reading = reading
         self._pages = pages
@@ -113,18 +113,17 @@ class BigArray:
         identity: str = "",
         read_only: bool = False,
     ) -> BigArray:
-        """The array in this folder; blocks, as long as it takes to verify what was not flushed when it crashed.
+        """Open the array in a folder. Blocks while records not flushed before a crash are verified.
 
-        :param options: of a folder that has an array already, its sizes of pages count, not those here.
-        :param now_ms: the date, in milliseconds since 1970, for the records.
-        :param boot_id: differs after each start of the machine (`current_boot_id()`); empty if that is not known.
-        :param identity: of an array that has none yet, because it is made now or was by an earlier version: kept on the
-            disk when this returns. 1 to 64 letters and digits, such as nobody else has; empty: it stays without one.
-        :param read_only: without a lock, beside a writer in any process; never changes anything. Sees what was there
-            when it was opened, and more after each `refresh`.
-        :raises ArrayLockedError: somebody else writes to it.
-        :raises ArrayFormatError: it can't be read; nothing was changed.
-        :raises ArrayError: anything else, see its subclasses.
+        `options`: an existing array keeps its own page sizes. `now_ms`: the date, in milliseconds since 1970, for the
+        records. `boot_id`: differs after each start of the machine (`current_boot_id()`); empty if unknown. `identity`:
+        for an array that has none yet, because it is new or was made by an earlier version; on the disk when this
+        returns. 1 to 64 letters and digits, unique; empty: stay without one. `read_only`: open without a lock, beside a
+        writer in any process, and never change anything; the array shows the records there at opening, and more after
+        each `refresh`.
+
+        Raises ArrayLockedError if another writer has the folder, ArrayFormatError if the array can't be read (nothing
+        was changed), ArrayError otherwise: see its subclasses.
         """
         folder = Path(folder)
         options = options or ArrayOptions()
@@ -190,7 +189,7 @@ class BigArray:
             data = files.read_all(folder / GAPS_NAME)
             reading.gaps = Gaps(decode_gaps(data) or () if data is not None else ())
             boot = boot_hash(boot_id) if boot_id else 0
-            # At its end the head is synced, with the identity.
+            # Recovery ends by syncing the head, with the identity.
             report = Recovery(files, folder, options, reading, pages, head, boot).run(created=created)
             writing = Writing(
                 files,
@@ -213,7 +212,7 @@ class BigArray:
     # ---------------------------------------------------------------- write
 
     def append(self, value: Bytes, *, head: bytes = b"", key: Bytes | None = None) -> int:
-        """One record; see `append_many`."""
+        """Append one record; see `append_many`."""
         return self.append_many((value,), head=head, keys=None if key is None else (key,))
 
     def append_many(
@@ -224,12 +223,10 @@ class BigArray:
         keys: Sequence[Bytes] | None = None,
         codec: Codec = Codec.NONE,
     ) -> int:
-        """Appends records, as one batch, or as several if they are more than a page holds: all of them or none.
+        """Append records as one batch, or as several if they exceed a page: all of them or none.
 
-        :param head: STOMP header lines that they share.
-        :param keys: one for each, empty where there is none.
-        :returns: index of the first one; without values, of the next one that comes.
-        :raises: as `append_batches`.
+        `head`: STOMP header lines that all share. `keys`: one for each, empty where there is none. Returns the index of
+        the first record; without values, the index of the next record to come. Raises as `append_batches`.
         """
         return self.append_batches(self._encoded(values, head, keys, codec) if values else ())
 
@@ -248,46 +245,41 @@ class BigArray:
         return self._encoded(values[:middle], head, left, codec) + self._encoded(values[middle:], head, right, codec)
 
     def append_batches(self, batches: Sequence[Bytes]) -> int:
-        """Appends encoded batches, stamped with index and date, which never goes back. Each is whole and was checked by
-        the caller; what they say of themselves is believed. All of them can be read when this returns, none if it
-        raises; how sure they are: see FORMAT.md and `flush`. One thread at a time.
+        """Append encoded batches, stamped with index and date; the date never goes back. The caller has checked that
+        each is whole; their contents are trusted. All of them can be read when this returns, none if it raises;
+        durability: see FORMAT.md and `flush`. One thread at a time.
 
-        :returns: index of the first record.
-        :raises BatchTooLargeError: one does not fit into a data page.
-        :raises BatchError: one is no batch.
-        :raises ArrayFullError: no space; can be tried again, as after any OSError.
-        :raises ArrayError: see its subclasses.
+        Returns the index of the first record. Raises BatchTooLargeError if a batch does not fit into a data page,
+        BatchError if one is invalid, ArrayFullError if there is no space (can be retried, as after any OSError),
+        ArrayError otherwise: see its subclasses.
         """
         return self._writer().append(batches)
 
     def flush(self) -> int:
-        """Blocks until all that was appended before is on the disk. Another thread may append meanwhile, or flush: then
-        it waits.
+        """Block until all records appended before are on the disk. Another thread may append meanwhile; another flush
+        waits.
 
-        :returns: `synced_index`.
-        :raises ArrayFailedError: the disk failed. `synced_index` is what it was; the next flush writes all that is not
-            known to be synced once more.
+        Returns `synced_index`. Raises ArrayFailedError if the disk failed: `synced_index` is unchanged, and the next
+        flush writes all that is not known to be synced once more.
         """
         return self._writer().flush()
 
     def remove_to(self, index: int) -> int:
-        """Lets go of all records below an index (at most `next_index`). Pages that nobody needs any more are deleted;
-        who has views of them keeps these. Blocks for a sync. Any thread.
-
-        :returns: `first_index`.
+        """Remove all records below an index (at most `next_index`) and return `first_index`. Deletes pages without
+        records; existing views stay valid. Blocks for a sync. Any thread.
         """
         return self._writer().remove_to(index)
 
     def remove_before(self, timestamp_ms: int) -> int:
-        """Lets go of all records older than this; see `remove_to`. A gap that ends there stays, so that it can be said
-        why nothing is in it.
+        """Remove all records older than this; see `remove_to`. Keeps a gap that ends there, so that reads can report
+        why records are missing.
         """
         index = self.find_closest_index(timestamp_ms)
         gap = self._reading.gaps.at(index - 1)
         return self.remove_to(index if gap is None else gap.from_index)
 
     def limit_back_file_size(self, bytes_max: int) -> int:
-        """Lets go of the oldest data pages until no more than this is held; never of the one being written. See
+        """Remove the oldest data pages, never the one being written, until no more than `bytes_max` are held. See
         `remove_to`.
         """
         writer = self._writer()
@@ -307,39 +299,39 @@ class BigArray:
 
     @property
     def next_index(self) -> int:
-        """Of the next record; all below can be read."""
+        """Index of the next record; all below can be read."""
         return self._reading.slot.next_index
 
     @property
     def size(self) -> int:
-        """Indexes from first to next, those in gaps too."""
+        """Number of indexes from first to next, gaps included."""
         slot = self._reading.slot
         return slot.next_index - slot.first_index
 
     @property
     def synced_index(self) -> int:
-        """All below is on the disk."""
+        """Index below which everything is on the disk."""
         return self._reading.slot.synced_index if self._writing is None else self._writing.synced_safe
 
     @property
     def last_timestamp_ms(self) -> int:
-        """Of the last append; 0: there was none."""
+        """Time of the last append; 0: none."""
         return self._reading.slot.last_timestamp_ms
 
     @property
     def batch_bytes_max(self) -> int:
-        """The largest batch that can be appended: a data page."""
+        """Size of the largest batch that can be appended: a data page."""
         return self.options.data_page_bytes
 
     @property
     def gaps(self) -> Sequence[Gap]:
-        """Known ones, in order. Damage to the bytes of a batch is found when it is read: see GapError."""
+        """Known gaps, in order. Damage to the bytes of a batch is found only by a read: see GapError."""
         return self._reading.gaps.all
 
     @property
     def back_file_size_bytes(self) -> int:
-        """Of the data pages: those that are full as a whole, of the last one what is used. Of the index: the items of
-        records that are there. Costs a look at the first item if it is read-only.
+        """Bytes of the data pages (full ones as a whole, the used part of the last one) and of the index items of
+        existing records. If read-only, reads the first item.
         """
         slot, writing = self._reading.slot, self._writing
         first_page = first_data_page_of(self._reading) if writing is None else writing.first_data_page
@@ -348,45 +340,43 @@ class BigArray:
         return data_bytes + items_count * ITEM_BYTES
 
     def batch_of(self, index: int, *, verify: bool = False) -> Batch:
-        """The batch that holds this record: a view of the mapped page.
+        """Return the batch that holds this record: a view of the mapped page.
 
-        :param verify: compare its checksum; its stamp is checked anyway.
-        :raises IndexError: not from `first_index` to `next_index` - 1.
-        :raises GapError: it is missing or damaged.
+        `verify`: compare its checksum; its stamp is checked anyway. Raises IndexError if the index is not from
+        `first_index` to `next_index` - 1, GapError if the record is missing or damaged.
         """
         return self._reading.batch_of(index, verify=verify)
 
     def read(self, index: int) -> memoryview:
-        """One record, a view. Raises as `batch_of`."""
+        """Return one record, a view. Raises as `batch_of`."""
         return self._reading.value(index)[0]
 
     def item(self, index: int) -> Item:
-        """One record, its time and length. Raises as `batch_of`."""
+        """Return one record with its time and length. Raises as `batch_of`."""
         value, timestamp_ms = self._reading.value(index)
         return Item(index, timestamp_ms, len(value), value)
 
     def read_range(self, start: int, stop: int) -> Iterator[memoryview]:
-        """Records `start` .. `stop` - 1, as views. Raises as `batch_of`, when it comes to that record."""
+        """Yield records `start` .. `stop` - 1 as views. Raises as `batch_of`, on reaching the record."""
         return self._reading.values(start, stop)
 
     def cut(self, start: int, stop: int, bytes_max: int) -> Cut:
-        """The longest run of whole batches in one data page that begins with the batch of record `start`, has no more
-        than `bytes_max` and does not reach beyond `stop`; at least that batch, however large it is and wherever it
-        ends. A gap ends it. O(log n). The stamps of its first and last batch are checked, no checksums.
+        """Return the longest run of whole batches in one data page that begins with the batch of record `start`, has at
+        most `bytes_max` and does not reach beyond `stop`; at least that batch, whatever its size and end. A gap ends
+        the run. O(log n). Checks the stamps of the first and last batch, no checksums.
 
-        :raises IndexError: `start` is not from `first_index` to `next_index` - 1.
-        :raises GapError: `start` is missing or damaged.
+        Raises IndexError if `start` is not from `first_index` to `next_index` - 1, GapError if it is missing or
+        damaged.
         """
         return self._reading.cut(start, stop, bytes_max)
 
     def find_closest_index(self, timestamp_ms: int) -> int:
-        """The first record that is not older; `next_index` if all are. O(log n)."""
+        """Return the first record that is not older; `next_index` if all are older. O(log n)."""
         return self._reading.find_closest_index(timestamp_ms)
 
     def warm(self, start: int, stop: int) -> None:
-        """Blocks until these records were read into the kernel's cache. Gaps are left out. Any thread.
-
-        :raises ArrayError: they can't be read.
+        """Block until these records were read into the kernel's cache; gaps are left out. Any thread. Raises ArrayError
+        if they can't be read.
         """
         try:
             self._reading.warm(start, stop)
@@ -394,9 +384,8 @@ class BigArray:
             raise from_os(error, self.folder, "reading ahead") from error
 
     def refresh(self) -> int:
-        """Looks how far the writer has come, if this one is read-only. Returns `next_index`. One thread at a time.
-
-        :raises ArrayError: the head can't be read any more.
+        """Read the writer's progress, if this array is read-only, and return `next_index`. One thread at a time. Raises
+        ArrayError if the head can't be read any more.
         """
         if self._writing is not None:
             return self.next_index
@@ -408,7 +397,7 @@ class BigArray:
         except OSError as error:
             raise from_os(error, self.folder, "reading the head") from error
         if gaps_data != self._gaps_seen:
-            # Only when a writer opens it. What this one has found to be missing stays in its list.
+            # Changes only when a writer opens the array. Gaps found here stay in the list.
             self._gaps_seen = gaps_data
             known = decode_gaps(gaps_data) if gaps_data is not None else None
             self._reading.gaps = Gaps((*(known or ()), *self._reading.gaps.all))
@@ -427,10 +416,8 @@ class BigArray:
         return self._writing
 
     def close(self) -> None:
-        """Flush, and give all back. Views stay valid. May be called again.
-
-        :raises ArrayError: it could not be flushed; it is closed all the same, and the next open finds out what is
-            there.
+        """Flush, and release everything. Views stay valid. May be called again. Raises ArrayError if the flush fails:
+        the array is closed all the same, and the next open finds what is there.
         """
         head, self._head = self._head, None
         if head is None:
@@ -456,7 +443,7 @@ class BigArray:
 
 
 def _read_head(files: Files, head: int, folder: Path, options: ArrayOptions) -> tuple[ArrayOptions, Slot, str]:
-    """The options with the sizes that the folder has, the newest slot, and the identity. Raises OSError,
+    """Return the options with the page sizes of the folder, the newest slot, and the identity. Raises OSError,
     ArrayFormatError.
     """
     name = str(folder / HEAD_NAME)
@@ -464,7 +451,7 @@ def _read_head(files: Files, head: int, folder: Path, options: ArrayOptions) -> 
         data = files.pread(head, HEAD_BYTES, 0)
         items, page_bytes = decode_fixed(data, name)
         slot = newest(data)
-        # Both slots are broken for a moment only if two writes fell into one read: look again.
+        # Both slots are broken for a moment only, when two writes fall into one read: look again.
         if slot is not None:
             sized = attrs.evolve(options, index_page_items=items, data_page_bytes=page_bytes)
             return sized, slot, identity_of(data)

@@ -1,4 +1,4 @@
-"""What can go wrong with an array, by what to do about it."""
+"""Errors of an array, by what to do about them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DAMAGED: Final = "damaged"
 
 @attrs.frozen
 class Gap:
-    """Indexes `from_index` .. `to_index - 1` have no records."""
+    """Range of indexes without records: `from_index` .. `to_index - 1`."""
 
     from_index: int
     to_index: int
@@ -28,7 +28,7 @@ class Gap:
 
 
 class ArrayError(Exception):
-    """The array can't do this. Base of all errors of this package; the message names the folder and the remedy."""
+    """Base of all errors of this package; the message names the folder and the remedy."""
 
 
 class ArrayLockedError(ArrayError):
@@ -36,20 +36,20 @@ class ArrayLockedError(ArrayError):
 
 
 class ArrayFullError(ArrayError):
-    """No space on the disk. Nothing of the append is visible; it can be tried again."""
+    """No space on the disk. Nothing of the append is visible; retry is possible."""
 
 
 class ArrayFailedError(ArrayError):
-    """The disk failed. Nothing of the append is visible, or nothing more is known to be synced."""
+    """The disk failed. Nothing of the append is visible, or `synced_index` has not moved."""
 
 
 class ReadFailedError(ArrayFailedError, DiskError):
-    """A page can't be mapped now (no more open files, no memory, a disk that fails): that says nothing of its records.
-    It can be tried again."""
+    """A page can't be mapped now (no more open files, no memory, a failing disk): this says nothing about its records.
+    Retry is possible."""
 
 
 class ArrayFormatError(ArrayError):
-    """The folder was made by another version, or by something else, or its head is damaged."""
+    """Another version or another program made the folder, or its head is damaged."""
 
 
 class ArrayReadOnlyError(ArrayError):
@@ -61,7 +61,7 @@ class BatchTooLargeError(ArrayError):
 
 
 class GapError(ArrayError, MissingRecordsError):
-    """There is nothing to read at this index; `gap` says from where to where, and why."""
+    """No record at this index; `gap` has the range and the reason."""
 
     def __init__(self, gap: Gap, why: str) -> None:
         super().__init__(
@@ -75,7 +75,7 @@ class GapError(ArrayError, MissingRecordsError):
 
     @property
     def to_index(self) -> int:
-        """Behind the gap."""
+        """Index behind the gap."""
         return self.gap.to_index
 
     @property
@@ -84,7 +84,7 @@ class GapError(ArrayError, MissingRecordsError):
 
 
 def from_os(error: OSError, folder: Path, doing: str) -> ArrayError:
-    """What the operating system says, as an error that names the folder and the remedy."""
+    """Return an operating system's error as one that names the folder and the remedy."""
     what = f"{doing} in {folder} failed: {os.strerror(error.errno) if error.errno else error}"
     if error.filename:
         what += f" ({error.filename})"

@@ -1,20 +1,20 @@
-"""Files for tests that fail when told to, and forget what was not synced when their power is cut.
+"""Files for tests: they fail on demand, and a simulated power cut loses writes that were not synced.
 
-They work on real files (arrays read them through mapped memory), and remember of each what the disk would have: the
-512-byte blocks that were overwritten since the last sync, the size at that time, and which names were created, removed
-or renamed since the folder was synced. Chance comes from a `random.Random` that is passed in: the same seed and the
-same calls are the same run.
+Works on real files (arrays read them through mapped memory), and remembers for each file the state on the disk: the
+512-byte blocks overwritten since the last sync, the size at that time, and the names created, removed or renamed since
+the folder was synced. Chance comes from a `random.Random` that is passed in: the same seed and the same calls are the
+same run.
 
-    fail(at, error)    the operation `at` from now raises: each that changes something counts, syncs too
+    fail(at, error)    the operation `at` from now raises: each operation that changes something counts, syncs too
     short              a write that is to fail writes a part first
-    kill()             the process died: what was written is there; descriptors and locks are gone
-    power_cut()        the machine died: each block written since the last sync is kept or lost, each for itself, and
+    kill()             the process died: written data is there; descriptors and locks are gone
+    power_cut()        the machine died: each block written since the last sync is kept or lost independently, and
                        so are sizes and names
 
-A sync that fails is as on Linux: what it was to write counts as written from then on, though it is not on the disk;
-only what is written again goes with the next sync.
+A failed sync behaves as on Linux: its data counts as written from then on, though it is not on the disk; only data
+written again goes with the next sync.
 
-After kill() or power_cut() whoever still uses the old descriptors gets an OSError; open the array anew.
+After kill() or power_cut() the old descriptors raise OSError; open the array anew.
 """
 
 from __future__ import annotations
@@ -37,25 +37,27 @@ BLOCK_BYTES: Final = 512
 
 @attrs.define(eq=False)
 class _File:
-    """One file, whatever its names are. `vault` is a name of its own, so that it outlives its removal."""
+    """One file, under all its names. `vault` is a name of its own, so that the file outlives its removal."""
 
     vault: Path
     durable_bytes: int = 0
     before: dict[int, bytes] = attrs.field(factory=dict)
-    """What the disk has of the blocks that the next sync writes."""
+    """Disk contents of the blocks that the next sync writes."""
     stale: dict[int, bytes] = attrs.field(factory=dict)
-    """The same of blocks that a failed sync left out, and that no later one will write."""
+    """Disk contents of the blocks that a failed sync left out, and that no later one will write."""
 
 
 @attrs.frozen
 class _Change:
-    """Of a folder: `name` now leads to `file`, or to nothing."""
+    """Change to a folder: `name` now leads to `file`, or to nothing."""
 
     names: tuple[tuple[Path, _File | None], ...]
 
 
 class FaultyFiles:
-    """See the module. `vault`: a folder of the same file system, outside of those that arrays use."""
+    """Fault-injecting files: see the module. `vault`: a folder of the same file system, outside those that arrays
+    use.
+    """
 
     def __init__(self, random: Random, vault: Path) -> None:
         vault.mkdir(parents=True, exist_ok=True)
@@ -74,18 +76,18 @@ class FaultyFiles:
         self._short_next = False
         self.short = False
         self.operations_count = 0
-        """Of those that can be made to fail."""
+        """Number of operations that can be made to fail."""
 
     # ---------------------------------------------------------------- faults
 
     def fail(self, at: int, error: int, *, short: bool = False, times: int = 1) -> None:
-        """The operation `at` from now (1: the next) raises this errno, and `times` - 1 more after it. 0: none."""
+        """Make the operation `at` from now (1: the next) raise this errno, and `times` - 1 more after it. 0: none."""
         self._fail_at, self._error, self.short, self._times = at, error, short, times if at else 0
         self._short_next = False
 
     @property
     def has_failed(self) -> bool:
-        """All failures that were asked for have happened."""
+        """Whether all requested failures have happened."""
         return self._times == 0
 
     def _perhaps_fail(self, path: object = None) -> None:
@@ -97,7 +99,7 @@ class FaultyFiles:
             raise OSError(self._error, os.strerror(self._error), str(path) if path else None)
 
     def kill(self) -> None:
-        """See the module."""
+        """Simulate the death of the process: see the module."""
         for file in (*self._open, *self._plain):
             os.close(file)
         self._open.clear()
@@ -105,7 +107,7 @@ class FaultyFiles:
         self.fail(0, 0)
 
     def power_cut(self) -> None:
-        """See the module."""
+        """Simulate a power cut: see the module."""
         self.kill()
         for file in self._files:
             self._roll_back(file)
@@ -122,7 +124,7 @@ class FaultyFiles:
         self._changes.clear()
 
     def _bring_back_folders(self, names: dict[Path, _File]) -> None:
-        """Folders that were removed (not through us) are there again, or not."""
+        """Restore or drop, by chance, folders removed by others."""
         for folder in sorted({path.parent for path in names if not path.parent.exists()}):
             if self._random.random() < 0.5:
                 folder.mkdir()
@@ -133,7 +135,7 @@ class FaultyFiles:
     def _roll_back(self, file: _File) -> None:
         random = self._random
         lost_share = random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
-        # A copy: who still has the old one mapped, and died of the power cut, must not die of a bus error.
+        # A copy: a process that still maps the old file, and died of the power cut, must not die of a bus error.
         new = file.vault.with_suffix(".new")
         shutil.copyfile(file.vault, new)
         new.replace(file.vault)
@@ -167,7 +169,7 @@ class FaultyFiles:
     # ---------------------------------------------------------------- what any files do
 
     def _known(self, path: Path) -> _File:
-        """A file that is there; one that was there before us is taken to be synced."""
+        """Return an existing file; one that existed before counts as synced."""
         file = self._names.get(path)
         if file is None:
             file = _File(self._vault / str(len(self._files)), path.stat().st_size)
@@ -228,7 +230,7 @@ class FaultyFiles:
         return written
 
     def _remember(self, descriptor: int, start: int, end: int) -> None:
-        """What the disk has of these bytes, before they are overwritten."""
+        """Save the disk contents of these bytes before they are overwritten."""
         file = self._file(descriptor)
         if start >= end:
             return
@@ -264,7 +266,7 @@ class FaultyFiles:
         known.durable_bytes = self._real.size(file)
 
     def forget(self, file: int, offset: int, count_bytes: int) -> None:
-        """A hint: nothing can fail."""
+        """Do nothing: a hint can't fail."""
 
     def sync_folder(self, folder: Path) -> None:
         self._perhaps_fail(folder)

@@ -1,4 +1,4 @@
-"""All that an array asks of the file system. A port, so that tests can make it fail (faulty.py).
+"""File-system operations that an array uses. A port, so that tests can inject faults (faulty.py).
 
 Descriptors are numbers. Everything blocks and raises OSError.
 """
@@ -21,56 +21,56 @@ Bytes = bytes | bytearray | memoryview
 
 class Files(Protocol):
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:
-        """A descriptor; `create`: make the file, empty, if it is not there."""
+        """Return a descriptor; `create`: make the file, empty, if it is missing."""
 
     def close(self, file: int) -> None: ...
 
     def size(self, file: int) -> int:
-        """Bytes, holes included."""
+        """Return the size in bytes, holes included."""
 
     def pread(self, file: int, count_bytes: int, offset: int) -> bytes: ...
 
     def pwritev(self, file: int, parts: Sequence[Bytes], offset: int) -> int:
-        """Returns how many bytes were written, perhaps fewer than there are."""
+        """Return the number of bytes written, perhaps fewer than passed."""
 
     def truncate(self, file: int, size_bytes: int) -> None:
-        """Cut off what is behind, or add a hole."""
+        """Cut the file off there, or extend it with a hole."""
 
     def allocate(self, file: int, size_bytes: int) -> None:
-        """Make sure that there is space."""
+        """Reserve space on the disk."""
 
     def sync(self, file: int) -> None:
-        """The bytes of the file, and what is needed to read them, are on the disk."""
+        """Sync the bytes of the file, and the metadata needed to read them."""
 
     def forget(self, file: int, offset: int, count_bytes: int) -> None:
-        """These bytes, which are synced, need not stay in the page cache: a hint."""
+        """Hint that these synced bytes need not stay in the page cache."""
 
     def sync_folder(self, folder: Path) -> None:
-        """What was created, renamed or removed in it is on the disk."""
+        """Sync the creations, renames and removals in a folder."""
 
     def make_folder(self, folder: Path) -> None:
-        """With its parents, all on the disk."""
+        """Make a folder with its parents, and sync them."""
 
     def names(self, folder: Path) -> list[str]: ...
 
     def remove(self, path: Path) -> None:
-        """It need not be there."""
+        """Remove the file, if it exists."""
 
     def rename(self, old: Path, new: Path) -> None:
-        """Replaces `new`."""
+        """Rename, replacing `new`."""
 
     def read_all(self, path: Path) -> bytes | None:
-        """None: there is no such file."""
+        """Return the contents. None: no such file."""
 
     def map(self, path: Path) -> mmap.mmap | None:
-        """All that is there of a file, read-only. None: no such file, or it is empty."""
+        """Map the whole file, read-only. None: no such file, or empty."""
 
     def lock(self, path: Path) -> int | None:
-        """A descriptor that holds the lock until it is closed. None: somebody else does."""
+        """Return a descriptor that holds the lock until it is closed. None: locked by another process."""
 
 
 class RealFiles:
-    """The operating system's."""
+    """Files of the operating system."""
 
     __slots__ = ()
 
@@ -82,7 +82,7 @@ class RealFiles:
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> int:
         flags = (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0) | os.O_CLOEXEC
-        return os.open(path, flags, 0o600)  # records are nobody else's business
+        return os.open(path, flags, 0o600)  # records are private
 
     def size(self, file: int) -> int:
         return os.fstat(file).st_size
@@ -149,8 +149,8 @@ class RealFiles:
 
 
 def current_boot_id() -> str:
-    """Differs after each start of the machine; empty where that can't be known (then every crash counts as a power
-    cut, which is safe).
+    """Return an id that differs after each start of the machine; empty where it can't be known (then every crash counts
+    as a power cut, which is safe).
     """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

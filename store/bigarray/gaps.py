@@ -1,7 +1,7 @@
-"""The file `gaps`, and the list that is made of it: ranges of indexes that have no records. See FORMAT.md.
+"""The file `gaps`, and the list made of it: ranges of indexes without records. See FORMAT.md.
 
-Written anew as a whole, under another name, and renamed: gaps are rare. Not here: gaps that are found only when
-somebody reads (a batch whose bytes were damaged).
+Rewritten as a whole under another name, and renamed: gaps are rare. Not here: gaps found only by a read (a batch with
+damaged bytes).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def encode_gaps(gaps: Iterable[Gap]) -> bytes:
 
 
 def decode_gaps(data: bytes) -> list[Gap] | None:
-    """None: damaged."""
+    """Return the gaps. None: damaged."""
     if len(data) < HEADER.size:
         return None
     magic, count, crc = HEADER.unpack_from(data)
@@ -39,7 +39,7 @@ def decode_gaps(data: bytes) -> list[Gap] | None:
 
 
 class Gaps:
-    """In order, without overlap; never changed, only replaced."""
+    """Gaps in order, without overlap; never changed, only replaced."""
 
     __slots__ = ("_starts", "all", "items_count")
 
@@ -47,22 +47,22 @@ class Gaps:
         self.all = tuple(_merged(gaps))
         self._starts = [gap.from_index for gap in self.all]
         self.items_count = sum(gap.to_index - gap.from_index for gap in self.all)
-        """Indexes in all of them."""
+        """Number of indexes in all gaps."""
 
     def at(self, index: int) -> Gap | None:
-        """The gap that this index is in."""
+        """Return the gap that contains this index."""
         place = bisect_right(self._starts, index) - 1
         if place >= 0 and index < self.all[place].to_index:
             return self.all[place]
         return None
 
     def next_start(self, index: int) -> int | None:
-        """Where the first gap behind this index begins."""
+        """Return the start of the first gap behind this index."""
         place = bisect_right(self._starts, index)
         return self._starts[place] if place < len(self._starts) else None
 
     def between(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """The ranges of `start` .. `stop` that are in no gap."""
+        """Yield the ranges of `start` .. `stop` outside all gaps."""
         place = max(bisect_right(self._starts, start) - 1, 0)
         for gap in self.all[place:]:
             if gap.from_index >= stop:
@@ -74,7 +74,7 @@ class Gaps:
             yield start, stop
 
     def trimmed(self, first_index: int, stop_index: int) -> Gaps:
-        """What lies in this range of indexes."""
+        """Return the gaps within this range of indexes."""
         return Gaps(
             Gap(max(gap.from_index, first_index), min(gap.to_index, stop_index), gap.reason)
             for gap in self.all
@@ -89,7 +89,7 @@ def _merged(gaps: Iterable[Gap]) -> list[Gap]:
             continue
         last = merged[-1] if merged else None
         if last is not None and gap.from_index < last.to_index:
-            # What is in two gaps stays with the first.
+            # An index in two gaps belongs to the first.
             gap = Gap(last.to_index, max(gap.to_index, last.to_index), gap.reason)
             if gap.from_index >= gap.to_index:
                 continue

@@ -1,14 +1,14 @@
-"""The file `head`: sizes of the pages, and how far the array goes. See FORMAT.md.
+"""The file `head`: sizes of the pages, and the extent of the array. See FORMAT.md.
 
     0     36 bytes  fixed when the array is created: magic, version, sizes of the pages, CRC-32
     512   72 bytes  slot of even sequence numbers
     1024  72 bytes  slot of odd ones
-    1536  72 bytes  identity, given once: a name that no other array has. Zeros: an earlier version has made this one
+    1536  72 bytes  identity, given once: a name that no other array has. Zeros: made by an earlier version
     4096            end; all of it is allocated, so that a full disk can't keep the head from being written
 
-The slot that is whole and has the higher sequence number counts. They lie in different sectors and are written in
-turn, so that a write that is torn leaves the other. To commit is to write one slot. The identity lies in a sector of
-its own, so that an array which gets one later risks nothing else.
+The whole slot with the higher sequence number counts. The slots lie in different sectors and are written in turn, so
+that a torn write leaves the other. A commit is the write of one slot. The identity lies in a sector of its own, so that
+adding one later risks nothing else.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _IDENTITY: Final = re.compile(r"[0-9A-Za-z]{1,64}")
 CLEAN: Final = 1
 """Flag: closed in order; everything is synced."""
 SUSPECT: Final = 2
-"""Flag: a sync failed. What was written since the last one that did not may be in memory only, and not be written by
-the next sync either: it has to be written again."""
+"""Flag: a sync failed. Data written since the last successful sync may be in memory only, and the next sync may skip
+it: rewrite it."""
 
 _CHECKED_BYTES: Final = SLOT_BYTES - 4
 _CRC: Final = struct.Struct("<I")
@@ -45,25 +45,25 @@ _CRC: Final = struct.Struct("<I")
 
 @attrs.define
 class Slot:
-    """How far the array goes."""
+    """Extent of the array."""
 
     sequence: int = 0
     first_index: int = 0
     next_index: int = 0
     synced_index: int = 0
     lease_index: int = 0
-    """No index from here on was ever visible."""
+    """First index that was never visible."""
     last_timestamp_ms: int = 0
     data_page: int = 0
     data_offset: int = 0
-    """Where the next batch goes, if it fits."""
+    """Offset of the next batch, if it fits."""
     boot: int = 0
-    """Which start of the machine this was written in; see `boot_hash`."""
+    """Start of the machine in which the slot was written; see `boot_hash`."""
     flags: int = CLEAN
 
 
 def boot_hash(boot_id: str) -> int:
-    """Never 0, which stands for none."""
+    """Return the hash of a boot id; never 0, which stands for none."""
     return int.from_bytes(blake2b(boot_id.encode(), digest_size=8).digest(), "little") | 1
 
 
@@ -73,7 +73,7 @@ def encode_fixed(index_page_items: int, data_page_bytes: int) -> bytes:
 
 
 def decode_fixed(data: bytes, name: str) -> tuple[int, int]:
-    """Items of an index page, bytes of a data page. `name`: of the file. Raises ArrayFormatError."""
+    """Return items of an index page and bytes of a data page. `name`: of the file. Raises ArrayFormatError."""
     if len(data) < FIXED.size or data[:8] != MAGIC:
         raise ArrayFormatError(
             f"{name} is not the head of an array. Choose another folder, or restore that file from a backup."
@@ -105,7 +105,7 @@ def pack_slot(
     boot: int,
     flags: int,
 ) -> bytes:
-    """The same for the hot path, without an object."""
+    """Encode a slot on the hot path, without an object."""
     lead = SLOT.pack(
         sequence, first_index, next_index, synced_index, lease_index, last_timestamp_ms, data_page, data_offset, boot,
         flags, 0,
@@ -114,7 +114,7 @@ def pack_slot(
 
 
 def decode_slot(data: bytes) -> Slot | None:
-    """None: it is not whole, or makes no sense."""
+    """Return the slot. None: not whole, or inconsistent."""
     if len(data) < SLOT_BYTES or zlib_ng.crc32(data[:_CHECKED_BYTES]) != _CRC.unpack_from(data, _CHECKED_BYTES)[0]:
         return None
     slot = Slot(*SLOT.unpack_from(data)[:-1])
@@ -123,7 +123,7 @@ def decode_slot(data: bytes) -> Slot | None:
 
 
 def encode_identity(identity: str) -> bytes:
-    """Raises ValueError for one that is not 1 to 64 letters and digits of ASCII."""
+    """Encode an identity. Raises ValueError if it is not 1 to 64 letters and digits of ASCII."""
     if _IDENTITY.fullmatch(identity) is None:
         raise ValueError(f"an identity is 1 to 64 letters and digits of ASCII, not {identity[:80]!r}")
     lead = IDENTITY.pack(len(identity), identity.encode(), 0)[:-4]
@@ -131,7 +131,7 @@ def encode_identity(identity: str) -> bytes:
 
 
 def decode_identity(data: bytes) -> str:
-    """Empty: there is none, or it is not whole."""
+    """Return the identity. Empty: none, or not whole."""
     if (
         len(data) < IDENTITY.size
         or zlib_ng.crc32(data[: IDENTITY.size - 4]) != _CRC.unpack_from(data, IDENTITY.size - 4)[0]
@@ -143,18 +143,18 @@ def decode_identity(data: bytes) -> str:
 
 
 def identity_of(head: bytes) -> str:
-    """That of the array with this head. Empty: as `decode_identity`."""
+    """Return the identity of the array with this head. Empty: as `decode_identity`."""
     return decode_identity(head[IDENTITY_OFFSET : IDENTITY_OFFSET + IDENTITY.size])
 
 
 def newest(data: bytes) -> Slot | None:
-    """Of the slots in these bytes of a head. None: neither is whole."""
+    """Return the newest slot in these bytes of a head. None: neither is whole."""
     slots = [decode_slot(data[offset : offset + SLOT_BYTES]) for offset in SLOT_OFFSETS]
     return max((slot for slot in slots if slot is not None), key=lambda slot: slot.sequence, default=None)
 
 
 def new_head(index_page_items: int, data_page_bytes: int, identity: str) -> bytes:
-    """Of an empty array. `identity`: empty for none."""
+    """Return the head of an empty array. `identity`: empty for none."""
     head = bytearray(HEAD_BYTES)
     head[: FIXED.size] = encode_fixed(index_page_items, data_page_bytes)
     for sequence in (1, 2):

@@ -1,14 +1,14 @@
 """Page files as mapped memory, read-only: mapped on demand, forgotten when cold.
 
-Whoever holds a view of a page keeps its mapping alive; to forget a page is only to let go of it, it is never closed
-under anybody's feet. A page file may be shorter than a page: what is there is mapped, and mapped anew when more of
-it is needed and it has grown. Nothing reads behind the end of a file, which would kill the process (SIGBUS).
+A view keeps the mapping of its page alive: forgetting a page only drops a reference and never closes a mapping in use.
+A page file may be shorter than a page: the existing part is mapped, and mapped anew when a later part is needed and the
+file has grown. Nothing reads behind the end of a file, which would kill the process (SIGBUS).
 
-Touched pages count towards the resident size of the process. When about `resident_bytes_max` were touched, all
-mappings are told that they are not needed: the kernel unmaps the memory and keeps it in its cache; who still reads
-there gets it back by a page fault.
+Touched pages count towards the resident size of the process. When about `resident_bytes_max` were touched, all mappings
+are advised as not needed: the kernel unmaps the memory and keeps it in its cache; later reads get it back by a page
+fault.
 
-Any thread may use it. All raise ReadFailedError if the system can't map a file that is there.
+Any thread may use the pages. All methods raise ReadFailedError if the system can't map an existing file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def data_path(folder: Path, page: int) -> Path:
 
 
 class PageShortError(Exception):
-    """A page file is missing, or does not reach so far. Not for callers of the package."""
+    """A page file is missing or too short. Not for callers of the package."""
 
 
 class Pages:
@@ -72,14 +72,14 @@ class Pages:
         self._window = -1
 
     def index(self, page: int, end: int) -> memoryview:
-        """An index page, at least up to this byte. Raises PageShortError."""
+        """Return an index page, at least up to this byte. Raises PageShortError."""
         number, length, view = self._last_index
         if number == page and length >= end:
             return view
         return self._view(page * 2 + 1, end)
 
     def data(self, page: int, end: int) -> memoryview:
-        """A data page, at least up to this byte. Raises PageShortError."""
+        """Return a data page, at least up to this byte. Raises PageShortError."""
         number, length, view = self._last_data
         if number == page and length >= end:
             return view
@@ -121,7 +121,7 @@ class Pages:
         return index_path(self._folder, key >> 1) if key & 1 else data_path(self._folder, key >> 1)
 
     def touch(self, page: int, offset: int, count_bytes: int) -> None:
-        """Somebody is going to read these bytes of a data page."""
+        """Count these bytes of a data page, about to be read, as touched."""
         window = page << 32 | offset >> _WINDOW_BITS
         if window == self._window and count_bytes < 1 << _WINDOW_BITS:
             return
@@ -131,7 +131,7 @@ class Pages:
             self.give_back()
 
     def give_back(self) -> None:
-        """All that is resident goes back to the kernel's cache."""
+        """Release all resident memory to the kernel's cache."""
         self._touched = 0
         with self._lock:
             mappings = [mapped for _view, mapped in self._maps.values()]

@@ -1,11 +1,11 @@
-"""To find and read records: index items, and the batches that they lead to, as views of mapped pages.
+"""Find and read records: index items, and the batches they point to, as views of mapped pages.
 
 An index item has 16 bytes: `position` (data page << 32 | offset) and `time` (ms since 1970; the top bit says that the
-append goes on with the next batch). All records of a batch have the same item, so the items of a stretch without gaps
-ascend, and what is sought is found by bisection. An item of zeros was never written (a time is at least 1).
+append goes on with the next batch). All records of a batch have the same item, so the items of a range without gaps
+ascend and can be bisected. An item of zeros was never written (a time is at least 1).
 
-A head that only moves forward is read without a lock: what lies below `next_index` never changes. What retention
-removes may go at any moment; then the page is missing, and `first_index` tells why.
+The head only moves forward and is read without a lock: records below `next_index` never change. Retention may remove
+pages at any moment; then the page is missing, and `first_index` tells why.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .pages import Pages, PageShortError, data_path
 
 ITEM: Final = struct.Struct("<QQ")
 MORE: Final = 1 << 63
-"""In the time of an item: the append goes on with the next batch."""
+"""Flag in the time of an item: the append goes on with the next batch."""
 TIME_MASK: Final = MORE - 1
 OFFSET_MASK: Final = (1 << 32) - 1
 _LENGTHS: Final = struct.Struct("<4sIQ")
@@ -48,17 +48,17 @@ class Item:
 
 @attrs.frozen
 class Cut:
-    """A run of whole batches, as it lies in its page."""
+    """Run of whole batches, as stored in its page."""
 
     data: memoryview
     first_index: int
-    """Of the first batch; may be lower than what was asked for."""
+    """Index of the first batch; may be lower than the requested one."""
     end_index: int
-    """Behind the last record."""
+    """Index behind the last record."""
 
 
 class Reading:
-    """Reads what the slot says is there. Any thread."""
+    """Reader of the records below the slot's `next_index`. Any thread."""
 
     __slots__ = ("_files", "_folder", "_items", "_page_bytes", "_pages", "gaps", "slot")
 
@@ -71,20 +71,20 @@ class Reading:
         self._items = index_page_items
         self._page_bytes = data_page_bytes
         self.slot = slot
-        """Shared with whoever moves it."""
+        """Slot shared with the writer."""
         self.gaps = Gaps()
-        """Replaced as a whole."""
+        """Known gaps, replaced as a whole."""
 
     # ---------------------------------------------------------------- items
 
     def item(self, index: int) -> tuple[int, int]:
-        """Position and time of a record that is there. Raises PageShortError."""
+        """Return position and time of an existing record. Raises PageShortError."""
         page, place = divmod(index, self._items)
         offset = place * ITEM_BYTES
         return _unpack_item(self._pages.index(page, offset + ITEM_BYTES), offset)
 
     def has_items(self, start: int, stop: int, item: tuple[int, int]) -> bool:
-        """Whether all these records have this item. Raises PageShortError."""
+        """Return whether all these records have this item. Raises PageShortError."""
         data = ITEM.pack(*item)
         while start < stop:
             page, place = divmod(start, self._items)
@@ -96,14 +96,14 @@ class Reading:
         return True
 
     def position(self, index: int) -> int:
-        """Raises PageShortError."""
+        """Return the position of an existing record. Raises PageShortError."""
         page, place = divmod(index, self._items)
         offset = place * ITEM_BYTES
         return _unpack_item(self._pages.index(page, offset + ITEM_BYTES), offset)[0]  # type: ignore[no-any-return]
 
     def first_where(self, holds: Callable[[int], bool], start: int, stop: int) -> int:
-        """The first index of `start` .. `stop` - 1, gaps left out, for which it holds; `stop` if there is none. Once it
-        holds it does so for all that follow. Raises PageShortError.
+        """Return the first index of `start` .. `stop` - 1, gaps left out, for which `holds` is true; `stop` if there is
+        none. `holds` must stay true for all later indexes. Raises PageShortError.
         """
         for low, high in self.gaps.between(start, stop):
             if not holds(high - 1):
@@ -119,12 +119,12 @@ class Reading:
         return stop
 
     def first_at(self, position: int, start: int, stop: int) -> int:
-        """The first index whose batch lies at this position or behind. Raises PageShortError."""
+        """Return the first index whose batch lies at this position or behind. Raises PageShortError."""
         return self.first_where(lambda index: self._written(index)[0] >= position, start, stop)
 
     def _written(self, index: int) -> tuple[int, int]:
-        """An item to search by: one of zeros would lead a search, and retention after it, past records that are well.
-        Raises PageShortError.
+        """Return an item to search by. Raises PageShortError, also for an item of zeros: it would lead a search, and
+        retention after it, past undamaged records.
         """
         item = self.item(index)
         if not item[1]:
@@ -132,7 +132,7 @@ class Reading:
         return item
 
     def alike(self, index: int) -> tuple[int, int]:
-        """The range of indexes around this one that have the same item: a batch, when all is well."""
+        """Return the range of indexes around this one with the same item: a batch, if undamaged."""
         first, stop = self.slot.first_index, self.slot.next_index
         page = index // self._items
         try:
@@ -168,7 +168,7 @@ class Reading:
     # ---------------------------------------------------------------- batches
 
     def found(self, index: int) -> tuple[Batch, int, int]:
-        """The batch that holds this record, its position and its time. Raises IndexError, GapError."""
+        """Return the batch that holds this record, its position and its time. Raises IndexError, GapError."""
         slot = self.slot
         next_index = slot.next_index
         if not slot.first_index <= index < next_index:
@@ -192,17 +192,17 @@ class Reading:
         return batch, position, time & TIME_MASK
 
     def _leads_to(self, index: int, position: int, *, in_gap: bool = True) -> bool:
-        """Whether its item has this position; gaps may have no items. Raises PageShortError."""
+        """Return whether the item of `index` has this position; gaps may have no items. Raises PageShortError."""
         if self.gaps.all and self.gaps.at(index) is not None:
             return in_gap
         return self.position(index) == position
 
     def batch_at(self, position: int) -> Batch:
-        """What lies at this position, its stamp checked. Raises PageShortError, BatchError."""
+        """Return the batch at this position, its stamp checked. Raises PageShortError, BatchError."""
         page, offset = position >> 32, position & OFFSET_MASK
         view = self._pages.data(page, offset + 32)
         if offset + 16 <= len(view):
-            # Its file may have grown since it was mapped.
+            # The file may have grown since it was mapped.
             end = offset + _LENGTHS.unpack_from(view, offset)[1]
             if len(view) < end <= self._page_bytes:
                 view = self._pages.data(page, end)
@@ -213,7 +213,7 @@ class Reading:
         return batch
 
     def damaged(self, index: int, why: str) -> IndexError | GapError:
-        """The error for a record that can't be read: removed meanwhile, or damaged."""
+        """Return the error for an unreadable record: removed meanwhile, or damaged."""
         if index < self.slot.first_index:
             return self._out_of_range(index)
         return GapError(Gap(*self.alike(index), DAMAGED), why)
@@ -232,7 +232,7 @@ class Reading:
         return batch
 
     def value(self, index: int) -> tuple[memoryview, int]:
-        """A record and its time. Raises IndexError, GapError."""
+        """Return a record and its time. Raises IndexError, GapError."""
         batch, _position, time = self.found(index)
         try:
             return batch.value(index - batch.first_index), time
@@ -240,7 +240,7 @@ class Reading:
             raise self.damaged(index, str(error)) from None
 
     def values(self, start: int, stop: int) -> Iterator[memoryview]:
-        """Raises IndexError, GapError when it comes to it."""
+        """Yield records. Raises IndexError, GapError on reaching the record."""
         while start < stop:
             batch, _position, _time = self.found(start)
             try:
@@ -264,18 +264,18 @@ class Reading:
             try:
                 end_index, end = self._cut_end(batch, position, stop, limit)
             except PageShortError:
-                pass  # the first batch is there; what is behind it will be told when it is asked for
+                pass  # the first batch is there; reading a later one reports its damage
         view = self._pages.data(page, end) if end > offset + batch.total_bytes else None
         data = batch.data if view is None else view[offset:end]
         self._pages.touch(page, offset, len(data))
         return Cut(data, batch.first_index, end_index)
 
     def _cut_end(self, batch: Batch, position: int, stop: int, limit: int) -> tuple[int, int]:
-        """Index and offset of the end of the longest run of batches that begins with this one."""
+        """Return index and offset of the end of the longest run of batches that begins with this one."""
         page = position >> 32
         bound = page << 32 | min(limit, OFFSET_MASK)
-        # The last record whose batch begins at the limit or before: far steps first, guessed from the first batch, then
-        # bisection. Far index pages are left alone.
+        # Find the last record whose batch begins at the limit or before: far steps first, guessed from the first batch,
+        # then bisection. Far index pages are not touched.
         low, high = batch.end_index - 1, stop
         step = max(1, (limit - (position & OFFSET_MASK)) * batch.count // batch.total_bytes)
         while low + step < high:
@@ -315,12 +315,12 @@ class Reading:
             raise self.damaged(slot.first_index, str(error)) from None
 
     def first_of_page(self, page: int) -> int:
-        """The first record in this data page or behind."""
+        """Return the first record in this data page or behind."""
         slot = self.slot
         try:
             return self.first_at(page << 32, slot.first_index, slot.next_index)
         except PageShortError:
-            return slot.first_index  # damaged: nothing is removed on its word
+            return slot.first_index  # damaged: remove nothing
 
     def warm(self, start: int, stop: int) -> None:
         """See BigArray.warm."""
@@ -331,11 +331,11 @@ class Reading:
                 first = self.position(low)
                 end_position = self.end_position(high - 1)
             except (PageShortError, BatchError):
-                continue  # damaged: whoever reads it is told
+                continue  # damaged: reading it raises
             self._warm_bytes(first, end_position)
 
     def end_position(self, index: int) -> int:
-        """Behind the batch of this record. Raises PageShortError, BatchError."""
+        """Return the position behind the batch of this record. Raises PageShortError, BatchError."""
         position = self.position(index)
         return position + self.batch_at(position).total_bytes
 

@@ -1,16 +1,19 @@
-"""To open an array: what is there, what was torn by a crash or a power cut, what is missing.
+"""Recovery of an array at opening: what exists, what a crash or a power cut tore, what is missing.
 
-1. Page files below the index `synced_index` of the head must be there, and as long as their batches need: what is not
-   is a gap, «damaged».
-2. Closed in order: that was all. Else each batch from `synced_index` on is verified; the longest run of whole appends
-   counts.
+1. Page files below the index `synced_index` of the head must exist, and be as long as their batches need; the rest is a
+gap, «damaged».
+
+2. After an orderly close, nothing more. Else each batch from `synced_index` on is verified; the longest run of whole
+appends counts.
+
 3. Same start of the machine (the process crashed): the kernel has kept all writes, so the head is right. If a batch
-   behind `synced_index` is damaged all the same, the rest is a gap, «damaged».
-   Another start (power cut): what is behind the run is cut off. Some of it may have been read, so its indexes are not
-   used again: the array goes on at the lease, below which all indexes lie that ever were visible; between them is a
-   gap, «lost».
-4. What lies behind the head is cut off, on the disk too, before anything is written in its place; then the gaps are
-   recorded, then the head is written; each step is synced before the next one. A crash in between: all of it again.
+behind `synced_index` is damaged all the same, the rest is a gap, «damaged». Another start (power cut): everything
+behind the run is cut off. Some of it may have been read, so its indexes are not used again: the array goes on at the
+lease, below which lie all indexes that were ever visible; between them is a gap, «lost».
+
+4. Everything behind the head is cut off, on the disk too, before anything is written in its place; then the gaps are
+recorded, then the head is written; each step is synced before the next one. After a crash in between all steps are
+repeated.
 """
 
 from __future__ import annotations
@@ -45,27 +48,27 @@ GAPS_NAME: Final = "gaps"
 
 @attrs.frozen
 class RecoveryReport:
-    """What `open` found and did."""
+    """Result of `open`."""
 
     created: bool = False
     clean: bool = True
-    """It was closed in order."""
+    """Whether the array was closed in order."""
     power_cut: bool = False
-    """It was not, and the machine was started since."""
+    """Whether the array was not closed in order and the machine was restarted since."""
     verified_batches_count: int = 0
     verified_bytes: int = 0
     cut_from_index: int | None = None
-    """Records from here on were not whole, or may have been lost; None: nothing is missing at the end."""
+    """First record that was not whole, or may have been lost; None: nothing is missing at the end."""
     why: str = ""
-    """What was wrong there."""
+    """Damage found there."""
     new_gaps: tuple[Gap, ...] = ()
-    """That this open has found."""
+    """Gaps found by this open."""
     removed_files: tuple[str, ...] = ()
-    """Page files that retention or a crash left behind."""
+    """Page files left behind by retention or a crash."""
 
     @property
     def needs_telling(self) -> bool:
-        """Something is missing that was not known to be."""
+        """Whether records not known to be missing are missing."""
         return bool(self.new_gaps or self.why)
 
     def __str__(self) -> str:
@@ -79,7 +82,7 @@ class RecoveryReport:
 
 
 def create(files: Files, folder: Path, options: ArrayOptions, identity: str) -> None:
-    """An empty array, on the disk. Raises OSError."""
+    """Create an empty array on the disk. Raises OSError."""
     new = folder / "head.new"
     file = files.open(new, write=True, create=True)
     try:
@@ -94,14 +97,14 @@ def create(files: Files, folder: Path, options: ArrayOptions, identity: str) -> 
 
 
 def write_identity(files: Files, head: int, identity: str) -> None:
-    """Into the head of an array that has none; not synced. Raises OSError."""
+    """Write an identity into the head of an array without one; not synced. Raises OSError."""
     data, written = encode_identity(identity), 0
     while written < len(data):
         written += files.pwritev(head, (data[written:],), IDENTITY_OFFSET + written)
 
 
 def page_files(names: list[str]) -> tuple[set[int], set[int]]:
-    """Numbers of the index pages and of the data pages among these names."""
+    """Return the numbers of the index pages and of the data pages among these names."""
     index_pages = {int(match[1]) for name in names if (match := INDEX_NAME.fullmatch(name))}
     data_pages = {int(match[1]) for name in names if (match := DATA_NAME.fullmatch(name))}
     return index_pages, data_pages
@@ -111,7 +114,7 @@ def page_files(names: list[str]) -> tuple[set[int], set[int]]:
 
 
 def survey(files: Files, folder: Path, reading: Reading, options: ArrayOptions, stop: int) -> None:
-    """Adds a gap to `reading.gaps` for what is missing of page files, below this index. Raises OSError."""
+    """Add gaps to `reading.gaps` for missing parts of page files below this index. Raises OSError."""
     first = reading.slot.first_index
     if first >= stop:
         return
@@ -134,11 +137,11 @@ def survey(files: Files, folder: Path, reading: Reading, options: ArrayOptions, 
             if size_bytes < options.data_page_bytes:
                 _short_data_page(reading, page, size_bytes, first, stop)
     except PageShortError:
-        return  # it shrinks while we look: whoever reads there is told
+        return  # the file shrinks meanwhile: reading there raises
 
 
 def _short_data_page(reading: Reading, page: int, size_bytes: int, first: int, stop: int) -> None:
-    """What of a data page lies behind its end is a gap. Raises PageShortError."""
+    """Add a gap for records behind the end of a short data page. Raises PageShortError."""
     end = reading.first_at((page + 1) << 32, first, stop)
     start = reading.first_at(page << 32 | size_bytes, first, end)
     before = [part for part in reading.gaps.between(first, start) if part[1] == start]
@@ -168,7 +171,7 @@ def _size(files: Files, path: Path) -> int:
 
 
 class Recovery:
-    """Of one array that is being opened to write. `head`: its file, open for writing."""
+    """Recovery of one array opened to write. `head`: its file, open for writing."""
 
     def __init__(
         self, files: Files, folder: Path, options: ArrayOptions, reading: Reading, pages: Pages, head: int, boot: int
@@ -183,7 +186,7 @@ class Recovery:
         self._removed: list[str] = []
 
     def run(self, *, created: bool) -> RecoveryReport:
-        """All of it; afterwards the slot, the gaps and the disk agree, and everything is synced. Raises OSError."""
+        """Recover; afterwards the slot, the gaps and the disk agree, and everything is synced. Raises OSError."""
         slot, reading = self._reading.slot, self._reading
         recorded = reading.gaps
         clean, same_boot = bool(slot.flags & CLEAN), slot.boot == self._boot != 0  # 0: not known
@@ -224,7 +227,7 @@ class Recovery:
         )
 
     def _same_machine(self, start: int, found: Walk) -> Gap | None:
-        """The process crashed. The head is right; what it wrote is synced now."""
+        """Sync the records written before a process crash; the head is right."""
         slot, reading = self._reading.slot, self._reading
         if found.end_index > start:
             opened: dict[int, int] = {}
@@ -249,12 +252,12 @@ class Recovery:
         return Gap(found.end_index, slot.next_index, DAMAGED) if found.end_index < slot.next_index else None
 
     def _suspect(self) -> None:
-        """The next one to open it has to write all this again: its sync would not."""
+        """Mark the array so that the next open writes all this again: its sync would not."""
         self._reading.slot.flags |= SUSPECT
         try:
             self._write_slots()
         except OSError:
-            pass  # a disk that takes nothing any more: the first error says so, and it is raised
+            pass  # the disk takes nothing any more: the first error says so, and is raised
 
     def _opened(self, opened: dict[int, int], key: int) -> int:
         if key not in opened:
@@ -263,7 +266,7 @@ class Recovery:
         return opened[key]
 
     def _keys(self, start: int, stop: int) -> list[int]:
-        """Of the pages that hold these records. Raises PageShortError."""
+        """Return the keys of the pages that hold these records. Raises PageShortError."""
         keys: set[int] = set()
         for low, high in self._reading.gaps.between(start, stop):
             for page in range(low // self._options.index_page_items, (high - 1) // self._options.index_page_items + 1):
@@ -273,7 +276,7 @@ class Recovery:
         return sorted(keys)
 
     def _after_power_cut(self, start: int, found: Walk) -> Gap | None:
-        """What is not whole is cut off, and its indexes are not used again."""
+        """Cut off records that are not whole; their indexes are not used again."""
         slot = self._reading.slot
         if found.end_index < slot.next_index:
             position = found.position if found.position is not None else self._end_before(start)
@@ -281,16 +284,16 @@ class Recovery:
         return Gap(found.end_index, slot.lease_index, LOST) if found.end_index < slot.lease_index else None
 
     def _end_before(self, index: int) -> int:
-        """Position behind the record before this one, or of a page that was never used if that can't be known."""
+        """Return the position behind the record before this one, or of a never used page if unknown."""
         if index > self._reading.slot.first_index and self._reading.gaps.at(index - 1) is None:
             try:
                 return self._reading.end_position(index - 1)
             except (PageShortError, BatchError):
-                pass  # it is damaged, and was told by the survey or will be when it is read
+                pass  # damaged: reported by the survey, or when it is read
         return (self._reading.slot.data_page + 1) << 32
 
     def _cut(self, end_index: int) -> None:
-        """Nothing is left behind this index and behind the slot's position, on the disk too."""
+        """Cut everything behind this index and behind the slot's position, on the disk too."""
         slot = self._reading.slot
         self._pages.forget_all()
         page, place = divmod(end_index, self._options.index_page_items)
@@ -322,7 +325,7 @@ class Recovery:
         self._removed.append(path.name)
 
     def _remove_needless(self) -> None:
-        """Pages below the first index: retention was interrupted."""
+        """Remove pages below the first index, left by an interrupted retention."""
         slot = self._reading.slot
         index_pages, data_pages = page_files(self._files.names(self._folder))
         first_page = min(slot.first_index, max(slot.next_index - 1, 0)) // self._options.index_page_items
@@ -364,7 +367,7 @@ class Recovery:
 
 
 def first_data_page_of(reading: Reading) -> int:
-    """The oldest data page that is still needed; what can't be found out is taken to be."""
+    """Return the oldest data page that is still needed; in doubt a page is needed."""
     slot = reading.slot
     for low, _high in reading.gaps.between(slot.first_index, slot.next_index):
         try:

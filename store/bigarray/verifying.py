@@ -1,4 +1,4 @@
-"""To check batches one by one: what recovery believes, and what is written again after a sync failed."""
+"""Check batches one by one: for recovery, and before rewriting them after a failed sync."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ _COPY_BYTES: Final = 1 << 20
 
 
 class DamagedError(Exception):
-    """What is to be written again does not verify. Not for callers of the package."""
+    """Data to rewrite does not verify. Not for callers of the package."""
 
 
 @attrs.define
 class Walk:
-    """What was found whole."""
+    """Range of records found whole."""
 
     end_index: int
-    """Up to here, where an append ended."""
+    """End of the range, where an append ended."""
     position: int | None = None
-    """Behind the last batch; None if there was none."""
+    """Position behind the last batch; None: none."""
     last_timestamp_ms: int = 0
     batches_count: int = 0
     bytes_count: int = 0
     why: str = ""
-    """What is wrong with what follows; empty if nothing is."""
+    """Damage of what follows; empty: none."""
 
 
 def walk(reading: Reading, start: int, stop: int) -> Walk:
-    """Checks each batch from record `start` on, until one is not whole: items, stamp, checksum. O(bytes)."""
+    """Check items, stamp and checksum of each batch from record `start` on, until one is not whole. O(bytes)."""
     found = Walk(start)
     index, batches_count, bytes_count = start, 0, 0
     while index < stop:
@@ -80,7 +80,7 @@ def rewrite(
     start: int,
     end_index: int,
 ) -> set[int]:
-    """Reads the records `start` .. `end_index` - 1, checks them, and writes the same bytes in their place, so that the
+    """Read the records `start` .. `end_index` - 1, check them, and write the same bytes in their place, so that the
     next sync takes them to the disk. `file_of`: the descriptor of a page, by its key; data pages have even keys, index
     pages odd ones. Returns the keys of the pages. Raises OSError, DamagedError.
     """
@@ -100,7 +100,7 @@ def rewrite(
 def _copy(
     files: Files, file_of: Callable[[int], int], start: int, end: int, page_bytes: int, kind: int, keys: set[int]
 ) -> None:
-    """Bytes from position to position onto themselves."""
+    """Write the bytes from position to position onto themselves."""
     for page in range(start >> 32, (end >> 32) + 1):
         offset = start & OFFSET_MASK if page == start >> 32 else 0
         stop = end & OFFSET_MASK if page == end >> 32 else page_bytes

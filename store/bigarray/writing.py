@@ -1,14 +1,13 @@
-"""To append: batches into the data page, their items into the index page, then one slot of the head, which commits.
+"""Appending: batches go into the data page, their items into the index page, then one slot of the head commits.
 
-What is not committed is not there: an append that fails half-way leaves bytes behind the head, which are cut off before
-the next append (a later power cut must not mistake them for what was appended in their place).
+Uncommitted data does not count: an append that fails half-way leaves bytes behind the head, which are cut off before
+the next append (a later power cut must not mistake them for the bytes appended in their place).
 
-A sync that failed says that bytes may never come to the disk, though they are read back well from memory, and the next
-sync would not try them again. So after it all that is not known to be synced is verified and written once more before
-the next one.
+After a failed sync, bytes may never reach the disk although they read back well from memory, and the next sync would
+not retry them. So everything not known to be synced is verified and written once more before the next sync.
 
 Two threads may be in here: one appends, another one flushes or removes. `_lock` covers the slot and the set of dirty
-pages and is held for a few writes to memory and one of 72 bytes; `_flushing` is held by whoever syncs.
+pages and is held for a few writes to memory and one of 72 bytes; `_flushing` is held during syncs.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from .reading import ITEM, MORE, OFFSET_MASK, Reading
 from .verifying import DamagedError, rewrite
 
 _PARTS_MAX: Final = 1000
-"""Of one pwritev; the system takes 1024."""
+"""Number of parts in one pwritev; the system takes 1024."""
 _U32: Final = Struct("<I").unpack_from
 _pack_item = ITEM.pack
 
 
 class Writing:
-    """The one writer of an array."""
+    """Writer of an array; the only one."""
 
     __slots__ = (
         "_closed", "_dirty", "_files", "_first_index_page", "_flushing", "_folder", "_folder_dirty", "_forgotten",
@@ -57,8 +56,8 @@ class Writing:
         now_ms: Callable[[], int],
         first_data_page: int,
     ) -> None:
-        """After recovery. `slot` is what the head on the disk says, synced. `head`, `lock_file`: descriptors, closed
-        by `close`.
+        """Start after recovery. `slot` equals the head on the disk, synced. `head`, `lock_file`: descriptors, closed by
+        `close`.
         """
         self._files = files
         self._folder = folder
@@ -78,16 +77,16 @@ class Writing:
         self._suspect = False
         self._closed = False
         self.slot = slot
-        """What the next slot is made from. `synced_index` and `lease_index` in it may not be on the disk yet."""
+        """Values of the next slot. `synced_index` and `lease_index` in it may not be on the disk yet."""
         self.synced_safe = slot.synced_index
-        """Below: on the disk, and the head says so."""
+        """Index below which everything is on the disk, and the head says so."""
         self.lease_safe = slot.lease_index
         self.first_data_page = first_data_page
-        """Page files below are gone."""
+        """First data page whose file exists."""
         self._first_index_page = slot.first_index // options.index_page_items
         self._removal_is_due = False
         self._forgotten = slot.data_page * options.data_page_bytes + slot.data_offset
-        """See `_forget_cached`; counted from page 0. What was there before we came is left alone."""
+        """Bytes forgotten from the cache, counted from page 0; see `_forget_cached`. Earlier bytes are left alone."""
 
     # ---------------------------------------------------------------- append
 
@@ -159,8 +158,8 @@ class Writing:
         return first_index
 
     def _append_one(self, batch: Bytes) -> bool:
-        """The usual case, without the detours of the others: one batch, room for it in both pages, which are open, and
-        the disk takes all at once. False: the other way; nothing is visible, and what was written is written again.
+        """Append in the usual case: one batch that fits into both pages, which are open, and the disk takes all at
+        once. False: take the general way; nothing is visible, and written bytes are overwritten.
         """
         slot = self.slot
         total_bytes = len(batch)
@@ -225,7 +224,7 @@ class Writing:
             page += 1
 
     def _write(self, file: int, parts: Sequence[Bytes], offset: int) -> None:
-        """All of it. Raises OSError."""
+        """Write all parts. Raises OSError."""
         pwritev = self._files.pwritev
         if len(parts) > _PARTS_MAX:
             for start in range(0, len(parts), _PARTS_MAX):
@@ -238,13 +237,13 @@ class Writing:
             written = pwritev(file, parts, offset)
             if written == left:
                 return
-            # A short write: a disk about to be full, or a signal. What follows fails, or goes on.
+            # A short write: a disk about to be full, or a signal. The next write fails, or goes on.
             offset += written
             left -= written
             parts = _behind(parts, written)
 
     def _file(self, key: int) -> int:
-        """A page to write to, made if need be. Raises OSError."""
+        """Return the descriptor of a page, created if needed. Raises OSError."""
         file = self._open.get(key)
         return self._opened(key) if file is None else file
 
@@ -265,18 +264,18 @@ class Writing:
             return file
 
     def _page(self, key: int) -> tuple[Path, int]:
-        """Its path, and its full size."""
+        """Return path and full size of a page."""
         if key & 1:
             return index_path(self._folder, key >> 1), self._options.index_page_items * ITEM_BYTES
         return data_path(self._folder, key >> 1), self._options.data_page_bytes
 
     def _cut_leftover(self) -> None:
-        """What a failed append left behind the head is gone, on the disk too. Raises OSError."""
+        """Remove the bytes of a failed append behind the head, on the disk too. Raises OSError."""
         slot = self.slot
         index_page, place = divmod(slot.next_index, self._options.index_page_items)
         with self._flushing:
             with self._lock:
-                self._write_both_slots()  # if the last one came to the disk after all, it tells of what goes now
+                self._write_both_slots()  # if the last one reached the disk after all, it covers the bytes removed now
             for key, keep_bytes in ((slot.data_page * 2, slot.data_offset), (index_page * 2 + 1, place * ITEM_BYTES)):
                 file = self._file(key)
                 self._files.truncate(file, keep_bytes)
@@ -310,7 +309,9 @@ class Writing:
         offset: int,
         flags: int,
     ) -> None:
-        """Under the lock. Raises OSError; then the other slot is the newest one, and the next try is at this one."""
+        """Write one slot, under the lock. Raises OSError; then the other slot is the newest, and the next try is at
+        this one.
+        """
         slot = self.slot
         sequence = slot.sequence + 1
         data = pack_slot(
@@ -323,7 +324,9 @@ class Writing:
         slot.sequence = sequence
 
     def _write_both_slots(self) -> None:
-        """Before a sync: whichever slot is torn later, the other one has what is being synced. Under the lock."""
+        """Write both slots before a sync, so that either one has the data being synced if the other is torn. Under the
+        lock.
+        """
         slot = self.slot
         for _ in SLOT_OFFSETS:
             self._write_slot(
@@ -332,10 +335,10 @@ class Writing:
             )  # fmt: skip
 
     def _sync_head(self, *, synced_index: int | None = None, lease_index: int | None = None) -> None:
-        """Raises OSError."""
+        """Write and sync the head. Raises OSError."""
         slot = self.slot
         with self._lock:
-            # All slots from now on have these, also those that are written while this one is synced.
+            # All slots from now on have these values, also those written during the sync.
             if synced_index is not None:
                 slot.synced_index = max(slot.synced_index, synced_index)
             if lease_index is not None:
@@ -348,7 +351,7 @@ class Writing:
             self.lease_safe = max(self.lease_safe, lease_written)
 
     def _extend_lease(self, index: int) -> None:
-        """Raises OSError."""
+        """Reserve more indexes. Raises OSError."""
         self._sync_head(lease_index=index + self._options.lease_items)
 
     # ---------------------------------------------------------------- flush
@@ -365,7 +368,7 @@ class Writing:
             return self.synced_safe
 
     def _flush(self) -> None:
-        """Raises OSError, ArrayFailedError."""
+        """Sync dirty pages and the head. Raises OSError, ArrayFailedError."""
         slot = self.slot
         with self._lock:
             end_index = slot.next_index
@@ -391,7 +394,7 @@ class Writing:
                 try:
                     self._write_both_slots()
                 except (OSError, MemoryError):
-                    pass  # a disk that takes nothing any more: the first error says so, and it is raised
+                    pass  # the disk takes nothing any more: the first error says so, and is raised
             raise
         with self._lock:
             self._suspect = False
@@ -405,7 +408,7 @@ class Writing:
         self._close_cold(end_index, end >> 32)
 
     def _forget_cached(self, end: int) -> None:
-        """Of the bytes before this position, which are synced, only `cached_bytes_max` stay in the page cache."""
+        """Keep only `cached_bytes_max` of the synced bytes before this position in the page cache."""
         page_bytes = self._options.data_page_bytes
         stop = (end >> 32) * page_bytes + (end & OFFSET_MASK) - self._options.cached_bytes_max
         start = max(self._forgotten, self.first_data_page * page_bytes)
@@ -416,7 +419,7 @@ class Writing:
             try:
                 file = self._files.open(data_path(self._folder, page))
             except OSError:
-                continue  # removed meanwhile; whatever it is, nothing is wrong with what was flushed
+                continue  # removed meanwhile; in any case the flush itself succeeded
             try:
                 self._files.forget(file, offset, count_bytes)
             finally:
@@ -424,7 +427,7 @@ class Writing:
         self._forgotten = max(self._forgotten, start)
 
     def _close_cold(self, end_index: int, data_page: int) -> None:
-        """Files that will not be written any more."""
+        """Close files that will not be written any more."""
         index_page = end_index // self._options.index_page_items
         with self._lock:
             # An append may be under way: it writes to these pages or to later ones.
@@ -438,7 +441,7 @@ class Writing:
             self._files.close(file)
 
     def _write_again(self, end_index: int) -> set[int]:
-        """All that is not known to be synced, verified, once more. Returns the pages. Raises OSError,
+        """Verify and rewrite everything not known to be synced, and return the pages. Raises OSError,
         ArrayFailedError.
         """
         start = max(self.synced_safe, self.slot.first_index)
@@ -467,7 +470,7 @@ class Writing:
                 self._removal_is_due = True
                 self._reading.gaps = self._reading.gaps.trimmed(index, 1 << 63)
                 self._sync_head()
-                # Only now: a head that leads to missing pages would be a damaged array.
+                # Delete only now: a head that leads to missing pages would be a damaged array.
                 index_page = min(index, max(slot.next_index - 1, 0)) // self._options.index_page_items
                 while self._first_index_page < index_page:
                     self._remove(self._first_index_page * 2 + 1)
@@ -481,14 +484,14 @@ class Writing:
             return index
 
     def _needed_from(self, index: int) -> int:
-        """The first data page that is needed if the array begins at this index."""
+        """Return the first data page needed by an array that begins at this index."""
         slot, reading = self.slot, self._reading
         data_page = slot.data_page  # before the end is looked at: it only grows
         for low, _high in reading.gaps.between(index, slot.next_index):
             try:
                 return min(reading.position(low) >> 32, data_page)
             except PageShortError:
-                return self.first_data_page  # damaged: nothing is removed on its word
+                return self.first_data_page  # damaged: remove nothing
         return data_page
 
     def _remove(self, key: int) -> None:
@@ -504,7 +507,9 @@ class Writing:
         self._files.remove(self._page(key)[0])
 
     def close(self) -> None:
-        """Flush, mark the head as closed in order, give all back. Raises ArrayError; all is given back even then."""
+        """Flush, mark the head as closed in order, release everything. Raises ArrayError; everything is released even
+        then.
+        """
         with self._flushing:
             if self._closed:
                 return
@@ -512,12 +517,12 @@ class Writing:
             slot = self.slot
             try:
                 if self._leftover:
-                    pass  # cut when it is opened: it was not closed in order then
+                    pass  # cut at the next open, which finds no orderly close
                 self._flush()
                 if not self._leftover:
                     with self._lock:
                         slot.flags |= CLEAN
-                        slot.lease_index = slot.next_index  # a new one is taken by the next append
+                        slot.lease_index = slot.next_index  # the next append takes a new one
                         self._write_both_slots()
                     self._files.sync(self._head)
             except OSError as error:
@@ -529,7 +534,7 @@ class Writing:
 
 
 def _behind(parts: Sequence[Bytes], written: int) -> list[Bytes]:
-    """What is left of these parts when so many bytes are gone."""
+    """Return the rest of these parts behind the first `written` bytes."""
     left: list[Bytes] = []
     for part in parts:
         if written >= len(part):
