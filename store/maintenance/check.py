@@ -1,4 +1,4 @@
-"""The survey of a store as a report: what is in it, and what is wrong with it. Changes nothing."""
+"""The survey of a store as a report: contents and faults. Changes nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .records import Progress, of_total
 from .survey import Survey
 
 FAULTS_KEPT_MAX: Final = 1_000
-"""Faults that a report lists one by one; the others are counted. A disk full of damage is no longer news."""
+"""Number of faults that a report lists one by one; the others are only counted."""
 
 BY_LEVELDB: Final = (
     "LevelDB repairs its files; what can't be read of them is moved to the attic. What is wrong behind this shows then"
@@ -31,50 +31,50 @@ BY_LEVELDB: Final = (
 
 @attrs.define
 class CheckReport:
-    """What a check found."""
+    """Result of a check."""
 
     format_version: int = FORMAT_VERSION_MIN
-    """Of the folder."""
+    """Version of the folder."""
     queues: list[QueueCount] = attrs.field(factory=list)
     durables_count: int = 0
     subscriptions_count: int = 0
-    """Those of the metadata: groups of logs."""
+    """Number of subscriptions in the metadata: groups of logs."""
     faults: list[Fault] = attrs.field(factory=list)
-    """At most FAULTS_KEPT_MAX."""
+    """Faults, at most FAULTS_KEPT_MAX."""
     fault_counts: Counter[str] = attrs.field(factory=Counter)
-    """All of them, by kind."""
+    """Number of all faults, by kind."""
     lost_count: int = 0
-    """Messages that are lost by them, as far as one can know."""
+    """Number of messages lost, as far as known."""
     notes: list[str] = attrs.field(factory=list)
     clean: bool = True
-    """The last broker stopped in order."""
+    """Whether the last broker stopped in order."""
     complete: bool = True
-    """All was read: False if LevelDB could not read on."""
+    """Whether everything was read: False if LevelDB could not read on."""
     size_bytes: int = 0
-    """On disk, about; without `paged_bytes`."""
+    """Size on disk, about; without `paged_bytes`."""
     paged_bytes: int = 0
-    """Of files that make room for a broker that runs, and that no later one reads: left by one that was killed."""
+    """Bytes of page-out files left by a broker that was killed; no later broker reads them."""
 
     @property
     def messages_count(self) -> int:
-        """Alive."""
+        """Number of unsettled messages."""
         return sum(queue.messages_count for queue in self.queues)
 
     def add(self, fault: Fault) -> None:
-        """One more fault; the values that go with it are not kept."""
+        """Add a fault, without its values."""
         self.fault_counts[fault.kind] += 1
         self.lost_count += fault.lost_count
         if len(self.faults) < FAULTS_KEPT_MAX:
             self.faults.append(attrs.evolve(fault, changes=(), aside=()))
 
     def add_first(self, earlier: CheckReport) -> None:
-        """What was found before that counts as found with this."""
+        """Put the faults of an earlier report before these."""
         self.faults = [*earlier.faults, *self.faults][:FAULTS_KEPT_MAX]
         self.fault_counts += earlier.fault_counts
         self.lost_count += earlier.lost_count
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the report for `--json`."""
         return {
             "format": self.format_version,
             "clean": self.clean,
@@ -101,12 +101,12 @@ class CheckReport:
 
 
 def database_fault(error: CorruptionError) -> Fault:
-    """What LevelDB itself can't read."""
+    """Return the fault for damage that LevelDB can't read."""
     return Fault("database", "LevelDB", str(error), BY_LEVELDB)
 
 
 def check_folder(path: Path, heads: HeadCodec, *, on_progress: Progress | None = None) -> CheckReport:
-    """Check the store in this folder. That it does not open because it is damaged is in the report.
+    """Check the store in this folder. A database too damaged to open is in the report.
 
     Raises DirectoryError, FormatError, and EngineError as `check` does.
     """
@@ -129,7 +129,7 @@ def check_folder(path: Path, heads: HeadCodec, *, on_progress: Progress | None =
 
 
 def values_notes(engine: ValueLog) -> list[str]:
-    """Why large values could not be read, after a survey: of files that are missing, and of bad sectors."""
+    """Return why large values could not be read in a survey: missing files and bad sectors."""
     missing = "mount or restore it, and nothing is lost; a repair gives up what lay there"
     unreadable = "a repair moves what can be read of it to the attic"
     return [
@@ -160,7 +160,7 @@ def check(
     """Read all of a store. `on_fault` gets each fault with its changes, as it is found; the other arguments are those
     of `Survey`.
 
-    Damage that LevelDB finds ends it and is in the report. Raises EngineError for whatever else keeps it from reading.
+    Damage that LevelDB finds ends the check and is in the report. Raises EngineError if reading fails otherwise.
     O(bytes).
     """
     report = CheckReport()

@@ -1,5 +1,5 @@
-"""Gives back the space of what was deleted. LevelDB does that by itself while it is written to, by and by; who wants it
-now, because a backlog has gone or a folder is to be copied, asks for it.
+"""Reclaim the space of deleted records at once. LevelDB does so by itself, gradually, while it is written to; a tool
+asks for it after a backlog has gone or before a folder is copied.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from .. import keys
 from ..engine import Change, Engine, delete
 
 _BATCH_COUNT: Final = 5_000
-"""Records deleted at once."""
+"""Number of records deleted in one batch."""
 
 
 def compact(engine: Engine, on_progress: Callable[[int, int], None] | None = None) -> tuple[int, int]:
-    """Deletes what belongs to no later run (messages that were only paged out), and rewrites the tables.
+    """Delete records that no later run reads (messages that were only paged out), and rewrite the tables.
 
-    `on_progress` gets how many families of how many are done. Returns the size in bytes before and after, about. Needs
-    as much free space as one family holds, for a while; costs the time to read and write all. Raises EngineError.
+    `on_progress` gets the number of families done, and of all. Returns the size in bytes before and after, about. Needs
+    as much free space as one family holds, for a while; costs the time to read and write everything. Raises
+    EngineError.
     """
     before_bytes = engine.size_bytes()
     _delete_paged(engine)
-    # Syncs what was written, and so begins a new log: the old one goes.
+    # A sync begins a new log, so the old one goes.
     engine.write([], sync=True)
     families = sorted(keys.FAMILIES)
     for place, family in enumerate(families):

@@ -1,10 +1,9 @@
-"""A store as lines: all that is alive in it, queue by queue in order, so that the lines are all that is needed to have
-it again.
+"""A store as lines: all its unsettled messages, queue by queue in order; the lines suffice to restore it.
 
-What is alive: the messages in chunks that no state calls settled. Not exported: messages that were not persistent (they
-belong to the run that paged them out), and how the store has laid its records out.
+Unsettled are the messages in chunks that no state marks as settled. Not exported: messages that were not persistent
+(they belong to the run that paged them out), and the layout of the records.
 
-A record that can't be read is left out and told of; a store that needs more than that is repaired first.
+A record that can't be read is left out and reported; a store that needs more than that is repaired first.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ from .records import (
 )
 
 PIECE_BYTES: Final = 192 * 1024
-"""Of a large body in one line; a multiple of 3, so that base64 has no padding in the middle."""
+"""Bytes of a large body in one line; a multiple of 3, so that base64 has no padding in the middle."""
 
 _BLANK_LINE: Final = b"\n\n"
 _TERMINATOR: Final = b"\0"
@@ -73,8 +72,8 @@ class Export:
         on_progress: Progress | None = None,
         on_fault: Callable[[str], None],
     ) -> None:
-        """`wanted` says which destinations; `on_fault` is told, in words, of what is left out because it can't be read;
-        `on_progress` counts settled messages as well.
+        """Prepare an export. `wanted` selects destinations; `on_fault` gets, in words, each record left out because it
+        can't be read; `on_progress` counts settled messages as well.
         """
         self._engine = engine
         self._heads = heads
@@ -91,7 +90,7 @@ class Export:
         self.faults_count = 0
 
     def lines(self) -> Iterator[bytes]:
-        """The lines of the export. Raises EngineError where the store can't be read on."""
+        """Yield the lines of the export. Raises EngineError where the store can't be read on."""
         self._read_queues()
         self._tell_of_transactions()
         cursors = self._cursors()
@@ -109,7 +108,7 @@ class Export:
         yield write_line(End(self.messages_count, self.subscriptions_count, self.metadata_count))
 
     def _tell_of_transactions(self) -> None:
-        """What is committed and not in its queues yet is not found there."""
+        """Report committed transactions that are not in their queues yet: the export lacks them."""
         for key in self._engine.iterate_keys(*keys.family_range(keys.SPOOL)):
             self._left_out(
                 f"transaction {key[1:].hex()}: it is committed, but not all is in its queues: start a broker with "
@@ -127,7 +126,7 @@ class Export:
         try:
             text = token.decode("ascii") if token is not None else None
         except UnicodeDecodeError:
-            text = None  # a token of ours is ASCII; another one is only a name that nobody misses
+            text = None  # tokens are ASCII; losing another one costs only a name
         value = self._engine.get(keys.META_NUMBERS_KEY)
         try:
             return Header(text, decode_numbers(value) if value is not None else 1)
@@ -149,7 +148,7 @@ class Export:
                 self._left_out(f"record {key.hex()}: {error}")
 
     def _cursors(self) -> list[tuple[int, int, CursorRecord]]:
-        """Of the queues that are wanted."""
+        """Return the cursors of the wanted queues."""
         found: list[tuple[int, int, CursorRecord]] = []
         for key, value in self._engine.iterate(*keys.family_range(keys.CURSOR)):
             try:
@@ -164,7 +163,7 @@ class Export:
         return found
 
     def _subscriptions(self, with_cursors: set[int]) -> Iterator[SubscriptionLine]:
-        """Those that have a cursor in a queue that is wanted, or are for a destination that is."""
+        """Yield the subscriptions with a cursor in a wanted queue, or for a wanted destination."""
         for durable_id, record in self._durable_records():
             if durable_id not in with_cursors and not self._wanted(record.destination):
                 continue
@@ -234,7 +233,7 @@ class Export:
                     tell(read_count)
 
     def _of_its_messages(self, queue_id: int, first: Message) -> QueueName | None:
-        """The name of a queue whose record is lost."""
+        """Return the name of a queue whose record is lost."""
         queue = queue_of(first)
         if queue is None:
             self._left_out(f"queue {queue_id}: it has no record, and its messages do not say which queue it is")
@@ -264,7 +263,7 @@ class Export:
         seen_to = self._handed_to.get(block.queue_id, 0)
         describe = self._heads.describe
         for sequence, message in zip(sequences, messages, strict=True):
-            # A chunk that crosses its block's border has no state for what lies behind it.
+            # A chunk that crosses its block's border has no state for the part behind it.
             place = sequence - base
             if settled >> place & 1:
                 continue
@@ -319,7 +318,7 @@ class Export:
         return True
 
     def _body_lines(self, file_id: int, length_bytes: int) -> Iterator[bytes]:
-        """The body of the message before, in pieces. Raises OSError: half of it is out already."""
+        """Yield the body of the message before, in pieces. Raises OSError: half of it is out already."""
         assert self._large_folder is not None, "it was looked at before"
         with body_path(self._large_folder, file_id).open("rb") as file:
             left_bytes = length_bytes
@@ -332,9 +331,8 @@ class Export:
 
 
 def destination_filter(patterns: SequenceOf[str]) -> Callable[[str], bool]:
-    """Whether a destination is one of these: names, or patterns with `*` and `>`; a bare name is that of a queue.
-
-    Raises DestinationNameError for one that can't be.
+    """Return a filter for destinations: names, or patterns with `*` and `>`; a bare name is that of a queue. Raises
+    DestinationNameError for an invalid one.
     """
     addresses = [parse(pattern) for pattern in patterns]
     return lambda name: any(address.matches(name) for address in addresses)

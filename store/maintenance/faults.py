@@ -1,4 +1,4 @@
-"""What can be wrong with a store, as data: for the survey that finds it, for a report, and for the repair."""
+"""Faults of a store, as data: for the survey that finds them, the report, and the repair."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ NO_MEND: Final = "nothing: it is left alone"
 
 @attrs.frozen
 class Fault:
-    """Something that is wrong, and what would mend it."""
+    """One fault, and its repair."""
 
     kind: str
-    """One of a few, for programs."""
+    """Kind of the fault, for programs."""
     where: str
-    """The queue, or the record."""
+    """Queue or record."""
     what: str
-    """In words."""
+    """Description, in words."""
     mend: str
-    """What a repair does about it."""
+    """Effect of a repair."""
     lost_count: int = 0
-    """Messages that are lost by it, as far as one can know."""
+    """Number of messages lost, as far as known."""
     changes: tuple[Change, ...] = ()
-    """The repair; none: there is none."""
+    """Changes of the repair; none: not repairable."""
     aside: tuple[tuple[str, bytes], ...] = ()
-    """Names and values that are moved to the attic before."""
+    """Names and values moved to the attic before the repair."""
 
 
 @attrs.define
 class QueueCount:
-    """What is stored of one queue."""
+    """Stored messages of one queue."""
 
     queue_id: int
     name: str
     priority: int
     topic: bool
     messages_count: int = 0
-    """Alive."""
+    """Number of unsettled messages."""
     wire_bytes: int = 0
-    """Of those alive, bodies in files not counted."""
+    """Bytes of unsettled messages, without bodies in files."""
     seen_count: int = 0
-    """Of those alive, how many a consumer may have had already."""
+    """Number of unsettled messages that a consumer may have had already."""
     settled_count: int = 0
-    """Settled, and deleted with the rest of their block."""
+    """Number of settled messages; deleted with the rest of their block."""
     chunks_count: int = 0
 
     @property
     def said(self) -> str:
-        """The name, for people."""
+        """Name of the queue, for people."""
         return QueueName(self.name, self.priority, self.topic).said
 
     @property
@@ -65,7 +65,7 @@ class QueueCount:
 
 
 def alive_count(summary_value: bytes | None, first: int, block: BlockRecords, settled: int) -> int:
-    """How many messages of a chunk that can't be read were alive; 0 where nobody knows."""
+    """Return the number of unsettled messages in an unreadable chunk; 0 if unknown."""
     if summary_value is None:
         return 0
     try:
@@ -78,7 +78,7 @@ def alive_count(summary_value: bytes | None, first: int, block: BlockRecords, se
 
 
 def summary_fault(value: bytes | None, summary: Summary, first: int, where: str) -> Fault | None:
-    """What is wrong with the summary of this chunk."""
+    """Return the fault of this chunk's summary, or None."""
     mend = "made again from the chunk"
     if value is None:
         return Fault(

@@ -1,15 +1,15 @@
-"""Lines into a store: into an empty one, so that it is what the exported one was, or behind what is there.
+"""Lines into a store: into an empty one, which becomes a copy of the exported one, or appended to existing queues.
 
 How it works: messages of one queue are gathered up to the end of their block, written as chunks, and chunks as batches
-of some megabytes; each batch leaves the store whole. The last batch is synced, and so is all before it. A file is read
-through before the first batch is written, so that a damaged one leaves nothing behind; what comes through a pipe can be
-read once only, and there what came before the fault stays.
+of some megabytes; each batch leaves the store consistent. The last batch is synced, and so is all before it. A file is
+read through before the first batch is written, so that a damaged one leaves nothing behind; a pipe can be read once
+only, so there the lines before the fault stay.
 
-Message numbers stay where they are free: at or above what the store may have used. Others are given anew, above all
-that either store may have used.
+Message numbers are kept where they are free: at or above all that the store may have used. Others are replaced by new
+ones, above all that either store may have used.
 
-Large bodies are written, and synced, before the record that names them; what an import that failed leaves of them is
-removed when the broker starts.
+Large bodies are written and synced before the record that names them; the broker's start removes bodies left by a
+failed import.
 """
 
 from __future__ import annotations
@@ -60,52 +60,52 @@ from .records import QueueName, body_path, make_large
 from .targets import Target, Targets
 
 BATCH_BYTES: Final = 4 << 20
-"""About the size of a write, and the most that one chunk has of wires."""
+"""Size of a write, about, and the most that one chunk has of wires."""
 
 CURSOR_SETTLED_MAX: Final = 100_000_000
-"""Ahead of its front: more is a mistake, and would not fit into memory."""
+"""Number of messages settled ahead of the front: more is a mistake, and would not fit into memory."""
 
 _PROGRESS_LINES: Final = 1_000
 _FLAGS_AT: Final = 1
-"""Of a chunk, where its flags are."""
+"""Offset of the flags in a chunk."""
 
 Complaint = Callable[[Envelope, int, bool], str | None]
-"""What is wrong with a body of so many bytes, with a NUL in it or not, under these headers; None: nothing. The protocol
-knows: a length that is not that of the body would take every consumer out of step.
+"""Fault of a body of this length, with a NUL in it or not, under these headers; None: none. The protocol decides: a
+length that differs from the body's would break the framing for every consumer.
 """
 
 OpenLines = Callable[[], AbstractContextManager[Iterable[bytes]]]
-"""Opens an export; each call from its beginning."""
+"""Function that opens an export; each call from its beginning."""
 
 
 @attrs.define
 class QueueImport:
-    """What was imported into one queue."""
+    """Result of an import into one queue."""
 
     name: str
-    """For people."""
+    """Name, for people."""
     kind: str
     priority: int
     messages_count: int
     appended: bool
-    """It had been there before."""
+    """Whether the queue existed before."""
 
 
 @attrs.define
 class ImportReport:
-    """What an import did, or would do."""
+    """Result of an import, or of its dry run."""
 
     queues: list[QueueImport]
     messages_count: int
     renumbered_count: int
-    """Messages with a number of their own that others may have had: they got new ones."""
+    """Number of messages whose own number may have been used before: they got new ones."""
     subscriptions_added_count: int
     subscriptions_there_count: int
-    """Durable subscriptions that were there before: they stand where they stood, and get all that was imported."""
+    """Number of durable subscriptions that existed before: their cursors stay, and they get all imported messages."""
     metadata_added_count: int = 0
-    """Records of metadata."""
+    """Number of metadata records."""
     metadata_there_count: int = 0
-    """Those that were there before, and stay as they were."""
+    """Number of records that existed before, and are unchanged."""
 
 
 def import_folder(
@@ -118,12 +118,12 @@ def import_folder(
     dry_run: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> ImportReport:
-    """Import into the store of a folder, which is made if it is not there.
+    """Import into the store of a folder, created if missing.
 
     `again`: the lines can be opened twice, so read them all before anything is written. `on_progress` gets the number
-    of lines so far; with `again`, of both passes together. Raises ExportFormatError for lines that are no export or do
-    not fit, and DirectoryError, EngineError, StoreFormatError for the store; OSError where a large body can't be
-    written, or the lines not be read.
+    of lines so far; with `again`, of both passes together. Raises ExportFormatError for lines that are invalid or do
+    not fit; DirectoryError, EngineError, StoreFormatError for the store; OSError if a large body can't be written or
+    the lines can't be read.
     """
     with told_of(path):
         is_there = (path / "format").exists() or (path / "db").exists()
@@ -163,7 +163,7 @@ def _import(
     dry_run: bool,
     told: Callable[[int], None],
 ) -> tuple[ImportReport, int]:
-    """The report, and how many lines there were."""
+    """Return the report and the number of lines."""
     number = 0
     with open_lines() as lines, Import(engine, heads, complaint, large_folder=large_folder, dry_run=dry_run) as taking:
         for number, line in read_lines(lines):
@@ -175,7 +175,7 @@ def _import(
 
 
 class Import:
-    """One import under way. A context manager: leaving it closes the file of a body that did not come to its end."""
+    """One import under way. A context manager: leaving it closes the file of an incomplete body."""
 
     def __init__(
         self,
@@ -186,7 +186,9 @@ class Import:
         large_folder: Path | None = None,
         dry_run: bool = False,
     ) -> None:
-        """`complaint` judges bodies. `large_folder`: where large ones go. `dry_run`: everything but writing."""
+        """Prepare an import. `complaint` judges bodies. `large_folder`: for large bodies. `dry_run`: everything but
+        writing.
+        """
         self._engine = engine
         self._heads = heads
         self._complaint = complaint
@@ -197,9 +199,9 @@ class Import:
         self._is_new = engine.get(keys.META_FORMAT_KEY) is None
         numbers = engine.get(keys.META_NUMBERS_KEY)
         self._numbers_from = decode_numbers(numbers) if numbers is not None else 1
-        """Numbers from here on are free."""
+        """First free number."""
         self._given_from = self._given_to = self._numbers_from
-        """The numbers of the export are below the first; new ones were given up to the second."""
+        """Numbers of the export are below the first; new ones were given up to the second."""
         self._durables: dict[DurableKey, int] = {}
         self._durables_there: set[int] = set()
         self._destinations: dict[int, str] = {}
@@ -234,7 +236,9 @@ class Import:
             self._body.give_up()
 
     def take(self, number: int, line: Line) -> None:
-        """The next line, the `number`th. Raises ExportFormatError if it does not fit, and whatever writing raises."""
+        """Take the next line, the `number`th. Raises ExportFormatError if it does not fit, and all that writing
+        raises.
+        """
         if self._large is not None and not isinstance(line, BodyLine):
             raise ExportFormatError(f"line {number}: the large body of the message before it is not complete")
         try:
@@ -258,7 +262,7 @@ class Import:
             raise ExportFormatError(f"line {number}: {error}") from error
 
     def finish(self) -> ImportReport:
-        """All lines were taken: write what is left, synced."""
+        """Write the rest, synced, after the last line, and return the report."""
         if self._large is not None:
             raise ExportFormatError("it ends in the middle of a large body")
         self._flush()
@@ -291,7 +295,7 @@ class Import:
             self._changes_bytes += len(change[1]) + len(change[2])
 
     def _flush(self) -> None:
-        """The messages in hand become a chunk; chunks a batch, when there are enough of them."""
+        """Turn the gathered messages into a chunk, and enough chunks into a batch."""
         target = self._target
         if target is not None and self._messages:
             try:
@@ -304,7 +308,7 @@ class Import:
 
     def _write(self, *, sync: bool) -> None:
         changes, self._changes, self._changes_bytes = self._changes, [], 0
-        # Numbers first: whatever of them is in the batch is below what the record says.
+        # Numbers first: all numbers in the batch are below the record's.
         changes.insert(0, put(keys.META_NUMBERS_KEY, encode_numbers(self._given_to)))
         if not self._dry_run:
             self._engine.write(changes, sync=sync)
@@ -423,7 +427,7 @@ class Import:
         self._durables[key] = durable_id
         self._destinations[durable_id] = line.destination
         self._imported_durables.add(durable_id)
-        parse(line.destination)  # raises for what is none
+        parse(line.destination)  # raises for an invalid one
         record = DurableRecord(
             line.client_id, line.name, line.destination, line.selector, line.created_ms, line.last_seen_ms
         )
@@ -443,11 +447,11 @@ class Import:
         self._has_cursors = True
         target = self._find(line.destination, line.priority, topic=line.topic)
         if durable_id in self._durables_there:
-            return  # it stands before all that was imported
+            return  # its cursor is before all imported messages
         if sum([last - first for first, last in line.settled]) > CURSOR_SETTLED_MAX:
             raise ExportFormatError(f"line {number}: a cursor that has settled more than {CURSOR_SETTLED_MAX} messages")
         shift = target.moved(line.front) - line.front
-        # What was there before it came is not for it.
+        # Messages from before the subscription are not for it.
         front = max(line.front + shift, target.base)
         settled = [
             sequence for first, last in line.settled for sequence in range(max(first + shift, front), last + shift + 1)
@@ -494,7 +498,7 @@ class Import:
 
 
 class _Body:
-    """A large body on its way into its file; without a path nothing is written."""
+    """Large body being written to its file; without a path nothing is written."""
 
     __slots__ = ("_file", "_path", "file_id", "has_nul", "left_bytes", "length_bytes")
 
@@ -512,7 +516,7 @@ class _Body:
             self._file.write(data)
 
     def finish(self) -> None:
-        """It is complete, and on the disk."""
+        """Sync and close the complete body."""
         if self._file is not None and self._path is not None:
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -530,24 +534,24 @@ class _Body:
 
 
 def _old_durables(engine: Engine) -> Iterable[tuple[bytes, bytes]]:
-    """Records that an earlier version wrote; they move over when a broker starts."""
+    """Return the records of an earlier version; a broker's start moves them."""
     return engine.iterate(*keys.family_range(keys.DURABLE))
 
 
 def _free_file_id(engine: Engine, heads: HeadCodec, folder: Path) -> int:
-    """Above all numbers that a file or a record has. Reads all chunks that name files."""
+    """Return an id above those of all files and records. Reads all chunks that name files."""
     highest = 0
     for path in folder.iterdir():
         try:
             highest = max(highest, int(path.name, 16))
         except ValueError:
-            continue  # somebody else's
+            continue  # not one of our files
     for key, value in engine.iterate(*keys.family_range(keys.CHUNK)):
         if len(value) <= _FLAGS_AT or not value[_FLAGS_AT] & LARGE:
             continue
         try:
             _sequences, messages = decode_chunk(keys.parse_placed_key(key)[1], value, heads, make_large)
         except StoreFormatError:
-            continue  # a repair moves it aside, and nobody reads it before
+            continue  # a repair moves it aside, and nothing reads it before
         highest = max([highest, *[message.large[0] for message in messages if message.large is not None]])
     return highest + 1

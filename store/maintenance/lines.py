@@ -1,18 +1,19 @@
-"""The export format: one JSON object a line, which people, `jq` and other programs can read and write.
+"""The export format: one JSON object a line, for people, `jq` and other programs.
 
-    header         first: format version, what message-ids begin with, and where message numbers go on
+    header         first: format version, prefix of message-ids, next message number
     subscription   a durable subscription
     message        one message, with its queue
     body           a piece of the body of the message before, if that is large
-    cursor         where a durable subscription stands in one topic
+    cursor         position of a durable subscription in one topic
     topic-owner, page-ranges, subscription-data
-                   metadata of topics: who serves one, where it lies, and where a group of its readers stands
-    end            last: how many there were; an export without it was cut off
+                   metadata of topics: owner, location of the records, position of a group of readers
+    end            last: the counts; an export without it was cut off
 
-Invariants: a line that was read and written again is the same; a reader refuses what it does not understand, naming the
-line and the field, and takes nothing in silence.
+Invariants: a line that was read and written again is the same; a reader refuses every line it does not understand,
+naming the line and the field, and ignores nothing silently.
 
-Not here: where the lines come from and go to (export.py, importing.py).
+Not here: source and destination of the lines (export.py, importing.py).
+
 Normative: docs/store-tools.md, "The export format".
 """
 
@@ -29,7 +30,7 @@ import attrs
 EXPORT_FORMAT: Final = 1
 
 LINE_BYTES_MAX: Final = 1 << 30
-"""Far above every message that goes through a broker: what is longer is no export."""
+"""Limit of a line, far above every message of a broker: a longer one is no export."""
 
 _U64_END: Final = 2**64
 _KINDS: Final = ("queue", "topic")
@@ -37,7 +38,7 @@ _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).enc
 
 
 class ExportFormatError(Exception):
-    """A line that is not what an export has. The message says which line, what is wrong, and perhaps what to do."""
+    """Invalid line of an export. The message names the line and the fault, and perhaps the remedy."""
 
 
 @attrs.frozen
@@ -45,9 +46,9 @@ class Header:
     """The first line."""
 
     token: str | None = None
-    """What message-ids of the store begin with."""
+    """Prefix of the store's message-ids."""
     next_number: int = 0
-    """All message numbers are below."""
+    """Number above all message numbers."""
 
 
 @attrs.frozen
@@ -70,19 +71,19 @@ class MessageLine:
     topic: bool
     priority: int
     sequence: int | None
-    """None: behind the one before."""
+    """Sequence in the queue. None: behind the message before."""
     number: int | None
-    """None: any."""
+    """Message number. None: any."""
     dialect: int
     block: bytes
     """Header lines, joined by LF, as that dialect writes them."""
     body: bytes
     body_bytes: int | None = None
-    """Of a large one: its length; it follows in pieces."""
+    """Length of a large body, which follows in pieces."""
     expires_ms: int = 0
     due_ms: int = 0
     attempts: int | None = None
-    """How often it was handed over in vain; 0: a consumer may have seen it, but it was not counted; None: neither."""
+    """Number of failed deliveries; 0: a consumer may have seen it, but it was not counted; None: neither."""
 
 
 @attrs.frozen
@@ -94,7 +95,7 @@ class BodyLine:
 
 @attrs.frozen
 class CursorLine:
-    """Where a durable subscription stands in one topic."""
+    """Position of a durable subscription in one topic."""
 
     client_id: str
     name: str
@@ -104,14 +105,14 @@ class CursorLine:
     front: int
     handed_to: int
     settled: tuple[tuple[int, int], ...]
-    """First and last of each run from the front on."""
+    """First and last of each settled run from the front on."""
     attempts: tuple[tuple[int, int], ...]
-    """Sequence and count."""
+    """Sequence and count of each."""
 
 
 @attrs.frozen
 class OwnerLine:
-    """Which broker serves a topic."""
+    """Broker that serves a topic."""
 
     topic: str
     host: str
@@ -121,7 +122,7 @@ class OwnerLine:
 
 @attrs.frozen
 class PageRangesLine:
-    """Where the records of a topic lie."""
+    """Location of the records of a topic."""
 
     topic: str
     ranges: tuple[tuple[int, int | None, str], ...]
@@ -130,14 +131,14 @@ class PageRangesLine:
 
 @attrs.frozen
 class SubscriptionDataLine:
-    """What a group of readers of a topic wants, and where it stands."""
+    """Preferences and position of a group of readers of a topic."""
 
     topic: str
     subscriber: str
     preferences: Mapping[str, str]
     front: int
     settled: tuple[tuple[int, int], ...]
-    """First and last of each run beyond the front."""
+    """First and last of each settled run beyond the front."""
 
 
 @attrs.frozen
@@ -166,7 +167,7 @@ Line = (
 
 
 def write_line(line: Line) -> bytes:
-    """One line, with its line end."""
+    """Return one line, with its line end."""
     match line:
         case MessageLine():
             fields = _message_fields(line)
@@ -232,7 +233,7 @@ def _message_fields(line: MessageLine) -> dict[str, Any]:
 
 
 def _put_bytes(fields: dict[str, Any], name: str, data: bytes) -> None:
-    """As text where it is UTF-8, else in base64 under a name that says so."""
+    """Put bytes as text if they are UTF-8, else in base64 under a name that says so."""
     try:
         fields[name] = data.decode()
     except UnicodeDecodeError:
@@ -243,10 +244,10 @@ def _put_bytes(fields: dict[str, Any], name: str, data: bytes) -> None:
 
 
 def read_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, Line]]:
-    """Number and content of each line, the header first, the end last. Empty lines are passed over.
+    """Yield number and content of each line, the header first, the end last. Empty lines are skipped.
 
-    Raises ExportFormatError for anything else than an export of this version, and whatever `lines` raises. Looks at
-    each line by itself: whether a queue's sequences ascend and pieces make up a body is for whoever takes them.
+    Raises ExportFormatError for anything but an export of this version, and whatever `lines` raises. Checks each line
+    by itself: the caller checks that sequences ascend and that pieces complete a body.
     """
     number = 0
     messages_count = subscriptions_count = metadata_count = 0
@@ -298,7 +299,7 @@ def _read(number: int, text: bytes) -> Line:
         raise ExportFormatError(f"line {number}: it is longer than {LINE_BYTES_MAX} bytes: this is no export")
     try:
         values = json.loads(text)
-    except ValueError as error:  # also for what is no UTF-8
+    except ValueError as error:  # also for invalid UTF-8
         raise ExportFormatError(f"line {number}: it is no JSON: {error}") from error
     except RecursionError as error:
         raise ExportFormatError(f"line {number}: it is nested too deep: this is no export") from error
@@ -315,7 +316,7 @@ def _read(number: int, text: bytes) -> Line:
 
 
 class _Fields:
-    """The values of one line, each taken once; complains with line and field."""
+    """Values of one line, each taken once; errors name line and field."""
 
     __slots__ = ("_number", "_values")
 
@@ -349,7 +350,7 @@ class _Fields:
         return self.whole(name) if name in self._values else None
 
     def data(self, name: str) -> bytes:
-        """Bytes, as text or in base64."""
+        """Take bytes, as text or in base64."""
         coded = f"{name}_base64"
         if coded not in self._values:
             return self.text(name).encode()
@@ -364,7 +365,7 @@ class _Fields:
             raise self.error(f"{name!r} is no base64: {error}") from error
 
     def kind(self) -> bool:
-        """Whether it is a topic."""
+        """Take the kind; True for a topic."""
         kind = self.text("kind", "queue")
         if kind not in _KINDS:
             raise self.error(f"'kind' should be queue or topic, it is {kind!r}")
@@ -380,7 +381,7 @@ class _Fields:
         return tuple((first, second) for first, second in value)
 
     def texts(self, name: str) -> dict[str, str]:
-        """Names and values, all text."""
+        """Take names and values, all text."""
         value = self._values.pop(name, {})
         if type(value) is not dict or not all(type(text) is str for text in value.values()):
             raise self.error(f"{name!r} should be an object with text values")

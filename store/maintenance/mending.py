@@ -1,9 +1,8 @@
-"""Repairs a store: LevelDB's part if that can't be read, then record by record what the survey says.
+"""Repair of a store: LevelDB's part if that can't be read, then record by record as the survey says.
 
-Nothing is thrown away that somebody might want to look at: what can't be read goes to the attic, synced, before its
-record is deleted. The bounds of the attic do not hold for a repair: better a full attic than the first finding gone.
-
-Running it again does no harm, and neither does its end in the middle: each change makes a record what it should be.
+Nothing of possible interest is thrown away: unreadable records go to the attic, synced, before they are deleted. The
+bounds of the attic do not hold for a repair: better a full attic than a lost finding. A repair may be repeated or
+interrupted: each change is idempotent.
 """
 
 from __future__ import annotations
@@ -30,26 +29,26 @@ if TYPE_CHECKING:
 
 @attrs.define
 class Mended:
-    """What a repair found and did."""
+    """Result of a repair."""
 
     found: CheckReport
-    """As it was; with a dry run of a database that does not open, that and nothing else."""
+    """Report before the repair; after a dry run of a database that does not open, that fault only."""
     database: RepairReport | None = None
-    """What was done to LevelDB's files."""
+    """Repair of LevelDB's files."""
     done_count: int = 0
-    """Faults that were mended."""
+    """Number of faults repaired."""
     aside_count: int = 0
-    """Records that were moved to the attic."""
+    """Number of records moved to the attic."""
     left: CheckReport | None = None
-    """How it is now; None after a dry run."""
+    """Report after the repair; None after a dry run."""
 
 
 def repair(
     directory: Directory, heads: HeadCodec, *, dry_run: bool = False, on_progress: Progress | None = None
 ) -> Mended:
-    """Make a store whole again. `directory` is locked, its database closed. `dry_run`: only say what would be done.
+    """Repair a store. `directory` is locked, its database closed. `dry_run`: only report the repairs.
 
-    Raises EngineError, FormatError, and DirectoryError if the attic can't be written; what was done till then stays.
+    Raises EngineError, FormatError, and DirectoryError if the attic can't be written; repairs made before stay.
     """
     database: RepairReport | None = None
     unopened: Fault | None = None
@@ -70,7 +69,7 @@ def repair(
             engine.close()
             database = directory.repair()
             engine = directory.open_undamaged(keeps_all=True)
-            # What was found before LevelDB could not read on has been mended; the rest shows now.
+            # Faults found before LevelDB stopped reading were repaired; the rest shows now.
             first, mended = mended, _mend(directory, engine, heads, dry_run, on_progress)
             mended.found.add_first(first.found)
             mended.done_count += first.done_count
@@ -114,7 +113,7 @@ def _mend(
     if not dry_run:
         engine.write([], sync=True)
         if not done_count:
-            # As found; `found` itself gets what was found before added to it.
+            # A copy: earlier faults are added to `found` itself later.
             mended.left = attrs.evolve(found, faults=list(found.faults), fault_counts=Counter(found.fault_counts))
         else:
             mended.left = check(engine, heads, large_folder=large_folder, on_progress=on_progress)

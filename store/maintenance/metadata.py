@@ -1,6 +1,6 @@
-"""Metadata records for the tools: what is wrong with them as faults, and all of them as lines of an export and back.
+"""Metadata records for the tools: faults, and export and import as lines.
 
-Versions are not exported: whoever imports begins anew. What is there already stays as it is.
+Versions are not exported: an import begins anew. Existing records are unchanged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MetadataLine = OwnerLine | PageRangesLine | SubscriptionDataLine
 
 
 def metadata_faults(search: DamageSearch) -> Iterator[Fault]:
-    """What is wrong, each with what mends it. Raises EngineError."""
+    """Yield the faults, each with its repair. Raises EngineError."""
     for damage in search.found():
         yield _fault(damage)
 
@@ -52,8 +52,8 @@ def _fault(damage: Damage) -> Fault:
 def metadata_lines(
     engine: Engine, wanted: Callable[[str], bool], left_out: Callable[[str], None]
 ) -> Iterator[MetadataLine]:
-    """All records of topics that are wanted, but durable subscriptions, which have lines of their own; `left_out` is
-    told of those that can't be read. Raises EngineError.
+    """Yield all records of wanted topics, except durable subscriptions, which have lines of their own; `left_out` gets
+    those that can't be read. Raises EngineError.
     """
     for key, value in engine.iterate(*keys.family_range(keys.OWNER)):
         try:
@@ -102,7 +102,7 @@ def metadata_lines(
 
 
 class MetadataImport:
-    """Takes lines, and counts them."""
+    """Import of metadata lines, with counts."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -110,7 +110,7 @@ class MetadataImport:
         self.added_count = self.there_count = 0
 
     def take(self, number: int, line: MetadataLine) -> list[Change]:
-        """What is to be written for the `number`th line; nothing if it is there already.
+        """Return the changes for the `number`th line; none if the record exists.
 
         Raises ExportFormatError for values that can't be stored, or a second line for one record, and EngineError.
         """
@@ -129,7 +129,7 @@ class MetadataImport:
         return changes
 
     def _changes(self, line: MetadataLine) -> list[Change]:
-        """That of the record that says whether it is there comes last."""
+        """Return the changes; the record that decides whether the entry exists comes last."""
         topic = checked_name("the topic", line.topic)
         match line:
             case OwnerLine():

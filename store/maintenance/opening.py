@@ -1,6 +1,6 @@
 """A data folder and its database, opened by a tool in place of a broker.
 
-The lock is the broker's own, so a tool never works on a folder that a broker uses, nor two tools on one.
+The lock is the broker's own, so a tool never works on a folder in use by a broker or another tool.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 @attrs.define
 class OpenStore:
-    """A folder that is ours, with its database open. A context manager that closes both."""
+    """A locked folder with its database open. A context manager that closes both."""
 
     directory: Directory
     engine: ValueLog
     repaired: RepairReport | None
-    """LevelDB's part was damaged, and this was done about it."""
+    """Repair of LevelDB's part, if that was damaged."""
 
     def close(self) -> None:
-        """May be called again."""
+        """Close both; may be called again."""
         try:
             self.engine.close()
         finally:
@@ -47,7 +47,7 @@ class OpenStore:
 
 
 def open_folder(path: Path, *, create: bool = False) -> Directory:
-    """Locks the folder of a store; unlike `open_directory` it does not take an empty folder for one, unless `create`.
+    """Lock the folder of a store; unlike `open_directory` refuse an empty folder, unless `create`.
 
     Raises DirectoryError: see `open_directory`.
     """
@@ -63,8 +63,8 @@ def open_folder(path: Path, *, create: bool = False) -> Directory:
 
 
 def open_store(path: Path, *, create: bool = False, mend: bool = True) -> OpenStore:
-    """Opens a store for a tool. `create`: make it if it is not there. `mend`: what LevelDB can't open is mended as a
-    broker would (see store/repair.py); False: that is an error.
+    """Open a store for a tool. `create`: make it if missing. `mend`: repair what LevelDB can't open as a broker would
+    (see store/repair.py); False: raise.
 
     Raises DirectoryError, EngineError and StoreFormatError, with nothing left open.
     """
@@ -87,8 +87,8 @@ def open_store(path: Path, *, create: bool = False, mend: bool = True) -> OpenSt
 
 
 def check_version(directory: Directory, engine: Engine) -> None:
-    """The records are of the version that we know, or do not say (a damaged store). Raises FormatError."""
-    # What is damaged is for the survey to find; only what reads as another version is none of ours.
+    """Check that the records are of a known version, or have none (a damaged store). Raises FormatError."""
+    # The survey finds damage; refuse only a record that reads as another version.
     try:
         value = engine.get(keys.META_FORMAT_KEY)
     except CorruptionError:

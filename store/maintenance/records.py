@@ -1,9 +1,9 @@
-"""All records of one block together, in the order of the table, whatever state they are in.
+"""All records of one block together, in the order of the table, valid or not.
 
-How it works: chunks, summaries and states are three families, each in order of queue and block; they are merged, so
-one pass reads every record once and holds those of one block at a time.
+How it works: chunks, summaries and states are three families, each in order of queue and block; they are merged, so one
+pass reads every record once and holds those of one block at a time.
 
-Not here: what is right or wrong with them (survey.py).
+Not here: checks of the records (survey.py).
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from ..engine import Engine
 from ..keys import KeyFormatError
 
 _Placed = tuple[tuple[int, int], bytes, int, bytes]
-"""Queue and block; family; what else the key says; value."""
+"""Queue and block; family; the rest of the key; value."""
 
 Progress = Callable[[int, int], None]
-"""Is told how many messages are done, of how many."""
+"""Gets the number of messages done, and of all."""
 
 BadKey = Callable[[bytes, bytes], None]
-"""Is told of a key that its family does not have, and its value."""
+"""Gets a key that its family does not have, and its value."""
 
 
 @attrs.define
 class BlockRecords:
-    """What the table has of one block."""
+    """Records of one block."""
 
     queue_id: int
     index: int
     chunks: list[tuple[int, bytes]] = attrs.field(factory=list)
     """First sequence and value, ascending."""
     summaries: dict[int, bytes] = attrs.field(factory=dict)
-    """By first sequence."""
+    """Summaries by first sequence."""
     state: bytes | None = None
 
     @property
     def base(self) -> int:
-        """Its first sequence."""
+        """First sequence of the block."""
         return self.index << keys.BLOCK_BITS
 
 
 def blocks(engine: Engine, bad_key: BadKey) -> Iterator[BlockRecords]:
-    """Every block of which there is a record, by queue and block. Raises EngineError from any step."""
+    """Yield every block that has a record, by queue and block. Raises EngineError from any step."""
     families = [_placed(engine, family, bad_key) for family in (keys.CHUNK, keys.SUMMARY, keys.STATE)]
     for (queue_id, index), group in groupby(merge(*families, key=itemgetter(0)), key=itemgetter(0)):
         block = BlockRecords(queue_id, index)
@@ -80,9 +80,9 @@ def _placed(engine: Engine, family: bytes, bad_key: BadKey) -> Iterator[_Placed]
 
 
 def of_total(on_progress: Progress | None, engine: Engine) -> Callable[[int], None] | None:
-    """A function that tells how far a pass over all messages is; None if nobody wants to know. O(chunks).
+    """Return a function that reports the progress of a pass over all messages; None without `on_progress`. O(chunks).
 
-    The total is what the summaries say, settled messages included. Raises EngineError.
+    The total comes from the summaries, settled messages included. Raises EngineError.
     """
     if on_progress is None:
         return None
@@ -100,23 +100,21 @@ def of_total(on_progress: Progress | None, engine: Engine) -> Callable[[int], No
 
 
 class QueueName(NamedTuple):
-    """What tells one queue from the others."""
+    """Identity of a queue."""
 
     name: str
     priority: int
     topic: bool
-    """False with the name of a topic: messages that wait for their time in front of it."""
+    """False with the name of a topic: delayed messages in front of it."""
 
     @property
     def said(self) -> str:
-        """The name, for people."""
+        """Name, for people."""
         return self.name if self.topic or not self.name.startswith("/topic/") else f"{self.name} (delayed)"
 
 
 def queue_of(message: Message) -> QueueName | None:
-    """The queue that a message belongs to, by its own headers: where the record of the queue is lost. None: they name
-    none, or several.
-    """
+    """Return the queue of a message by its own headers, for a lost queue record. None: they name none, or several."""
     destination = message.head.destination
     try:
         address = parse(destination)
@@ -124,18 +122,18 @@ def queue_of(message: Message) -> QueueName | None:
         return None
     if address.wildcard or "," in destination:
         return None
-    # What is for a topic and has a time waits for it in a queue in front.
+    # A delayed message for a topic waits in a queue in front of it.
     topic = address.kind.is_topic and not message.due_at_ms
     return QueueName(address.canonical, message.head.priority, topic)
 
 
 def body_path(folder: Path, file_id: int) -> Path:
-    """Where a large body is (see store/large.py)."""
+    """Return the path of a large body (see store/large.py)."""
     return folder / f"{file_id:016x}"
 
 
 class _NobodysBodies:
-    """Keeps no files: a tool looks at references and lets go of them."""
+    """Reference counts for a tool, which keeps no files."""
 
     def keep(self, file_id: int) -> None:
         return
@@ -153,6 +151,6 @@ _NOBODYS: Final = _NobodysBodies()
 def make_large(
     head: Envelope, wire: bytes, number: int, expires_at_ms: int, due_at_ms: int, file_id: int, length_bytes: int
 ) -> LargeMessage:
-    """For `decode_chunk`: a message with its body in a file, which nobody opens."""
+    """Make a message for `decode_chunk` with its body in a file that is never opened."""
     body = BodyReference(_NOBODYS, file_id, length_bytes)
     return LargeMessage(head, wire, number, body, expires_at_ms, due_at_ms)

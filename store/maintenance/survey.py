@@ -1,19 +1,20 @@
-"""Goes through a whole store and finds what is wrong with it, and for each fault what would mend it.
+"""Survey of a whole store: finds faults, and for each fault its repair.
 
 How it works: one pass over the chunks with their summaries and states, block by block, and one over each family of
-small records. What a block should look like follows from the chunks that can be read: their summaries, and a state that
-lies within them. Whatever differs is a fault, with the changes that make it so; check.py reports them, mending.py does
-them. So what is reported and what is done can't drift apart.
+small records. The readable chunks determine what a block should look like: their summaries, and a state within them.
+Every difference is a fault, with the changes that remove it; check.py reports them, mending.py applies them. So report
+and repair can't drift apart.
 
-A *fault* is what a store that no disk, no memory and no program damaged does not have. What a broker leaves behind that
-was killed is none: it is deleted by the next start, and only a *note* here.
+A *fault* is damage by a disk, memory or program. Leftovers of a killed broker are none: the next start deletes them,
+and they are only a *note* here.
 
 Nothing is guessed: a summary follows from its chunk; the record of a queue from the messages in it; an unreadable state
-is replaced by one that says «nothing is settled, all of it may have been seen», so that nothing is lost and what comes
-twice is marked. What can't be derived (two queues of one name, chunks that overlap) is reported and left alone: an
-export has it all, and an import puts it in order.
+is replaced by one that says «nothing is settled, all of it may have been seen», so that nothing is lost and
+redeliveries are marked. Faults whose repair can't be derived (two queues of one name, chunks that overlap) are reported
+and left alone: export and import put them in order.
 
 Bounds: the records of one block, and a few hundred bytes for each queue, durable subscription and large body.
+
 Source: FORMAT.md, "Damage".
 """
 
@@ -62,7 +63,7 @@ from .records import BlockRecords, QueueName, blocks, body_path, make_large, que
 _PROGRESS_CHUNKS: Final = 64
 _KEYS_END: Final = b"\xff" * 16
 _COUNT_AT: Final = slice(2, 6)
-"""Of a chunk, where the number of its messages is."""
+"""Position of the number of messages in a chunk."""
 
 
 @attrs.define
@@ -70,12 +71,12 @@ class _Found:
     """A block under examination."""
 
     span: int = 0
-    """From the first to the last element of each chunk that can be read."""
+    """Elements from the first to the last of each readable chunk."""
     present: int = 0
     torn: bool = False
-    """It has a chunk that can't be read: what its state says of that is no fault of the state."""
+    """Whether a chunk can't be read: its part of the state is no fault of the state."""
     crossing: bool = False
-    """It has a chunk that reaches into the next one: what its state means is not clear."""
+    """Whether a chunk reaches into the next block: then the state is ambiguous."""
     faults: list[Fault] = attrs.field(factory=list)
 
 
@@ -89,7 +90,7 @@ class Survey:
         *,
         large_folder: Path | None = None,
     ) -> None:
-        """`large_folder`: where large bodies are, None: don't look."""
+        """Prepare a survey. `large_folder`: folder of large bodies, None: skip them."""
         self._engine = engine
         self._heads = heads
         self._large_folder = large_folder
@@ -100,22 +101,22 @@ class Survey:
         self.metadata = DamageSearch(engine)
         self.notes: list[str] = []
         self.clean = True
-        """The last broker stopped in order."""
+        """Whether the last broker stopped in order."""
         self.messages_read_count = 0
-        """In chunks, settled ones included."""
+        """Number of messages in chunks, settled ones included."""
         self._handed_to: dict[int, int] = {}
         self._ends: dict[int, int] = {}
-        """Where the last chunk of a queue ends."""
+        """End of the last chunk of each queue."""
         self._numbers_end = 0
         self._bodies: dict[int, int] = {}
         """Length of each file that a chunk names."""
         self._spooled_count = 0
         self._bad: list[tuple[bytes, bytes]] = []
         self._first_of_unknown: Message | None = None
-        """Of the queue in hand, if it has no record."""
+        """First message of the current queue, if that has no record."""
 
     def faults(self) -> Iterator[Fault]:
-        """All that is wrong. Raises EngineError where LevelDB itself can't read on."""
+        """Yield all faults. Raises EngineError where LevelDB itself can't read on."""
         yield from self._queue_records()
         self._read_heads()
         yield from self._blocks()
@@ -173,7 +174,7 @@ class Survey:
                 )
 
     def _read_heads(self) -> None:
-        """Only for what counts as seen; what is wrong with them is told later, when all queues are known."""
+        """Read which messages count as seen; faults of heads are reported later, when all queues are known."""
         for key, value in self._engine.iterate(*keys.family_range(keys.HEAD)):
             try:
                 self._handed_to[keys.parse_queue_key(key)] = decode_head(value)[1]
@@ -220,7 +221,7 @@ class Survey:
                 changes=removal(key),
                 aside=((f"durable-{key.hex()}", value),),
             )
-        # What an earlier version wrote, until the next start moves it over.
+        # Records of an earlier version, until the next start moves them.
         for key, value in self._engine.iterate(*keys.family_range(keys.DURABLE)):
             try:
                 durable_id = keys.parse_durable_key(key)
@@ -317,7 +318,7 @@ class Survey:
             self.on_progress(self.messages_read_count)
 
     def _unknown_queue(self, queue: QueueCount) -> Iterator[Fault]:
-        """Blocks, but no record that says of which queue: its first message may."""
+        """Report blocks without a queue record: the first message may name the queue."""
         queue_id = queue.queue_id
         where = f"queue {queue_id}"
         first, self._first_of_unknown = self._first_of_unknown, None
@@ -391,7 +392,7 @@ class Survey:
         return found.faults
 
     def _state(self, block: BlockRecords, where: str, found: _Found) -> tuple[int, dict[int, int]] | None:
-        """None: it can't be read."""
+        """Return settled bits and attempts. None: unreadable."""
         if block.state is None:
             return 0, {}
         try:
@@ -489,7 +490,7 @@ class Survey:
         *,
         corrupt: bool,
     ) -> None:
-        """What the state should say, and where it does not."""
+        """Compare the state with the chunks, and report differences."""
         if found.crossing:
             return
         holes = found.span & ~found.present
@@ -523,7 +524,7 @@ class Survey:
                 )
             )
         elif found.torn and found.faults:
-            # What the state says of an unreadable chunk goes with that chunk.
+            # The state of an unreadable chunk goes with that chunk.
             last = found.faults[-1]
             if last.changes:
                 found.faults[-1] = attrs.evolve(last, changes=(*last.changes, change))
@@ -624,7 +625,7 @@ class Survey:
             self.notes.append("large transactions that were not committed: the next start deletes them")
 
     def _find_strangers(self) -> None:
-        """Records of families that this version does not know, or does not look into."""
+        """Note records of families that this version does not know or check."""
         count = 0
         start = b""
         looked_into = sorted(keys.FAMILIES - {keys.VALUE})
@@ -660,6 +661,6 @@ class Survey:
             )
         names = {body_path(folder, file_id).name for file_id in self._bodies}
         left = [path for path in folder.iterdir() if path.name not in names] if folder.is_dir() else []
-        if left and not self._spooled_count:  # which may have some of them
+        if left and not self._spooled_count:  # transactions may have some of them
             found = count_in_words(len(left), "file")
             self.notes.append(f"{found} in {folder.name}/ with bodies that no message has: the next start removes them")

@@ -1,11 +1,11 @@
-"""The queues that an import appends to: where each goes on, and the records that make messages a part of it.
+"""Target queues of an import: the next sequence of each, and the records that add messages to it.
 
-How it works: a queue keeps the sequences that the export says, if they are free: then an export of the result is the
-same. Otherwise all of them are moved behind what is there, by whole blocks, so that blocks stay blocks; a gap in the
-sequences is to a store what settled messages are. Within a queue order is kept whatever the lines say: what would go
-before something that was taken already is moved behind it as well.
+How it works: a queue keeps the sequences of the export, if they are free: then an export of the result is the same.
+Otherwise all of them are shifted behind the existing ones, by whole blocks, so that blocks stay blocks; to a store, a
+gap in the sequences equals settled messages. Order within a queue is kept whatever the lines say: a message that would
+go before one already taken is shifted behind it.
 
-Invariant: the changes that `Target` gives belong together; between two calls the store is whole.
+Invariant: the changes that `Target` gives belong together; between two calls the store is consistent.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class Target:
     )
 
     def __init__(self, queue_id: int, name: QueueName, *, base: int, handed_to: int, known: bool) -> None:
-        """`base`: nothing of the queue is at or above it, and it is the first sequence of a block; `known`: the store
-        has a record of it.
+        """Prepare a queue. `base`: first sequence of a block, at or above which the queue has nothing; `known`: whether
+        the store has a record of the queue.
         """
         self.queue_id = queue_id
         self.name = name
         self.base = base
         self.next_sequence = base
         self.messages_count = 0
-        """Taken by this import."""
+        """Number of messages taken by this import."""
         self._handed_to = min(handed_to, base)
         self._introduced = known
         self._shift: int | None = None
@@ -58,25 +58,25 @@ class Target:
 
     @property
     def is_appended_to(self) -> bool:
-        """There was something before."""
+        """Whether the queue had messages before."""
         return self.base > 0
 
     def moved(self, sequence: int) -> int:
-        """What a sequence of the export is here, by what is known so far: for cursors. The first one that is asked for
-        decides.
+        """Return the new sequence for one of the export, as far as known: for cursors. The first request decides the
+        shift.
         """
         if self._shift is None:
             self._shift = self._shift_for(sequence)
         return sequence + self._shift
 
     def place(self, sequence: int | None) -> int:
-        """The sequence here of the next message, which was `sequence` there (None: any)."""
+        """Return the new sequence of the next message, which was `sequence` in the export (None: any)."""
         if sequence is None:
             place = self.next_sequence
         else:
             place = self.moved(sequence)
             if place < self.next_sequence:
-                # Out of order, or a queue that was there twice: behind what came before. Cursors keep the first shift.
+                # Out of order, or a queue twice in the export: append. Cursors keep the first shift.
                 place = sequence + self._shift_for(sequence)
         self.next_sequence = place + 1
         self.messages_count += 1
@@ -90,9 +90,9 @@ class Target:
     def chunk(
         self, sequences: list[int], messages: list[Message], attempts: dict[int, int], heads: HeadCodec
     ) -> Iterator[Change]:
-        """The records of these messages, all of one block and placed by `place`; `attempts` by sequence.
+        """Yield the records of these messages, all of one block and placed by `place`; `attempts` by sequence.
 
-        Raises ChunkError for what does not fit into a record.
+        Raises ChunkError for messages that do not fit into a record.
         """
         first, last = sequences[0], sequences[-1]
         index = first >> keys.BLOCK_BITS
@@ -113,7 +113,7 @@ class Target:
         if attempts:
             self._attempts.update({sequence - base: count for sequence, count in attempts.items()})
             if self._handed_to:
-                # The queue does not say exactly what was seen. Better some too many are marked than one too few.
+                # The queue does not record exactly which were seen. Better mark some too many than one too few.
                 self._handed_to = max(self._handed_to, max(attempts) + 1)
         holes = self._span & ~self._present
         if holes or self._attempts:
@@ -121,29 +121,29 @@ class Target:
         yield self.head()
 
     def introduce(self) -> Iterator[Change]:
-        """The record that says which queue it is, if the store has none."""
+        """Yield the record of the queue, if the store has none."""
         if not self._introduced:
             self._introduced = True
             kind = KIND_TOPIC if self.name.topic else KIND_QUEUE
             yield put(keys.queue_key(self.queue_id), encode_queue(kind, self.name.priority, self.name.name))
 
     def head(self) -> Change:
-        """The record of where it goes on."""
+        """Return the record of the next sequence."""
         return put(keys.head_key(self.queue_id), encode_head(self.next_sequence, self._handed_to))
 
 
 class Targets:
-    """All queues of a store, and those that an import adds."""
+    """All queues of a store, and those added by an import."""
 
     def __init__(self, engine: Engine) -> None:
-        """Reads which queues there are. Raises EngineError, and StoreFormatError for a damaged store."""
+        """Read the queues. Raises EngineError, and StoreFormatError for a damaged store."""
         self._engine = engine
         self._ids: dict[QueueName, int] = {}
         for key, value in engine.iterate(*keys.family_range(keys.QUEUE)):
             kind, priority, name = decode_queue(value)
             self._ids.setdefault(QueueName(name, priority, kind == KIND_TOPIC), keys.parse_queue_key(key))
         self._next_id = max(self._ids.values(), default=0) + 1
-        # Also past what is left of queues whose record is lost: their messages must not become another's.
+        # Skip ids of queues whose record is lost: their messages must not join another queue.
         for family in (keys.CHUNK, keys.SUMMARY, keys.STATE):
             for key, _value in engine.iterate(*keys.family_range(family), reverse=True):
                 self._next_id = max(self._next_id, keys.parse_placed_key(key)[0] + 1)
@@ -151,7 +151,7 @@ class Targets:
         self._targets: dict[QueueName, Target] = {}
 
     def find(self, name: QueueName) -> Target:
-        """The queue of this name, a new one if need be. Raises EngineError and StoreFormatError."""
+        """Return the queue of this name, a new one if needed. Raises EngineError and StoreFormatError."""
         target = self._targets.get(name)
         if target is None:
             queue_id = self._ids.get(name)
@@ -164,7 +164,7 @@ class Targets:
         return target
 
     def used(self) -> list[Target]:
-        """Those that were asked for, in that order."""
+        """Return the queues found by `find`, in that order."""
         return list(self._targets.values())
 
     def _known(self, queue_id: int, name: QueueName) -> Target:
@@ -184,5 +184,5 @@ class Targets:
 
 
 def _block_border(sequence: int) -> int:
-    """The first sequence of a block, at or after this one."""
+    """Return the first sequence of a block, at or after this one."""
     return (sequence + keys.BLOCK_SIZE - 1) >> keys.BLOCK_BITS << keys.BLOCK_BITS

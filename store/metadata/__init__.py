@@ -1,11 +1,11 @@
 """Metadata of topics and subscriptions behind Hedwig's three managers: versioned, written by compare-and-set.
 
-records     what is kept: values and bytes
-port        the managers, versions and errors: what every implementation promises
-memory      one without a store
+records     the values, and their bytes
+port        the managers, versions and errors: the contract of every implementation
+memory      implementation without a store
 operations  many operations in one write on the store's worker
-stored      one behind the store's engine
-damage      records that can't be read, and what mends them
+stored      implementation behind the store's engine
+damage      unreadable records, and their repairs
 """
 
 from .memory import MemoryMetadata

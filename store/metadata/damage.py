@@ -1,11 +1,12 @@
-"""Metadata records that can't be read, and what would mend each: for the start of a broker, which goes on all the same,
-and for the survey of `sluiceway store check` and `repair`.
+"""Unreadable metadata records and their repairs: for the start of a broker, which continues all the same, and for the
+survey of `sluiceway store check` and `repair`.
 
-Nothing is guessed: who owns a topic and where it lies is said anew by whoever serves it; a subscription whose state is
-lost begins with the oldest record there is, so that nothing is missed; one whose preferences are lost has none. A
-durable subscription of a topic is nothing but its preferences: without them it is lost.
+Nothing is guessed: the broker that serves a topic writes its owner and location anew; a subscription whose state is
+lost begins with the oldest record, so that nothing is missed; one whose preferences are lost has none. A durable
+subscription of a topic consists of its preferences only: without them it is lost.
 
 Bound: one short entry for each subscription.
+
 Source: FORMAT.md, "Damage".
 """
 
@@ -34,37 +35,37 @@ NO_PREFERENCES: Final = encode_preferences(SubscriptionPreferences())
 FROM_THE_OLDEST: Final = encode_subscription_state(SubscriptionState(), 0)
 
 TOPICS: Final = b"/topic/"
-"""How the topics of durable subscriptions begin."""
+"""Prefix of the topics of durable subscriptions."""
 
 
 @attrs.frozen
 class Damage:
-    """One record that is damaged or missing."""
+    """One damaged or missing record."""
 
     kind: str
     where: str
     what: str
     effect: str
-    """Of mending it."""
+    """Effect of the repair."""
     key: bytes
     value: bytes | None
-    """To be kept somewhere before it is mended; None: it is missing."""
+    """Value to keep before the repair; None: missing."""
     changes: tuple[Change, ...]
-    """What mends it."""
+    """Changes of the repair."""
 
 
 class DamageSearch:
-    """One pass over all metadata records. Run `found` to its end; then the count is right."""
+    """One pass over all metadata records. Run `found` to its end; then the count is complete."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.subscriptions_count = 0
-        """Without durable ones."""
+        """Number of subscriptions without durable ones."""
         self._lost: set[bytes] = set()
-        """Keys, without their family, of durable subscriptions that are lost: both records go."""
+        """Keys, without their family, of lost durable subscriptions: both records go."""
 
     def found(self) -> Iterator[Damage]:
-        """All that is damaged. Raises EngineError where it can't be read on."""
+        """Yield all damage. Raises EngineError where the store can't be read on."""
         yield from self._topics(keys.OWNER, "owner", decode_owner, "the topic has no owner")
         yield from self._topics(
             keys.PAGE_RANGES, "page-ranges", decode_page_ranges, "nobody says where the topic lies, until it is written"
@@ -142,12 +143,12 @@ class DamageSearch:
 
 
 def _is_durable(rest: bytes) -> bool:
-    """Whether the subscription of this key, without its family, is a durable one of a topic: others are of logs."""
+    """Return whether this key, without its family, is of a durable subscription of a topic: others are of logs."""
     return rest[2:].startswith(TOPICS)
 
 
 def _mend(key: bytes, effect: str, instead: bytes) -> tuple[str, tuple[Change, ...]]:
-    """Effect and changes: those that are said, but of durable subscriptions."""
+    """Return effect and changes: the given ones, except for durable subscriptions."""
     if not _is_durable(key[1:]):
         return effect, (put(key, instead),)
     if key[:1] == keys.PREFERENCES:

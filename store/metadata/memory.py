@@ -1,4 +1,4 @@
-"""Metadata in memory, for brokers that keep nothing and for tests: gone with the object, and always durable till then.
+"""Metadata in memory, for brokers without a store and for tests: gone with the object, and always durable till then.
 
 An operation happens when it is called; only its answer waits for the loop.
 """
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class _Answers:
-    """Answers what was done, in order, on the loop."""
+    """Answers of operations, given in order, on the loop."""
 
     def __init__(self, schedule: Callable[[Callable[[], None]], None]) -> None:
         self._schedule = schedule
@@ -246,18 +246,18 @@ class MemoryMetadata:
     """All three managers."""
 
     def __init__(self, schedule: Callable[[Callable[[], None]], None]) -> None:
-        """`schedule` runs a callback soon, on the loop, in order; never at once."""
+        """Make the managers. `schedule` runs a callback soon, on the loop, in order; never at once."""
         self._answers = _Answers(schedule)
         self.ownership = MemoryOwnership(self._answers)
         self.persistence = MemoryPersistence(self._answers)
         self.subscriptions = MemorySubscriptions(self._answers)
 
     def flush(self, done: OnDone) -> None:
-        """All is durable as it is."""
+        """Answer at once: everything is durable already."""
         self._answers.give(lambda: None, done)
 
     def statistics(self) -> MetadataStatistics:
-        """Nothing is ever written, so only operations are counted."""
+        """Return the counts of operations; nothing is ever written."""
         answers = self._answers
         return MetadataStatistics(answers.operations_count, answers.operations_count - answers.answered_count)
 

@@ -1,16 +1,17 @@
-"""Operations on metadata records, one after the other on the store's writer thread, as many in one write as have come.
+"""Operations on metadata records, one after the other on the store's writer thread, all waiting ones in one write.
 
-How it works: an operation is a function of a *view* of the records; it looks, decides, and changes the view or raises
-a MetadataError. While one batch of operations is under way the next one gathers. A batch runs as one job of the writer:
+How it works: an operation is a function of a *view* of the records; it looks, decides, and changes the view or raises a
+MetadataError. While one batch of operations is under way the next one gathers. A batch runs as one job of the writer:
 its operations see each other's changes through the view, and all changes go to the engine in one write, synced if any
 of them is to be durable. So compare-and-set needs no lock, and a hundred durable updates at once cost two syncs.
 
-Invariants: only this object writes the records of the metadata families, so what a view reads is what was decided last.
-After a write that failed nobody knows what is there until the engine has written again (see engine.py): so the next
-change is preceded by an empty write, and refused while that fails. When a write fails, all operations of its batch that
-changed something or may have seen such a change fail.
+Invariants: only this object writes the records of the metadata families, so a view reads the latest decision. After a
+failed write the contents are unknown until the engine has written again (see engine.py): so the next change is preceded
+by an empty write, and refused while that fails. When a write fails, all operations of its batch fail that changed
+something or may have seen such a change.
 
-Bound: whoever calls waits for his answer before he calls again, or knows why not; OPERATIONS_MAX in one write.
+Bound: each caller waits for the answer before the next call, or has its own reason not to; OPERATIONS_MAX in one write.
+
 Source: seed 003 (CAS); anchors d10 (group commit).
 """
 
@@ -29,28 +30,28 @@ from .port import MetadataClosedError, MetadataError, MetadataFailedError, Metad
 T = TypeVar("T")
 
 OPERATIONS_MAX: Final = 1_000
-"""In one batch: some milliseconds of the writer, and about 1 MiB at most for those who store little."""
+"""Number of operations in one batch: some milliseconds of the writer, and about 1 MiB at most for small records."""
 
 
 class View:
-    """The records as the operations of this batch have left them."""
+    """The records as left by the operations of this batch."""
 
     __slots__ = ("_engine", "_values", "changes")
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._values: dict[bytes, bytes | None] = {}
-        """What was changed; None: deleted."""
+        """Changed values; None: deleted."""
         self.changes: list[Change] = []
 
     def get(self, key: bytes) -> bytes | None:
-        """Raises EngineError."""
+        """Return the value of a key. Raises EngineError."""
         if key in self._values:
             return self._values[key]
         return self._engine.get(key)
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values in order. Raises EngineError, before the first of them."""
+        """Return keys and values in order. Raises EngineError, before the first of them."""
         found: dict[bytes, bytes | None] = dict(self._engine.iterate(start, stop))
         found.update((key, value) for key, value in self._values.items() if start <= key < stop)
         return iter([(key, value) for key, value in sorted(found.items()) if value is not None])
@@ -65,7 +66,7 @@ class View:
 
 
 class _Operation:
-    """One that was asked for. `writes`: it may change something; it raises before it does, or not at all."""
+    """One requested operation. `writes`: it may change something; it raises before the change, or not at all."""
 
     __slots__ = ("done", "durable", "function", "writes")
 
@@ -79,7 +80,7 @@ class _Operation:
 
 
 class _Outcome:
-    """What became of a batch."""
+    """Outcome of a batch."""
 
     __slots__ = ("failures_count", "results", "synced", "wrote")
 
@@ -90,7 +91,7 @@ class _Outcome:
 
 
 class OperationLine:
-    """See the module. Called on the dispatch loop."""
+    """Queue of operations: see the module. Called on the dispatch loop."""
 
     def __init__(
         self,
@@ -100,9 +101,8 @@ class OperationLine:
         sync_interval_seconds: float = 1.0,
         contain: Callable[[Exception], None] | None = None,
     ) -> None:
-        """`contain` is given what answers raise (None: it is raised); `scheduling`:
-        what was written without a sync is synced after `sync_interval_seconds` at the latest; None:
-        when somebody else syncs.
+        """Make a queue. `contain` gets exceptions of answers (None: raise them). `scheduling`: sync unsynced writes
+        after `sync_interval_seconds` at the latest; None: with the next sync of the store.
         """
         self._worker = worker
         self._scheduling = scheduling
@@ -110,9 +110,9 @@ class OperationLine:
         self._sync_interval_seconds = sync_interval_seconds
         self._waiting: list[_Operation] = []
         self._under_way_count = 0
-        """Batches; more than one only when closing."""
+        """Number of batches; more than one only when closing."""
         self._unsettled = False
-        """A write failed, and none has succeeded since. The writer thread's."""
+        """Whether a write failed and none has succeeded since. The writer thread's."""
         self._unsynced = False
         self._timer: TimerHandle | None = None
         self._closed = False
@@ -120,17 +120,17 @@ class OperationLine:
         self._batches_count = self._syncs_count = self._failures_count = 0
 
     def read(self, function: Callable[[View], T], done: Callable[[T | MetadataError], None]) -> None:
-        """Call this with a view, and `done` with what it returned or what went wrong."""
+        """Call `function` with a view, and `done` with its result or error."""
         self._add(_Operation(function, done, writes=False, durable=False))
 
     def change(
         self, function: Callable[[View], T], done: Callable[[T | MetadataError], None], *, durable: bool
     ) -> None:
-        """The same for a function that changes the view, or raises MetadataError and has not."""
+        """Call a function that changes the view, or raises MetadataError before any change; otherwise as `read`."""
         self._add(_Operation(function, done, writes=True, durable=durable))
 
     def flush(self, done: Callable[[MetadataError | None], None]) -> None:
-        """`done` is called when all that was asked for is synced."""
+        """Call `done` when all earlier operations are synced."""
         self._add(_Operation(lambda _view: None, done, writes=True, durable=True))
 
     def statistics(self) -> MetadataStatistics:
@@ -143,7 +143,7 @@ class OperationLine:
         )
 
     def close(self) -> None:
-        """Hand everything to the worker now, which does it before it closes. May be called again."""
+        """Hand everything to the worker now, which runs it before it closes. May be called again."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -196,7 +196,7 @@ class OperationLine:
             self.flush(self._flushed)
 
     def _flushed(self, error: MetadataError | None) -> None:
-        if error is not None:  # counted; whoever writes next is told as well
+        if error is not None:  # counted; the next writer gets it as well
             self._arm()
 
     # ------------------------------------------------------------------ on the writer thread
@@ -244,7 +244,7 @@ class OperationLine:
         return outcome
 
     def _settle(self, engine: Engine, batch: list[_Operation], outcome: _Outcome) -> MetadataFailedError | None:
-        """After a failed write: find out what is there, by writing. What is returned keeps changes from being tried."""
+        """After a failed write, write again to learn the contents. Returns an error that refuses changes, or None."""
         if not self._unsettled or not any(operation.writes for operation in batch):
             return None
         try:

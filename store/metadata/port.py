@@ -1,8 +1,9 @@
-"""The port to what brokers must agree upon: who owns a topic, where its records lie, and where its subscribers stand.
+"""Port to the state that brokers must agree upon: owners of topics, location of their records, positions of
+subscribers.
 
-Three managers over *compare-and-set*. What is read comes with its *version*; whoever writes says which version he has
-seen, and is refused if somebody else has written since. So two brokers that share a store never overwrite each other
-unknowingly, without a lock.
+Three managers over *compare-and-set*. A value is read with its *version*; a write names the version it is based on, and
+is refused if another write came since. So two brokers that share a store never overwrite each other unknowingly,
+without a lock.
 
     read       gives the value and its version, None if there is none
     write      with Version.NEW: only if there is none. With a version: only if that is the current one. With
@@ -17,7 +18,7 @@ order of the calls; each sees all those before it, answered or not, and answers 
 written and survives the end of the process (a remote store may be stricter). Changes become durable in order: if one
 survived, so did all those before it.
 
-A MetadataFailedError leaves it open whether the change happened. Read again, and go on from what is there.
+A MetadataFailedError leaves it open whether the change happened. Read again, and continue from there.
 
 Arguments that can never be stored (a name that is too long) are mistakes of the caller: ValueError, at once.
 
@@ -39,22 +40,22 @@ from .records import HubInfo, PageRanges, SubscriptionData, SubscriptionPreferen
 T = TypeVar("T")
 
 NAME_BYTES_MAX: Final = 4096
-"""Of a topic or a subscriber, in UTF-8: destinations have 1,024 characters at most."""
+"""Bytes of a topic or a subscriber, in UTF-8: destinations have 1,024 characters at most."""
 
 
 @attrs.frozen(repr=False)
 class Version:
-    """Of one record. Opaque: keep what you are given, hand it back, compare for equality. Versions of a record do not
-    come twice while it lives; once it is deleted and made again, they may.
+    """Version of one record. Opaque: store it, pass it back, compare for equality. Versions of a record are not
+    repeated while it lives; after it is deleted and made again, they may be.
     """
 
     number: int
-    """For implementations only."""
+    """Number, for implementations only."""
 
     NEW: ClassVar[Version]
-    """There must be none yet."""
+    """Expects no record."""
     ANY: ClassVar[Version]
-    """Whatever is there, but something must be. For those who know that they are alone."""
+    """Expects a record of any version. For callers that are the only writer."""
 
     def __repr__(self) -> str:
         return {-1: "Version.NEW", -2: "Version.ANY"}.get(self.number, f"Version({self.number})")
@@ -66,18 +67,18 @@ Version.ANY = Version(-2)
 
 @attrs.frozen
 class Versioned(Generic[T]):
-    """What was read."""
+    """Value with its version."""
 
     value: T
     version: Version
 
 
 class MetadataError(Exception):
-    """An operation did not do what was asked. Base of all that `done` is given."""
+    """Failure of an operation. Base of all errors given to `done`."""
 
 
 class BadVersionError(MetadataError):
-    """Somebody else has written since. Nothing was changed; read again."""
+    """Another write came since. Nothing was changed; read again."""
 
     def __init__(self, what: str, *, given: Version, current: Version) -> None:
         expected = "was expected not to be there yet" if given == Version.NEW else f"was expected to be {given!r}"
@@ -91,15 +92,15 @@ class NoTopicOwnerInfoError(MetadataError):
 
 
 class NoTopicPersistenceInfoError(MetadataError):
-    """Nobody has said where the topic lies."""
+    """The topic has no location."""
 
 
 class SubscriptionStateExistsError(MetadataError):
-    """There is a subscription of this name already."""
+    """A subscription of this name exists."""
 
 
 class NoSubscriptionStateError(MetadataError):
-    """There is no such subscription."""
+    """No subscription has this name."""
 
 
 class MetadataFailedError(MetadataError):
@@ -114,69 +115,71 @@ OnRead = Callable[[Versioned[T] | MetadataError | None], None]
 OnWritten = Callable[[Version | MetadataError], None]
 """Gets the new version."""
 OnDone = Callable[[MetadataError | None], None]
-"""None: it is done."""
+"""Gets None on success."""
 OnSubscriptions = Callable[[Mapping[str, Versioned[SubscriptionData]] | MetadataError], None]
 
 
 class TopicOwnershipManager(Protocol):
-    """Which broker serves a topic."""
+    """Port to the owners of topics."""
 
     def read(self, topic: str, done: OnRead[HubInfo]) -> None:
-        """The owner of a topic, None if it has none."""
+        """Read the owner of a topic, None if it has none."""
 
     def write(self, topic: str, owner: HubInfo, version: Version, done: OnWritten, *, durable: bool = True) -> None:
-        """This broker owns the topic from now on.
+        """Make this broker the owner of the topic.
 
         Errors: BadVersionError; NoTopicOwnerInfoError unless `version` is NEW; MetadataFailedError.
         """
 
     def delete(self, topic: str, version: Version, done: OnDone, *, durable: bool = True) -> None:
-        """The topic has no owner any more. Errors: as `write`."""
+        """Remove the owner of the topic. Errors: as `write`."""
 
 
 class TopicPersistenceManager(Protocol):
-    """Where the records of a topic lie."""
+    """Port to the locations of topics' records."""
 
     def read(self, topic: str, done: OnRead[PageRanges]) -> None:
-        """Where they lie, None if nobody has said."""
+        """Read the location, None if unknown."""
 
     def write(self, topic: str, ranges: PageRanges, version: Version, done: OnWritten, *, durable: bool = True) -> None:
-        """They lie there from now on.
+        """Set the location.
 
         Errors: BadVersionError; NoTopicPersistenceInfoError unless `version` is NEW; MetadataFailedError.
         """
 
     def delete(self, topic: str, version: Version, done: OnDone, *, durable: bool = True) -> None:
-        """Nobody says any more. Errors: as `write`."""
+        """Remove the location. Errors: as `write`."""
 
 
 class SubscriptionDataManager(Protocol):
-    """What subscribers of a topic want (preferences, written rarely) and where they stand (state, written often).
+    """Port to the preferences (written rarely) and positions (state, written often) of subscribers.
 
-    There is one version for the whole of a subscription, as the seed has it: an update of one part is refused if the
-    other has changed since. Who writes state only, and alone, may keep one write under way and the version that the
-    last one gave.
+    One version covers the whole of a subscription, as the seed has it: an update of one part is refused if the other
+    has changed since. A single writer that writes state only may keep one write under way, with the version of the last
+    one.
     """
 
     @property
     def is_partial_update_supported(self) -> bool:
-        """Whether an update of one part leaves the other where it is. False: updates work all the same, but each reads
+        """Whether an update of one part leaves the other unwritten. False: updates work all the same, but each reads
         and writes the whole.
         """
 
     def create(
         self, topic: str, subscriber: str, data: SubscriptionData, done: OnWritten, *, durable: bool = True
     ) -> None:
-        """A new subscription; `done` gets its first version.
+        """Create a subscription; `done` gets its first version.
 
         Errors: SubscriptionStateExistsError; MetadataFailedError.
         """
 
     def read(self, topic: str, subscriber: str, done: OnRead[SubscriptionData]) -> None:
-        """All of a subscription, None if there is none."""
+        """Read a subscription, None if there is none."""
 
     def read_subscriptions(self, topic: str, done: OnSubscriptions) -> None:
-        """All subscriptions of a topic, by subscriber, in order of their names; empty if it has none. O(them)."""
+        """Read all subscriptions of a topic, by subscriber, in order of their names; empty if it has none.
+        O(subscriptions).
+        """
 
     def replace(
         self,
@@ -188,7 +191,7 @@ class SubscriptionDataManager(Protocol):
         *,
         durable: bool = True,
     ) -> None:
-        """Both parts anew. Errors: BadVersionError, NoSubscriptionStateError, MetadataFailedError."""
+        """Replace both parts. Errors: BadVersionError, NoSubscriptionStateError, MetadataFailedError."""
 
     def update_state(
         self,
@@ -200,7 +203,7 @@ class SubscriptionDataManager(Protocol):
         *,
         durable: bool = True,
     ) -> None:
-        """Where it stands now; its preferences stay. Errors: as `replace`."""
+        """Replace the state; the preferences stay. Errors: as `replace`."""
 
     def update_preferences(
         self,
@@ -212,30 +215,30 @@ class SubscriptionDataManager(Protocol):
         *,
         durable: bool = True,
     ) -> None:
-        """What it wants now; its state stays. Errors: as `replace`."""
+        """Replace the preferences; the state stays. Errors: as `replace`."""
 
     def delete(self, topic: str, subscriber: str, version: Version, done: OnDone, *, durable: bool = True) -> None:
-        """There is no such subscription any more. Errors: as `replace`."""
+        """Delete the subscription. Errors: as `replace`."""
 
 
 @attrs.frozen
 class MetadataStatistics:
-    """Since the start."""
+    """Counts since the start."""
 
     operations_count: int = 0
-    """Asked for."""
+    """Number of operations requested."""
     waiting_count: int = 0
-    """Of those, not answered yet."""
+    """Number of operations not answered yet."""
     batches_count: int = 0
-    """Writes: operations that come while one is under way share the next."""
+    """Number of writes: operations requested while one is under way share the next."""
     syncs_count: int = 0
-    """Of those, synced."""
+    """Number of synced writes."""
     failures_count: int = 0
-    """Times that the store below failed."""
+    """Number of failures of the store below."""
 
 
 class MetadataManagers(Protocol):
-    """All three."""
+    """The three managers."""
 
     @property
     def ownership(self) -> TopicOwnershipManager: ...
@@ -247,22 +250,22 @@ class MetadataManagers(Protocol):
     def subscriptions(self) -> SubscriptionDataManager: ...
 
     def flush(self, done: OnDone) -> None:
-        """`done` is called when all that was asked for before is durable."""
+        """Call `done` when all earlier operations are durable."""
 
     def statistics(self) -> MetadataStatistics:
-        """What they have done."""
+        """Return the counts."""
 
     def close(self) -> None:
-        """No operation is taken any more; those that were are carried out and answered. Does not wait for it."""
+        """Refuse further operations; earlier ones are carried out and answered. Does not wait for them."""
 
 
 def next_version(
     what: str, current: Version | None, given: Version, none_error: type[MetadataError], *, new: bool = True
 ) -> Version:
-    """The rules of compare-and-set, for implementations that count: the version after this write. `what` names the
-    record, `current` is its version (None: there is none); `new`: Version.NEW makes it.
+    """Return the version after this write, by the rules of compare-and-set, for implementations that count. `what`
+    names the record, `current` is its version (None: there is none); `new`: Version.NEW makes it.
 
-    Raises BadVersionError, and `none_error` where there is nothing to write over.
+    Raises BadVersionError, and `none_error` if there is no record to overwrite.
     """
     if current is None:
         if new and given == Version.NEW:
@@ -274,7 +277,7 @@ def next_version(
 
 
 def checked_name(what: str, name: str) -> str:
-    """A topic or a subscriber. Raises ValueError for one that can't be stored."""
+    """Return the name of a topic or a subscriber. Raises ValueError if it can't be stored."""
     try:
         length_bytes = len(name.encode())
     except UnicodeEncodeError as error:

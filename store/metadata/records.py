@@ -1,12 +1,13 @@
-"""What the metadata managers keep, as values, and as bytes for those who store them.
+"""Values of the metadata managers, and their bytes in a store.
 
-Values are judged when they are made, never when they are written: who has one can write it. All of them are immutable,
-so they may go to another thread as they are.
+Values are checked when they are made, never when they are written: every value can be written. All of them are
+immutable, so they may go to another thread as they are.
 
-Invariants: every `decode_*` gives back what its `encode_*` was given, or raises MetadataFormatError. Bytes behind what
-is known are of a later version and ignored.
+Invariants: every `decode_*` returns the argument of its `encode_*`, or raises MetadataFormatError. Bytes behind the
+known ones are of a later version and ignored.
 
-Deliberately not here: keys (store/keys.py), versions and who may write (port.py).
+Deliberately not here: keys (store/keys.py), versions and write permission (port.py).
+
 Source: seed 003 (HubInfo, LedgerRanges, SubscriptionPreferences, SubscriptionState). Normative: FORMAT.md.
 """
 
@@ -31,28 +32,28 @@ T = TypeVar("T")
 
 PREFERENCES_COUNT_MAX: Final = 1_000
 PREFERENCES_BYTES_MAX: Final = 64 << 10
-"""Names and values together, in UTF-8. They are one record, and held in memory for each subscription."""
+"""Bytes of names and values together, in UTF-8. They are one record, and held in memory for each subscription."""
 
 SETTLED_COUNT_MAX: Final = 65_536
-"""Ranges beyond the front: a record of 1 MiB. There is one for each message that is outstanding at most, so consumers'
+"""Number of ranges beyond the front: a record of 1 MiB. Outstanding messages need one each at most, so consumers'
 windows bound them long before.
 """
 
 PAGE_RANGES_COUNT_MAX: Final = 65_536
 
 TEXT_BYTES_MAX: Final = 4096
-"""Of a host, or of where a page lies."""
+"""Bytes of a host, or of a page's location."""
 
 OWNER_LAYOUT: Final = 1
 PAGE_RANGES_LAYOUT: Final = 1
 PREFERENCES_LAYOUT: Final = 1
 STATE_LAYOUT: Final = 1
 STATE_WITH_FAILURES_LAYOUT: Final = 2
-"""Written only where something failed: earlier versions can read all others."""
+"""Layout written only after failures: earlier versions can read all others."""
 
 _U64_END: Final = 2**64
 _OPEN: Final = _U64_END - 1
-"""In place of the end of an open range."""
+"""Marker in place of the end of an open range."""
 
 _BIG_ENDIAN: Final = sys.byteorder == "big"
 
@@ -74,7 +75,7 @@ def _text(_instance: object, attribute: attrs.Attribute[str], value: str) -> Non
 
 
 def _check_text(what: str, value: str, *, bytes_max: int) -> int:
-    """Its length in bytes. Raises ValueError."""
+    """Return the length in bytes. Raises ValueError."""
     try:
         length_bytes = len(value.encode())
     except UnicodeEncodeError as error:
@@ -96,7 +97,7 @@ def _port(_instance: object, attribute: attrs.Attribute[int], value: int) -> Non
 
 @attrs.frozen
 class HubInfo:
-    """A broker, as the owner of topics. Raises ValueError for what can't be one."""
+    """A broker, as the owner of topics. Raises ValueError for invalid values."""
 
     host: str = attrs.field(validator=_text)
     port: int = attrs.field(validator=_port)
@@ -111,20 +112,20 @@ class HubInfo:
 
 @attrs.frozen
 class PageRange:
-    """Which records of a topic lie in one place. Raises ValueError for what can't be one."""
+    """Range of a topic's records in one location. Raises ValueError for invalid values."""
 
     first_index: int = attrs.field(validator=_u64)
     end_index: int | None
-    """The one after the last; None: it is being written, and its end is open."""
+    """Index behind the last; None: the range is being written, and its end is open."""
     location: str = attrs.field(validator=_text)
-    """Which folder, page file or ledger: whoever writes them knows what it means."""
+    """Folder, page file or ledger; the writer defines its meaning."""
 
     def __attrs_post_init__(self) -> None:
         if self.end_index is not None and not self.first_index < self.end_index < _OPEN:
             raise ValueError(f"a range of pages ends behind its first index {self.first_index}, got {self.end_index}")
 
     def holds(self, index: int) -> bool:
-        """Whether the record of this index lies there."""
+        """Return whether the record of this index is in the range."""
         return self.first_index <= index and (self.end_index is None or index < self.end_index)
 
 
@@ -134,8 +135,8 @@ def _page_ranges(ranges: Iterable[PageRange]) -> tuple[PageRange, ...]:
 
 @attrs.frozen
 class PageRanges:
-    """Where the records of a topic lie: ranges in ascending order, the last one perhaps open. There may be gaps, where
-    records were lost or removed. Raises ValueError for ranges that overlap or are too many.
+    """Location of the records of a topic: ranges in ascending order, the last one perhaps open. There may be gaps,
+    where records were lost or removed. Raises ValueError for ranges that overlap or are too many.
     """
 
     ranges: tuple[PageRange, ...] = attrs.field(default=(), converter=_page_ranges)
@@ -156,20 +157,20 @@ class PageRanges:
         return len(self.ranges)
 
     def of(self, index: int) -> PageRange | None:
-        """The range that has this index; None: it is in a gap, or outside. O(ranges)."""
+        """Return the range that has this index; None: it is in a gap, or outside. O(ranges)."""
         return next((one for one in self.ranges if one.holds(index)), None)
 
 
 def _preferences(values: Mapping[str, str]) -> Mapping[str, str]:
-    # A dict of our own: whoever gave it may change his.
+    # A copy: the caller may change the original.
     return MappingProxyType(dict(sorted(values.items())))
 
 
 @attrs.frozen
 class SubscriptionPreferences:
-    """What a subscriber wants; written when it subscribes and rarely again. Names and values are text, which the one
-    who writes them gives a meaning: when it was created, where it began. Raises ValueError for more than
-    PREFERENCES_COUNT_MAX or PREFERENCES_BYTES_MAX.
+    """Preferences of a subscriber; written when it subscribes and rarely again. Names and values are text whose meaning
+    the writer defines: time of creation, start position. Raises ValueError for more than PREFERENCES_COUNT_MAX or
+    PREFERENCES_BYTES_MAX.
     """
 
     values: Mapping[str, str] = attrs.field(factory=dict, converter=_preferences)
@@ -194,7 +195,7 @@ def _settled(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 
 def _lie_apart(front: int, settled: SequenceOf[tuple[int, int]], failures: SequenceOf[tuple[int, int, int]]) -> bool:
-    """Whether a state may have these ranges. A group with thousands is written each second, so no loop walks here."""
+    """Return whether a state may have these ranges. Without loops: a group with thousands is written each second."""
     borders = [front, *chain.from_iterable(settled), _U64_END]
     if not all(map(lt, borders, islice(borders, 1, None))):
         return False
@@ -211,18 +212,18 @@ def _lie_apart(front: int, settled: SequenceOf[tuple[int, int]], failures: Seque
 
 @attrs.frozen
 class SubscriptionState:
-    """What a subscription has consumed; written again and again. Raises ValueError for ranges that are not ascending,
+    """Consumed records of a subscription; written again and again. Raises ValueError for ranges that are not ascending,
     apart from each other and from the front, or more than SETTLED_COUNT_MAX; likewise for failures, which may touch.
     """
 
     front: int = attrs.field(default=0, validator=_u64)
-    """The lowest index that is not settled."""
+    """Lowest index that is not settled."""
     settled: tuple[tuple[int, int], ...] = attrs.field(default=(), converter=_settled)
-    """Beyond the front: first index and end (the one after the last) of each range."""
+    """Ranges beyond the front: first index and end (the one after the last) of each."""
     handed_to: int = attrs.field(default=0, validator=_u64)
-    """Below it, what is not settled may have been seen by a consumer."""
+    """Index below which unsettled records may have been seen by a consumer."""
     failures: tuple[tuple[int, int, int], ...] = attrs.field(default=(), converter=_failures)
-    """First index and end of what failed, and how often each of these did."""
+    """First index and end of failed records, and the number of failures of each."""
 
     def __attrs_post_init__(self) -> None:
         if max(len(self.settled), len(self.failures)) > SETTLED_COUNT_MAX:
@@ -249,7 +250,7 @@ class SubscriptionState:
 
 @attrs.frozen
 class SubscriptionData:
-    """All of a subscription."""
+    """Preferences and state of a subscription."""
 
     preferences: SubscriptionPreferences = SubscriptionPreferences()
     state: SubscriptionState = SubscriptionState()
@@ -259,13 +260,13 @@ class SubscriptionData:
 
 
 def encode_owner(owner: HubInfo, version: int) -> bytes:
-    """The record of an owner; `version` is a u64 here and below."""
+    """Encode an owner; `version` is a u64 here and below."""
     host = owner.host.encode()
     return _OWNER.pack(OWNER_LAYOUT, version, owner.started_at_ms, owner.port) + _U32.pack(len(host)) + host
 
 
 def decode_owner(value: bytes) -> tuple[HubInfo, int]:
-    """Owner and version. Raises MetadataFormatError, as all here do."""
+    """Return owner and version. Raises MetadataFormatError, as all here do."""
     what = "owner of a topic"
     version, started_at_ms, port = _unpacked(_OWNER, value, what, OWNER_LAYOUT)
     host, _offset = _text_at(value, _OWNER.size, what)
@@ -273,7 +274,7 @@ def decode_owner(value: bytes) -> tuple[HubInfo, int]:
 
 
 def encode_page_ranges(ranges: PageRanges, version: int) -> bytes:
-    """The record of where a topic lies."""
+    """Encode the location of a topic."""
     out = bytearray(_PAGE_RANGES.pack(PAGE_RANGES_LAYOUT, version, len(ranges)))
     for one in ranges:
         out += _PAGE_RANGE.pack(one.first_index, _OPEN if one.end_index is None else one.end_index)
@@ -282,7 +283,7 @@ def encode_page_ranges(ranges: PageRanges, version: int) -> bytes:
 
 
 def decode_page_ranges(value: bytes) -> tuple[PageRanges, int]:
-    """Ranges and version."""
+    """Return ranges and version."""
     what = "page ranges of a topic"
     version, count = _unpacked(_PAGE_RANGES, value, what, PAGE_RANGES_LAYOUT)
     ranges: list[tuple[int, int, str]] = []
@@ -299,7 +300,7 @@ def decode_page_ranges(value: bytes) -> tuple[PageRanges, int]:
 
 
 def encode_preferences(preferences: SubscriptionPreferences) -> bytes:
-    """The record of what a subscriber wants. It has no version: that of the subscription is in the state's record."""
+    """Encode preferences. They have no version: that of the subscription is in the state's record."""
     out = bytearray(_COUNTED.pack(PREFERENCES_LAYOUT, len(preferences.values)))
     for name, text in preferences.values.items():
         _put_text(out, name)
@@ -308,7 +309,7 @@ def encode_preferences(preferences: SubscriptionPreferences) -> bytes:
 
 
 def decode_preferences(value: bytes) -> SubscriptionPreferences:
-    """What `encode_preferences` was given."""
+    """Decode preferences."""
     what = "preferences of a subscription"
     (count,) = _unpacked(_COUNTED, value, what, PREFERENCES_LAYOUT)
     values: dict[str, str] = {}
@@ -322,8 +323,8 @@ def decode_preferences(value: bytes) -> SubscriptionPreferences:
 
 
 def encode_subscription_state(state: SubscriptionState, version: int) -> bytes:
-    """The record of what a subscription has consumed, and the version of the whole subscription. A fixed width for each
-    range, unlike a cursor's: it is written far more often than read, and this is one copy.
+    """Encode a state, with the version of the whole subscription. Each range has a fixed width, unlike a cursor's: the
+    record is written far more often than read, and this is one copy.
     """
     settled = state.settled
     layout = STATE_WITH_FAILURES_LAYOUT if state.failures else STATE_LAYOUT
@@ -339,7 +340,7 @@ def encode_subscription_state(state: SubscriptionState, version: int) -> bytes:
 
 
 def decode_subscription_state(value: bytes) -> tuple[SubscriptionState, int]:
-    """State, and the version of the subscription."""
+    """Return state, and the version of the subscription."""
     what = "state of a subscription"
     has_failures = value[:1] == bytes([STATE_WITH_FAILURES_LAYOUT])
     layout = STATE_WITH_FAILURES_LAYOUT if has_failures else STATE_LAYOUT
@@ -358,7 +359,7 @@ def decode_subscription_state(value: bytes) -> tuple[SubscriptionState, int]:
 
 
 def _failures_at(value: bytes, offset: int, what: str) -> tuple[tuple[int, int, int], ...]:
-    """What follows the state in the record."""
+    """Return the failures, which follow the state in the record."""
     (count,) = _at(_U64, value, offset, what)
     start = offset + _U64.size
     end = start + 24 * count
@@ -372,7 +373,7 @@ def _failures_at(value: bytes, offset: int, what: str) -> tuple[tuple[int, int, 
 
 
 def _unpacked(layout: Struct, value: bytes, what: str, layout_number: int) -> tuple[int, ...]:
-    """The numbers at its beginning, without the layout."""
+    """Return the numbers at the beginning of a record, without the layout."""
     found = _at(layout, value, 0, what)
     if found[0] != layout_number:
         raise MetadataFormatError(f"{what}: unknown layout {found[0]}: it is damaged, or of a later version")
@@ -406,7 +407,7 @@ def _text_at(value: bytes, offset: int, what: str) -> tuple[str, int]:
 
 
 def _made(what: str, make: Callable[[], T]) -> T:
-    """Raises for values that none of ours would have."""
+    """Make a value. Raises MetadataFormatError if it is invalid."""
     try:
         return make()
     except ValueError as error:

@@ -1,11 +1,11 @@
 """Metadata in the broker's own store, behind an Engine.
 
 Records: FORMAT.md, families o (owner), r (page ranges), u (preferences) and v (state, with the version of the whole
-subscription). A state update writes v alone; an update of preferences writes both, so that the version goes on. What is
-written together is in one batch.
+subscription). A state update writes v alone; an update of preferences writes both, so that the version advances.
+Records written together are in one batch.
 
-Versions count from 0. After a power cut a record that was not synced goes back, and so does its version; whoever
-remembers the later one is refused, unless as many writes have come since.
+Versions count from 0. After a power cut an unsynced record is rolled back, and so is its version; a writer with the
+later version is refused, unless as many writes have come since.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _key_of(family: bytes, topic: str) -> bytes:
 
 
 def _keys_of(topic: str, subscriber: str) -> tuple[bytes, bytes]:
-    """Of preferences and state."""
+    """Return the keys of preferences and state."""
     checked_name("the topic", topic)
     checked_name("the subscriber", subscriber)
     return (
@@ -262,7 +262,7 @@ class StoredSubscriptions:
         done: OnWritten,
         durable: bool,
     ) -> None:
-        """None: that part stays."""
+        """Change a subscription; a part that is None stays."""
         preferences_key, state_key = _keys_of(topic, subscriber)
 
         def change(view: View) -> Version:
@@ -276,7 +276,7 @@ class StoredSubscriptions:
 
 
 def _next(stored: bytes | None, topic: str, subscriber: str, version: Version) -> tuple[SubscriptionState, Version]:
-    """The state that is there, and the version that the next one has."""
+    """Return the stored state, and the version of the next one."""
     state, number = decode_subscription_state(stored) if stored is not None else (SubscriptionState(), -1)
     current = None if stored is None else Version(number)
     what = f"subscription {subscriber} of {topic}"
@@ -291,7 +291,7 @@ def _whole(topic: str, subscriber: str, preferences: bytes | None, state: bytes)
 
 
 class StoredMetadata:
-    """All three managers, behind the engine of a store."""
+    """The three managers, behind the engine of a store."""
 
     def __init__(
         self,
@@ -301,9 +301,9 @@ class StoredMetadata:
         sync_interval_seconds: float = 1.0,
         contain: Callable[[Exception], None] | None = None,
     ) -> None:
-        """`contain`: see OperationLine. `worker`: that of the store.
-        `scheduling` and `sync_interval_seconds`: what was written and is not durable
-        becomes so after that time at the latest; without, when the store syncs next.
+        """Make the managers. `contain`: see OperationLine. `worker`: that of the store. `scheduling` and
+        `sync_interval_seconds`: writes that are not durable become so after that time at the latest; without, with the
+        next sync of the store.
         """
         self._line = OperationLine(
             worker, scheduling=scheduling, sync_interval_seconds=sync_interval_seconds, contain=contain
@@ -317,9 +317,9 @@ class StoredMetadata:
         self._line.flush(done)
 
     def statistics(self) -> MetadataStatistics:
-        """What they have done."""
+        """Return the counts."""
         return self._line.statistics()
 
     def close(self) -> None:
-        """Before the worker is closed, which carries out what was asked for."""
+        """Close before the worker, which carries out earlier operations."""
         self._line.close()
