@@ -27,10 +27,12 @@ negative size that was only printed.
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn
+
+import attrs
 
 from .errors import NegativeAmountError, OverReleaseError, ThresholdError
-from .snapshot import LimiterSnapshot
+from .snapshot import Dimension, LimiterKind, LimiterSnapshot, Unit
 
 if TYPE_CHECKING:
     from .shares import Share
@@ -47,7 +49,7 @@ Why 20 ms: at most 50 wake-ups a second (a wake-up costs as much as ten messages
 
 
 class FlowLimiter(ABC):
-    """What a controller needs to know of a limit. Subclasses implement `add`, `remove` and `describe`.
+    """What a controller needs to know of a limit. Subclasses implement `add`, `remove` and `dimensions`.
 
     Attributes, all of them to be read and never written from outside (they are plain because the hot path reads them):
         throttled: True from reaching capacity until back at the resume threshold.
@@ -75,6 +77,7 @@ class FlowLimiter(ABC):
         "used_count",
     )
 
+    kind: ClassVar[LimiterKind]
     can_share: ClassVar[bool] = False
     """`add` and `remove` tell the share."""
 
@@ -113,8 +116,23 @@ class FlowLimiter(ABC):
         """
 
     @abstractmethod
+    def dimensions(self) -> tuple[Dimension, ...]:
+        """Return what is limited and how much of that is used: messages before bytes, one of each at most."""
+
     def describe(self) -> LimiterSnapshot:
         """Return a picture of the limiter as it is now."""
+        return LimiterSnapshot(
+            kind=self.kind,
+            name=self.label,
+            used_count=self.used_count,
+            used_bytes=self.used_bytes,
+            dimensions=self.dimensions(),
+            throttled=self.throttled,
+            throttled_since=self.throttled_since,
+            throttled_seconds=self._throttled_for_seconds(),
+            throttle_count=self.throttle_count,
+            refused=self.refused,
+        )
 
     def poll(self) -> None:  # noqa: B027 (empty on purpose: most limiters change only by add and remove)
         """Look at the clock again: a limiter that depends on time may resume. Others do nothing."""
@@ -186,6 +204,7 @@ class SizeLimiter(FlowLimiter):
 
     __slots__ = ("_capacity_bytes", "_resume_at_bytes", "_resume_threshold_bytes")
 
+    kind = "size"
     can_share = True
 
     def __init__(
@@ -247,22 +266,9 @@ class SizeLimiter(FlowLimiter):
         if self.throttled and used_bytes <= self._resume_at_bytes and not self.refused:
             self._resume()
 
-    def describe(self) -> LimiterSnapshot:
-        return LimiterSnapshot(
-            kind="size",
-            label=self.label,
-            used_count=self.used_count,
-            used_bytes=self.used_bytes,
-            capacity_count=None,
-            capacity_bytes=self._capacity_bytes,
-            resume_count=None,
-            resume_bytes=self._resume_threshold_bytes,
-            throttled=self.throttled,
-            throttled_since=self.throttled_since,
-            throttled_seconds=self._throttled_for_seconds(),
-            throttle_count=self.throttle_count,
-            refused=self.refused,
-        )
+    def dimensions(self) -> tuple[Dimension, ...]:
+        limit = Dimension(self.label, "bytes", self.used_bytes, self._capacity_bytes, self._resume_threshold_bytes)
+        return (limit,)
 
     def _set(self, capacity_bytes: int, resume_threshold_bytes: int | None) -> None:
         if capacity_bytes < 1:
@@ -299,6 +305,7 @@ class WindowLimiter(FlowLimiter):
         "_resume_at_count",
     )
 
+    kind = "window"
     can_share = True
 
     def __init__(
@@ -407,25 +414,17 @@ class WindowLimiter(FlowLimiter):
         if self.throttled:
             self._resume_if_relieved()
 
-    def describe(self) -> LimiterSnapshot:
-        capacity_count, capacity_bytes = self.capacity_count, self.capacity_bytes
-        count_share = 0 if capacity_count is None else self.used_count * (capacity_bytes or 1)
-        by_count = capacity_bytes is None or count_share >= self.used_bytes * (capacity_count or 1)
-        return LimiterSnapshot(
-            kind="window",
-            label=self._count_label if capacity_count is not None and by_count else self.label,
-            used_count=self.used_count,
-            used_bytes=self.used_bytes,
-            capacity_count=capacity_count,
-            capacity_bytes=capacity_bytes,
-            resume_count=None if capacity_count is None else max(0, self._resume_at_count),
-            resume_bytes=None if capacity_bytes is None else max(0, self._resume_at_bytes),
-            throttled=self.throttled,
-            throttled_since=self.throttled_since,
-            throttled_seconds=self._throttled_for_seconds(),
-            throttle_count=self.throttle_count,
-            refused=self.refused,
-        )
+    def dimensions(self) -> tuple[Dimension, ...]:
+        dimensions = []
+        if self._capacity_count != UNLIMITED:
+            resume_count = max(0, self._resume_at_count)
+            dimensions.append(
+                Dimension(self._count_label, "messages", self.used_count, self._capacity_count, resume_count)
+            )
+        if self._capacity_bytes != UNLIMITED:
+            resume_bytes = max(0, self._resume_at_bytes)
+            dimensions.append(Dimension(self.label, "bytes", self.used_bytes, self._capacity_bytes, resume_bytes))
+        return tuple(dimensions)
 
     def _is_full(self) -> bool:
         return self.used_count >= self._capacity_count or self.used_bytes >= self._capacity_bytes
@@ -463,6 +462,8 @@ class RateLimiter(FlowLimiter):
     `poll`.
     """
 
+    kind = "rate"
+
     __slots__ = ("_burst", "_per_second", "_resume_tokens", "_stamp", "_tokens", "unit")
 
     def __init__(
@@ -470,7 +471,7 @@ class RateLimiter(FlowLimiter):
         per_second: float,
         burst: float,
         *,
-        unit: Literal["bytes", "messages"] = "bytes",
+        unit: Unit = "bytes",
         resume_tokens: float | None = None,
         clock: Clock,
         label: str = "rate",
@@ -481,7 +482,7 @@ class RateLimiter(FlowLimiter):
         ThresholdError unless per_second > 0, burst >= 1 and 1 <= resume_tokens <= burst.
         """
         super().__init__(label, clock)
-        self.unit: Literal["bytes", "messages"] = unit
+        self.unit = unit
         self._set(per_second, burst, resume_tokens)
         self._tokens = float(burst)
         self._stamp = clock()
@@ -549,24 +550,12 @@ class RateLimiter(FlowLimiter):
             return self._clock()
         return self._stamp + max(0.0, self._resume_tokens - self._tokens) / self._per_second
 
+    def dimensions(self) -> tuple[Dimension, ...]:
+        used = self.used_bytes if self.unit == "bytes" else self.used_count
+        return (Dimension(self.label, self.unit, used, int(self._burst), None),)
+
     def describe(self) -> LimiterSnapshot:
-        in_bytes = self.unit == "bytes"
-        return LimiterSnapshot(
-            kind="rate",
-            label=self.label,
-            used_count=self.used_count,
-            used_bytes=self.used_bytes,
-            capacity_count=None if in_bytes else int(self._burst),
-            capacity_bytes=int(self._burst) if in_bytes else None,
-            resume_count=None,
-            resume_bytes=None,
-            throttled=self.throttled,
-            throttled_since=self.throttled_since,
-            throttled_seconds=self._throttled_for_seconds(),
-            throttle_count=self.throttle_count,
-            per_second=self._per_second,
-            unit=self.unit,
-        )
+        return attrs.evolve(super().describe(), per_second=self._per_second)
 
     def _set(self, per_second: float, burst: float, resume_tokens: float | None) -> None:
         if not per_second > 0 or not burst >= 1:
@@ -593,6 +582,8 @@ class CompositeLimiter(FlowLimiter):
     call `poll`. A part may belong to several composites (a limit that many share); a release through one is seen by
     the others when they are polled.
     """
+
+    kind = "composite"
 
     __slots__ = ("parts",)
 
@@ -649,22 +640,12 @@ class CompositeLimiter(FlowLimiter):
         times = [at for part in self.parts if part.throttled and (at := part.resumes_at()) is not None]
         return max(times, default=None)
 
+    def dimensions(self) -> tuple[Dimension, ...]:
+        """Return nothing: the parts say what each limits."""
+        return ()
+
     def describe(self) -> LimiterSnapshot:
-        return LimiterSnapshot(
-            kind="composite",
-            label=self.label,
-            used_count=self.used_count,
-            used_bytes=self.used_bytes,
-            capacity_count=None,
-            capacity_bytes=None,
-            resume_count=None,
-            resume_bytes=None,
-            throttled=self.throttled,
-            throttled_since=self.throttled_since,
-            throttled_seconds=self._throttled_for_seconds(),
-            throttle_count=self.throttle_count,
-            parts=tuple(part.describe() for part in self.parts),
-        )
+        return attrs.evolve(super().describe(), parts=tuple(part.describe() for part in self.parts))
 
     def _look(self) -> None:
         throttled = any(part.throttled for part in self.parts)

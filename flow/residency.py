@@ -10,16 +10,19 @@ room outside. What must stay in memory, because somebody is about to read it, ca
 Source: seed 002 "CursoredQueue"; DESIGN section 6 (quota in bytes and count).
 """
 
+from collections.abc import Iterator
+
 import attrs
 
 from .errors import ThresholdError
 from .limiters import UNLIMITED, Clock, FlowLimiter
-from .snapshot import LimiterSnapshot
+from .snapshot import Dimension, LimiterSnapshot
 
 
 class ResidencyLimiter(FlowLimiter):
     """Memory in bytes, and a quota for everything."""
 
+    kind = "size"
     can_share = True
 
     __slots__ = (
@@ -174,58 +177,39 @@ class ResidencyLimiter(FlowLimiter):
         if self.throttled and not self.refused and self._is_relieved():
             self._resume()
 
+    def dimensions(self) -> tuple[Dimension, ...]:
+        """Return memory; `describe` says the quota."""
+        capacity_bytes, resume_bytes = (
+            self._capacity_bytes + self.excused_bytes,
+            self._resume_bytes + self.excused_bytes,
+        )
+        return (Dimension(self.label, "bytes", self.used_bytes, capacity_bytes, resume_bytes),)
+
+    def _quotas(self) -> Iterator[Dimension]:
+        if self._count_max != UNLIMITED:
+            yield Dimension("quota", "messages", self.total_count, self._count_max, self._resume_count)
+        if self._quota_bytes != UNLIMITED:
+            yield Dimension("quota", "bytes", self.total_bytes, self._quota_bytes, self._resume_quota_bytes)
+
     def describe(self) -> LimiterSnapshot:
         """Memory; with a quota that and each of its limits as parts, of which those are throttled that keep it so."""
-        count_is_over = self.throttled and self.total_count > self._resume_count
-        bytes_are_over = self.throttled and self.total_bytes > self._resume_quota_bytes
-        memory_is_over = self.refused or self.used_bytes - self.excused_bytes > self._resume_bytes
-        memory = LimiterSnapshot(
-            kind="size",
-            label=self.label,
-            used_count=self.used_count,
-            used_bytes=self.used_bytes,
-            capacity_count=None,
-            capacity_bytes=self._capacity_bytes + self.excused_bytes,
-            resume_count=None,
-            resume_bytes=self._resume_bytes + self.excused_bytes,
-            throttled=self.throttled,
-            throttled_since=self.throttled_since,
-            throttled_seconds=self._throttled_for_seconds(),
-            throttle_count=self.throttle_count,
-            refused=self.refused,
-        )
-        quota = attrs.evolve(
-            memory,
-            label="quota",
-            refused=False,
-            used_count=self.total_count,
-            used_bytes=self.total_bytes,
-            capacity_bytes=None,
-            resume_bytes=None,
-        )
-        parts = []
-        if self._count_max != UNLIMITED:
-            parts.append(
-                attrs.evolve(
-                    quota,
-                    capacity_count=self._count_max,
-                    resume_count=self._resume_count,
-                    throttled=count_is_over,
-                )
+        memory = super().describe()
+        quotas = [
+            attrs.evolve(
+                memory,
+                name=quota.label,
+                used_count=self.total_count,
+                used_bytes=self.total_bytes,
+                dimensions=(quota,),
+                throttled=self.throttled and quota.holds_back,
+                refused=False,
             )
-        if self._quota_bytes != UNLIMITED:
-            parts.append(
-                attrs.evolve(
-                    quota,
-                    capacity_bytes=self._quota_bytes,
-                    resume_bytes=self._resume_quota_bytes,
-                    throttled=bytes_are_over,
-                )
-            )
-        if not parts:
+            for quota in self._quotas()
+        ]
+        if not quotas:
             return memory
         # It may also be throttled by what it shares with others, which is memory.
-        memory_part = attrs.evolve(
-            memory, throttled=self.throttled and (memory_is_over or not (count_is_over or bytes_are_over))
-        )
-        return attrs.evolve(memory, kind="composite", parts=(memory_part, *parts))
+        memory_is_over = self.refused or memory.dimensions[0].holds_back
+        by_memory = memory_is_over or not any(quota.throttled for quota in quotas)
+        memory_part = attrs.evolve(memory, throttled=self.throttled and by_memory)
+        return attrs.evolve(memory, kind="composite", parts=(memory_part, *quotas))

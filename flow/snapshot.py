@@ -13,23 +13,56 @@ import attrs
 
 from .words import age_in_words, count_in_words, facts_in_words, size_in_words
 
+Unit = Literal["bytes", "messages"]
+LimiterKind = Literal["size", "window", "rate", "composite"]
+
+
+@attrs.frozen(slots=True)
+class Dimension:
+    """One limit of a limiter, in messages or in bytes."""
+
+    label: str
+    """What is limited, for people: "memory", "window", "disk"."""
+    unit: Unit
+    used: int
+    capacity: int
+    """For a rate this is the burst."""
+    resume_at: int | None
+    """A throttled limiter resumes when no more than this is used; None where time resumes it."""
+
+    @property
+    def share(self) -> float:
+        """Return how much of the capacity is used: 1.0 is full, and a capacity of 0 is full."""
+        return self.used / self.capacity if self.capacity else 1.0
+
+    @property
+    def holds_back(self) -> bool:
+        """A throttled limiter does not resume before less of this is used."""
+        return self.resume_at is not None and self.used > self.resume_at
+
+    def amount_in_words(self, amount: int) -> str:
+        """Return an amount in the unit of this limit: ``18``, ``32.0 MiB``."""
+        return size_in_words(amount) if self.unit == "bytes" else f"{amount:,}"
+
+    @property
+    def words(self) -> str:
+        """Return what is used of what: ``64.0 MiB of 64.0 MiB``, ``3 of 500 messages``."""
+        if self.unit == "bytes":
+            return f"{size_in_words(self.used)} of {size_in_words(self.capacity)}"
+        return f"{self.used:,} of {count_in_words(self.capacity, 'message')}"
+
 
 @attrs.frozen(slots=True)
 class LimiterSnapshot:
     """One limiter: what it allows and what it holds."""
 
-    kind: Literal["size", "window", "rate", "composite"]
-    label: str
-    """What is limited, for people: "memory", "window", "disk"."""
+    kind: LimiterKind
+    name: str
+    """Of the limiter; what people read is `label`."""
     used_count: int
     used_bytes: int
-    capacity_count: int | None
-    """None: no limit in elements. For a rate in messages this is the burst."""
-    capacity_bytes: int | None
-    """None: no limit in bytes. For a rate in bytes this is the burst."""
-    resume_count: int | None
-    """A throttled limiter resumes when no more than this is used; None where it does not depend on the count."""
-    resume_bytes: int | None
+    dimensions: tuple[Dimension, ...]
+    """What is limited: messages before bytes, one of each at most; empty if nothing is, or if only the parts say so."""
     throttled: bool
     throttled_since: float | None
     """Clock reading when it throttled; None while it is not throttled."""
@@ -38,64 +71,74 @@ class LimiterSnapshot:
     throttle_count: int
     """How often it throttled so far."""
     per_second: float | None = None
-    """The rate of a rate limiter, in `unit`; None for others."""
-    unit: Literal["bytes", "messages"] | None = None
+    """The rate of a rate limiter, in the unit of its dimension; None for others."""
     parts: tuple["LimiterSnapshot", ...] = ()
     """The parts of a composite."""
     refused: bool = False
     """Throttled because the memory of the broker has no more for it, however little it holds."""
 
     @property
+    def scarce(self) -> Dimension | None:
+        """The dimension that is nearest to its end, of a throttled limiter among those that hold it back; None: nothing
+        is limited.
+        """
+        holding = [dimension for dimension in self.dimensions if dimension.holds_back] if self.throttled else []
+        return max(holding or self.dimensions, key=lambda dimension: dimension.share, default=None)
+
+    @property
+    def label(self) -> str:
+        """What is scarce, for people: "memory", "window", "disk"."""
+        scarce = self.scarce
+        return self.name if scarce is None else scarce.label
+
+    @property
     def words(self) -> str:
         """Say the state: ``memory full, 64.0 MiB of 64.0 MiB``; ``window open, 3 of 500 messages``."""
-        if self.kind == "composite":
+        if self.parts:
             said = [part for part in self.parts if part.throttled] or list(self.parts)
             return " and ".join(part.words for part in said)
-        if self.kind == "rate":
-            rate = f"{self.per_second or 0:,.0f} messages/s"
-            if self.unit == "bytes":
-                rate = f"{size_in_words(self.per_second or 0)}/s"
-            return f"{self.label} of {rate} {'used up' if self.throttled else 'not used up'}"
-        return f"{self.label} {self._state_in_words()}, {self._use_in_words()}"
+        scarce = self.scarce
+        if scarce is None:
+            used = f"{count_in_words(self.used_count, 'message')}, {size_in_words(self.used_bytes)}"
+            return f"{self.name} {'full' if self.throttled else 'open'}, {used}"
+        if self.per_second is not None:
+            unit = "" if scarce.unit == "bytes" else " messages"
+            rate = f"{scarce.amount_in_words(round(self.per_second))}{unit}/s"
+            return f"{scarce.label} of {rate} {'used up' if self.throttled else 'not used up'}"
+        return f"{scarce.label} {self._state_in_words(scarce)}, {scarce.words}"
 
     def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON-able data, with `words`."""
-        fields: dict[str, object] = {field.name: getattr(self, field.name) for field in attrs.fields(LimiterSnapshot)}
-        fields["parts"] = [part.to_dict() for part in self.parts]
-        fields["words"] = self.words
-        return fields
+        """Return the limiter as JSON-able data, with `words`."""
+        by_unit = {dimension.unit: dimension for dimension in self.dimensions}
+        messages, octets = by_unit.get("messages"), by_unit.get("bytes")
+        return {
+            "kind": self.kind,
+            "label": self.label,
+            "used_count": self.used_count,
+            "used_bytes": self.used_bytes,
+            "capacity_count": messages and messages.capacity,
+            "capacity_bytes": octets and octets.capacity,
+            "resume_count": messages and messages.resume_at,
+            "resume_bytes": octets and octets.resume_at,
+            "throttled": self.throttled,
+            "throttled_since": self.throttled_since,
+            "throttled_seconds": self.throttled_seconds,
+            "throttle_count": self.throttle_count,
+            "per_second": self.per_second,
+            "unit": None if self.per_second is None else self.dimensions[0].unit,
+            "parts": [part.to_dict() for part in self.parts],
+            "refused": self.refused,
+            "words": self.words,
+        }
 
-    def _count_is_scarce(self) -> bool:
-        if self.capacity_count is None:
-            return False
-        if self.capacity_bytes is None:
-            return True
-        # Which of the two is nearer to its end; a capacity of 0 is at its end.
-        count_share = self.used_count / self.capacity_count if self.capacity_count else 1.0
-        bytes_share = self.used_bytes / self.capacity_bytes if self.capacity_bytes else 1.0
-        return count_share >= bytes_share
-
-    def _state_in_words(self) -> str:
+    def _state_in_words(self, scarce: Dimension) -> str:
         if not self.throttled:
             return "open"
         if self.refused:
             return "held back"
-        scarce_count = self._count_is_scarce()
-        used, capacity, resume = (
-            (self.used_count, self.capacity_count, self.resume_count)
-            if scarce_count
-            else (self.used_bytes, self.capacity_bytes, self.resume_bytes)
-        )
-        if capacity is None or resume is None or used >= capacity:
+        if scarce.resume_at is None or scarce.used >= scarce.capacity:
             return "full"
-        return f"draining to {f'{resume:,}' if scarce_count else size_in_words(resume)}"
-
-    def _use_in_words(self) -> str:
-        if self._count_is_scarce() and self.capacity_count is not None:
-            return f"{self.used_count:,} of {count_in_words(self.capacity_count, 'message')}"
-        if self.capacity_bytes is not None:
-            return f"{size_in_words(self.used_bytes)} of {size_in_words(self.capacity_bytes)}"
-        return f"{count_in_words(self.used_count, 'message')}, {size_in_words(self.used_bytes)}"
+        return f"draining to {scarce.amount_in_words(scarce.resume_at)}"
 
 
 @attrs.frozen(slots=True)

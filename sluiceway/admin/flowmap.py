@@ -456,19 +456,14 @@ def flat_limiters(limiter: LimiterSnapshot) -> list[dict[str, Any]]:
     """A limiter as plain data; one that is made of several as those."""
     if limiter.parts:
         return [flat for part in limiter.parts for flat in flat_limiters(part)]
-    unit, used, capacity = "bytes", limiter.used_bytes, limiter.capacity_bytes
-    if limiter.capacity_count is not None:
-        count_share = limiter.used_count / limiter.capacity_count if limiter.capacity_count else 1.0
-        if capacity is None or count_share >= (used / capacity if capacity else 1.0):
-            unit, used, capacity = "messages", limiter.used_count, limiter.capacity_count
-    share = None if capacity is None else used / capacity if capacity else 1.0
+    scarce = limiter.scarce
     return [
         {
             "label": limiter.label,
-            "used": used,
-            "capacity": capacity,
-            "unit": unit,
-            "share": share,
+            "used": limiter.used_bytes if scarce is None else scarce.used,
+            "capacity": scarce and scarce.capacity,
+            "unit": "bytes" if scarce is None else scarce.unit,
+            "share": scarce and scarce.share,
             "throttled": limiter.throttled,
             "words": limiter.words + (f", for {age_in_words(limiter.throttled_seconds)}" if limiter.throttled else "")
             if limiter.throttled_seconds is not None

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sluiceway.flow import NegativeAmountError, OverReleaseError, ResidencyLimiter
+from sluiceway.flow import Dimension, NegativeAmountError, OverReleaseError, ResidencyLimiter
 from sluiceway.flow.errors import ThresholdError
 from tests.flow.models import ManualClock
 
@@ -132,8 +132,18 @@ def test_people_are_shown_the_memory(clock: ManualClock) -> None:
     limiter.add(2, 20)
     limiter.move_out(1, 10)
     described = limiter.describe()
-    assert (described.used_count, described.used_bytes, described.capacity_bytes) == (1, 10, 100)
-    assert (described.resume_bytes, described.throttled, described.throttle_count) == (50, False, 0)
+    assert (described.used_count, described.used_bytes, described.throttled) == (1, 10, False)
+    assert described.dimensions == (Dimension("memory", "bytes", 10, 100, 50),)
+    quota = described.parts[1]
+    assert quota.dimensions == (Dimension("quota", "messages", 2, 10, 9),)
+    said = described.to_dict()
+    assert (said["kind"], said["label"], said["capacity_bytes"], said["resume_bytes"]) == (
+        "composite",
+        "memory",
+        100,
+        50,
+    )
+    assert (said["capacity_count"], said["resume_count"], said["throttle_count"]) == (None, None, 0)
 
 
 AMOUNTS = st.tuples(st.integers(0, 5), st.integers(0, 60))

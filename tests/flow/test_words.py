@@ -78,6 +78,10 @@ def test_limiters(clock: ManualClock) -> None:
     assert window.describe().words == "window open, 90 B of 100 B", "the scarcer credit is said"
     window.add(7, 0)
     assert window.describe().words == "window full, 10 of 10 messages"
+    slow = WindowLimiter(10, 100, resume_count=5, resume_bytes=20, clock=clock)
+    slow.add(10, 90)
+    slow.remove(6, 60)
+    assert slow.describe().words == "window draining to 20 B, 30 B of 100 B", "what holds it back is said"
     assert free.describe().words == "window open, 0 messages, 0 B"
     assert WindowLimiter(0, 0, clock=clock).describe().words == "window full, 0 of 0 messages"
     assert rate.describe().words == "rate of 1.0 KiB/s not used up"
