@@ -5,6 +5,7 @@ seconds.
 
     limiters    how much a resource may hold, and when it has too much
     resource    flows, and what they run through
+    kinds       what kinds of resources there are
     source      what sends on, and whom it is blocked by
     account     what a flow holds, who must wait, who may go on
     controller  an account that takes elements in, and what happens to one that does not fit
@@ -30,6 +31,7 @@ from .errors import (
     RegistrationError,
     ThresholdError,
 )
+from .kinds import ResourceKind, Role
 from .limiters import (
     Clock,
     CompositeLimiter,
@@ -85,7 +87,9 @@ __all__ = [
     "RateLimiter",
     "RegistrationError",
     "ResidencyLimiter",
+    "ResourceKind",
     "ResourceSnapshot",
+    "Role",
     "Share",
     "SizeLimiter",
     "SourceController",

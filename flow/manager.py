@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from .errors import RegistrationError
 from .graph import at_once
+from .kinds import ResourceKind
 from .limiters import Clock
 from .resource import FlowResource, ResourceId
 from .shares import MemoryBudget
@@ -33,7 +34,7 @@ class FlowManager:
         self.upkeep: Upkeep | None = None
         """What is kept beside messages; None: nobody counts it."""
         self._resources: dict[ResourceId, FlowResource] = {}
-        self.gone_held_up_seconds: dict[str, float] = {}
+        self.gone_held_up_seconds: dict[ResourceKind, float] = {}
         """How long resources that are closed held up sources, by kind."""
 
     def register(self, resource: FlowResource) -> None:

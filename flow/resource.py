@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NewType
 import attrs
 
 from .errors import RegistrationError
+from .kinds import ResourceKind
 
 if TYPE_CHECKING:
     from .manager import FlowManager
@@ -71,7 +72,8 @@ class FlowResource:
     """Whatever elements stay in or pass. Subclass it, make controllers for it, `open` it, and `close` it at the end.
 
     Attributes:
-        name, kind: for people, "orders" and "queue". Need not be unique.
+        name: for people, need not be unique.
+        kind: what it is.
         resource_id: unique in this process.
         manager: the registry where `open` puts it.
         held_up_seconds: how long it held up sources, those of all of them added up; without waits that go on.
@@ -90,7 +92,7 @@ class FlowResource:
     (`sluiceway.flow.upkeep`).
     """
 
-    def __init__(self, name: str, kind: str, manager: FlowManager) -> None:
+    def __init__(self, name: str, kind: ResourceKind, manager: FlowManager) -> None:
         self.name = name
         self.kept_bytes = 0
         self.kind = kind

@@ -47,6 +47,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from .errors import ThresholdError
+from .kinds import ResourceKind
 from .limiters import UNLIMITED, FlowLimiter
 from .resource import FlowResource
 from .source import PRIORITY_ORDINARY
@@ -178,7 +179,7 @@ class MemoryBudget(FlowResource):
         """Raises ThresholdError for a capacity below 1."""
         if capacity_bytes < 1:
             raise ThresholdError(f"a memory of {capacity_bytes} bytes holds nothing; give at least 1")
-        super().__init__("of the broker", "memory", manager)
+        super().__init__("of the broker", ResourceKind.MEMORY, manager)
         self.used_bytes = 0
         self.allowance_bytes = UNLIMITED
         self.short = self.full = False

@@ -11,6 +11,7 @@ from typing import Literal
 
 import attrs
 
+from .kinds import ResourceKind
 from .words import age_in_words, count_in_words, facts_in_words, size_in_words
 
 Unit = Literal["bytes", "messages"]
@@ -175,7 +176,7 @@ class ResourceSnapshot:
     """One resource with its controllers and what it says of itself."""
 
     resource_id: int
-    kind: str
+    kind: ResourceKind
     name: str
     registered: bool
     """False: somebody waits on it, but it was never opened, or is closed already."""

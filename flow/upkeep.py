@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from .account import Account
+from .kinds import ResourceKind
 from .limiters import SizeLimiter
 from .resource import Flow, FlowResource
 from .words import size_in_words
@@ -97,7 +98,7 @@ class Upkeep(FlowResource):
     passes_through = False
 
     def __init__(self, manager: FlowManager) -> None:
-        super().__init__("of the broker", "upkeep", manager)
+        super().__init__("of the broker", ResourceKind.UPKEEP, manager)
         self.heads = UpkeepAccount(self, "header blocks")
         """Distinct header blocks of SENDs that are kept: of messages, routes and caches."""
         self.things = UpkeepAccount(self, "connections, subscriptions and destinations")

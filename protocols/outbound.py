@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ..flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, SourceController
+from ..flow.kinds import ResourceKind
 from .framing import PLAIN, Framing, Piece
 from .reading import CountedHold, ReadGate
 from .streamed import PIECE_BYTES, Pull, StreamedFrame
@@ -67,7 +68,7 @@ class Outbound(FlowResource):
         reason; True: part of its frame is out, so that nothing can be said to the peer any more. Else all that waited
         is dropped, so that an ERROR can be. Needed by `send_streamed`.
         """
-        super().__init__(label, "outbound", manager)
+        super().__init__(label, ResourceKind.OUTBOUND, manager)
         self._write = write
         self._request_flush = request_flush
         self._stream_failed = stream_failed

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ..flow import Account, Flow, FlowManager, FlowResource, WindowLimiter
+from ..flow.kinds import ResourceKind
 
 ATTACHMENT_BYTES: Final = 3072
 """What one takes: of a topic 2,900 bytes, of a queue 1,900 (tracemalloc, CPython 3.11), rounded up for its share of
@@ -33,7 +34,7 @@ class AttachmentPool(FlowResource):
     passes_through = False
 
     def __init__(self, count_max: int, *, manager: FlowManager, clock: Callable[[], float]) -> None:
-        super().__init__("attachments", "subscriptions", manager)
+        super().__init__("attachments", ResourceKind.SUBSCRIPTIONS, manager)
         self.count_max = count_max
         self._controller = Account(
             self,

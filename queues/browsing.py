@@ -24,6 +24,7 @@ from itertools import islice
 from typing import Final, Protocol
 
 from ..flow import Account, Flow, FlowResource, SizeLimiter, SourceController
+from ..flow.kinds import ResourceKind
 from .blocks import QueueInvariantError
 from .cursored import BLOCK_BITS
 from .environment import QueueEnvironment
@@ -77,7 +78,7 @@ class QueueBrowser(FlowResource):
         Begins with the next dispatch.
         """
         self._selection = selection
-        super().__init__(f"{name} for {viewer.label}", "browser", environment.manager)
+        super().__init__(f"{name} for {viewer.label}", ResourceKind.BROWSER, environment.manager)
         self._viewer = viewer
         self._now_ms = environment.now_ms
         self._ahead: deque[tuple[MessageQueue, int]] = deque(

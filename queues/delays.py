@@ -19,6 +19,7 @@ from itertools import groupby
 from typing import Final
 
 from ..flow import Account, Flow, WindowLimiter
+from ..flow.kinds import ResourceKind
 from .environment import QueueEnvironment
 from .exclusive import ExclusiveQueue
 from .message import Message, wire_bytes_of
@@ -37,7 +38,7 @@ RETRY_SECONDS: Final = 0.1
 class DelayQueue(ExclusiveQueue):
     """What waits for one priority of one topic."""
 
-    kind_label = "delay queue"
+    kind_label = ResourceKind.DELAY_QUEUE
 
     def __init__(
         self,

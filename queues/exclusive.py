@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..flow.kinds import ResourceKind
 from .consumed import ConsumedQueue
 from .selectors.selector import Selection
 from .subscription import Consumer, Subscription
@@ -10,7 +11,7 @@ from .subscription import Consumer, Subscription
 class ExclusiveQueue(ConsumedQueue):
     """At most one subscription at a time."""
 
-    kind_label = "exclusive queue"
+    kind_label = ResourceKind.EXCLUSIVE_QUEUE
 
     def subscribe(
         self,

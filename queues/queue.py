@@ -23,6 +23,7 @@ from itertools import repeat
 from typing import Final, TypedDict
 
 from ..flow import FlowClosedError, FlowController, FlowResource, ResidencyLimiter, SourceController, WaitEdge
+from ..flow.kinds import ResourceKind
 from .blocks import Gone, QueueInvariantError
 from .cursored import BLOCK_BITS, CursoredQueue
 from .durables import DurableReader
@@ -59,7 +60,7 @@ class QueueOptions(TypedDict, total=False):
 class MessageQueue(FlowResource):
     """Base of the queue kinds that hold elements. Not for direct use."""
 
-    kind_label = "queue"
+    kind_label = ResourceKind.QUEUE
     upkeep_bytes = 7232
     """Empty, with its destination; a topic takes as much."""
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from ..flow import Flow, FlowController, FlowManager, FlowResource, SizeLimiter, SourceController
+from ..flow.kinds import ResourceKind
 from .full_actions import QueueFullError
 from .intake import Run
 from .message import MESSAGE_OVERHEAD_BYTES, Message
@@ -37,7 +38,7 @@ class Relay(FlowResource):
         clock: Callable[[], float],
         resume: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
-        super().__init__(name, "relay", manager)
+        super().__init__(name, ResourceKind.RELAY, manager)
         self._sink = sink
         self.passed_count = 0
         self.rejected_count = 0

@@ -30,6 +30,7 @@ from functools import partial
 from typing import Final, Unpack
 
 from ..flow.bounds import UNBOUNDED
+from ..flow.kinds import ResourceKind
 from .cursors import Wait
 from .environment import QueueEnvironment
 from .exclusivity import Exclusivity
@@ -60,7 +61,7 @@ PLACED_COST: Final = 4
 class SharedQueue(SeekingQueue):
     """Many subscriptions, each message to one of them."""
 
-    kind_label = "queue"
+    kind_label = ResourceKind.QUEUE
 
     def __init__(
         self,

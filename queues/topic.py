@@ -40,6 +40,7 @@ from typing import Final, Unpack
 
 from ..flow import FlowController, ResidencyLimiter
 from ..flow.bounds import UNBOUNDED
+from ..flow.kinds import ResourceKind
 from .blocks import NOTHING_GONE, Gone
 from .cursored import BLOCK_BITS, BLOCK_SIZE
 from .cursors import TrackingCursor
@@ -67,7 +68,7 @@ LED_AT_ONCE: Final = 512
 class Topic(SkippingQueue):
     """Many tracking cursors over one sequence."""
 
-    kind_label = "topic"
+    kind_label = ResourceKind.TOPIC
     full_default = "drop_oldest"
     intake: TopicIntake
 

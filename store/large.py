@@ -36,6 +36,7 @@ from typing import Any, Final
 import attrs
 
 from ..flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, SourceController
+from ..flow.kinds import ResourceKind
 from ..queues.large import BodyError, BodyReference, LargeMessage
 from ..queues.message import Envelope
 from .bodythread import Job, Runner
@@ -117,7 +118,7 @@ class BodyFiles(FlowResource):
         take, None: the disk is the limit. `warn` hears of all that fails: peers are not told of files. Call `recover`
         before use.
         """
-        super().__init__("large bodies", "disk", manager)
+        super().__init__("large bodies", ResourceKind.DISK, manager)
         self._folder = folder
         self._writer = writer
         self._reader = reader

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from ..flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, SourceController, WindowLimiter
+from ..flow.kinds import ResourceKind
 from ..queues.environment import Scheduling, TimerHandle
 from ..queues.message import Message
 from ..queues.storage import Confirms, Stored
@@ -104,7 +105,7 @@ class StoreQueue(FlowResource):
         `heads` reads and writes header blocks; `recovered`: what an earlier run left; `bodies` has the files of large
         ones; `pages`: an empty folder for what is only paged out (None: the engine takes it).
         """
-        super().__init__("store", "store", manager)
+        super().__init__("store", ResourceKind.STORE, manager)
         self.worker = worker
         self.heads = heads
         self.clock = clock

@@ -26,6 +26,7 @@ from typing import Final, cast
 import attrs
 
 from ...flow import Account, Flow, FlowResource, SourceController, WindowLimiter
+from ...flow.kinds import ResourceKind
 from ...queues.large import LargeMessage, up_to_large
 from ...queues.message import Message
 from ...queues.partitioned import Attachment
@@ -90,7 +91,7 @@ class StompSubscription(FlowResource):
         prefetch_bytes: int | None,
         totals: SessionTotals,
     ) -> None:
-        super().__init__(label, "subscription", hub.manager)
+        super().__init__(label, ResourceKind.SUBSCRIPTION, hub.manager)
         self.key = key
         self.subscription_id = subscription_id
         self.destination = destination

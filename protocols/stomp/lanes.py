@@ -24,6 +24,7 @@ from typing import Final
 import attrs
 
 from ...flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, SourceController, WaitEdge
+from ...flow.kinds import ResourceKind
 from ...queues.destination import Destination
 from ...queues.message import MESSAGE_OVERHEAD_BYTES, Message, wire_bytes_of
 from ...queues.message_sink import MessageSink, Target
@@ -220,7 +221,7 @@ class Lanes(FlowResource):
         full: Hold,
     ) -> None:
         """`full`: the connection is not read, its stash has too much."""
-        super().__init__(name, "connection", manager)
+        super().__init__(name, ResourceKind.CONNECTION, manager)
         self._clock = clock
         self._on_resume = on_resume
         self._lanes: dict[int, Lane] = {}

@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Final, Protocol
 
 from ...flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, SourceController
+from ...flow.kinds import ResourceKind
 from ...queues.environment import DispatchHandle, Scheduling
 from ...queues.full_actions import QueueFullError
 from ...queues.logs.log import Log
@@ -105,7 +106,7 @@ class LeftBehind(FlowResource):
         unheard: Callable[[int], None],
     ) -> None:
         """`unheard` is told how many messages found their queue deleted."""
-        super().__init__("ended connections", "stash", manager)
+        super().__init__("ended connections", ResourceKind.STASH, manager)
         self._account = self._controller("left behind by ended connections", bytes_max, clock, counts_memory=False)
         """All of it. Where sessions stay, their stashes count as memory by themselves."""
         self._memory = self._controller("memory of what is left behind", bytes_max, clock, counts_memory=True)

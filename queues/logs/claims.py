@@ -37,6 +37,7 @@ from typing import Any, Final, Protocol
 import attrs
 
 from ...flow import Account, Flow, FlowResource, WindowLimiter
+from ...flow.kinds import ResourceKind
 from ..environment import QueueEnvironment
 from ..message import Message
 from ..slices import Slice
@@ -155,7 +156,7 @@ class ClaimGroup(FlowResource):
         """`state`: as it was kept, or a new one. `attach` makes it a consumer of its queue and raises LogError;
         `truncate` removes records of its log below an index.
         """
-        super().__init__(f"claims of {state.queue} by {state.group}", "claim group", environment.manager)
+        super().__init__(f"claims of {state.queue} by {state.group}", ResourceKind.CLAIM_GROUP, environment.manager)
         self.log = log
         log.is_private = True
         self.state = state

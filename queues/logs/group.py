@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Final
 
+from ...flow.kinds import ResourceKind
 from ..ranges import RangeSet
 from .log import Log
 from .log_readers import UNSEEN, LogReaders
@@ -31,7 +32,7 @@ class Group(LogReaders):
         self.deleted = False
         self.creating: list[Callable[[Exception | None], None]] | None = None
         """Wait until it is on disk; None: it is."""
-        super().__init__(log, f"{log.name} group {group}", state.front, kind="log group")
+        super().__init__(log, f"{log.name} group {group}", state.front, kind=ResourceKind.LOG_GROUP)
         self.place = self.shelf = keeper.place(log.name, group, self.state)
         # What was settled beyond the front does not come again, what may have been seen comes marked.
         end = max(state.handed_to, state.settled[-1][1] if state.settled else 0)

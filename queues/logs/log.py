@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...flow import Flow, FlowController, FlowResource, SizeLimiter, SourceController
 from ...flow.graph import at_once
+from ...flow.kinds import ResourceKind
 from ..environment import QueueEnvironment
 from ..intake import Run
 from ..message import MESSAGE_OVERHEAD_BYTES, PRIORITY_DEFAULT, Message
@@ -139,7 +140,7 @@ class Log(FlowResource):
         DiskError). None: they are there.
         """
         self.on_failing = on_failing
-        super().__init__(name, "log", environment.manager)
+        super().__init__(name, ResourceKind.LOG, environment.manager)
         self.records = records
         self.policy = policy
         self.log_id = log_id

@@ -27,6 +27,7 @@ from collections.abc import Sequence as SequenceOf
 from typing import Any, Final, Protocol
 
 from ...flow import FlowResource
+from ...flow.kinds import ResourceKind
 from ..message import PRIORITY_DEFAULT, Message
 from ..ranges import stretches
 from ..selectors.selector import Selection
@@ -135,7 +136,13 @@ class LogReaders(FlowResource):
     observer = None  # records have no trail: they stay where they are
 
     def __init__(
-        self, log: Log, label: str, position: int, *, stop: int | None = None, kind: str = "log reader"
+        self,
+        log: Log,
+        label: str,
+        position: int,
+        *,
+        stop: int | None = None,
+        kind: ResourceKind = ResourceKind.LOG_READER,
     ) -> None:
         """`position`: what to hand over next; `stop`: where it ends."""
         super().__init__(label, kind, log.environment.manager)

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ...flow import Account, Flow, FlowManager, FlowResource, SizeLimiter
+from ...flow.kinds import ResourceKind
 from ..message import MESSAGE_OVERHEAD_BYTES, Envelope, Message, wire_bytes_of
 from ..slices import Slice, fit
 from .batches import Batch, BatchError
@@ -100,7 +101,7 @@ class Reading(FlowResource):
     """The cache of all logs of a broker."""
 
     def __init__(self, capacity_bytes: int, heads: HeadCodec, *, manager: FlowManager, clock: object) -> None:
-        super().__init__("log records", "cache", manager)
+        super().__init__("log records", ResourceKind.CACHE, manager)
         self._capacity_bytes = capacity_bytes
         self._heads = heads
         self._chunks: OrderedDict[tuple[str, int], _Chunk] = OrderedDict()

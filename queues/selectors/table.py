@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 import attrs
 
 from ...flow import Account, Flow, FlowManager, FlowResource, SizeLimiter
+from ...flow.kinds import ResourceKind
 from ..steps import Waiting
 from .grammar import is_prepared
 from .selector import Selection, Selector, compiling
@@ -32,7 +33,7 @@ class SelectorTable(FlowResource):
     passes_through = False
 
     def __init__(self, bytes_max: int, *, manager: FlowManager, clock: Callable[[], float]) -> None:
-        super().__init__("selectors", "subscriptions", manager)
+        super().__init__("selectors", ResourceKind.SUBSCRIPTIONS, manager)
         self.bytes_max = bytes_max
         self.prepare: Callable[[Callable[[], None]], None] | None = None
         """Has the parsers made, elsewhere, and calls then. None: the first selector makes them."""

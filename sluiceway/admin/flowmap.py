@@ -21,6 +21,7 @@ from sluiceway.admin.errors import not_found
 from sluiceway.admin.sampling import resource_id_of
 from sluiceway.flow import FlowResource
 from sluiceway.flow.graph import Steps
+from sluiceway.flow.kinds import Role
 from sluiceway.flow.resource import ResourceId
 from sluiceway.flow.snapshot import BlockEdge, FlowSnapshot, LimiterSnapshot
 from sluiceway.flow.survey import picture_in_steps
@@ -40,23 +41,6 @@ LIMITERS_MAX: Final = 12
 CHAINS_MAX: Final = 50
 BOTTLENECKS_MAX: Final = 20
 
-_KINDS: Final = {
-    "connection": "connection",
-    "outbound": "connection",
-    "queue": "destination",
-    "exclusive queue": "destination",
-    "topic": "destination",
-    "delay queue": "destination",
-    "log": "destination",
-    "subscription": "subscription",
-    "browser": "subscription",
-    "log group": "subscription",
-    "log reader": "subscription",
-    "store": "store",
-    "disk": "disk",
-}
-"""Of resources to those of nodes; others are "other"."""
-
 
 def node_id(resource_id: int) -> str:
     """How a node is called: by the first of its resources."""
@@ -68,7 +52,7 @@ class _Candidate:
     """Something that might be shown."""
 
     resources: list[FlowResource]
-    kind: str
+    role: Role
     name: str
     rate_per_second: float = 0.0
     destination: Destination | None = None
@@ -152,12 +136,12 @@ class _Drawing:
                 self._first[queue.resource_id] = first
             rate = max(rates_in.get(destination.name, 0.0), rates_out.get(destination.name, 0.0))
             self._candidates[first] = _Candidate(
-                list(queues), "destination", destination.name, rate, destination=destination
+                list(queues), Role.DESTINATION, destination.name, rate, destination=destination
             )
         for log in () if self._broker.logs is None else list(self._broker.logs):
             yield
             rate = max(rates_in.get(log.name, 0.0), rates_out.get(log.name, 0.0))
-            self._candidates[log.resource_id] = _Candidate([log], "destination", log.name, rate)
+            self._candidates[log.resource_id] = _Candidate([log], Role.DESTINATION, log.name, rate)
         came, went = self._sampler.connection_in.rates, self._sampler.connection_out.rates
         for connection in list(self._broker.connections):
             yield
@@ -167,7 +151,7 @@ class _Drawing:
             rate = came.get(first, 0.0) + went.get(first, 0.0)
             self._candidates[first] = _Candidate(
                 [session.lanes, session.outbound],
-                "connection",
+                Role.CONNECTION,
                 session.peer,
                 rate,
                 connection=connection,
@@ -183,7 +167,7 @@ class _Drawing:
                 key = subscription.resource_id
                 self._candidates[key] = _Candidate(
                     [subscription],
-                    "subscription",
+                    Role.SUBSCRIPTION,
                     subscription.name,
                     by_consumer.get(key, 0.0),
                     session=connection.session,
@@ -200,7 +184,7 @@ class _Drawing:
             resource = None if end in self._candidates else self._broker.manager.resource(ResourceId(end))
             if resource is not None:
                 self._candidates[end] = _Candidate(
-                    [resource], _KINDS.get(resource.kind, "other"), resource.name, by_consumer.get(end, 0.0)
+                    [resource], resource.kind.role, resource.name, by_consumer.get(end, 0.0)
                 )
 
     def _first_of(self, resource_id: int) -> int:
@@ -293,7 +277,7 @@ class _Drawing:
         kind = candidate.resources[0].kind
         return {
             "id": node_id(first),
-            "kind": candidate.kind,
+            "kind": candidate.role,
             "name": candidate.name,
             "title": candidate.name if kind == candidate.name else f"{kind} {candidate.name}",
             "label": _label_of(candidate),
@@ -339,7 +323,7 @@ class _Drawing:
         return hidden_count
 
     def _flow_edges(self, shown: set[int], edges: list[dict[str, Any]]) -> Steps[None]:
-        names = {candidate.name: first for first, candidate in self._shown(shown) if candidate.kind == "destination"}
+        names = {candidate.name: first for first, candidate in self._shown(shown) if candidate.role is Role.DESTINATION}
         for first, candidate in self._shown(shown):
             yield
             if candidate.connection is not None:
@@ -349,7 +333,7 @@ class _Drawing:
                     if to is not None:
                         rate = self._sampler.sent.rates.get((first, lane.target.name), 0.0)
                         edges.append(_flow(first, to, rate))
-            elif candidate.kind == "destination":
+            elif candidate.role is Role.DESTINATION:
                 ways: dict[int, None] = {}
                 for resource in candidate.resources:
                     for subscription in subscriptions_of(resource):
@@ -441,7 +425,7 @@ def _label_of(candidate: _Candidate) -> str:
     who = "" if session is None else session.subscriptions.client_id or session.user or ""
     if not who:
         return candidate.name
-    return who if candidate.kind == "connection" else f"{candidate.name.removesuffix(session.name)}{who}"
+    return who if candidate.role is Role.CONNECTION else f"{candidate.name.removesuffix(session.name)}{who}"
 
 
 def subscriptions_of(resource: Any) -> list[Any]:

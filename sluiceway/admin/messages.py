@@ -18,6 +18,7 @@ import trio
 from sluiceway.admin.errors import ApiError, bad_request, not_found
 from sluiceway.admin.tables import Row
 from sluiceway.flow import Account, Flow, FlowResource, SizeLimiter
+from sluiceway.flow.kinds import ResourceKind
 from sluiceway.queues.cursored import BLOCK_BITS
 from sluiceway.queues.destination import Destination
 from sluiceway.queues.large import LargeMessage
@@ -50,7 +51,7 @@ class Reader(FlowResource):
     """Reads messages of queues without taking any. One per admin server."""
 
     def __init__(self, broker: Broker) -> None:
-        super().__init__("admin reading", "browser", broker.manager)
+        super().__init__("admin reading", ResourceKind.BROWSER, broker.manager)
         self._readers = trio.CapacityLimiter(READERS_MAX)
         self._held = Account(
             self, Flow("what the admin port reads"), SizeLimiter(READ_BYTES_MAX, clock=broker.clock),

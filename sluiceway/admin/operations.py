@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from sluiceway.admin.errors import ApiError, bad_request, conflict, not_found
+from sluiceway.flow.kinds import ResourceKind
 from sluiceway.flow.words import count_in_words
 from sluiceway.protocols.stomp.authorization import Identity
 from sluiceway.protocols.stomp.errors import ProtocolError
@@ -398,7 +399,7 @@ class Operations:
 
 def consumed_queue(queue: MessageQueue, name: str, what: str) -> ConsumedQueue:
     """Of a destination whose messages are consumed. Raises ApiError for a topic."""
-    if not isinstance(queue, ConsumedQueue) or queue.kind != "queue":
+    if not isinstance(queue, ConsumedQueue) or queue.kind is not ResourceKind.QUEUE:
         raise conflict(
             "not-a-queue",
             f"{name} is a topic: its messages belong to its readers, and can't be {what}",

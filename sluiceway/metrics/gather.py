@@ -17,6 +17,7 @@ import trio
 from sluiceway.cached_answer import SHARE
 from sluiceway.flow import Account, FlowResource
 from sluiceway.flow.graph import Steps
+from sluiceway.flow.kinds import ResourceKind
 from sluiceway.metrics.catalogue import OTHERS
 from sluiceway.metrics.destinations import Destinations
 from sluiceway.metrics.exposition import Exposition, Gathered
@@ -192,9 +193,9 @@ class Metrics:
         """One walk over all resources: who waits for what kind, and what their limiters hold."""
         manager = self._broker.manager
         blocked = dict(manager.gone_held_up_seconds)
-        flows: dict[str, int] = {}
-        longest: dict[str, float] = {}
-        held: dict[str, int] = {}
+        flows: dict[ResourceKind, int] = {}
+        longest: dict[ResourceKind, float] = {}
+        held: dict[ResourceKind, int] = {}
         seen_limiters: set[int] = set()
         for resource in manager.resources:
             yield

@@ -32,6 +32,7 @@ import attrs
 import trio
 
 from sluiceway.flow import Account, Flow, FlowManager, FlowResource, SizeLimiter
+from sluiceway.flow.kinds import ResourceKind
 from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.authorization import ANYBODY, Action, Identity, RateGate
 from sluiceway.protocols.stomp.hub import LoginRefusedError
@@ -88,7 +89,7 @@ class _Hashing(FlowResource):
     """The memory of checks, while there are some."""
 
     def __init__(self, manager: FlowManager, clock: Callable[[], float], memory_bytes: int) -> None:
-        super().__init__("logins", "security", manager)
+        super().__init__("logins", ResourceKind.SECURITY, manager)
         self.controller = Account(
             self,
             Flow("checks of passcodes"),

@@ -22,6 +22,7 @@ from sluiceway.flow import (
     SourceController,
 )
 from sluiceway.flow.bounds import UNBOUNDED
+from sluiceway.flow.kinds import ResourceKind
 from sluiceway.queues.environment import TimerHandle
 from sluiceway.security.config import Rates
 
@@ -52,7 +53,7 @@ class RateLimit(FlowResource):
         left: Callable[[], object],
     ) -> None:
         """`left`: the last connection has left it."""
-        super().__init__(f"{key[0]} {key[1]}", "rate", manager)
+        super().__init__(f"{key[0]} {key[1]}", ResourceKind.RATE, manager)
         self._clock = clock
         self._timers = timers
         self._left = left

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
+from sluiceway.flow.kinds import ResourceKind
 from sluiceway.protocols.stomp.head import SendHead
 from sluiceway.queues.message import Message
 from sluiceway.queues.observer import Fate
@@ -134,7 +135,7 @@ class QueueTracing:
         self._tracing = tracing
         self._elements = queue.elements
         self._destination = queue.name_on_disk
-        self.is_topic = queue.kind_label == "topic"
+        self.is_topic = queue.kind_label is ResourceKind.TOPIC
         self.origin: SourceController | None = None
         self.traced: dict[int, _Traced] = {}
         """By sequence."""
