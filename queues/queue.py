@@ -667,6 +667,11 @@ class MessageQueue(FlowResource):
         """Elements that must not be delivered yet."""
         return 0
 
+    @property
+    def idle_seconds(self) -> float:
+        """Since something was added or settled."""
+        return self._environment.clock() - self._last_active_seconds
+
     def statistics(self) -> QueueStatistics:
         limiter = self.controller.limiter
         return QueueStatistics(
@@ -688,7 +693,7 @@ class MessageQueue(FlowResource):
             moved_count=self.moved_count,
             expired_count=self.expired_count,
             rejected_count=self.rejected_count,
-            idle_seconds=self._environment.clock() - self._last_active_seconds,
+            idle_seconds=self.idle_seconds,
         )
 
     def facts(self) -> Mapping[str, object]:

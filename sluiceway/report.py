@@ -20,14 +20,12 @@ import attrs
 from sluiceway.flow.graph import Steps, at_once, sorted_in_steps
 from sluiceway.flow.snapshot import ControllerSnapshot, FlowSnapshot
 from sluiceway.flow.survey import picture_in_steps
-from sluiceway.protocols.connection import Connection
 from sluiceway.queues.destination import Destination
-from sluiceway.queues.durables import Durable
 from sluiceway.queues.logs.log import Log
-from sluiceway.queues.oldest import Oldest, oldest_of
-from sluiceway.queues.topic import Topic
 from sluiceway.store.reporting import report_in_steps
 from sluiceway.version import VERSION
+from sluiceway.views.connections import connection_report
+from sluiceway.views.destinations import durable_report, figure, oldest_seconds, view_destination
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
@@ -87,7 +85,7 @@ def stat_report(broker: Broker, *, uptime_seconds: float, with_idle: bool = True
         "destinations": [_destination_row(broker, d) for d in broker.registry.destinations.values()],
         "durables": [durable_report(broker, durable) for durable in broker.registry.durables],
         "logs": [] if logs is None else [logs.describe(log) for log in logs],
-        "connections": connection_reports(broker.connections, broker.clock()),
+        "connections": [connection_report(connection) for connection in broker.connections],
         "omitted": {},
     }
 
@@ -113,25 +111,11 @@ def _broker_report(broker: Broker, uptime_seconds: float) -> Steps[dict[str, Any
     }
 
 
-def age_seconds(broker: Broker, oldest: Oldest | None, now_seconds: float, now_ms: int) -> float:
-    """How old that is; 0: there is nothing."""
-    if oldest is None:
-        return 0.0
-    age = max(0.0, now_seconds - broker.pulse.ages.came_at(oldest.number))
-    return min(age, max(0, now_ms - oldest.due_at_ms) / 1000) if oldest.due_at_ms else age
-
-
-def oldest_seconds(broker: Broker, destination: Destination) -> float:
-    """Age of the oldest message that is not acknowledged; of a delayed one since it was due. 0: there is none.
-    O(partitions, and what `oldest_of` takes).
-    """
-    now_seconds, now_ms = broker.clock(), broker.now_ms()
-    oldest = [oldest_of(queue.elements, now_ms) for queue in destination.queue.partitions.values()]
-    return max([age_seconds(broker, one, now_seconds, now_ms) for one in oldest], default=0.0)
-
-
 def _destination_row(broker: Broker, destination: Destination) -> dict[str, Any]:
-    return {**destination_report(destination), "oldest_seconds": oldest_seconds(broker, destination)}
+    return {
+        **view_destination(destination).to_dict(),
+        "oldest_seconds": oldest_seconds(broker, destination),
+    }
 
 
 # ---------------------------------------------------------------------- in steps
@@ -146,7 +130,7 @@ def stat_in_steps(broker: Broker, part: Part, *, uptime_seconds: float) -> Steps
         report |= yield from _broker_report(broker, uptime_seconds)
     if part.of in ("", "resources", "edges", "chains", "bottlenecks", "cycles"):
         yield from _map_in_steps(broker, part, report)
-    now_seconds, logs = broker.clock(), broker.logs
+    logs = broker.logs
 
     def describe_log(log: Log) -> Steps[Row]:
         assert logs is not None, "there is a log"
@@ -156,7 +140,7 @@ def stat_in_steps(broker: Broker, part: Part, *, uptime_seconds: float) -> Steps
         "destinations": (
             broker.registry.destinations.values(),
             lambda d: d.name,
-            lambda d: (sum([q.elements.live_count for q in d.queues]), sum([q.added_count for q in d.queues])),
+            lambda d: (figure("depth_count", d), figure("added_count", d)),
             lambda d: _one_step(lambda: _destination_row(broker, d)),
         ),
         "durables": (
@@ -175,7 +159,7 @@ def stat_in_steps(broker: Broker, part: Part, *, uptime_seconds: float) -> Steps
             broker.connections,
             lambda connection: connection.session.session_id,
             lambda connection: (connection.session.lanes.parked_count, connection.session.totals.bytes_in),
-            lambda connection: _one_step(lambda: connection_report(connection, now_seconds)),
+            lambda connection: _one_step(lambda: connection_report(connection)),
         ),
     }
     for name, (items, key, rank, make) in lists.items():
@@ -288,99 +272,3 @@ def _flow_rank(flow: ControllerSnapshot) -> tuple[bool, bool, int]:
     limiter = flow.limiter
     full = limiter is not None and limiter.throttled
     return not flow.blocked, not full, -(0 if limiter is None else limiter.used_bytes)
-
-
-def destination_report(destination: Destination) -> dict[str, Any]:
-    """One destination, its partitions added up. What a topic has yet to publish is in what it holds, not in what it
-    took in.
-    """
-    partitions = list(destination.queue.partitions.values())
-    statistics = [queue.statistics() for queue in partitions]
-    delayed = [queue.statistics() for queue in (destination.delay_queues or {}).values()]
-    report: dict[str, Any] = {
-        "name": destination.name,
-        "kind": destination.address.kind.value,
-        "producers_count": destination.producers_count,
-        "subscriptions_count": destination.queue.attachments_count,
-        "paused": destination.is_paused,
-        "idle_seconds": min(s.idle_seconds for s in statistics),
-    }
-    for name in (
-        "depth_count",
-        "depth_bytes",
-        "memory_bytes",
-        "outside_count",
-        "waiting_count",
-        "delayed_count",
-        "overflow_count",
-        "expired_count",
-        "rejected_count",
-    ):
-        report[name] = sum(getattr(s, name) for s in (*statistics, *delayed))
-    for name in (
-        "unsettled_count",
-        "added_count",
-        "delivered_count",
-        "settled_count",
-        "returned_count",
-        "dropped_count",
-        "dead_lettered_count",
-        "moved_count",
-    ):
-        report[name] = sum(getattr(s, name) for s in statistics)
-    if destination.address.kind.is_topic:
-        report["unheard_count"] = sum(queue.unheard_count for queue in partitions if isinstance(queue, Topic))
-    return report
-
-
-def durable_report(broker: Broker, durable: Durable) -> dict[str, Any]:
-    """One durable subscription: what it has yet to settle, and how long nobody has come for it."""
-    destination = broker.registry.destinations.get(durable.destination)
-    partitions = [] if destination is None else destination.queue.partitions.values()
-    topics = [queue for queue in partitions if isinstance(queue, Topic)]
-    now_ms = broker.now_ms()
-    return {
-        "name": durable.name,
-        "client_id": durable.client_id,
-        "destination": durable.destination,
-        "attached": durable.attached,
-        "consumers_count": durable.consumers_count,
-        "backlog_count": sum(topic.backlog_of(durable.durable_id) for topic in topics),
-        "age_seconds": max(0, now_ms - durable.created_ms) / 1000,
-        "away_seconds": 0.0 if durable.attached else max(0, now_ms - durable.last_seen_ms) / 1000,
-    }
-
-
-def connection_reports(connections: Iterable[Connection], now_seconds: float) -> list[dict[str, Any]]:
-    """One entry per connection."""
-    return [connection_report(connection, now_seconds) for connection in connections]
-
-
-def connection_report(connection: Connection, now_seconds: float) -> dict[str, Any]:
-    """One connection."""
-    session = connection.session
-    return {
-        "peer": session.peer,
-        "session": session.session_id,
-        "user": session.user,
-        "client_id": session.subscriptions.client_id or None,
-        "version": session.version if session.connected else None,
-        "subscriptions_count": len(session.subscriptions.live),
-        "unsettled_count": session.unsettled_count,
-        "parked_count": session.lanes.parked_count,
-        "stash_bytes": session.lanes.stash_bytes,
-        "waiting_bytes": session.outbound.waiting_bytes,
-        "transactions_count": len(session.transactions),
-        "in_bytes": session.totals.bytes_in,
-        "out_bytes": session.outbound.taken_bytes,
-        "in_count": session.totals.messages_in_count,
-        "blocked_seconds": blocked_seconds_of(connection, now_seconds),
-        "waiting_on": session.lanes.waiting_for or None,
-    }
-
-
-def blocked_seconds_of(connection: Connection, now_seconds: float) -> float:
-    """For how long its sends to some destination have been held up; 0: none are."""
-    controllers = connection.session.lanes.controllers
-    since = [since for controller in controllers if controller.blocked for since in controller.blocked_by.values()]
-    return now_seconds - min(since) if since else 0.0

@@ -11,14 +11,13 @@ KEPT_SECONDS, and so long that surveys take SURVEY_SHARE of the time at most.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
 from sluiceway.admin.errors import not_found
-from sluiceway.admin.sampling import resource_id_of
 from sluiceway.flow import FlowResource
 from sluiceway.flow.graph import Steps
 from sluiceway.flow.kinds import Role
@@ -28,6 +27,8 @@ from sluiceway.flow.survey import picture_in_steps
 from sluiceway.flow.words import age_in_words, count_in_words, facts_in_words
 from sluiceway.queues.destination import Destination
 from sluiceway.remedies import remedy_for
+from sluiceway.views.connections import id_of
+from sluiceway.views.destinations import takers_of
 
 if TYPE_CHECKING:
     from sluiceway.admin.sampling import Sampler
@@ -146,7 +147,7 @@ class _Drawing:
         for connection in list(self._broker.connections):
             yield
             session = connection.session
-            first = session.lanes.resource_id
+            first = id_of(connection)
             self._first[session.outbound.resource_id] = first
             rate = came.get(first, 0.0) + went.get(first, 0.0)
             self._candidates[first] = _Candidate(
@@ -336,10 +337,9 @@ class _Drawing:
             elif candidate.role is Role.DESTINATION:
                 ways: dict[int, None] = {}
                 for resource in candidate.resources:
-                    for subscription in subscriptions_of(resource):
+                    for consumer, _subscription in takers_of(resource):
                         yield
-                        consumer = resource_id_of(subscription.consumer)
-                        if consumer in shown and consumer is not None:
+                        if consumer in shown:
                             ways[consumer] = None
                 for consumer in ways:
                     rate = self._sampler.delivered.rates.get((candidate.name, consumer), 0.0)
@@ -426,14 +426,6 @@ def _label_of(candidate: _Candidate) -> str:
     if not who:
         return candidate.name
     return who if candidate.role is Role.CONNECTION else f"{candidate.name.removesuffix(session.name)}{who}"
-
-
-def subscriptions_of(resource: Any) -> list[Any]:
-    """Who takes from a queue or a log, at this moment."""
-    if hasattr(resource, "outlets"):
-        return [subscription for outlet in list(resource.outlets) for subscription in list(outlet.subscriptions)]
-    subscriptions: Mapping[int, Any] = getattr(resource, "subscriptions", {})
-    return list(subscriptions.values())
 
 
 def flat_limiters(limiter: LimiterSnapshot) -> list[dict[str, Any]]:

@@ -11,14 +11,17 @@ less often: COST_SHARE of the time at most.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import attrs
 import trio
 
+from sluiceway.flow import FlowResource
 from sluiceway.flow.graph import Steps
 from sluiceway.queues.destination import Destination
+from sluiceway.views.connections import id_of
+from sluiceway.views.destinations import figure, takers_of
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
@@ -173,17 +176,12 @@ class Sampler:
             yield
             self.taken_in.note(log.name, log.records.next_index)
             self.put_out.note(log.name, sum([outlet.delivered_count for outlet in log.outlets]))
-            for outlet in list(log.outlets):
-                for subscription in list(outlet.subscriptions):
-                    yield
-                    consumer = resource_id_of(subscription.consumer)
-                    if consumer is not None:
-                        self.delivered.note((log.name, consumer), subscription.delivered_count)
+            yield from self._sample_takers(log.name, [log])
         subscriptions_count = 0
         connections = list(broker.connections)
         for connection in connections:
             session = connection.session
-            key = session.lanes.resource_id
+            key = id_of(connection)
             subscriptions_count += len(session.subscriptions.live)
             self.connection_in.note(key, session.totals.messages_in_count)
             self.connection_out.note(key, session.totals.messages_out_count)
@@ -218,30 +216,20 @@ class Sampler:
 
     def _sample_destination(self, destination: Destination) -> Steps[tuple[int, int, int]]:
         name = destination.name
-        added = delivered = depth_count = depth_bytes = unsettled = 0
-        ways: dict[int, int] = {}
-        for queue in destination.queues:
-            added += queue.added_count
-            delivered += queue.delivered_count
-            depth_count += queue.elements.live_count
-            depth_bytes += queue.held_bytes
-            unsettled += queue.unsettled_count
-            for subscription in list(queue.subscriptions.values()):
-                yield
-                key = resource_id_of(subscription.consumer)
-                if key is not None:
-                    ways[key] = ways.get(key, 0) + subscription.delivered_count
-        for key, count in ways.items():
-            yield
-            self.delivered.note((name, key), count)
-        self.taken_in.note(name, added)
-        self.put_out.note(name, delivered)
+        yield from self._sample_takers(name, destination.queues)
+        depth_count, depth_bytes = figure("depth_count", destination), figure("depth_bytes", destination)
+        self.taken_in.note(name, figure("added_count", destination))
+        self.put_out.note(name, figure("delivered_count", destination))
         self.growth.note(name, depth_count)
         self.growth_bytes.note(name, depth_bytes)
-        return depth_count, depth_bytes, unsettled
+        return depth_count, depth_bytes, figure("unsettled_count", destination)
 
-
-def resource_id_of(consumer: object) -> int | None:
-    """Of a consumer that is on the map; None for others, such as those inside the broker."""
-    found: int | None = getattr(consumer, "resource_id", None)
-    return found
+    def _sample_takers(self, name: str, places: Iterable[FlowResource]) -> Steps[None]:
+        delivered_counts: dict[int, int] = {}
+        for place in places:
+            for consumer_id, subscription in takers_of(place):
+                yield
+                delivered_counts[consumer_id] = delivered_counts.get(consumer_id, 0) + subscription.delivered_count
+        for consumer_id, count in delivered_counts.items():
+            yield
+            self.delivered.note((name, consumer_id), count)

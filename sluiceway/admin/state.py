@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,24 +23,50 @@ from sluiceway.flow.survey import picture_in_steps
 from sluiceway.protocols.connection import Connection
 from sluiceway.protocols.stomp.delivery import StompSubscription
 from sluiceway.queues.destination import Destination
-from sluiceway.queues.topic import Topic
-from sluiceway.report import (
-    blocked_seconds_of,
-    connection_report,
-    destination_report,
-    durable_report,
-    oldest_seconds,
-    rss_bytes,
-)
+from sluiceway.report import rss_bytes
 from sluiceway.steps import Pace
 from sluiceway.store.reporting import report_in_steps
 from sluiceway.version import VERSION
+from sluiceway.views.connections import connection_figure, connection_report, id_of
+from sluiceway.views.destinations import (
+    backlog_count,
+    durable_report,
+    figure,
+    oldest_seconds,
+    takers_of,
+    view_destination,
+)
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
 
 SUBSCRIPTIONS_MAX: Final = 100
 """Shown with one destination; all of them are in the list of subscriptions."""
+
+_SORTED_DESTINATIONS: Final = (
+    "producers_count",
+    "subscriptions_count",
+    "depth_count",
+    "depth_bytes",
+    "memory_bytes",
+    "unsettled_count",
+    "dead_lettered_count",
+    "delayed_count",
+    "dropped_count",
+    "expired_count",
+)
+_SORTED_CONNECTIONS: Final = (
+    "in_bytes",
+    "out_bytes",
+    "unsettled_count",
+    "subscriptions_count",
+    "waiting_bytes",
+    "stash_bytes",
+    "blocked_seconds",
+)
+"""Figures that lists may be sorted by."""
+_SEARCHED: Final = ("peer", "user", "client_id", "session")
+"""Of connections: what a search looks into."""
 
 _LITTLE_PER_SECOND: Final = 0.01
 """A backlog that shrinks or grows by less stands still: no forecast."""
@@ -96,33 +123,16 @@ class State:
         await self._sampler.ready()
         rates_in, rates_out = self._sampler.taken_in.rates, self._sampler.put_out.rates
 
-        def total(name: str) -> Callable[[Destination], float]:
-            return lambda d: sum([getattr(queue, name) for queue in d.queues])
-
         items = await self._pace.run(self._seen_by(may_look))
         keys: dict[str, Callable[[Destination], Any]] = {
             "name": lambda d: d.name,
             "kind": lambda d: d.address.kind.value,
             "in_per_second": lambda d: rates_in.get(d.name, 0.0),
             "out_per_second": lambda d: rates_out.get(d.name, 0.0),
-            "producers_count": lambda d: d.producers_count,
-            "subscriptions_count": lambda d: d.queue.attachments_count,
-            "oldest_seconds": lambda d: self._oldest_seconds(d) or 0.0,
-            "drain_seconds": lambda d: _or_never(self._forecasts(d, destination_report(d))["drain_seconds"]),
-            "quota_seconds": lambda d: _or_never(self._forecasts(d, destination_report(d))["quota_seconds"]),
-            "depth_count": lambda d: sum([queue.elements.live_count for queue in d.queues]),
-            "depth_bytes": total("held_bytes"),
-            "memory_bytes": lambda d: sum([queue.controller.limiter.used_bytes for queue in d.queues]),
-            **{
-                name: total(name)
-                for name in (
-                    "unsettled_count",
-                    "dead_lettered_count",
-                    "delayed_count",
-                    "dropped_count",
-                    "expired_count",
-                )
-            },
+            "oldest_seconds": lambda d: oldest_seconds(self._broker, d),
+            "drain_seconds": lambda d: _or_never(self._forecasts(d)["drain_seconds"]),
+            "quota_seconds": lambda d: _or_never(self._forecasts(d)["quota_seconds"]),
+            **{name: partial(figure, name) for name in _SORTED_DESTINATIONS},
         }
         return await self._pace.run(
             page_in_steps(
@@ -146,22 +156,16 @@ class State:
 
     def _destination_row(self, destination: Destination) -> Row:
         name, policy = destination.name, destination.policy
-        report = destination_report(destination)
         return {
             "id": node_id(destination.queues[0].resource_id),
-            **report,
+            **view_destination(destination).to_dict(),
             "in_per_second": self._sampler.taken_in.rates.get(name, 0.0),
             "out_per_second": self._sampler.put_out.rates.get(name, 0.0),
-            "oldest_seconds": self._oldest_seconds(destination),
-            **self._forecasts(destination, report),
-            "paused": destination.is_paused,
+            "oldest_seconds": oldest_seconds(self._broker, destination) or None,
+            **self._forecasts(destination),
             "bytes_max": self._bytes_max(destination),
             "count_max": policy.count_max,
         }
-
-    def _oldest_seconds(self, destination: Destination) -> float | None:
-        """Age of the oldest that is not acknowledged; None: there is none."""
-        return oldest_seconds(self._broker, destination) or None
 
     def _bytes_max(self, destination: Destination) -> int | None:
         """What it may hold at most: without a store, or without paging, what memory it may use."""
@@ -170,12 +174,12 @@ class State:
             return policy.limit_bytes
         return policy.bytes_max
 
-    def _forecasts(self, destination: Destination, report: Row) -> Row:
+    def _forecasts(self, destination: Destination) -> Row:
         """When it will be empty, and when it will be full, if it goes on as in the last seconds."""
         growth = self._sampler.growth.rates.get(destination.name, 0.0)
         growth_bytes = self._sampler.growth_bytes.rates.get(destination.name, 0.0)
         drain_seconds = None
-        depth_count = report["depth_count"]
+        depth_count = figure("depth_count", destination)
         if depth_count and growth < -_LITTLE_PER_SECOND:
             drain_seconds = depth_count / -growth
         ends = []
@@ -183,7 +187,7 @@ class State:
         if count_max is not None and growth > _LITTLE_PER_SECOND:
             ends.append(max(0.0, (count_max - depth_count) / growth))
         if bytes_max is not None and growth_bytes > _LITTLE_PER_SECOND:
-            ends.append(max(0.0, (bytes_max - report["depth_bytes"]) / growth_bytes))
+            ends.append(max(0.0, (bytes_max - figure("depth_bytes", destination)) / growth_bytes))
         return {"drain_seconds": drain_seconds, "quota_seconds": min(ends, default=None)}
 
     def destination_named(self, name: str) -> Destination:
@@ -205,14 +209,13 @@ class State:
         row["partitions"] = await self._pace.run(self._partitions(destination))
         row["policy"] = attrs.asdict(destination.policy)
         consumers: dict[int, Row] = {}
-        for consumer, subscription in _consumers_of(destination):
+        for key, subscription in (taker for queue in destination.queues for taker in takers_of(queue)):
             if len(consumers) == SUBSCRIPTIONS_MAX:
                 break
-            key = consumer.resource_id
             if key not in consumers:
                 consumers[key] = {
                     "id": node_id(key),
-                    "name": consumer.name,
+                    "name": subscription.consumer.name,
                     "unsettled_count": 0,
                     "delivered_count": 0,
                     "rate_per_second": self._sampler.delivered.rates.get((destination.name, key), 0.0),
@@ -299,38 +302,26 @@ class State:
         """A page of them."""
         await self._sampler.ready()
         came, went = self._sampler.connection_in.rates, self._sampler.connection_out.rates
-        now_seconds = self._broker.clock()
-
-        def key(connection: Connection) -> int:
-            return connection.session.lanes.resource_id
 
         def make(connection: Connection) -> Row:
             return {
-                "id": node_id(key(connection)),
-                **connection_report(connection, now_seconds),
-                "in_per_second": came.get(key(connection), 0.0),
-                "out_per_second": went.get(key(connection), 0.0),
+                "id": node_id(id_of(connection)),
+                **connection_report(connection),
+                "in_per_second": came.get(id_of(connection), 0.0),
+                "out_per_second": went.get(id_of(connection), 0.0),
             }
 
         return await self._pace.run(
             page_in_steps(
                 page,
                 list(self._broker.connections),
-                name_of=lambda c: " ".join(
-                    (c.session.peer, c.session.user or "", c.session.subscriptions.client_id, c.session.session_id)
-                ),
+                name_of=lambda c: " ".join([connection_figure(name, c) or "" for name in _SEARCHED]),
                 keys={
-                    "peer": lambda c: c.session.peer,
-                    "user": lambda c: c.session.user or "",
-                    "in_per_second": lambda c: came.get(key(c), 0.0),
-                    "out_per_second": lambda c: went.get(key(c), 0.0),
-                    "in_bytes": lambda c: c.session.totals.bytes_in,
-                    "out_bytes": lambda c: c.session.outbound.taken_bytes,
-                    "unsettled_count": lambda c: c.session.unsettled_count,
-                    "subscriptions_count": lambda c: len(c.session.subscriptions.live),
-                    "waiting_bytes": lambda c: c.session.outbound.waiting_bytes,
-                    "stash_bytes": lambda c: c.session.lanes.stash_bytes,
-                    "blocked_seconds": lambda c: blocked_seconds_of(c, now_seconds),
+                    "peer": partial(connection_figure, "peer"),
+                    "user": lambda c: connection_figure("user", c) or "",
+                    "in_per_second": lambda c: came.get(id_of(c), 0.0),
+                    "out_per_second": lambda c: went.get(id_of(c), 0.0),
+                    **{name: partial(connection_figure, name) for name in _SORTED_CONNECTIONS},
                 },
                 make=make,
                 sort="-blocked_seconds",
@@ -342,18 +333,16 @@ class State:
     async def durables(self, page: Page) -> Row:
         """A page of durable subscriptions."""
         broker = self._broker
-
-        def backlog(durable: Any) -> int:
-            destination = broker.registry.destinations.get(durable.destination)
-            partitions = [] if destination is None else destination.queue.partitions.values()
-            return sum(topic.backlog_of(durable.durable_id) for topic in partitions if isinstance(topic, Topic))
-
         return await self._pace.run(
             page_in_steps(
                 page,
                 list(broker.registry.durables),
                 name_of=lambda durable: f"{durable.name} {durable.client_id} {durable.destination}",
-                keys={"name": _name_of, "destination": lambda durable: durable.destination, "backlog_count": backlog},
+                keys={
+                    "name": _name_of,
+                    "destination": lambda durable: durable.destination,
+                    "backlog_count": partial(backlog_count, broker),
+                },
                 make=lambda durable: durable_report(broker, durable),
                 sort="-backlog_count",
             )
@@ -448,13 +437,6 @@ def _key(name: str) -> Callable[[Row], Any]:
 
 def _or_never(seconds: float | None) -> float:
     return math.inf if seconds is None else seconds
-
-
-def _consumers_of(destination: Destination) -> Iterator[tuple[Any, Any]]:
-    for queue in destination.queues:
-        for subscription in list(queue.subscriptions.values()):
-            if hasattr(subscription.consumer, "resource_id"):
-                yield subscription.consumer, subscription
 
 
 HIDDEN: Final = "(not shown)"

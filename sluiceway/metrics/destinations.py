@@ -7,8 +7,8 @@ added up, but for forecasts and shares, which don't add up; of ages the greatest
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from sluiceway.flow.graph import Steps
 from sluiceway.metrics.catalogue import OTHERS, TEMPORARY
@@ -19,7 +19,7 @@ from sluiceway.queues.queue import MessageQueue
 from sluiceway.queues.topic import Topic
 from sluiceway.queues.topic_intake import LAG_FACTOR
 from sluiceway.rates import Trend
-from sluiceway.report import destination_report, oldest_seconds
+from sluiceway.views.destinations import oldest_seconds, view_destination, waiting_since
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
@@ -80,7 +80,7 @@ class Destinations:
         broker.registry.on_delete = self._gone
 
     def _gone(self, destination: Destination) -> None:
-        counters = self._counters_of(destination, destination_report(destination))
+        counters = self._counters_of(destination, view_destination(destination).figures)
         self._courses.pop(destination.name, None)
         if destination.address.temporary_global:
             self._temporary.keep(destination.name, counters)
@@ -99,20 +99,20 @@ class Destinations:
             if destination.queue.closed:
                 continue
             name = destination.name
-            report = destination_report(destination)
-            counters = self._counters_of(destination, report)
+            figures = view_destination(destination).figures
+            counters = self._counters_of(destination, figures)
             avoided_count += sum([queue.shelf.cancelled_count for queue in destination.queues if queue.shelf])
             if destination.address.temporary_global:
                 self._temporary.add(name, counters)
-                sums[TEMPORARY].add(self._broker, destination, report)
+                sums[TEMPORARY].add(self._broker, destination, figures)
                 continue
             own = self._naming.own(name, counters, names_max)
             if own is None:
-                sums[OTHERS].add(self._broker, destination, report)
+                sums[OTHERS].add(self._broker, destination, figures)
                 continue
             for family, value in zip(COUNTERS, own, strict=True):
                 gathered.put(family, value, name)
-            self._put_state(gathered, destination, report)
+            self._put_state(gathered, destination, figures)
         for name, rest in ((OTHERS, self._naming.others), (TEMPORARY, self._temporary)):
             if rest.is_used:
                 for family, value in zip(COUNTERS, rest.totals(), strict=True):
@@ -120,30 +120,30 @@ class Destinations:
                 sums[name].put(gathered, name)
         return avoided_count
 
-    def _counters_of(self, destination: Destination, report: dict[str, Any]) -> Sequence[float]:
+    def _counters_of(self, destination: Destination, figures: Mapping[str, int]) -> Sequence[float]:
         now_seconds = self._broker.clock()
         blocked = sum([queue.held_up_seconds for queue in destination.queues])
-        blocked += sum([now_seconds - since for since in _waits_on(destination)])
-        return [*[report.get(key, 0) for key in _COUNTED.values()], blocked]
+        blocked += sum([now_seconds - since for since in waiting_since(destination)])
+        return [*[figures.get(key, 0) for key in _COUNTED.values()], blocked]
 
-    def _put_state(self, gathered: Gathered, destination: Destination, report: dict[str, Any]) -> None:
+    def _put_state(self, gathered: Gathered, destination: Destination, figures: Mapping[str, int]) -> None:
         name = destination.name
         for family, key in _HELD.items():
-            gathered.put(family, report[key], name)
+            gathered.put(family, figures[key], name)
         gathered.put("sluiceway_destination_oldest_seconds", oldest_seconds(self._broker, destination), name)
-        gathered.put("sluiceway_destination_blocked_senders", len(_waits_on(destination)), name)
+        gathered.put("sluiceway_destination_blocked_senders", len(waiting_since(destination)), name)
         gathered.put("sluiceway_destination_paused", float(destination.is_paused), name)
-        self._put_forecast(gathered, destination, report)
+        self._put_forecast(gathered, destination, figures)
 
-    def _put_forecast(self, gathered: Gathered, destination: Destination, report: dict[str, Any]) -> None:
+    def _put_forecast(self, gathered: Gathered, destination: Destination, figures: Mapping[str, int]) -> None:
         name = destination.name
         now_seconds = self._broker.clock()
-        waiting_count = report["depth_count"] - report["delayed_count"]
+        waiting_count = figures["depth_count"] - figures["delayed_count"]
         course = self._courses.get(name)
         if course is None:
-            course = self._courses[name] = _Course(now_seconds, waiting_count, report["depth_bytes"])
+            course = self._courses[name] = _Course(now_seconds, waiting_count, figures["depth_bytes"])
         course.waiting.note(now_seconds, waiting_count)
-        course.size.note(now_seconds, report["depth_bytes"])
+        course.size.note(now_seconds, figures["depth_bytes"])
         gathered.put(
             "sluiceway_destination_drain_seconds",
             0.0 if not waiting_count else course.waiting.seconds_to(0),
@@ -182,12 +182,12 @@ class _Sums:
         self.oldest_seconds = 0.0
         self.paused_count = 0
 
-    def add(self, broker: Broker, destination: Destination, report: dict[str, Any]) -> None:
+    def add(self, broker: Broker, destination: Destination, figures: Mapping[str, int]) -> None:
         for family, key in _HELD.items():
-            self.held[family] += report[key]
-        self.blocked_count += len(_waits_on(destination))
+            self.held[family] += figures[key]
+        self.blocked_count += len(waiting_since(destination))
         self.paused_count += destination.is_paused
-        if report["depth_count"]:
+        if figures["depth_count"]:
             self.oldest_seconds = max(self.oldest_seconds, oldest_seconds(broker, destination))
 
     def put(self, gathered: Gathered, name: str) -> None:
@@ -196,13 +196,3 @@ class _Sums:
         gathered.put("sluiceway_destination_oldest_seconds", self.oldest_seconds, name)
         gathered.put("sluiceway_destination_blocked_senders", self.blocked_count, name)
         gathered.put("sluiceway_destination_paused", self.paused_count, name)
-
-
-def _waits_on(destination: Destination) -> list[float]:
-    """Since when each sender waits for it."""
-    return [
-        since
-        for queue in destination.queues
-        for controller in queue.intake.entrances
-        for since in controller.waiting_since()
-    ]

@@ -24,9 +24,9 @@ from sluiceway.metrics.exposition import Exposition, Gathered
 from sluiceway.metrics.outside import Outside, look
 from sluiceway.queues.oldest import oldest_of
 from sluiceway.queues.topic import Topic
-from sluiceway.report import age_seconds
 from sluiceway.steps import Pace
 from sluiceway.version import VERSION
+from sluiceway.views.destinations import age_seconds
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
@@ -124,7 +124,7 @@ class Metrics:
         broker = self._broker
         left_count = broker.config.metrics.destinations_max
         others: list[float] | None = None
-        now_seconds, now_ms = broker.clock(), broker.now_ms()
+        now_ms = broker.now_ms()
         for durable in list(broker.registry.durables):
             yield
             destination = broker.registry.destinations.get(durable.destination)
@@ -134,7 +134,7 @@ class Metrics:
                 if reader is not None and (lag := reader.cursor.unsettled_count):
                     lag_count += lag
                     oldest = oldest_of(topic.elements, now_ms, reader.cursor.front)
-                    lag_seconds = max(lag_seconds, age_seconds(broker, oldest, now_seconds, now_ms))
+                    lag_seconds = max(lag_seconds, age_seconds(broker, oldest))
             away_seconds = 0.0 if durable.attached else max(0, now_ms - durable.last_seen_ms) / 1000
             values = [lag_count, lag_seconds, float(durable.attached), away_seconds]
             if left_count:

@@ -1,0 +1,187 @@
+"""Destinations and durable subscriptions as people see them: partitions are added up.
+
+Reading one figure costs a microsecond for each partition, a whole row some thirty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
+from typing import Any, Final, Protocol
+
+import attrs
+
+from sluiceway.flow import FlowResource
+from sluiceway.loop_monitor import LoopMonitor
+from sluiceway.queues.destination import Destination
+from sluiceway.queues.durables import Durable
+from sluiceway.queues.logs.log import Log
+from sluiceway.queues.oldest import Oldest, oldest_of
+from sluiceway.queues.queue import MessageQueue
+from sluiceway.queues.registry import DestinationRegistry
+from sluiceway.queues.topic import Topic
+
+_OfQueue = Callable[[MessageQueue], int]
+
+_HELD: Final[Mapping[str, _OfQueue]] = {
+    "depth_count": attrgetter("elements.live_count"),
+    "depth_bytes": attrgetter("held_bytes"),
+    "memory_bytes": attrgetter("controller.limiter.used_bytes"),
+    "outside_count": attrgetter("elements.outside_count"),
+    "waiting_count": attrgetter("waiting_count"),
+    "delayed_count": attrgetter("delayed_count"),
+    "overflow_count": attrgetter("controller.overflow_count"),
+    "expired_count": attrgetter("expired_count"),
+    "rejected_count": attrgetter("rejected_count"),
+}
+"""Of all queues, of those in front of a topic too, whose messages have yet to be published. The words for each figure
+are those of QueueStatistics.
+"""
+_PASSED: Final[Mapping[str, _OfQueue]] = {
+    name: attrgetter(name)
+    for name in (
+        "unsettled_count",
+        "added_count",
+        "delivered_count",
+        "settled_count",
+        "returned_count",
+        "dropped_count",
+        "dead_lettered_count",
+        "moved_count",
+    )
+}
+"""Of partitions: what a topic has yet to publish is in what it holds, not in what it took in."""
+_WHOLE: Final[Mapping[str, Callable[[Destination], int]]] = {
+    "producers_count": attrgetter("producers_count"),
+    "subscriptions_count": attrgetter("queue.attachments_count"),
+}
+
+
+class Watched(Protocol):
+    """What a view needs of the broker."""
+
+    @property
+    def clock(self) -> Callable[[], float]: ...
+    @property
+    def now_ms(self) -> Callable[[], int]: ...
+    @property
+    def pulse(self) -> LoopMonitor: ...
+    @property
+    def registry(self) -> DestinationRegistry: ...
+
+
+def figure(name: str, destination: Destination) -> int:
+    """Read one figure of a destination. O(partitions)."""
+    of_queue = _HELD.get(name)
+    if of_queue is not None:
+        return sum(map(of_queue, destination.queues))
+    of_queue = _PASSED.get(name)
+    if of_queue is not None:
+        return sum(map(of_queue, destination.queue.partitions.values()))
+    return _WHOLE[name](destination)
+
+
+@attrs.frozen(slots=True)
+class DestinationView:
+    """One destination at one moment."""
+
+    name: str
+    kind: str
+    paused: bool
+    idle_seconds: float
+    """Since something was added or settled."""
+    figures: Mapping[str, int]
+    """By name; `unheard_count` only of topics."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-able data."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "paused": self.paused,
+            "idle_seconds": self.idle_seconds,
+            **self.figures,
+        }
+
+
+def view_destination(destination: Destination) -> DestinationView:
+    """Read all of one destination. O(partitions)."""
+    partitions = list(destination.queue.partitions.values())
+    queues = destination.queues
+    figures = {name: read(destination) for name, read in _WHOLE.items()}
+    figures |= {name: sum(map(read, queues)) for name, read in _HELD.items()}
+    figures |= {name: sum(map(read, partitions)) for name, read in _PASSED.items()}
+    if destination.address.kind.is_topic:
+        figures["unheard_count"] = sum([queue.unheard_count for queue in partitions if isinstance(queue, Topic)])
+    return DestinationView(
+        name=destination.name,
+        kind=destination.address.kind.value,
+        paused=destination.is_paused,
+        idle_seconds=min([queue.idle_seconds for queue in partitions]),
+        figures=figures,
+    )
+
+
+def age_seconds(broker: Watched, oldest: Oldest | None) -> float:
+    """Return how old an element is, of one that had to wait for its date since then; 0: there is none."""
+    if oldest is None:
+        return 0.0
+    age = max(0.0, broker.clock() - broker.pulse.ages.came_at(oldest.number))
+    return min(age, max(0, broker.now_ms() - oldest.due_at_ms) / 1000) if oldest.due_at_ms else age
+
+
+def oldest_seconds(broker: Watched, destination: Destination) -> float:
+    """Return the age of the oldest message that is not acknowledged; of a delayed one since it was due. 0: there is
+    none. O(partitions, and what `oldest_of` takes).
+    """
+    now_ms = broker.now_ms()
+    queues = destination.queue.partitions.values()
+    return max([age_seconds(broker, oldest_of(queue.elements, now_ms)) for queue in queues], default=0.0)
+
+
+def waiting_since(destination: Destination) -> list[float]:
+    """Return since when each sender waits for the destination, as clock readings."""
+    return [
+        since
+        for queue in destination.queues
+        for controller in queue.intake.entrances
+        for since in controller.waiting_since()
+    ]
+
+
+def takers_of(place: FlowResource) -> Iterator[tuple[int, Any]]:
+    """Yield the subscriptions to a queue or a log, each with the resource id of its consumer; those inside the broker,
+    which are not on the map, are left out.
+    """
+    crowds: list[Iterable[Any]] = []
+    if isinstance(place, Log):
+        crowds = [outlet.subscriptions for outlet in place.outlets]
+    elif isinstance(place, MessageQueue):
+        crowds = [place.subscriptions.values()]
+    for crowd in crowds:
+        for subscription in list(crowd):
+            resource_id = getattr(subscription.consumer, "resource_id", None)
+            if resource_id is not None:
+                yield resource_id, subscription
+
+
+def backlog_count(broker: Watched, durable: Durable) -> int:
+    """Return how many messages a durable subscription has yet to settle. O(partitions)."""
+    destination = broker.registry.destinations.get(durable.destination)
+    partitions = [] if destination is None else destination.queue.partitions.values()
+    return sum([topic.backlog_of(durable.durable_id) for topic in partitions if isinstance(topic, Topic)])
+
+
+def durable_report(broker: Watched, durable: Durable) -> dict[str, Any]:
+    """Return one durable subscription as JSON-able data: its backlog, and how long nobody has come for it."""
+    now_ms = broker.now_ms()
+    return {
+        "name": durable.name,
+        "client_id": durable.client_id,
+        "destination": durable.destination,
+        "attached": durable.attached,
+        "consumers_count": durable.consumers_count,
+        "backlog_count": backlog_count(broker, durable),
+        "age_seconds": max(0, now_ms - durable.created_ms) / 1000,
+        "away_seconds": 0.0 if durable.attached else max(0, now_ms - durable.last_seen_ms) / 1000,
+    }
