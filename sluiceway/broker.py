@@ -20,23 +20,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import trio
 
 from sluiceway.answering import Answers
-from sluiceway.bodies import body_files, recover_bodies
 from sluiceway.claims import Claims
 from sluiceway.config import Config
 from sluiceway.config import Listener as ListenerConfig
 from sluiceway.config.model import configuration
-from sluiceway.data_folder import OnProgress, OpenDataFolder, engine_kind, open_house, restore_destinations
+from sluiceway.data_folder import OnProgress, engine_kind
 from sluiceway.dispatcher import Dispatcher
 from sluiceway.draining import Draining
-from sluiceway.durables import DurableRecords
 from sluiceway.expiry import ExpiryWatch
 from sluiceway.faults import Faults
 from sluiceway.flow import FlowManager
 from sluiceway.listeners import Listeners, is_loopback
-from sluiceway.log_service import Handler, Logs, handlers, open_logs
+from sluiceway.log_service import Handler
 from sluiceway.loop_monitor import LoopMonitor
 from sluiceway.memory import BrokerMemory
 from sluiceway.message_tracking import MessageTracking
@@ -49,13 +48,11 @@ from sluiceway.protocols.log import get_logger
 from sluiceway.protocols.stomp.authorization import Identity
 from sluiceway.protocols.stomp.errors import ProtocolError
 from sluiceway.protocols.stomp.head import SendHead
-from sluiceway.protocols.stomp.header_codec import HeaderCodec, rewrite
 from sluiceway.protocols.stomp.left_behind import LeftBehind
 from sluiceway.protocols.stomp.limits import StompLimits
 from sluiceway.protocols.streams import ByteStream, MemoryStream, memory_pair
-from sluiceway.queues.environment import QueueEnvironment
 from sluiceway.queues.logs.table import LogTable
-from sluiceway.queues.names import parse
+from sluiceway.queues.observer import ObserverOf
 from sluiceway.queues.registry import DestinationRegistry
 from sluiceway.reloading import Reloader, ReloadReport
 from sluiceway.report import stat_report
@@ -63,17 +60,13 @@ from sluiceway.security.admission import OWN, Admission, Decided
 from sluiceway.security.gate import SecurityGate
 from sluiceway.selector_preparation import SelectorPreparation
 from sluiceway.sessions import SessionTable
-from sluiceway.spool_recovery import SpoolRecovery
+from sluiceway.shard import Location, Shard, ShardEnvironment
 from sluiceway.steps import Pace
 from sluiceway.store.bigarray import Files
-from sluiceway.store.directory import LARGE, LOGS
 from sluiceway.store.engine import Engine
 from sluiceway.store.large import BodyFiles
-from sluiceway.store.log_storage import LogDisk
-from sluiceway.store.metadata import MemoryMetadata, MetadataManagers, StoredMetadata
 from sluiceway.store.spool import Spools
 from sluiceway.store.storequeue import StoreQueue
-from sluiceway.store.worker import InlineWorker, ThreadWorker, Worker
 from sluiceway.trails.answering import BrokerTrails
 from sluiceway.trails.answering import handler as trail_handler
 from sluiceway.version import VERSION
@@ -121,32 +114,24 @@ class Broker:
         """
         self.config = configuration(config, Config, "Broker")
         self.server_name = f"sluiceway/{VERSION}"
-        self.message_token = secrets.token_hex(4).encode()
-        self.store: StoreQueue | None = None
-        self.spools: Spools | None = None
-        self.bodies: BodyFiles | None = None
-        self._large_folder = large_folder
-        self.logs: LogTable | None = None
-        self._logs: Logs | None = None
-        self._durables: DurableRecords | None = None
-        self._claims: Claims | None = None
-        self._handlers: Mapping[str, Handler] = {}
-        self._journal_folder = journal_folder
-        self._journal_files = journal_files
-        self._boot = boot
-        self._logs_inline = True
-        self._engine = engine
+        self._location = Location(
+            "none",
+            self.config.broker.data_dir,
+            engine=engine,
+            large_folder=large_folder,
+            journal_folder=journal_folder,
+            journal_files=journal_files,
+            boot=boot,
+            on_reading=on_reading,
+        )
         self._serving = serving
-        self._on_reading = on_reading
         self._spans = spans
-        self._house: OpenDataFolder | None = None
-        self._store_closing = trio.Lock()
+        self._handlers: Mapping[str, Handler] = {}
         self.connections: dict[Connection, None] = {}
         self.sessions = SessionTable(lambda session_id: self.left_behind.has(session_id))
         self.now_ms = now_ms
         self.trails: BrokerTrails | None = None
         """Where messages went; None: that is switched off."""
-        self._next_number = 1
         self._nursery_manager: Any = None
         self._nursery: trio.Nursery | None = None
         self.admin: AdminServer | None = None
@@ -183,7 +168,6 @@ class Broker:
             scheduling=self.dispatcher,
             unheard=self._unheard,
         )
-        self.reloading = Reloader(self)
         self._expiry = ExpiryWatch(self.certificates, self.now_ms, self.faults.contain)
         self.doors = Listeners(
             accepted=self._accepted_by,
@@ -192,6 +176,22 @@ class Broker:
             contain=self.faults.contain,
             why_not=self.manager.why_not,
         )
+        self.selector_preparation = SelectorPreparation(self.dispatcher.submit, gives_way=self._serving)
+        self.shard = Shard(
+            config,
+            attrs.evolve(self._location, engine_kind=engine_kind(config, serving=self._serving)),
+            ShardEnvironment(
+                dispatcher=self.dispatcher,
+                manager=self.manager,
+                clock=self.clock,
+                now_ms=self.now_ms,
+                contain=self.faults.contain,
+                prepare_selectors=self.selector_preparation.wait,
+            ),
+            observe=self._observe,
+        )
+        self.take_numbers = self.shard.take_numbers
+        self.reloading = Reloader(self)
         # First: a port that is taken is found out before anybody can connect anywhere. Then clients wait in line.
         await self.doors.bind(config.listeners)
         self._nursery_manager = trio.open_nursery()
@@ -212,14 +212,12 @@ class Broker:
         await self._nursery.start(self.dispatcher.run)
         if self.arrivals is not None:
             self._nursery.start_soon(self.arrivals.run)
-        self.registry.start()
         self.pulse.start()
         try:
-            await self._open_logs()
+            await self._recover_shard()
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
-        await self._resume_transactions()
         self.memory.limit_upkeep()
         self.doors.open(self._nursery)
         self.look_after_certificates()
@@ -239,192 +237,29 @@ class Broker:
 
     async def _make_ready(self) -> None:
         """Open the store, and make the destinations that it has messages of."""
-        config = self.config
-        await self._open_store()
-        self._open_metadata()
-        self.following = MessageTracking(self, spans=self._spans)
-        self.trails = self.following.trails
-        self._environment = QueueEnvironment(
-            manager=self.manager,
-            scheduling=self.dispatcher,
-            clock=self.clock,
-            now_ms=self.now_ms,
-            resume=self.dispatcher.executor(label="resuming sources"),
-            store=self.store,
-            contain=self.faults.contain,
-            observer_of=self.following.observer_of,
-        )
-        self.registry = DestinationRegistry(
-            self._environment,
-            config.policy_for,
-            destinations_max=config.broker.destinations_max,
-            attachments_max=config.broker.attachments_max,
-            selectors_bytes_max=config.broker.selectors_bytes_max,
-            durables_max=config.broker.durables_max,
-            durable_keeper=self._durables,
-            rewrite=rewrite,
-            take_numbers=self.take_numbers,
-            dead_letter_queues=config.dead_letter_queues,
-            own_segments=config.own_segments,
-        )
-        self.selector_preparation = SelectorPreparation(self.dispatcher.submit, gives_way=self._serving)
-        self.registry.selectors.prepare = self.selector_preparation.wait
+        await self._open_shard()
         self._started_seconds = self.clock()
         self.pulse = LoopMonitor(
             clock=self.clock,
             call_later=self.dispatcher.call_later,
-            next_number=lambda: self._next_number,
+            next_number=lambda: self.shard.next_number,
             settle=self.memory.upkeep.settle,
         )
         self.metrics = Metrics(self)
         self.answers = Answers(Pace(lambda: self.dispatcher.statistics().turns_count), self._spawn, self.faults.contain)
-        if self._house is not None:
-            await restore_destinations(self._house.recovered, self.registry)
 
-    async def _open_logs(self) -> None:
-        """The logs of an earlier run are there before anybody connects. The dispatcher runs."""
-        house = self._house
-        directory = None if house is None else house.directory
-        # What lies in a temporary folder is soon written: no threads, which the clock of a test knows nothing of.
-        inline = self._logs_inline = directory is None
-        if inline:
-            disk = LogDisk.inline(self.dispatcher.executor(label="logs"))
-        else:
-            disk = LogDisk.threads(self.dispatcher.submit)
-        self._logs = await open_logs(
-            self.config.logs,
-            self._journal_folder if directory is None else directory.logs_path,
-            marked=None if directory is None else directory.marked(LOGS),
-            environment=self.registry.environment,
-            managers=self._managers,
-            store=self.store,
-            disk=disk,
-            policy_for=lambda name: self.config.policy_for(parse(name)),
-            files=self._journal_files,
-            boot=self._boot,
-            inline=inline,
-        )
-        self.logs = self._logs.table
-        self._claims = Claims(self.logs, self.registry, self._managers, disk, self.registry.environment)
-        await self._claims.restore()
-        self._handlers = {
-            **{f"log/{name}": handler for name, handler in handlers(self.logs).items()},
-            **self._claims.handlers,
-            "trail": trail_handler(self.trails),
-        }
+    async def _open_shard(self) -> None:
+        await self.shard.open()
 
-    async def _open_store(self) -> None:
-        kind = engine_kind(self.config, serving=self._serving)
-        house = self._house = await open_house(self.config, kind, engine=self._engine, on_progress=self._on_reading)
-        await self._open_bodies(house)
-        if house is None:
-            return
-        self.message_token = house.token
-        self._next_number = house.recovered.next_number
-        worker: Worker
-        if house.directory is None:
-            worker = InlineWorker(house.engine, self.dispatcher.executor(label="store"))
-        else:
-            worker = ThreadWorker(house.engine, self.dispatcher.submit)
-        self.store = StoreQueue(
-            self.config.store,
-            worker=worker,
-            heads=HeaderCodec(self.memory.upkeep.heads),
-            scheduling=self.dispatcher,
-            at_turn_end=self.dispatcher.at_turn_end,
-            clock=self.clock,
-            manager=self.manager,
-            log=get_logger("sluiceway.store"),
-            housing=house.directory,
-            recovered=house.recovered,
-            engine_name="memory" if house.directory is None else "leveldb",
-            bodies=self.bodies,
-            pages=None if house.directory is None else house.directory.paged_path,
-            contain=self.faults.contain,
-        )
-        self.store.reserve_numbers(self._next_number)
-        self.spools = Spools(
-            self.store,
-            recovered=house.recovered.transactions,
-            next_transaction_id=house.recovered.next_transaction_id,
-            next_commit_number=house.recovered.next_commit_number,
-        )
+    async def _recover_shard(self) -> None:
+        await self.shard.recover()
+        self._handlers = {**self.shard.handlers, "trail": trail_handler(self.trails)}
 
-    def _open_metadata(self) -> None:
-        """The managers are behind the store, if there is one: for durable subscriptions and groups of logs."""
-        self._managers: MetadataManagers
-        if self.store is None:
-            self._managers = MemoryMetadata(self.dispatcher.executor(label="metadata"))
-        else:
-            self._managers = StoredMetadata(self.store.worker, scheduling=self.dispatcher, contain=self.faults.contain)
-        self._durables = DurableRecords(self._managers)
-
-    async def _open_bodies(self, house: OpenDataFolder | None) -> None:
-        """Large bodies have a place where the store has a folder."""
-        recovered = None if house is None else house.recovered
-        if self._large_folder is not None:
-            schedule = self.dispatcher.executor(label="large bodies")
-            self.bodies = body_files(self._large_folder, manager=self.manager, clock=self.clock, schedule=schedule)
-            recover_bodies(self.bodies, recovered)
-        elif house is not None and house.directory is not None:
-            marked = house.directory.marked(LARGE)
-            self.bodies = body_files(
-                marked.path, manager=self.manager, clock=self.clock, submit=self.dispatcher.submit, marked=marked
-            )
-            await trio.to_thread.run_sync(recover_bodies, self.bodies, recovered, marked)
-
-    async def _resume_transactions(self) -> None:
-        """What was committed comes to its queues before anybody connects."""
-        if self.spools is None or not self.spools.left:
-            return
-        try:
-            await SpoolRecovery(self.spools, self.registry, clock=self.clock).run()
-        except BaseException as error:
-            await self.__aexit__(type(error), error, error.__traceback__)
-            raise
-
-    def abandon_store(self) -> None:
-        """Close the files without saying that all is well: the next start takes it for a crash."""
-        if self._durables is not None:
-            self._durables.close()
-        if self._logs is not None:
-            self._logs.abandon()
-            self.logs = self._logs = None
-        if self.bodies is not None:
-            self.bodies.stop()
-            self.bodies.join()
-            self.bodies = None
-        if self.store is not None:
-            self.store.worker.close()
-            self.store = self.spools = None
-        if self._house is not None:
-            self._house.abandon()
-            self._house = None
-
-    async def _close_logs(self) -> None:
-        async with self._store_closing:
-            logs = self._logs
-            if logs is not None:
-                if self._claims is not None:
-                    self._claims.close()
-                    self._claims = None
-                if self._durables is not None:
-                    self._durables.close()
-                await logs.close(inline=self._logs_inline)
-                self.logs = self._logs = None
-
-    async def _close_store(self) -> None:
-        """Write what is left, and what consumers have seen; all queues are idle."""
-        store, house = self.store, self._house
-        if store is None or house is None:
-            return
-        async with self._store_closing:  # a second `stop` waits for the first
-            if self._house is house:
-                changes = store.last_batch()
-                await house.close(store.worker, changes, self._next_number)
-                store.last_batch_is_written()
-                store.close()
-                self.store = self.spools = self._house = None
+    def _observe(self, token: bytes) -> ObserverOf | None:
+        """Follow messages of the shard with this token."""
+        self.following = MessageTracking(self, token, spans=self._spans)
+        self.trails = self.following.trails
+        return self.following.observer_of
 
     def _warn_if_open(self, settings: ListenerConfig, listener: Listener) -> None:
         host = listener.address.rpartition(":")[0].strip("[]")
@@ -474,17 +309,8 @@ class Broker:
             for connection in list(self.connections):
                 connection.session.close()  # what they hold goes back before the store is closed
         self.is_closed = True
-        await self._close_logs()
-        await self._close_store()
-        if self.bodies is not None:
-            self.bodies.stop()
-            if self._large_folder is None:
-                await trio.to_thread.run_sync(self.bodies.join)
-            else:
-                self.bodies.join()
-            self.bodies = None
+        await self.shard.close()
         self.pulse.stop()
-        self.registry.close()
         self.memory.close()
         if self.admin is not None:
             await self.admin.close()
@@ -501,7 +327,7 @@ class Broker:
             self.admin.abandon()
         for connection in self.connections:
             connection.abandon()
-        self.abandon_store()
+        self.shard.abandon()
 
     # ------------------------------------------------------------------ connections
 
@@ -540,7 +366,7 @@ class Broker:
                     listener.connection_ended()
                 if self._stopping and not self.connections:
                     self._all_gone.set()
-                self._environment.carefully(partial(self.sessions.ended, connection.session))
+                self.registry.environment.carefully(partial(self.sessions.ended, connection.session))
 
         self._nursery.start_soon(serve_it)
 
@@ -585,12 +411,35 @@ class Broker:
     def _unheard(self, count: int) -> None:
         self.registry.unheard_count += count
 
-    def take_numbers(self, count: int) -> int:
-        number = self._next_number
-        self._next_number = end = number + count
-        if self.store is not None and end > self.store.numbers_enough_to:
-            self.store.reserve_numbers(end)
-        return number
+    @property
+    def registry(self) -> DestinationRegistry:
+        """Destinations."""
+        return self.shard.registry
+
+    @property
+    def store(self) -> StoreQueue | None:
+        """Where persistent messages go; None: nothing outlives the broker."""
+        return self.shard.store
+
+    @property
+    def spools(self) -> Spools | None:
+        """Where transactions go that are too large for memory; None: without a store they are refused."""
+        return self.shard.spools
+
+    @property
+    def bodies(self) -> BodyFiles | None:
+        """Where large bodies go; None: every body is held in memory."""
+        return self.shard.bodies
+
+    @property
+    def logs(self) -> LogTable | None:
+        """Destinations that remember."""
+        return self.shard.logs
+
+    @property
+    def message_token(self) -> bytes:
+        """First part of every message-id."""
+        return self.shard.token
 
     @property
     def on_marked_sends(self) -> Callable[[SendHead, int, int], None] | None:
@@ -614,7 +463,7 @@ class Broker:
     @property
     def claims(self) -> Claims | None:
         """Portions of queues, for readers that read them again; None: there is no place for them."""
-        return self._claims
+        return self.shard.claims
 
     def begin_login(
         self, login: str | None, passcode: str | None, *, decided: Decided, **whence: Any
@@ -681,5 +530,4 @@ class Broker:
     @property
     def data_folder(self) -> Path | None:
         """Where it keeps what must outlive it; None: nowhere."""
-        directory = None if self._house is None else self._house.directory
-        return None if directory is None else directory.path
+        return self.shard.folder

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import attrs
@@ -53,26 +54,29 @@ class OpenDataFolder:
     directory: Directory | None
     """None: in memory."""
 
-    async def close(self, worker: Worker, changes: list[Change], next_number: int) -> None:
-        """Let the worker finish, write these, say that all is well, and close. The folder is free for others then.
-
-        Raises EngineError if it can't be written: then the next start takes this for a crash. All is closed anyway.
+    async def write_last(self, worker: Worker, changes: list[Change], next_number: int) -> None:
+        """Let the worker finish, write these changes, and say that all is well. Raises EngineError if that can't be
+        written: then the next start takes this end for a crash.
         """
 
-        def close() -> None:
-            try:
-                worker.close()
-                self.engine.write([*changes, *closing_records(next_number)], sync=True)
-            finally:
-                self.abandon()
+        def write() -> None:
+            worker.close()
+            self.engine.write([*changes, *closing_records(next_number)], sync=True)
 
         if self.directory is None:
-            close()  # nothing that blocks
+            write()  # nothing that blocks
         else:
-            await trio.to_thread.run_sync(close)
+            await trio.to_thread.run_sync(write)
+
+    async def close(self) -> None:
+        """Free the folder for others. Without `write_last`, the next start takes this end for a crash."""
+        if self.directory is None:
+            self.abandon()
+        else:
+            await trio.to_thread.run_sync(self.abandon)
 
     def abandon(self) -> None:
-        """Close without saying that all is well."""
+        """The same at once, as far as the disk allows."""
         self.engine.close()
         if self.directory is not None:
             self.directory.close()
@@ -86,11 +90,11 @@ def engine_kind(config: Config, *, serving: bool) -> str:
     return kind
 
 
-async def open_house(
-    config: Config, kind: str, *, engine: Engine | None = None, on_progress: OnProgress | None = None
+async def open_data_folder(
+    folder: Path, kind: str, *, engine: Engine | None = None, on_progress: OnProgress | None = None
 ) -> OpenDataFolder | None:
-    """Open the store of this configuration. None: there is none. `engine`: use this one, already open. `on_progress`
-    is told, from another thread, instead of the log.
+    """Open the store of this kind, one for the disk in `folder`. None: there is none. `engine`: use this one, already
+    open. `on_progress` is told, from another thread, instead of the log.
 
     Raises DirectoryError, EngineError and StoreFormatError, with nothing left open.
     """
@@ -101,7 +105,7 @@ async def open_house(
             engine = MemoryEngine()
     if engine is not None:
         return _read(engine, None, on_progress)
-    return await trio.to_thread.run_sync(partial(_open_folder, config, on_progress))
+    return await trio.to_thread.run_sync(partial(_open_folder, folder, on_progress))
 
 
 async def restore_destinations(recovered: Recovered, registry: DestinationRegistry) -> None:
@@ -127,8 +131,8 @@ async def restore_destinations(recovered: Recovered, registry: DestinationRegist
         registry.restore_durable(durable, parse(record.destination), exactly=recovered.clean)
 
 
-def _open_folder(config: Config, on_progress: OnProgress | None) -> OpenDataFolder:
-    directory = open_directory(config.broker.data_dir)
+def _open_folder(folder: Path, on_progress: OnProgress | None) -> OpenDataFolder:
+    directory = open_directory(folder)
     try:
         with told_of(directory.paged_path):
             clear_pages(directory.paged_path)
@@ -149,9 +153,9 @@ def _open_folder(config: Config, on_progress: OnProgress | None) -> OpenDataFold
                 because=engine.kept_because,
                 remedy="copy the data folder before a later start gives it back; `sluiceway store check` says more",
             )
-        house = _read(engine, directory, on_progress)
-        house.recovered.may_miss_bodies |= repaired is not None
-        return house
+        opened = _read(engine, directory, on_progress)
+        opened.recovered.may_miss_bodies |= repaired is not None
+        return opened
     except BaseException:
         engine.close()
         directory.close()

@@ -29,8 +29,10 @@ class TracingError(Exception):
 class MessageTracking:
     """Of one broker. Made when it knows its message token, and before its first queue."""
 
-    def __init__(self, broker: Broker, *, spans: SpanSink | None = None) -> None:
-        """`spans`: where they go, in place of the configured collector. Raises TracingError."""
+    def __init__(self, broker: Broker, token: bytes, *, spans: SpanSink | None = None) -> None:
+        """`token`: first part of every message-id; `spans`: where they go, in place of the configured collector. Raises
+        TracingError.
+        """
         config = broker.config
         self.trails = BrokerTrails(broker, config.trails) if config.trails.enabled else None
         self._exporter: SdkSpans | None = None
@@ -44,7 +46,7 @@ class MessageTracking:
                 spans,
                 ratio=config.tracing.sample_ratio,
                 now_ns=lambda: epoch_ns + int(clock() * 1e9),
-                token=broker.message_token.decode(),
+                token=token.decode(),
             )
         self.on_marked_sends: Callable[[SendHead, int, int], None] | None = self._on_marked_sends()
         """See Hub."""

@@ -59,10 +59,10 @@ class Reloader:
             "listeners": lambda _config: None,  # carried out as planned
             "metrics": lambda _config: None,  # read for each page
             "security": lambda _config: None,  # likewise, and in any case: the file of users is read again
-            "destinations": self._replace_policies,
+            "destinations": self._broker.shard.reconfigure,
             "broker.memory_bytes": self._broker.memory.reconfigure,
             "broker.upkeep_bytes_max": self._broker.memory.reconfigure,
-            **dict.fromkeys(_BROKER_KEYS, self._replace_policies),
+            **dict.fromkeys(_BROKER_KEYS, self._broker.shard.reconfigure),
         }
         self._one_at_a_time = trio.Lock()
         self._reading = trio.CapacityLimiter(1)
@@ -173,16 +173,6 @@ class Reloader:
                 live = [field.name for field in attrs.fields(type(old)) if f"{section.name}.{field.name}" in live_parts]
                 values[section.name] = attrs.evolve(old, **{name: getattr(new, name) for name in live})
         return attrs.evolve(before, **values)
-
-    def _replace_policies(self, config: Config) -> None:
-        self._broker.registry.replace_policies(
-            config.policy_for,
-            dead_letter_queues=config.dead_letter_queues,
-            own_segments=config.own_segments,
-            destinations_max=config.broker.destinations_max,
-            attachments_max=config.broker.attachments_max,
-            selectors_bytes_max=config.broker.selectors_bytes_max,
-        )
 
 
 def differing_keys(one: Any, other: Any, prefix: str = "") -> Iterator[str]:

@@ -68,8 +68,9 @@ class Hub(Protocol):
     @property
     def server_name(self) -> str: ...
 
-    def take_numbers(self, count: int) -> int:
-        """Reserve this many message numbers; returns the first."""
+    @property
+    def take_numbers(self) -> Callable[[int], int]:
+        """Reserves so many message numbers, and returns the first."""
 
     @property
     def on_marked_sends(self) -> Callable[[SendHead, int, int], None] | None:

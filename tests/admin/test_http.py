@@ -23,7 +23,7 @@ from sluiceway.admin.http import HttpServer
 from sluiceway.broker import Broker, ListenError
 from sluiceway.config import BrokerConfig, Config, Listener, SecurityConfig
 from sluiceway.config.admin import AdminConfig
-from sluiceway.data_folder import open_house
+from sluiceway.data_folder import open_data_folder
 from sluiceway.embedded import EmbeddedBroker
 from sluiceway.protocols.listener import bind
 from sluiceway.protocols.settings import TlsConfig
@@ -138,9 +138,9 @@ class TestServing:
         async def open_late(*arguments: Any, **more: Any) -> Any:
             begun.set()
             await over.wait()
-            return await open_house(*arguments, **more)
+            return await open_data_folder(*arguments, **more)
 
-        monkeypatch.setattr("sluiceway.broker.open_house", open_late)
+        monkeypatch.setattr("sluiceway.shard.open_data_folder", open_late)
         broker, ready, is_over = Broker(config_with(PATIENT)), trio.Event(), trio.Event()
 
         async def run() -> None:
@@ -176,7 +176,7 @@ class TestServing:
         async def fails(*_arguments: Any, **_more: Any) -> Any:
             raise DirectoryError("there is no room")
 
-        monkeypatch.setattr("sluiceway.broker.open_house", fails)
+        monkeypatch.setattr("sluiceway.shard.open_data_folder", fails)
         broker = Broker(config_with(PATIENT))
         with trio.fail_after(DEADLINE_SECONDS):
             with pytest.raises(DirectoryError, match="no room"):

@@ -132,7 +132,7 @@ class Balance:
         broker.memory.upkeep.settle()
         trails = broker.trails
         counted = broker.manager.used_bytes + (0 if trails is None else trails.used_bytes)
-        if isinstance(engine := broker._engine, MemoryEngine):
+        if isinstance(engine := broker._location.engine, MemoryEngine):
             counted += engine.size_bytes() + len(engine._keys) * 170  # stands for the disk
         return tracemalloc.get_traced_memory()[0], counted
 

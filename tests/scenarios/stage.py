@@ -157,7 +157,7 @@ class Stage:
         if logs is None:
             return set()
         groups: list[object] = [group for groups in logs.groups.values() for group in groups.values()]
-        claims = self.broker._claims
+        claims = self.broker.claims
         if claims is not None:
             groups += claims.groups.values()
         return {id(each) for each in (*logs, *groups, logs.reading)}

@@ -18,8 +18,7 @@ from click.testing import CliRunner, Result
 from sluiceway.cli import main
 from sluiceway.cli.progress import QUIET_SECONDS, Display, shown
 from sluiceway.cli.serve import _display as display_while_reading
-from sluiceway.config import BrokerConfig, Config
-from sluiceway.data_folder import open_house
+from sluiceway.data_folder import open_data_folder
 from sluiceway.store import keys
 from sluiceway.store.engine import Change, EngineFailedError, delete, put
 from sluiceway.store.maintenance.opening import open_store
@@ -511,7 +510,7 @@ def test_serve_shows_how_far_it_has_read(terminal: Callable[[], Terminal], monke
 
 async def test_whoever_asks_is_told_how_far_the_store_is_read(folder: Path) -> None:
     told: list[int | None] = []
-    house = await open_house(Config(broker=BrokerConfig(data_dir=folder)), "leveldb", on_progress=told.append)
+    house = await open_data_folder(folder, "leveldb", on_progress=told.append)
     assert house is not None
     house.abandon()
     assert told == [3, None]
@@ -526,6 +525,6 @@ async def test_it_is_told_that_reading_is_over_also_when_it_fails(
     monkeypatch.setattr("sluiceway.data_folder.recover", fail)
     told: list[int | None] = []
     with pytest.raises(EngineFailedError):
-        await open_house(Config(broker=BrokerConfig(data_dir=folder)), "leveldb", on_progress=told.append)
+        await open_data_folder(folder, "leveldb", on_progress=told.append)
     assert told == [None]
     open_store(folder).close()

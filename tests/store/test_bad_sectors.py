@@ -299,7 +299,7 @@ def test_the_start_that_repairs_leveldb_knows_that_bodies_may_be_missed(tmp_path
     for is_damaged in (True, False):
         if is_damaged:
             (tmp_path / "db" / "CURRENT").unlink()
-        house = _open_folder(config, None)
+        house = _open_folder(config.broker.data_dir, None)
         try:
             assert house.recovered.may_miss_bodies == is_damaged
         finally:

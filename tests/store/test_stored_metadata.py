@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluiceway.config import Config
-from sluiceway.data_folder import open_house
+from sluiceway.data_folder import open_data_folder
 from sluiceway.protocols.stomp.header_codec import HeaderCodec
 from sluiceway.store import keys
 from sluiceway.store.directory import open_directory
@@ -343,7 +343,7 @@ async def test_a_broker_that_starts_moves_damage_to_the_attic_and_mends_it(tmp_p
     engine.close()
     directory.close()
     config = attrs.evolve(Config(), broker=attrs.evolve(Config().broker, data_dir=tmp_path))
-    house = await open_house(config, "leveldb")
+    house = await open_data_folder(config.broker.data_dir, "leveldb")
     assert house is not None
     try:
         state, _version = records.decode_subscription_state(house.engine.get(state_key()) or b"")

@@ -27,7 +27,7 @@ import attrs
 import pytest
 
 import sluiceway.bodies
-import sluiceway.broker
+import sluiceway.shard
 import sluiceway.store.directory
 import sluiceway.store.leveldb
 import sluiceway.store.log_storage
@@ -72,20 +72,20 @@ class FolderBroker(Broker):
             return SlowRunner(_Thread(call_later, random, pace))
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sluiceway.broker, "ThreadWorker", worker)
+            patch.setattr(sluiceway.shard, "ThreadWorker", worker)
             patch.setattr(sluiceway.bodies, "BodyThread", runner)
             patch.setattr(sluiceway.store.log_storage, "BodyThread", runner)
             patch.setattr(sluiceway.store.directory, "ValueLog", partial(ValueLog, options=self._values))
             patch.setattr(sluiceway.store.leveldb, "LevelDbOptions", lambda: SMALL_BUFFER)
             yield
 
-    async def _open_store(self) -> None:
+    async def _open_shard(self) -> None:
         with self._without_threads():
-            await super()._open_store()
+            await super()._open_shard()
 
-    async def _open_logs(self) -> None:
+    async def _recover_shard(self) -> None:
         with self._without_threads():
-            await super()._open_logs()
+            await super()._recover_shard()
 
 
 class FolderDisk:
@@ -134,7 +134,7 @@ class FolderDisk:
         self.watched.end(power_cut=power_cut)
 
     def leftovers(self, broker: Broker) -> list[str]:
-        house = broker._house
+        house = broker.shard._folder
         assert house is not None and isinstance(house.engine, ValueLog)
         files = [path for name in ("values", "large") for path in (self.watched.folder / name).glob("[0-9a-f]*")]
         return [*records_left(house.engine._engine), *map(str, files)]

@@ -13,7 +13,9 @@ from random import Random
 from typing import Any, TypeVar
 
 import attrs
+import pytest
 
+import sluiceway.shard
 from sluiceway.broker import Broker
 from sluiceway.store.engine import Change, Engine, EngineError
 from sluiceway.store.faulty import FaultyEngine
@@ -163,7 +165,8 @@ class SlowDiskBroker(Broker):
         self._pace = pace
         self._slow_engine = engine
 
-    async def _open_store(self) -> None:
-        await super()._open_store()
-        assert self.store is not None
-        self.store.worker = SlowWorker(self._slow_engine, self.dispatcher.call_later, self._random, self._pace)
+    async def _open_shard(self) -> None:
+        worker = SlowWorker(self._slow_engine, self.dispatcher.call_later, self._random, self._pace)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sluiceway.shard, "InlineWorker", lambda _engine, _schedule: worker)
+            await super()._open_shard()

@@ -47,7 +47,7 @@ def attic(monkeypatch: pytest.MonkeyPatch) -> Quarantine:
     def make(config: StoreConfig, **options: Any) -> StoreQueue:
         return StoreQueue(config, **{**options, "housing": found})
 
-    monkeypatch.setattr("sluiceway.broker.StoreQueue", make)
+    monkeypatch.setattr("sluiceway.shard.StoreQueue", make)
     return found
 
 

@@ -97,7 +97,7 @@ class crashing:
         return self._stage
 
     async def __aexit__(self, *error: Any) -> None:
-        self._stage.broker.abandon_store()
+        self._stage.broker.shard.abandon()
         await self._stage.broker.__aexit__(None, None, None)
 
 
@@ -215,7 +215,7 @@ async def waits(client: Client, destination: str, text: str) -> str:
 
 async def test_with_little_free_space_producers_wait_until_there_is_more(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Disk()
-    monkeypatch.setattr("sluiceway.broker.StoreQueue", with_disk(disk, StoreConfig(disk_free_min_bytes=1 << 20)))
+    monkeypatch.setattr("sluiceway.shard.StoreQueue", with_disk(disk, StoreConfig(disk_free_min_bytes=1 << 20)))
     lives = Lives()
     async with lives.life() as stage:
         producer, consumer = await stage.connect(), await stage.connect()
@@ -235,7 +235,7 @@ async def test_with_little_free_space_producers_wait_until_there_is_more(monkeyp
 
 
 async def test_a_store_that_is_as_large_as_it_may_be_lets_producers_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluiceway.broker.StoreQueue", with_disk(Disk(), StoreConfig(bytes_max=50_000)))
+    monkeypatch.setattr("sluiceway.shard.StoreQueue", with_disk(Disk(), StoreConfig(bytes_max=50_000)))
     lives = Lives()
     async with lives.life() as stage:
         producer, consumer = await stage.connect(), await stage.connect()
