@@ -233,10 +233,10 @@ class QueueBrowser(FlowResource):
     # ------------------------------------------------------------------ what is outside
 
     def _ask(self, queue: MessageQueue, index: int) -> None:
-        shelf = queue.shelf
-        assert shelf is not None, "where else should it be"
+        storage = queue.storage
+        assert storage is not None, "where else should it be"
         self._awaited = index
-        shelf.load(index, self._arrived)
+        storage.load(index, self._arrived)
 
     def _arrived(self, index: int, by_sequence: dict[int, Message]) -> None:
         """The store has this of the block. What should be there and is not is passed over: it is for consumers to find

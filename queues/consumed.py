@@ -93,7 +93,7 @@ class ConsumedQueue(MessageQueue):
         passed_count = 0
         while passed_count < PASS_COUNT:
             part = cursor.take(count_max, bytes_max)
-            if part is not None and self._shelf is not None and not self._shelf.may_hand_over(part.first, part.end):
+            if part is not None and self._storage is not None and not self._storage.may_hand_over(part.first, part.end):
                 cursor.untake(part, 0)
                 cursor.waiting_for = Wait.NOTED
                 return None
@@ -219,7 +219,7 @@ class ConsumedQueue(MessageQueue):
         if self._unknown_due:
             self._make_later()
         if self._unknown_due or spent:
-            # Not from in here: the shelf is not ready yet.
+            # Not from in here: the storage is not ready yet.
             self._environment.scheduling.call_later(0.0, lambda: self._take_up(spent))
 
     def _take_up(self, spent: list[int]) -> None:
@@ -277,8 +277,8 @@ class ConsumedQueue(MessageQueue):
         self.unsettled_count -= count
         self.settled_count += count
         self._last_active_seconds = self._environment.clock()
-        if self._shelf is not None:
-            self._shelf.settled(sequences)
+        if self._storage is not None:
+            self._storage.settled(sequences)
         if inside_count < count:
             self._account_for_outside_gone()
         self.controller.release(inside_count, wire_bytes + inside_count * MESSAGE_OVERHEAD_BYTES)
@@ -319,9 +319,9 @@ class ConsumedQueue(MessageQueue):
         if charged:
             sequences, spent = self._charge(sequences, charged, for_good=for_good)
         self._put_back(sequences)
-        if self._shelf is not None:
+        if self._storage is not None:
             attempts_of = self._cursor.attempts_of
-            self._shelf.returned({sequence: attempts_of(sequence) for sequence in [*sequences, *charged]})
+            self._storage.returned({sequence: attempts_of(sequence) for sequence in [*sequences, *charged]})
         if spent:
             self.removal.give_up(spent, REJECTED if for_good else FAILED)
         self.context.request_dispatch()
@@ -402,8 +402,8 @@ class ConsumedQueue(MessageQueue):
         self.states.forget(sequences)
         if self.states.delayed is not None:
             self._go_on_if_crowded()
-        if self._shelf is not None:
-            self._shelf.settled(sorted(sequences))  # dead letters leave in the order in which they were given up
+        if self._storage is not None:
+            self._storage.settled(sorted(sequences))  # dead letters leave in the order in which they were given up
         if self.elements.outside_gone_count:
             self._account_for_outside_gone()
         if messages:
@@ -476,7 +476,7 @@ class ConsumedQueue(MessageQueue):
         """Read the next block of an earlier run that has delayed elements: whoever asks is told how many there are, and
         the cursor need not look at each of them.
         """
-        assert self.pager is not None, "what has a shelf can page"
+        assert self.pager is not None, "what has a storage can page"
         while self._unknown_due:
             index = self._unknown_due[-1]
             block = self.elements.block(index)

@@ -420,6 +420,33 @@ class CursoredQueue:
         """The block with this number, None if all of it is gone."""
         return self._blocks.get(index)
 
+    def extent(self, index: int) -> range:
+        """Return the sequences of a block that is in memory; none of one that is outside, or gone."""
+        block = self._blocks.get(index)
+        return range(0) if block is None or block.outside is not None else range(block.base, block.base + block.length)
+
+    def resident(self, first: int, end: int, *, persistent: bool = False) -> tuple[SequenceOf[int], list[Message]]:
+        """Return what is alive of elements `first` to `end - 1`, which are of one block, if that is in memory.
+        `persistent`: only what is to outlive the broker. O(n).
+        """
+        block = self._blocks.get(first >> BLOCK_BITS)
+        if block is None or block.outside is not None:
+            return (), []
+        start = max(first, block.base)
+        part = block.elements[start - block.base : max(0, end - block.base)]
+        if persistent:
+            messages = [message for message in part if message is not None and message.head.persistent]
+        else:
+            messages = [message for message in part if message is not None]
+        if len(messages) == len(part):
+            return range(start, start + len(part)), messages
+        sequences = [
+            sequence
+            for sequence, message in enumerate(part, start)
+            if message is not None and (message.head.persistent or not persistent)
+        ]
+        return sequences, messages
+
     def blocks(self) -> Iterator[tuple[int, Block]]:
         """All blocks by number, the oldest first."""
         return iter(self._blocks.items())

@@ -114,15 +114,15 @@ class Publisher:
             first = topic.elements.next_sequence
             if not topic.offer(messages, wire_bytes, subscription.source):
                 break
-            if topic.keeps and topic.shelf is not None and messages[0].head.persistent:
-                topic.shelf.hold(first, topic.elements.next_sequence)
+            if topic.keeps and topic.storage is not None and messages[0].head.persistent:
+                topic.storage.hold(first, topic.elements.next_sequence)
             subscription.settle(part.sequences[done : done + len(messages)], wire_bytes, moved_to=topic.name)
             done += len(messages)
         if done < len(part.messages):
             subscription.give_back(part.sequences[done:], attempted=False)
-        store, shelf, other = self._environment.store, self._queue.shelf, topic.shelf
-        if done and store is not None and shelf is not None and other is not None:
-            store.bind((shelf, other))
+        store, storage, other = self._environment.store, self._queue.storage, topic.storage
+        if done and store is not None and storage is not None and other is not None:
+            store.bind((storage, other))
 
     def _wait_for_room(self) -> None:
         self._refused.charge(1, 0, None)

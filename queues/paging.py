@@ -38,7 +38,7 @@ from .cursored import BLOCK_BITS, CursoredQueue
 from .environment import Scheduling, TimerHandle
 from .message import MESSAGE_OVERHEAD_BYTES, Message
 from .observer import Observer
-from .storage import Room, Shelf, Store
+from .storage import QueueStorage, Room, Store
 from .taking import Taking
 
 HIGH: Final = 0.5
@@ -107,7 +107,7 @@ class Pager:
         "_placeholders",
         "_queue",
         "_scheduling",
-        "_shelf_of",
+        "_storage_of",
         "_store",
         "_taking",
         "_timer",
@@ -122,7 +122,7 @@ class Pager:
         queue: Paged,
         controller: Account,
         limiter: ResidencyLimiter,
-        shelf_of: Callable[[], Shelf],
+        storage_of: Callable[[], QueueStorage],
         *,
         pages_out: bool = True,
         placeholders: bool = False,
@@ -136,7 +136,7 @@ class Pager:
         self._queue = queue
         self._controller: Account = controller
         self._limiter = limiter
-        self._shelf_of = shelf_of
+        self._storage_of = storage_of
         self._pages_out = pages_out
         self._placeholders = placeholders
         self._store = store
@@ -251,7 +251,7 @@ class Pager:
             size_bytes = _charge_of(block)
             self._leaving_bytes += size_bytes
             excess_bytes -= size_bytes
-            self._shelf_of().put_out(
+            self._storage_of().put_out(
                 index, partial(self._stored, size_bytes, block), partial(self._refused, size_bytes, block, index)
             )
             if excess_bytes <= 0:
@@ -388,7 +388,7 @@ class Pager:
             self._queue.came_in(index)
         elif not block.outside.wanted:
             block.outside.wanted = True
-            self._shelf_of().load(index, self._arrived)
+            self._storage_of().load(index, self._arrived)
 
     def _arrived(self, index: int, by_sequence: dict[int, Message]) -> None:
         elements = self._queue.elements
@@ -419,9 +419,7 @@ class Pager:
         self.lost_count += len(missing)
         self._queue.losing(missing)
         self._queue.elements.remove(missing, unread=True)
-        shelf = self._shelf_of()
-        shelf.lost(index, len(missing))
-        shelf.settled(missing)
+        self._storage_of().lost(index, missing)
         self.account_for_outside_gone()
 
     def account_for_outside_gone(self) -> None:

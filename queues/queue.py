@@ -38,7 +38,7 @@ from .paging import Pager
 from .policy import QueuePolicy
 from .selectors.selector import Selection
 from .statistics import QueueStatistics
-from .storage import Restored, Saved, Shelf
+from .storage import QueueStorage, Restored, Saved
 from .subscription import Consumer, Subscription
 
 TRIM_STEPS: Final = 8
@@ -97,7 +97,7 @@ class MessageQueue(FlowResource):
         self.observer: Observer | None = None if environment.observer_of is None else environment.observer_of(self)
         """Is told what becomes of its messages."""
         self._store = environment.store
-        self._shelf: Shelf | None = None
+        self._storage: QueueStorage | None = None
         self._may_keep = self._store is not None and lasting
         self.keeps = self._may_keep and self.keeps_persistent
         """Persistent messages are stored."""
@@ -112,7 +112,7 @@ class MessageQueue(FlowResource):
                 self,
                 self.controller,
                 residency,
-                self._open_shelf,
+                self._open_storage,
                 pages_out=policy.paging != "throttle",
                 placeholders=policy.paging == "offload",
                 store=environment.store,
@@ -163,21 +163,21 @@ class MessageQueue(FlowResource):
     def _make_intake(self, action: FullAction, residency: ResidencyLimiter | None) -> Intake:
         return Intake(self, self, self.policy, self._environment, action, residency, priority=self.priority)
 
-    def _open_shelf(self) -> Shelf:
+    def _open_storage(self) -> QueueStorage:
         """Its place in the store, taken when it is first needed."""
-        if self._shelf is None:
+        if self._storage is None:
             assert self._store is not None, "only a queue with a store asks"
-            self._shelf = self._store.shelf(self, topic=False)
-        return self._shelf
+            self._storage = self._store.storage_of(self, topic=False)
+        return self._storage
 
     def open_stored(self) -> None:
         """Take what an earlier run left of it."""
-        self._open_shelf()
+        self._open_storage()
 
     def restored(self, found: Restored) -> None:
         """An earlier run left this."""
         residency = self.intake.residency
-        assert residency is not None, "what has a shelf can page"
+        assert residency is not None, "what has a storage can page"
         for index, (outside, live_count) in sorted(found.outside.items()):
             self.elements.restore(index, index << BLOCK_BITS, outside, live_count)
             residency.add_outside(live_count, outside.wire_bytes + live_count * MESSAGE_OVERHEAD_BYTES)
@@ -233,10 +233,10 @@ class MessageQueue(FlowResource):
             run = self._delayed(run)
             messages = run.messages
         self._last_active_seconds = self._environment.clock()
-        # Before they are in: a new shelf takes care of what comes, not of what is there.
-        shelf = None
+        # Before they are in: a new storage takes care of what comes, not of what is there.
+        storage = None
         if self.keeps and head.persistent:
-            shelf = self._shelf if self._shelf is not None else self._open_shelf()
+            storage = self._storage if self._storage is not None else self._open_storage()
         before = self.elements.next_sequence
         if head.expires_at_ms or head.ttl_ms or self.policy.expires_max_ms is not None:
             self._accept_expiring(run)
@@ -249,8 +249,8 @@ class MessageQueue(FlowResource):
             self.observer.accepted(messages, before, self.elements.next_sequence)
         self._arrived(messages)
         self.context.request_dispatch()
-        if shelf is not None:
-            shelf.added(len(messages))
+        if storage is not None:
+            storage.added(len(messages))
         pager = self.pager
         if pager is not None and pager.is_over:
             pager.relieve()
@@ -334,8 +334,8 @@ class MessageQueue(FlowResource):
         self._last_active_seconds = self._environment.clock()
         self._detached(subscription)
         if not self.subscriptions:
-            if self._shelf is not None:
-                self._shelf.rested()
+            if self._storage is not None:
+                self._storage.rested()
             if self.pager is not None:
                 self.pager.consumers_left()
 
@@ -498,13 +498,13 @@ class MessageQueue(FlowResource):
 
     def when_saved(self, first: int, callback: Saved) -> None:
         """Call this when the persistent elements from `first` on are on disk or settled."""
-        shelf = self._shelf if self._shelf is not None else self._open_shelf()
-        shelf.when_saved(first, self.elements.next_sequence, callback)
+        storage = self._storage if self._storage is not None else self._open_storage()
+        storage.when_saved(first, self.elements.next_sequence, callback)
 
     @property
-    def shelf(self) -> Shelf | None:
+    def storage(self) -> QueueStorage | None:
         """Its place in the store, if it has one."""
-        return self._shelf
+        return self._storage
 
     @property
     def handed_to(self) -> int:
@@ -590,8 +590,8 @@ class MessageQueue(FlowResource):
         self.context.close()
         self.expiry.close()
         try:
-            if self._shelf is not None and not keep:
-                self._shelf.forget()  # first: what those who wait do now is not to be on disk before that
+            if self._storage is not None and not keep:
+                self._storage.forget()  # first: what those who wait do now is not to be on disk before that
         finally:  # though one of those who are told, or are let go, raised
             try:
                 waiting_count = self._close_gates()

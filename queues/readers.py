@@ -30,7 +30,7 @@ from .policy import QueuePolicy
 from .queue import MessageQueue, QueueOptions
 from .refusals import Refusals
 from .slices import Slice
-from .storage import Restored, Shelf
+from .storage import QueueStorage, Restored
 from .subscription import Subscription
 
 EXPIRE_LOOKS: Final = 16_384
@@ -172,7 +172,7 @@ class ReaderQueue(MessageQueue):
         self.keep(READER_BYTES)
         if self._may_keep:
             self.keeps = True
-            self._open_shelf().reader_added(durable_id)
+            self._open_storage().reader_moved(durable_id, is_new=True)
         if is_late and not self._to_make:
             self.let_go_of_beginning()
         return reader
@@ -193,8 +193,8 @@ class ReaderQueue(MessageQueue):
         if reader is None:
             return
         self.keep(-READER_BYTES)
-        if self._shelf is not None:
-            self._shelf.reader_gone(durable_id)
+        if self._storage is not None:
+            self._storage.reader_gone(durable_id)
         self._close_cursor(reader.cursor)
         if self._overdue:
             self._look_at_overdue()
@@ -213,23 +213,18 @@ class ReaderQueue(MessageQueue):
         return self.readers
 
     def _reader_moved(self, reader: DurableReader) -> None:
-        if self._shelf is not None:
-            self._shelf.reader_moved(reader.durable_id)
+        if self._storage is not None:
+            self._storage.reader_moved(reader.durable_id)
 
     def _note_reader(self, reader: DurableReader) -> None:
         """What is stored is handed to it only when the disk knows that it may have been."""
-        shelf, cursor = self._shelf, reader.cursor
-        if shelf is None or cursor.waiting_for is not None:
+        storage, cursor = self._storage, reader.cursor
+        if storage is None or cursor.waiting_for is not None:
             return
         position = cursor.position = self.elements.first_live(cursor.position)  # what it reads next may be far away
-        saved_to = shelf.saved_to
-        is_noted = min(position + BLOCK_SIZE, saved_to) <= reader.lease or position >= saved_to
-        if shelf.holds(position) or (not is_noted and shelf.can_note):
+        if not storage.may_hand_over(position, position + BLOCK_SIZE, reader):
             cursor.waiting_for = Wait.NOTED
             self._noting[reader] = None
-            shelf.note_reader(reader.durable_id)
-        elif position + BLOCK_SIZE > reader.lease:
-            shelf.reader_moved(reader.durable_id)  # what it is handed now may come to be stored: it is noted with that
 
     def reader_noted(self, reader: DurableReader) -> None:
         reader.lease = max(reader.lease, reader.lease_under_way)
@@ -248,15 +243,15 @@ class ReaderQueue(MessageQueue):
                 self._wake_readers(reader)
             yield
 
-    def _open_shelf(self) -> Shelf:
-        if self._shelf is None:
+    def _open_storage(self) -> QueueStorage:
+        if self._storage is None:
             assert self._store is not None, "only a queue with a store asks"
-            self._shelf = self._store.shelf(self, topic=True)
-            self.elements.on_trim = self._shelf.trimmed
+            self._storage = self._store.storage_of(self, topic=True)
+            self.elements.on_trim = self._storage.trimmed
             for reader in self.readers.values():
                 if reader.lease > self.elements.next_sequence:  # what comes in now was seen by nobody
-                    self._shelf.reader_moved(reader.durable_id)
-        return self._shelf
+                    self._storage.reader_moved(reader.durable_id)
+        return self._storage
 
     def restored(self, found: Restored) -> None:
         super().restored(found)
@@ -275,7 +270,7 @@ class ReaderQueue(MessageQueue):
 
     def open_stored(self) -> None:
         """Take what an earlier run left of it; what no durable subscription needs goes."""
-        self._open_shelf()
+        self._open_storage()
         for reader in self.readers.values():
             self._gone(reader.cursor.pass_over(()))  # what it waited for may have gone with the run that it was sent in
         fronts = [reader.cursor.front for reader in self.readers.values()]
@@ -411,8 +406,13 @@ class ReaderQueue(MessageQueue):
         if self.observer is not None:
             self.observer.left(Fate.DEAD_LETTERED, sequences, f"{to.name}, as a copy")
         self.done_with(refusals, sequences)
-        if refusals.reader is not None and self._shelf is not None and to.shelf is not None and self._store is not None:
-            self._store.bind((self._shelf, to.shelf))
+        if (
+            refusals.reader is not None
+            and self._storage is not None
+            and to.storage is not None
+            and self._store is not None
+        ):
+            self._store.bind((self._storage, to.storage))
 
     def _skip(self, cursor: TrackingCursor, floor: int) -> tuple[int, Gone]:
         """See TrackingCursor.skip_to."""

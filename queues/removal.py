@@ -303,5 +303,5 @@ class Removal:
             queue.observer.left(fate, sequences, to.name)
         queue.note_activity()
         self._drop(sequences)
-        if queue.shelf is not None and to.shelf is not None and store is not None:
-            store.bind((queue.shelf, to.shelf))
+        if queue.storage is not None and to.storage is not None and store is not None:
+            store.bind((queue.storage, to.storage))

@@ -518,7 +518,7 @@ class SeekingQueue(ConsumedQueue):
         """The store knows that these may be handed out."""
         cursor = self._cursor
         cursor.out_to = max(cursor.out_to, end)  # how far it is to know
-        return self._shelf is None or self._shelf.may_hand_over(first, end)
+        return self._storage is None or self._storage.may_hand_over(first, end)
 
     def _note_place(self, search: Search, portion: _Portion, stop: int | None, takes_count: int) -> None:
         """It has looked at this portion, up to the place where it stops."""
@@ -557,7 +557,7 @@ class SeekingQueue(ConsumedQueue):
         index = next(iter(self._in_line)).waiting_for
         assert isinstance(index, int), "in line are those that wait for a block"
         self._awaited = index
-        self._open_shelf().load(index, self._was_read)
+        self._open_storage().load(index, self._was_read)
 
     def _was_read(self, index: int, by_sequence: dict[int, Message]) -> None:
         if index == self._awaited:

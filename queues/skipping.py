@@ -178,8 +178,8 @@ class SkippingQueue(ReaderQueue):
         get, outside_bytes = self.elements.get, self.elements.outside_gone_bytes
         wires = [len(message.wire) for sequence in free if (message := get(sequence)) is not None]
         self.elements.remove(free, unread=True)
-        if self._shelf is not None:
-            self._shelf.settled(free)
+        if self._storage is not None:
+            self._storage.settled(free)
         self._overdue.difference_update(free)
         return sum(wires) + self.elements.outside_gone_bytes - outside_bytes
 

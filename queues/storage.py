@@ -15,7 +15,6 @@ from typing import Protocol
 
 from ..flow import FlowResource, SourceController, WaitEdge
 from .blocks import Outside
-from .cursored import CursoredQueue
 from .durables import DurableReader
 from .message import Message
 from .observer import Observer
@@ -71,7 +70,30 @@ class Restored(Protocol):
         """Of durable subscriptions, by their ids."""
 
 
-class Stored(Protocol):
+class Elements(Protocol):
+    """What is in a queue, for the store to pull from. Blocks are aligned, and of the size that the store has, too."""
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence that the next element gets."""
+
+    def block(self, index: int) -> object | None:
+        """None: nothing of this block is there, in memory or outside."""
+
+    def extent(self, index: int) -> range:
+        """Sequences of this block, if it is in memory; else none."""
+
+    def resident(self, first: int, end: int, *, persistent: bool = False) -> tuple[SequenceOf[int], list[Message]]:
+        """What is alive of these, which are of one block, if that is in memory. `persistent`: nothing else. O(n)."""
+
+    def holds_any(self, first: int, end: int) -> bool:
+        """Whether some of these are alive."""
+
+    def count_live(self, first: int, end: int) -> int:
+        """How many of these are alive. O(blocks)."""
+
+
+class PulledQueue(Protocol):
     """A queue, as the store sees it."""
 
     @property
@@ -87,7 +109,7 @@ class Stored(Protocol):
     @property
     def priority(self) -> int: ...
     @property
-    def elements(self) -> CursoredQueue: ...
+    def elements(self) -> Elements: ...
     @property
     def observer(self) -> Observer | None:
         """Is told what is written."""
@@ -131,7 +153,7 @@ class Confirms(Protocol):
         """Call this when all that was settled so far is so on disk."""
 
 
-class Shelf(Confirms, Protocol):
+class QueueStorage(Confirms, Protocol):
     """The stored side of one queue."""
 
     def added(self, count: int) -> None:
@@ -146,41 +168,24 @@ class Shelf(Confirms, Protocol):
     def returned(self, attempts: Mapping[int, int]) -> None:
         """These came back from a consumer, and were handed over so often (0: seen, not counted)."""
 
-    def may_hand_over(self, position: int, end: int) -> bool:
-        """Whether elements from `position` up to `end` may be handed to a consumer now. False: the store must first
-        note that they were, so that they are marked if they come back after a crash; `may_go_on` will be called.
+    def may_hand_over(self, position: int, end: int, reader: DurableReader | None = None) -> bool:
+        """Whether elements from `position` up to `end` may be handed to a consumer now, of a durable subscription if
+        `reader` is given. False: the store must first note that they were, so that they are marked if they come back
+        after a crash, or must write them first (`hold`); `may_go_on` will be called, or `reader_noted`. While the disk
+        fails consumers do not wait for notes.
         """
-
-    @property
-    def can_note(self) -> bool:
-        """The disk works. While it does not, readers go on though it can't be noted what they get."""
 
     def hold(self, first: int, end: int) -> None:
         """Elements `first` to `end - 1`, just added, came from another queue: durable subscriptions get them when the
         disk knows. After a crash before that they would come again from there, and nobody could tell.
         """
 
-    def holds(self, position: int) -> bool:
-        """Whether a durable subscription that reads on from here may come to elements of a spooled transaction that are
-        not on disk yet. Then it waits, with `note_reader`; `may_hand_over` sees to that for others.
-        """
-
     @property
     def cancelled_count(self) -> int:
         """Messages that were settled before they were written, since it was opened."""
 
-    @property
-    def saved_to(self) -> int:
-        """Elements below this are on disk, on their way there, or need not be."""
-
-    def reader_added(self, durable_id: int) -> None:
-        """This durable subscription is new."""
-
-    def reader_moved(self, durable_id: int) -> None:
-        """This durable subscription settled something, or was handed what may come to be stored."""
-
-    def note_reader(self, durable_id: int) -> None:
-        """It is to read on; `reader_noted` when the disk knows."""
+    def reader_moved(self, durable_id: int, *, is_new: bool = False) -> None:
+        """This durable subscription begins here (`is_new`), or has settled something."""
 
     def reader_gone(self, durable_id: int) -> None:
         """It was removed."""
@@ -198,8 +203,8 @@ class Shelf(Confirms, Protocol):
         queue was deleted meanwhile.
         """
 
-    def lost(self, index: int, count: int) -> None:
-        """So many elements that should be there could not be read: say so."""
+    def lost(self, index: int, sequences: SequenceOf[int]) -> None:
+        """These, which should be in this block, could not be read: say so. They left for good."""
 
     def when_saved(self, first: int, end: int, callback: Saved) -> None:
         """Call this when the persistent ones of these elements are on disk or settled. Makes the store write soon."""
@@ -229,12 +234,12 @@ class Joint(Protocol):
         done."""
 
     @property
-    def some_shelf(self) -> Confirms | None:
+    def some_storage(self) -> Confirms | None:
         """One of what it has changed so far, or of what is bound to that, if any is still there. All of it goes to disk
         at once: who waits for this one before the end waits for the whole transaction.
         """
 
-    def add(self, shelf: Confirms) -> None:
+    def add(self, storage: Confirms) -> None:
         """It changes something of this one: to be called in the very step that does."""
 
     def end(self) -> None:
@@ -269,8 +274,8 @@ class Store(Protocol):
     def hold_back(self, source: SourceController) -> None:
         """Block this source until `accepting`."""
 
-    def shelf(self, queue: Stored, *, topic: bool) -> Shelf:
-        """The shelf of this queue; the one that an earlier run left, if it did: `restored` was called then."""
+    def storage_of(self, queue: PulledQueue, *, topic: bool) -> QueueStorage:
+        """The storage of this queue; the one that an earlier run left, if it did: `restored` was called then."""
 
     def when_flushed(self, callbacks: list[Callable[[], None]]) -> None:
         """Call these when all that the store has been told so far, beside what is in queues, is on disk."""
@@ -278,7 +283,7 @@ class Store(Protocol):
     def when_all_saved(self, callback: Callable[[], None]) -> None:
         """Call this when all that is in queues or was settled in them so far is on disk."""
 
-    def bind(self, shelves: Iterable[Confirms]) -> None:
+    def bind(self, storages: Iterable[Confirms]) -> None:
         """What was added to and settled in these (queues, groups of logs) since the last turn is one transaction: all
         or nothing.
         """

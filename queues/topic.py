@@ -426,8 +426,8 @@ class Topic(SkippingQueue):
         if self.observer is not None:
             self.observer.left(Fate.EXPIRED, sequences, "")
         self.elements.remove(sequences, unread=True)
-        if self._shelf is not None:
-            self._shelf.settled(sequences)
+        if self._storage is not None:
+            self._storage.settled(sequences)
         gone_count, gone_bytes = len(messages), wire_bytes
         for cursor in behind:
             passed_count, passed_bytes = cursor.pass_over(sequences)

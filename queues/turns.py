@@ -32,7 +32,7 @@ class Turn:
         return self._turns.first is not self
 
     @property
-    def some_shelf(self) -> Confirms | None:
+    def some_storage(self) -> Confirms | None:
         return None
 
     def begin(self, go_on: Callable[[], None]) -> None:
@@ -41,7 +41,7 @@ class Turn:
     def edge(self) -> WaitEdge:
         return WaitEdge(self._turns.first.owner, self._since, "a large transaction of it takes effect first")
 
-    def add(self, shelf: Confirms) -> None:
+    def add(self, storage: Confirms) -> None:
         return
 
     def end(self) -> None:

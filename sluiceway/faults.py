@@ -56,10 +56,10 @@ from sluiceway.queues.subscription import Subscription
 from sluiceway.store.gradual import Gradual
 from sluiceway.store.metadata.operations import OperationLine
 from sluiceway.store.places import Place
-from sluiceway.store.shelf import Shelf
+from sluiceway.store.queue_records import QueueRecords
 from sluiceway.store.spool import Spools
 from sluiceway.store.storequeue import StoreQueue
-from sluiceway.store.together import Kept, Together
+from sluiceway.store.together import Shelf, Together
 
 if TYPE_CHECKING:
     from sluiceway.broker import Broker
@@ -168,7 +168,7 @@ class Faults:
                     met = met.queue
                 case Place():
                     met = met.owner
-                case Shelf() | DeadLettering() | Publisher() | Pager() | Expiry() | Removal():
+                case QueueRecords() | DeadLettering() | Publisher() | Pager() | Expiry() | Removal():
                     met = met._queue
                 case Intake():
                     met = met.queue
@@ -248,7 +248,7 @@ class Faults:
             or any(id(each) in readers for each in session.subscriptions.known)
         ]
 
-    def _forsake(self, owner: Destination | Log) -> list[Kept]:
+    def _forsake(self, owner: Destination | Log) -> list[Shelf]:
         """Nothing of it is written from now on. Returns what transactions bind to it."""
         store = self._broker.store
         if store is None:
@@ -256,7 +256,7 @@ class Faults:
         if isinstance(owner, Log):
             shelves: list[Any] = [outlet.place for outlet in owner.outlets if isinstance(outlet, Group)]
         else:
-            shelves = [queue.shelf for queue in owner.queues]
+            shelves = [queue.storage for queue in owner.queues]
         return [bound for shelf in shelves if shelf is not None for bound in store.abandon(shelf)]
 
     def _close_destination(self, destination: Destination) -> None:

@@ -19,7 +19,7 @@ from .pages import Page, PagesError
 
 if TYPE_CHECKING:
     from .paged import PutOut
-    from .shelf import Shelf
+    from .queue_records import QueueRecords
 
 BATCH_BYTES: Final = 768 << 10
 """About the size at which a batch is closed: a millisecond or two of encoding, in which the loop does nothing else.
@@ -77,9 +77,9 @@ class Batch:
         """To be told when it is written."""
         self.written: list[Callable[[], None]] = []
         """To be called when it is written, synced or not."""
-        self.noting: list[tuple[Shelf, int]] = []
+        self.noting: list[tuple[QueueRecords, int]] = []
         """Leases that are valid when it is written."""
-        self.readers: list[tuple[Shelf, DurableReader]] = []
+        self.readers: list[tuple[QueueRecords, DurableReader]] = []
         """Durable subscriptions whose places are written with it."""
         self.stored: list[tuple[Observer, SequenceOf[int]]] = []
         """Elements that are written with it, for those who follow them."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .together import Kept
+    from .together import Shelf
 
 
 class Bond:
@@ -25,7 +25,7 @@ class Bond:
     __slots__ = ("_members", "_part_of", "_parts", "count", "held_count", "is_taken", "is_wanted")
 
     def __init__(self) -> None:
-        self._members: dict[Kept, None] = {}
+        self._members: dict[Shelf, None] = {}
         """Those that were put into this one, not into its parts."""
         self._parts: list[Bond] = []
         self._part_of: Bond | None = None
@@ -48,7 +48,7 @@ class Bond:
             bond = above
         return bond
 
-    def add(self, shelf: Kept) -> None:
+    def add(self, shelf: Shelf) -> None:
         """Put this one in, which is in no other that is not taken. To be called of a whole."""
         self._members[shelf] = None
         self.count += 1
@@ -64,17 +64,17 @@ class Bond:
         large.is_wanted = large.is_wanted or small.is_wanted
         return large
 
-    def remove(self, shelf: Kept) -> None:
+    def remove(self, shelf: Shelf) -> None:
         """Its queue is gone. To be called of the bond that it was put into."""
         del self._members[shelf]
         self.whole.count -= 1
         shelf.bond = None
 
-    def other_than(self, shelf: Kept | None) -> Kept | None:
+    def other_than(self, shelf: Shelf | None) -> Shelf | None:
         """One of a whole that is not this one, if there is one."""
         return next((each for each in self if each is not shelf), None)
 
-    def __iter__(self) -> Iterator[Kept]:
+    def __iter__(self) -> Iterator[Shelf]:
         """All shelves of a whole, in an order that is the same in each run."""
         waiting = [self]
         while waiting:
@@ -83,7 +83,7 @@ class Bond:
             waiting += bond._parts
 
 
-def bond_of(shelf: Kept) -> Bond | None:
+def bond_of(shelf: Shelf) -> Bond | None:
     """All that is bound to this one, as a whole, and waits for a batch."""
     if shelf.bond is None:
         return None

@@ -19,7 +19,7 @@ from itertools import count, islice
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from .together import Kept
+    from .together import Shelf
 
 STALE_COUNT: Final = 64
 """Entries of the heap that one look at the next may find to be out of date."""
@@ -34,14 +34,14 @@ class Dirty:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self._since: dict[Kept, int] = {}
+        self._since: dict[Shelf, int] = {}
         """All, in the order in which they became dirty, with ever growing numbers."""
-        self._ready: dict[Kept, None] = {}
-        self._hoping: dict[Kept, None] = {}
-        self._kept_back: dict[Kept, None] = {}
-        self._heap: list[tuple[float, int, Kept]] = []
+        self._ready: dict[Shelf, None] = {}
+        self._hoping: dict[Shelf, None] = {}
+        self._kept_back: dict[Shelf, None] = {}
+        self._heap: list[tuple[float, int, Shelf]] = []
         """When to look at those that are not ready. An entry may be too early; then it is made anew."""
-        self._entered: dict[Kept, float] = {}
+        self._entered: dict[Shelf, float] = {}
         """The earliest entry of each."""
         self._numbers = count(1)
         self._asking: list[Callable[[], None]] = []
@@ -49,7 +49,7 @@ class Dirty:
         self._next_asking: list[Callable[[], None]] = []
         self._asked_to = 0
         """The round is about shelves up to this number."""
-        self._ends: dict[Kept, int] = {}
+        self._ends: dict[Shelf, int] = {}
         """Of such that did not fit into one batch: where they ended when they were first gathered in this round."""
 
     def __contains__(self, shelf: object) -> bool:
@@ -58,43 +58,43 @@ class Dirty:
     def __len__(self) -> int:
         return len(self._since)
 
-    def __iter__(self) -> Iterator[Kept]:
+    def __iter__(self) -> Iterator[Shelf]:
         return iter(self._since)
 
     # ------------------------------------------------------------------ what becomes of one
 
-    def _enter(self, shelf: Kept) -> None:
+    def _enter(self, shelf: Shelf) -> None:
         if shelf not in self._since:
             self._since[shelf] = next(self._numbers)
 
-    def press(self, shelf: Kept) -> None:
+    def press(self, shelf: Shelf) -> None:
         """Look at it with the next batch."""
         self._enter(shelf)
         self._hoping.pop(shelf, None)
         if shelf not in self._kept_back:
             self._ready[shelf] = None
 
-    def wait(self, shelf: Kept, until_seconds: float) -> None:
+    def wait(self, shelf: Shelf, until_seconds: float) -> None:
         """Look at it when this time has come."""
         self._enter(shelf)
         self._ready.pop(shelf, None)
         self._hoping.pop(shelf, None)
         self._set_due(shelf, until_seconds)
 
-    def hope(self, shelf: Kept, until_seconds: float) -> None:
+    def hope(self, shelf: Shelf, until_seconds: float) -> None:
         """The same; it is urgent, and is gathered sooner if a batch is to be synced anyway."""
         self.wait(shelf, until_seconds)
         if shelf not in self._kept_back:
             self._hoping[shelf] = None
 
-    def _set_due(self, shelf: Kept, at_seconds: float) -> None:
+    def _set_due(self, shelf: Shelf, at_seconds: float) -> None:
         shelf.due_seconds = at_seconds
         entered_seconds = self._entered.get(shelf)
         if entered_seconds is None or entered_seconds > at_seconds:
             self._entered[shelf] = at_seconds
             heappush(self._heap, (at_seconds, next(self._numbers), shelf))
 
-    def keep_back(self, shelf: Kept) -> None:
+    def keep_back(self, shelf: Shelf) -> None:
         """It is no use to look at it until `put_back`."""
         self._ready.pop(shelf, None)
         self._hoping.pop(shelf, None)
@@ -105,7 +105,7 @@ class Dirty:
         self._ready.update(self._kept_back)
         self._kept_back.clear()
 
-    def remove(self, shelf: Kept) -> None:
+    def remove(self, shelf: Shelf) -> None:
         """Its queue is gone."""
         self._since.pop(shelf, None)
         self._ready.pop(shelf, None)
@@ -113,7 +113,7 @@ class Dirty:
         self._kept_back.pop(shelf, None)
         self._ends.pop(shelf, None)
 
-    def gathered(self, shelf: Kept, end: int) -> None:
+    def gathered(self, shelf: Shelf, end: int) -> None:
         """A batch has of it what there was, to this end or as far as it had room; what is left of it enters anew."""
         self._ready.pop(shelf, None)
         self._hoping.pop(shelf, None)
@@ -136,11 +136,11 @@ class Dirty:
         """Some are to be looked at now."""
         return bool(self._ready)
 
-    def wants(self, shelf: Kept) -> bool:
+    def wants(self, shelf: Shelf) -> bool:
         """This one is to be looked at now."""
         return shelf in self._ready
 
-    def first(self, count_max: int) -> list[Kept]:
+    def first(self, count_max: int) -> list[Shelf]:
         """Of those that are ready, the ones that have waited longest."""
         return list(islice(self._ready, count_max))
 

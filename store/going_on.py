@@ -1,7 +1,8 @@
 """Who waits for the disk goes on without it when it begins to fail: in steps, for there may be a hundred thousand.
 
-Readers of queues wait for a lease, and do not while the disk fails (`Shelf.can_note`); those that wait already are told
-here. So are blocks that were to leave memory and found no room: the batch that they were in may never come through.
+Readers of queues wait for a lease, and do not while the disk fails (`QueueRecords.may_hand_over`); those that wait
+already are told here. So are blocks that were to leave memory and found no room: the batch that they were in may never
+come through.
 
 Bound: the shelves of the store once, and the blocks of one batch.
 """
@@ -17,7 +18,7 @@ from ..queues.environment import DispatchHandle, Scheduling
 
 if TYPE_CHECKING:
     from .paged import PutOut
-    from .together import Kept
+    from .together import Shelf
 
 PER_STEP: Final = 128
 """In one dispatch: about a millisecond, if all of them have readers."""
@@ -30,10 +31,10 @@ class GoingOn:
         """`tell` calls callbacks, and sees to what they raise."""
         self._context: DispatchHandle = scheduling.register(self._dispatch, "readers that go on while the disk fails")
         self._tell = tell
-        self._shelves: Iterator[Kept] = iter(())
+        self._shelves: Iterator[Shelf] = iter(())
         self._refused: deque[PutOut] = deque()
 
-    def all_readers(self, shelves: Iterable[Kept]) -> None:
+    def all_readers(self, shelves: Iterable[Shelf]) -> None:
         """The disk begins to fail: those of all these shelves. What is left of an earlier round is among them."""
         self._shelves = iter(list(shelves))
         self._context.request_dispatch()

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from ..flow import Account, Flow, FlowResource, SourceController, WindowLimiter
-from ..queues.blocks import Block
 from ..queues.environment import Scheduling, TimerHandle
 from ..queues.message import Message
 from . import keys
@@ -30,7 +29,7 @@ from .ports import Log
 from .worker import Worker
 
 if TYPE_CHECKING:
-    from .shelf import Shelf
+    from .queue_records import QueueRecords
 
 RETRY_MIN_SECONDS: Final = 0.1
 RETRY_MAX_SECONDS: Final = 5.0
@@ -53,7 +52,7 @@ class PutOut:
     __slots__ = ("_done", "_refused", "_shelf", "count", "index", "is_refused", "record")
 
     def __init__(
-        self, shelf: Shelf, index: int, done: Callable[[int], None], refused: Callable[[], None] | None
+        self, shelf: QueueRecords, index: int, done: Callable[[int], None], refused: Callable[[], None] | None
     ) -> None:
         self._shelf = shelf
         self.index = index
@@ -74,17 +73,6 @@ class PutOut:
         self._shelf.unpage(self.index, self.record)
         if self._refused is not None:
             self._refused()
-
-
-def elements_among(block: Block, places: int) -> tuple[list[int], list[Message]]:
-    """What is there of these places, a bit each: sequences and messages."""
-    sequences: list[int] = []
-    messages: list[Message] = []
-    for place, message in enumerate(block.elements):
-        if message is not None and places >> place & 1:
-            sequences.append(block.base + place)
-            messages.append(message)
-    return sequences, messages
 
 
 class PagedBlocks:

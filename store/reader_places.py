@@ -14,14 +14,14 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from ..queues.storage import Stored
+from ..queues.storage import PulledQueue
 from . import keys
 from .batch import Batch
 from .engine import put
 from .states import encode_cursor_runs
 
 if TYPE_CHECKING:
-    from .shelf import Shelf
+    from .queue_records import QueueRecords
 
 MAKING_COST: Final = 4
 """So many places are written while one is made."""
@@ -32,7 +32,7 @@ class ReaderPlaces:
 
     __slots__ = ("_moved", "_new", "_queue", "is_noting")
 
-    def __init__(self, queue: Stored) -> None:
+    def __init__(self, queue: PulledQueue) -> None:
         self._queue = queue
         self._new: dict[int, None] = {}
         """Those that the disk does not have at all."""
@@ -41,13 +41,11 @@ class ReaderPlaces:
         self.is_noting = False
         """One waits until its place is written."""
 
-    def new(self, durable_id: int) -> None:
-        """This one is to be written in any case."""
-        self._new[durable_id] = self._moved[durable_id] = None
-
-    def moved(self, durable_id: int) -> None:
-        """This one is out of date on disk."""
+    def moved(self, durable_id: int, *, is_new: bool) -> None:
+        """This one is out of date on disk. `is_new`: it is to be written in any case."""
         self._moved[durable_id] = None
+        if is_new:
+            self._new[durable_id] = None
 
     def note(self, durable_id: int) -> None:
         """This one waits until it is written."""
@@ -71,7 +69,7 @@ class ReaderPlaces:
     def _due(self, *, is_stored: bool) -> dict[int, None]:
         return self._moved if is_stored or self.is_noting else self._new
 
-    def write(self, batch: Batch, shelf: Shelf, count_max: int, *, is_stored: bool) -> None:
+    def write(self, batch: Batch, shelf: QueueRecords, count_max: int, *, is_stored: bool) -> None:
         """Write so many of those that are due; or make some that are to be made, which takes as long."""
         if self._queue.make_readers(0):
             self._queue.make_readers(1 + count_max // MAKING_COST)
@@ -86,20 +84,20 @@ class ReaderPlaces:
                 # A lease counts when it is synced: a power cut must not find it smaller than what was handed over.
                 batch.sync = batch.sync or reader.lease_under_way > reader.lease
 
-    def write_rest(self, batch: Batch, shelf: Shelf, *, is_stored: bool) -> None:
+    def write_rest(self, batch: Batch, shelf: QueueRecords, *, is_stored: bool) -> None:
         """Write all that are left to write."""
         self._queue.make_readers(self._queue.make_readers(0))
         self.write(batch, shelf, self.due_count(is_stored=is_stored), is_stored=is_stored)
         batch.sync = batch.sync or self.is_noting
         self.is_noting = False
 
-    def write_exactly(self, batch: Batch, shelf: Shelf) -> None:
+    def write_exactly(self, batch: Batch, shelf: QueueRecords) -> None:
         """The broker stops: write all of them, with exactly what each was handed in place of a lease."""
         self._queue.make_readers(self._queue.make_readers(0))
         for durable_id in self._queue.reader_states():
             self._write_one(batch, shelf, durable_id, exactly=True)
 
-    def _write_one(self, batch: Batch, shelf: Shelf, durable_id: int, *, exactly: bool) -> None:
+    def _write_one(self, batch: Batch, shelf: QueueRecords, durable_id: int, *, exactly: bool) -> None:
         state = self._queue.reader_states()[durable_id].state(exactly=exactly)
         value = encode_cursor_runs(state.front, state.handed_to, state.settled, state.attempts)
         shelf.introduce(batch)

@@ -33,11 +33,11 @@ from . import keys
 from .chunks import ChunkError, decode_chunk, encode_chunk
 from .engine import Change, CorruptionError, EngineError, delete, put
 from .places import Place
+from .queue_records import QueueRecords
 from .recovery import RecoveredTransaction
-from .shelf import Shelf
 from .spool_records import CommitRecord, PieceError, Target, decode_piece, encode_commit, encode_piece
 from .storequeue import StoreQueue
-from .together import Kept
+from .together import Shelf
 
 WRITING_BYTES: Final = 8 << 20
 """Two batches: one under way and one that gathers."""
@@ -132,11 +132,11 @@ class Spools:
             if not left:
                 del self._by_target[target]
 
-    def _deleted_with(self, shelf: Kept) -> list[Change]:
+    def _deleted_with(self, shelf: Shelf) -> list[Change]:
         """What is to be written with the deletion of this queue: that pieces for it go, too. The next one of its name
         has nothing to do with them.
         """
-        if not isinstance(shelf, Shelf):
+        if not isinstance(shelf, QueueRecords):
             return []
         changes: list[Change] = []
         for spool in [each for each in self._by_target.get(shelf.target, ()) if each.is_committed]:
@@ -357,7 +357,9 @@ class Spool:
             self._dropped[target] = None
             self._spools.has_moved(self, target)
         change = self._told()
-        own = [shelf for shelf in shelves if isinstance(shelf, Shelf | Place) and shelf.queue_id in store.shelves]
+        own = [
+            shelf for shelf in shelves if isinstance(shelf, QueueRecords | Place) and shelf.queue_id in store.shelves
+        ]
         if not own:
             store.change([change], done)
             return
@@ -397,8 +399,8 @@ class Spool:
             done()
 
         if queue is not None and persistent and queue.keeps and not queue.closed:
-            shelf, end = queue.shelf, queue.elements.next_sequence
-            if isinstance(shelf, Shelf) and first < end:
+            shelf, end = queue.storage, queue.elements.next_sequence
+            if isinstance(shelf, QueueRecords) and first < end:
                 shelf.attach(first, end, changes, written, done)  # undone: it is there after the next start
                 return
         self._spools.store.change(changes, written=written)

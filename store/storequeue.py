@@ -30,7 +30,7 @@ from ..flow import Account, Flow, FlowManager, FlowResource, SizeLimiter, Source
 from ..flow.kinds import ResourceKind
 from ..queues.environment import Scheduling, TimerHandle
 from ..queues.message import Message
-from ..queues.storage import Confirms, Stored
+from ..queues.storage import Confirms, PulledQueue
 from . import keys
 from .batch import BATCH_BYTES, Batch
 from .beside import Beside
@@ -47,11 +47,11 @@ from .large import BodyFiles
 from .paged import PagedBlocks
 from .places import Place
 from .ports import Housing, Log
+from .queue_records import QueueRecords
 from .recovery import Recovered
 from .reporting import facts_of
-from .shelf import Shelf
 from .states import encode_numbers
-from .together import Joint, Kept, Together, records_of
+from .together import Joint, Shelf, Together, records_of
 from .worker import Worker
 from .write_fence import Attached
 
@@ -81,7 +81,9 @@ OPERATION_BYTES: Final = 10 << 20
 class StoreQueue(FlowResource):
     """The store, as queues and the broker see it. See the module."""
 
-    deleted_with: Callable[[Kept], Iterable[Change]] = staticmethod(lambda _shelf: ())  # goes with what deletes a queue
+    deleted_with: Callable[[Shelf], Iterable[Change]] = staticmethod(
+        lambda _shelf: ()
+    )  # goes with what deletes a queue
 
     def __init__(
         self,
@@ -125,7 +127,7 @@ class StoreQueue(FlowResource):
         self._log = log
         self._recovered = recovered or Recovered()
         self._next_queue_id = self._recovered.next_queue_id
-        self.shelves: dict[int, Kept] = {}
+        self.shelves: dict[int, Shelf] = {}
         """Of queues and groups that are there, by their numbers."""
         self._dirty = Dirty()
         self._together = Together(self, self._dirty)
@@ -145,7 +147,7 @@ class StoreQueue(FlowResource):
         self._gather_until_seconds = 0.0
         self._write_seconds = 0.0  # how long a batch takes, averaged
         self._sync_seconds = 0.0  # how long one takes that is synced, averaged
-        self._perhaps_consumed: dict[Kept, None] = {}
+        self._perhaps_consumed: dict[Shelf, None] = {}
         """To be asked at the end of this turn."""
         self._retry_seconds = RETRY_MIN_SECONDS
         self._failing: str | None = None
@@ -196,14 +198,14 @@ class StoreQueue(FlowResource):
         if not self._closed:  # the broker stops: there is nothing to wait for any more
             self._gate.wait_in_line(source)
 
-    def shelf(self, queue: Stored, *, topic: bool) -> Shelf:
+    def storage_of(self, queue: PulledQueue, *, topic: bool) -> QueueRecords:
         found = self._recovered.take(queue.name_on_disk, queue.priority, topic=topic)
         if found is not None:
-            shelf = self.shelves[found.queue_id] = Shelf(self, queue, found.queue_id, topic=topic, known=True)
+            shelf = self.shelves[found.queue_id] = QueueRecords(self, queue, found.queue_id, topic=topic, known=True)
             queue.restored(found)
             shelf.restore(found.blocks, found.handed_to, found.larges)
         else:
-            shelf = self.shelves[self._next_queue_id] = Shelf(self, queue, self._next_queue_id, topic=topic)
+            shelf = self.shelves[self._next_queue_id] = QueueRecords(self, queue, self._next_queue_id, topic=topic)
             self._next_queue_id += 1
         return shelf
 
@@ -213,7 +215,7 @@ class StoreQueue(FlowResource):
         place = self.shelves[-self._places_count] = make(-self._places_count)
         return place
 
-    def abandon(self, shelf: Kept) -> set[Kept]:
+    def abandon(self, shelf: Shelf) -> set[Shelf]:
         """Write nothing of this any more, and keep what the disk has of it. Returns what transactions bind to it that
         are not on disk yet: they must not be written without it. Who waits for something of it alone is never told
         (`undone` is); who waits for all that is there (`when_all_saved`) waits for the others.
@@ -223,7 +225,7 @@ class StoreQueue(FlowResource):
         self._scheduling.call_later(0.0, partial(self._tell_all, shelf.abandoned()))
         return bound
 
-    def _gone(self, shelf: Kept) -> None:
+    def _gone(self, shelf: Shelf) -> None:
         self._dirty.remove(shelf)
         self._together.gone(shelf)
         self.shelves.pop(shelf.queue_id, None)
@@ -243,7 +245,7 @@ class StoreQueue(FlowResource):
         """The last write failed."""
         return self._failing is not None
 
-    def touch(self, shelf: Kept, *, urgent: bool = False) -> None:
+    def touch(self, shelf: Shelf, *, urgent: bool = False) -> None:
         """This shelf has something to write. Does nothing if its queue is deleted or abandoned."""
         if shelf.queue_id not in self.shelves:
             return
@@ -255,13 +257,13 @@ class StoreQueue(FlowResource):
             self._wait_with(shelf, self.clock())
             self._arm(shelf.due_seconds)
 
-    def _wait_with(self, shelf: Kept, since_seconds: float) -> None:
+    def _wait_with(self, shelf: Shelf, since_seconds: float) -> None:
         """Give its consumers their time."""
         config = self._config
         delay_seconds = shelf.next_delay_seconds(config.flush_delay_min_seconds, config.flush_delay_max_seconds)
         self._dirty.wait(shelf, since_seconds + delay_seconds)
 
-    def receipt_waits(self, shelf: Shelf, count: int) -> None:
+    def receipt_waits(self, shelf: QueueRecords, count: int) -> None:
         """Somebody waits for `count` more elements of this shelf to be on disk. If it is abandoned nobody is told."""
         if shelf.queue_id not in self.shelves:
             return
@@ -276,20 +278,20 @@ class StoreQueue(FlowResource):
             else:
                 self._ask_or_gather()
 
-    def perhaps_consumed(self, shelf: Shelf) -> None:
+    def perhaps_consumed(self, shelf: QueueRecords) -> None:
         """Consumers settled something of this shelf for which somebody waits."""
         if not self._perhaps_consumed:
             self._at_turn_end(self._answer_consumed)
         self._perhaps_consumed[shelf] = None
 
-    def forget(self, shelf: Kept) -> None:
+    def forget(self, shelf: Shelf) -> None:
         """Its queue or group is deleted."""
         self.counters.forgotten_cancelled_count += shelf.cancelled_count
         self._gone(shelf)
         self._beside.add([*self.deleted_with(shelf), *(records_of(shelf.queue_id) if shelf.has_records else ())])
         self._arm(self.clock() + self._config.flush_delay_min_seconds)
 
-    def bequeath(self, shelf: Kept, attached: Iterable[Attached], waiting: list[Callable[[], None]]) -> None:
+    def bequeath(self, shelf: Shelf, attached: Iterable[Attached], waiting: list[Callable[[], None]]) -> None:
         """The queue or group of this shelf is deleted: what was to be written with it, and who waits for that."""
         self._together.bequeath(shelf, attached, waiting)
 
@@ -351,7 +353,7 @@ class StoreQueue(FlowResource):
         else:
             self._arm(self._gather_until_seconds)
 
-    def _hopes_until(self, shelf: Kept) -> float:
+    def _hopes_until(self, shelf: Shelf) -> float:
         """Until when this shelf's receipts wait for its consumers; not if anything else waits for all of the store."""
         if self._beside.waits or self._dirty.is_asked or self._failing is not None:
             return 0.0
@@ -435,7 +437,7 @@ class StoreQueue(FlowResource):
             left_count -= self._look_at(shelf, batch)
         return batch
 
-    def _to_look_at(self) -> list[Kept]:
+    def _to_look_at(self) -> list[Shelf]:
         """Those that are ready, not too many at once."""
         self._dirty.come_due(self.clock(), SHELVES_AT_ONCE)
         return self._dirty.first(SHELVES_AT_ONCE)
@@ -456,12 +458,12 @@ class StoreQueue(FlowResource):
         if self._together.heavy:
             yield from self._together.gathering(batch)
 
-    def _look_at(self, shelf: Kept, batch: Batch) -> int:
+    def _look_at(self, shelf: Shelf, batch: Batch) -> int:
         """Put into this batch what is to be written of it, and what that is bound to. Returns of how many that was."""
         dirty = self._dirty
         if not dirty.wants(shelf):
             return 0  # written with another one that it is bound to
-        together: list[Kept] = []
+        together: list[Shelf] = []
         if not self._together.passes_over(shelf):
             if shelf.urgent and not batch.waiters:
                 until_seconds = self._hopes_until(shelf)
@@ -475,7 +477,7 @@ class StoreQueue(FlowResource):
             self.collect_one(one, batch, urgent=len(together) > 1)
         return len(together)
 
-    def collect_one(self, shelf: Kept, batch: Batch, *, urgent: bool) -> None:
+    def collect_one(self, shelf: Shelf, batch: Batch, *, urgent: bool) -> None:
         """Put into this batch what is due of this one; with `urgent` all of it."""
         if shelf.queue_id not in self.shelves:
             return  # its queue was deleted

@@ -33,14 +33,14 @@ from .bonds import Bond, bond_of
 from .dirty import Dirty
 from .engine import Change, delete, delete_range
 from .places import Place
-from .shelf import Shelf
+from .queue_records import QueueRecords
 from .write_fence import Attached
 
 if TYPE_CHECKING:
     from .storequeue import StoreQueue
 
-Kept = Shelf | Place
-"""Whose records are written when the store has time: queues, and groups of logs."""
+Shelf = QueueRecords | Place
+"""What batches are gathered from, when the store has time: records of queues, and places of groups of logs."""
 
 HEAVY_COUNT: Final = 24
 """Steps: more than this of them are done in turns with others. A shelf is one, and so are STEP_ELEMENTS elements."""
@@ -77,7 +77,7 @@ class Joint:
         self.has_ended = False
 
     @property
-    def some_shelf(self) -> Kept | None:
+    def some_storage(self) -> Shelf | None:
         return None if self.bond is None else self.bond.whole.other_than(None)
 
     def begin(self, go_on: Callable[[], None]) -> None:
@@ -94,7 +94,7 @@ class Joint:
             self._go_on()
 
     def add(self, shelf: Confirms) -> None:
-        if isinstance(shelf, Shelf | Place) and not self.has_ended and self._together.is_known(shelf):
+        if isinstance(shelf, QueueRecords | Place) and not self.has_ended and self._together.is_known(shelf):
             self._together.keep_back(self, shelf)
 
     def end(self) -> None:
@@ -112,9 +112,9 @@ class Together:
         self._active: dict[Joint, None] = {}
         """One, but at the end of the broker, when nobody waits any more."""
         self._waiting: deque[Joint] = deque()
-        self._skipped: set[Kept | Bond] = set()
+        self._skipped: set[Shelf | Bond] = set()
         """Kept back by the active joint, when a batch was gathered last: with all that is bound to it."""
-        self._later: set[Kept | Bond] = set()
+        self._later: set[Shelf | Bond] = set()
         """For the next batch: this one gathers another heavy bond."""
         self._wanted = False
         """A gathering waits for the active joint."""
@@ -123,7 +123,7 @@ class Together:
         self._heavy_next: list[Bond] = []
         """What was bound to that meanwhile: wholes when they came in, maybe parts by now."""
 
-    def is_known(self, shelf: Kept) -> bool:
+    def is_known(self, shelf: Shelf) -> bool:
         """Its queue or group is there."""
         return shelf.queue_id in self._store.shelves
 
@@ -132,7 +132,9 @@ class Together:
     def bind(self, shelves: Iterable[Confirms]) -> None:
         """What was added to and settled in these is one transaction. O(n): not for many."""
         known = self._store.shelves
-        together = {shelf: None for shelf in shelves if isinstance(shelf, Shelf | Place) and shelf.queue_id in known}
+        together = {
+            shelf: None for shelf in shelves if isinstance(shelf, QueueRecords | Place) and shelf.queue_id in known
+        }
         whole: Bond | None = None
         for shelf in together:
             shelf.bound_to = shelf.elements_end
@@ -140,7 +142,7 @@ class Together:
             if len(together) > 1:
                 whole = self._bind_to(whole, shelf)
 
-    def _bind_to(self, whole: Bond | None, shelf: Kept) -> Bond:
+    def _bind_to(self, whole: Bond | None, shelf: Shelf) -> Bond:
         """This shelf goes into this bond, if there is one yet, with all that is bound to it. Returns that."""
         own = None if shelf.bond is None else shelf.bond.whole
         if own is None or own.is_taken:
@@ -152,7 +154,7 @@ class Together:
             return whole
         return own if whole is None or whole is own else whole.unite(own)
 
-    def abandon(self, shelf: Kept) -> set[Kept]:
+    def abandon(self, shelf: Shelf) -> set[Shelf]:
         """This is not written any more. Returns what is bound to it, which must not be written either."""
         if shelf.bond is not None and ((whole := shelf.bond.whole).is_taken or whole.is_wanted):
             self._store.finish_gathering()  # it is in the batch, in part
@@ -169,7 +171,7 @@ class Together:
             joint.end()
         return bound - {shelf}
 
-    def gone(self, shelf: Kept) -> None:
+    def gone(self, shelf: Shelf) -> None:
         """It is there no more, and binds nothing."""
         if bond_of(shelf) is None:
             shelf.bond = None  # what is gathered in steps passes over it
@@ -178,7 +180,7 @@ class Together:
 
     # ------------------------------------------------------------------ queues that are deleted meanwhile
 
-    def bequeath(self, shelf: Kept, attached: Iterable[Attached], waiting: list[Callable[[], None]]) -> None:
+    def bequeath(self, shelf: Shelf, attached: Iterable[Attached], waiting: list[Callable[[], None]]) -> None:
         """The queue or group of this one is deleted. What was to go into its batch (that a spooled transaction is
         committed, for one), and who waits for that, goes with those that it is bound to.
         """
@@ -217,7 +219,7 @@ class Together:
             return joint.owner, "a large transaction of it takes effect first"
         return self._store, "what large transactions before it have changed is written first"
 
-    def keep_back(self, joint: Joint, shelf: Kept) -> None:
+    def keep_back(self, joint: Joint, shelf: Shelf) -> None:
         """This joint has just changed this shelf."""
         shelf.bound_to = shelf.elements_end
         before = joint.bond
@@ -261,11 +263,11 @@ class Together:
         if not self._active:
             self._wanted = False
 
-    def is_kept_back(self, shelf: Kept) -> bool:
+    def is_kept_back(self, shelf: Shelf) -> bool:
         """A joint has it, or something that is bound to it: it is no use to look at it before that has ended."""
         return bool(self._skipped) and (bond_of(shelf) or shelf) in self._skipped
 
-    def passes_over(self, shelf: Kept) -> bool:
+    def passes_over(self, shelf: Shelf) -> bool:
         """It does not go into this batch by itself: it is kept back, or gathered in steps."""
         bond = bond_of(shelf)
         if bond is not None and bond.held_count:
@@ -276,7 +278,7 @@ class Together:
             return True  # taken
         return (bond or shelf) in self._later or (bond or shelf) in self._skipped
 
-    def gathered_with(self, shelf: Kept) -> list[Kept]:
+    def gathered_with(self, shelf: Shelf) -> list[Shelf]:
         """What goes into the batch with this shelf, that included; nothing, if it is kept back with another, or
         gathered in steps. It is not passed over.
         """
@@ -308,7 +310,7 @@ class Together:
         for round_number in range(ROUNDS_MAX + 1):
             in_steps = round_number < ROUNDS_MAX
             for one in chain.from_iterable(self.heavy):
-                if in_steps and isinstance(one, Shelf):
+                if in_steps and isinstance(one, QueueRecords):
                     for step in _saving(one, batch):
                         yield step
                         if not self.is_known(one):
@@ -335,7 +337,7 @@ def records_of(queue_id: int) -> list[Change]:
     return [*changes, delete(keys.queue_key(queue_id)), delete(keys.head_key(queue_id))]
 
 
-def _saving(shelf: Shelf, batch: Batch) -> Iterator[None]:
+def _saving(shelf: QueueRecords, batch: Batch) -> Iterator[None]:
     """Write what a transaction has put into it, in steps, and where the many readers of a topic stand; what comes in
     meanwhile is left to `collect`.
     """
@@ -353,17 +355,17 @@ def _saving(shelf: Shelf, batch: Batch) -> Iterator[None]:
                 break
 
 
-def _is_heavy(together: list[Kept]) -> bool:
+def _is_heavy(together: list[Shelf]) -> bool:
     return len(together) > HEAVY_COUNT or sum(map(_steps_of, together)) > HEAVY_COUNT
 
 
-def _steps_of(shelf: Kept) -> int:
-    if not isinstance(shelf, Shelf):
+def _steps_of(shelf: Shelf) -> int:
+    if not isinstance(shelf, QueueRecords):
         return 1
     elements_count = max(0, shelf.bound_to - shelf.saved_to)
     steps_count = elements_count // STEP_ELEMENTS + shelf.touched_count // STEP_STATES
     return 1 + steps_count + shelf.places_count // STEP_PLACES
 
 
-def _places_of(shelf: Kept) -> int:
-    return shelf.places_count if isinstance(shelf, Shelf) else 0
+def _places_of(shelf: Shelf) -> int:
+    return shelf.places_count if isinstance(shelf, QueueRecords) else 0

@@ -14,9 +14,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from ..queues.cursored import BLOCK_BITS, CursoredQueue
+from ..queues.storage import Elements
 from .batch import Batch
 from .engine import Change
+from .keys import BLOCK_BITS
 
 NOTHING_BEGUN: Final = 0
 
@@ -75,7 +76,7 @@ class Attachments:
         undone: Callable[[], None] | None = None,
     ) -> None:
         """For elements `first` to `end - 1`, behind all others; with `first == end`: for whatever comes next, or is
-        saved before this place is reached. `done` and `undone`: see `Shelf.attach`.
+        saved before this place is reached. `done` and `undone`: see `QueueRecords.attach`.
         """
         place = len(self._waiting)
         while place and self._waiting[place - 1].end > end:  # what a deleted queue left to this one is older
@@ -115,7 +116,7 @@ class Attachments:
         self._waiting.clear()
         return left
 
-    def holds(self, elements: CursoredQueue, position: int) -> bool:
+    def holds(self, elements: Elements, position: int) -> bool:
         """Whether somebody who reads on from here may come to elements that are held."""
         if not self._held:
             return False

@@ -432,10 +432,10 @@ class Committer:
             elif joint is not None:
                 self._replies.committed(commit.receipt_id, some_of(joint))
             else:
-                shelves = commit.shelves()
+                storages = commit.storages()
                 if self._hub.store is not None:
-                    self._hub.store.bind(shelves)
-                self._replies.committed(commit.receipt_id, shelves)
+                    self._hub.store.bind(storages)
+                self._replies.committed(commit.receipt_id, storages)
             if joint is not None:
                 joint.end()
             yield from self._requesting(commit.requests)

@@ -133,15 +133,15 @@ class Replies:
         if receipt_id is not None:
             self._outbound.send_control(receipt(receipt_id, self.version))
 
-    def receipt_after(self, receipt_id: str, shelves: Iterable[Confirms]) -> None:
+    def receipt_after(self, receipt_id: str, storages: Iterable[Confirms]) -> None:
         """Answer a frame when what it did to these is on disk. None of them: at once."""
-        waiting = list(shelves)
+        waiting = list(storages)
         if not waiting:
             self.receipt(receipt_id)
             return
         one_done = self.later_than(receipt_id, len(waiting))
-        for shelf in waiting:
-            shelf.when_settled(one_done)
+        for storage in waiting:
+            storage.when_settled(one_done)
 
     def later_than(self, receipt_id: str, count: int) -> Callable[[], None]:
         """To be called so often (at least once): the last call answers the frame."""
@@ -167,11 +167,11 @@ class Replies:
 
         store.when_all_saved(all_saved)
 
-    def committed(self, receipt_id: str | None, shelves: list[Confirms]) -> None:
+    def committed(self, receipt_id: str | None, storages: list[Confirms]) -> None:
         """A COMMIT was carried out: what it did to these is to be on disk before anything says so."""
         if receipt_id is not None:
-            self.receipt_after(receipt_id, shelves)
-        elif shelves:
+            self.receipt_after(receipt_id, storages)
+        elif storages:
             self.unconfirmed = True
 
     def receipts(self, receipt_ids: list[str] | None, durability: str = MEMORY) -> None:

@@ -124,16 +124,16 @@ class SpooledCommits:
                 yield from self._taking_out(places)
                 return False
             is_promised = True
-            shelves = transaction.shelves() if joint is None else some_of(joint)
+            storages = transaction.storages() if joint is None else some_of(joint)
             if spool.targets:
                 answer = self._replies.later(receipt_id)
                 durable = partial(self._durable, spool, lanes.values(), gone, is_durable, answer)
                 undone = partial(self._undone, spool, places, promise, receipt_id)
-                spool.commit(shelves, durable, undone, deleted=[*gone, *closed])
+                spool.commit(storages, durable, undone, deleted=[*gone, *closed])
             else:  # none of its SENDs had anywhere to go
                 if self._hub.store is not None:
-                    self._hub.store.bind(shelves)
-                self._replies.committed(receipt_id, shelves)
+                    self._hub.store.bind(storages)
+                self._replies.committed(receipt_id, storages)
             return True
         finally:
             if joint is not None:

@@ -52,13 +52,13 @@ class Spool(Protocol):
 
     def commit(
         self,
-        shelves: Iterable[Confirms],
+        storages: Iterable[Confirms],
         done: Callable[[], None],
         undone: Callable[[], None],
         *,
         deleted: Iterable[Target] = (),
     ) -> None:
-        """It is to be carried out, whatever happens; in one batch with all that was settled in these shelves. `done`
+        """It is to be carried out, whatever happens; in one batch with all that was settled in these storages. `done`
         when the disk has it; `undone` in place of that, if the broker makes a mistake with one of them before: it never
         will, and is to be aborted. `deleted`: these queues are gone already; what becomes of pieces for a queue that is
         deleted later is seen to with its deletion.

@@ -493,7 +493,7 @@ class Subscriptions:
                 self.work.do(self._settling_each(rest, nack=run.nack))
                 return
             for portion in self._settle(subscription, ordinals, nack=run.nack):
-                if portion.subscription.queue.shelf is not None:
+                if portion.subscription.queue.storage is not None:
                     self._replies.unconfirmed = True
 
     def _settling_each(
@@ -511,16 +511,16 @@ class Subscriptions:
         self, subscription: StompSubscription, ordinals: list[int], *, nack: bool, for_good: bool = False
     ) -> Generator[None, None, set[Confirms] | None]:
         """In steps. Returns where it is to be stored what changed; None: nothing has."""
-        shelves: set[Confirms] = set()
+        storages: set[Confirms] = set()
         changed = False
         if ordinals and subscription.ledger is not None:
             for portions in settling(subscription, ordinals, nack=nack, for_good=for_good):
-                shelves.update(_shelves_of(portions))
+                storages.update(_storages_of(portions))
                 changed |= bool(portions)
                 yield from steps_of(portions, nack=nack)
         if subscription.unsubscribed:
             self.forget_if_settled(subscription)
-        return shelves if changed else None
+        return storages if changed else None
 
     def ack_frame(self, frame: Frame) -> None:
         headers = frame.headers
@@ -551,7 +551,7 @@ class Subscriptions:
         receipt_id = headers.get("receipt")
         if not touched and not held and not (receipt_id is transaction is None):
             self._check_not_left(tokens[0])
-        self._acked(receipt_id, _shelves_of(touched), changed=bool(touched) or transaction is not None)
+        self._acked(receipt_id, _storages_of(touched), changed=bool(touched) or transaction is not None)
 
     def _ack_in_steps(
         self,
@@ -562,7 +562,7 @@ class Subscriptions:
         nack, transaction = frame.command == "NACK", frame.headers.get("transaction")
         for_good = nack and is_for_good(frame.headers)
         receipt_id = frame.headers.get("receipt")
-        shelves: set[Confirms] = set()
+        storages: set[Confirms] = set()
         changed = False
         try:
             for subscription, ordinals in deliveries:
@@ -571,7 +571,7 @@ class Subscriptions:
                     continue
                 if transaction is None:
                     where = yield from self._settling(subscription, ordinals, nack=nack, for_good=for_good)
-                    shelves, changed = shelves | (where or set()), changed or where is not None
+                    storages, changed = storages | (where or set()), changed or where is not None
                 else:
                     for portions in holding(subscription, ordinals, nack=nack, for_good=for_good):
                         self._keep(transaction, subscription, portions, nack=nack)
@@ -583,20 +583,20 @@ class Subscriptions:
             error.identify(frame.command, frame.headers)
             self.fail(error)
             return
-        self._acked(receipt_id, shelves, changed=changed or transaction is not None)
+        self._acked(receipt_id, storages, changed=changed or transaction is not None)
 
     @property
     def _looking_steps(self) -> int:
         """What it costs to look for a message in all that are known."""
         return 1 + len(self._by_key) // 32
 
-    def _acked(self, receipt_id: str | None, shelves: set[Confirms], *, changed: bool) -> None:
+    def _acked(self, receipt_id: str | None, storages: set[Confirms], *, changed: bool) -> None:
         """Answer an ACK or NACK that is done."""
         if receipt_id is None:
             return
         store = self._hub.store
         if changed or store is None or self._replies.is_confirmed:
-            self._replies.receipt_after(receipt_id, shelves)
+            self._replies.receipt_after(receipt_id, storages)
         else:
             # Settled before, by an ACK whose work may not be on disk: which one, nobody has kept.
             self._replies.receipt_when_all_saved(receipt_id, store)
@@ -635,9 +635,9 @@ class Subscriptions:
             )
 
 
-def _shelves_of(portions: Iterable[Portion]) -> set[Confirms]:
-    shelves = {portion.subscription.queue.shelf for portion in portions}
-    return cast("set[Confirms]", shelves - {None})
+def _storages_of(portions: Iterable[Portion]) -> set[Confirms]:
+    storages = {portion.subscription.queue.storage for portion in portions}
+    return cast("set[Confirms]", storages - {None})
 
 
 def _nothing() -> None:

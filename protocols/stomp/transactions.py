@@ -79,13 +79,13 @@ class Transaction:
         """What it takes beside its SENDs."""
         return TRANSACTION_BYTES + len(self.name) + PORTION_BYTES * len(self.acks)
 
-    def shelves(self, queues_of_sends: Iterable[MessageQueue] = ()) -> list[Confirms]:
+    def storages(self, queues_of_sends: Iterable[MessageQueue] = ()) -> list[Confirms]:
         """Where it is to be stored what it settles, in queues and for groups of logs, and what it sends to these
         queues.
         """
         queues = self.freed_queues | dict.fromkeys(queues_of_sends)
         stored = [queue for queue in queues if isinstance(queue, MessageQueue | LogReaders)]
-        return [queue.shelf for queue in stored if queue.shelf is not None and not queue.closed]
+        return [queue.storage for queue in stored if queue.storage is not None and not queue.closed]
 
     def checking_room(self, wanted: Mapping[MessageQueue, tuple[int, int]], promise: PromisedRoom) -> Iterator[None]:
         """Promise these queues' room for so many messages of so many bytes. Raises ProtocolError if one of them, of
@@ -258,9 +258,9 @@ class Commit:
             if place % LANES_PER_STEP == 0:
                 yield
 
-    def shelves(self) -> list[Confirms]:
+    def storages(self) -> list[Confirms]:
         """Where what it does is to be stored: those of its persistent SENDs and of what it settles."""
-        return self.transaction.shelves(lane.queue for lane in (self.lanes if self.is_kept else ()))
+        return self.transaction.storages(lane.queue for lane in (self.lanes if self.is_kept else ()))
 
     def headers(self) -> dict[str, str]:
         """What of its frame an ERROR about it names."""
@@ -428,15 +428,15 @@ def dropping(runs: deque[SendRun] | deque[tuple[SendRun, Route]]) -> Iterator[No
 
 def join(joint: Joint, queue: object) -> None:
     """What was just done to this queue belongs to that."""
-    if isinstance(queue, MessageQueue | LogReaders) and queue.shelf is not None and not queue.closed:
-        joint.add(queue.shelf)
+    if isinstance(queue, MessageQueue | LogReaders) and queue.storage is not None and not queue.closed:
+        joint.add(queue.storage)
 
 
 def some_of(joint: Joint) -> list[Confirms]:
     """Whom to ask when all that this one has changed is on disk; nobody, if nothing of it is there any more. Before its
     end.
     """
-    return [] if joint.some_shelf is None else [joint.some_shelf]
+    return [] if joint.some_storage is None else [joint.some_storage]
 
 
 def steps_for(messages_count: int) -> Iterator[None]:

@@ -33,7 +33,7 @@ class Group(LogReaders):
         self.creating: list[Callable[[Exception | None], None]] | None = None
         """Wait until it is on disk; None: it is."""
         super().__init__(log, f"{log.name} group {group}", state.front, kind=ResourceKind.LOG_GROUP)
-        self.place = self.shelf = keeper.place(log.name, group, self.state)
+        self.place = self.storage = keeper.place(log.name, group, self.state)
         # What was settled beyond the front does not come again, what may have been seen comes marked.
         end = max(state.handed_to, state.settled[-1][1] if state.settled else 0)
         holes = [

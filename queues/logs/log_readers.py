@@ -131,7 +131,7 @@ class LogReaders(FlowResource):
     """One reader: a group or a single consumer."""
 
     upkeep_bytes = 4608  # with a subscription and its place in the log
-    shelf: GroupPlace | None = None
+    storage: GroupPlace | None = None
     """Says when what was settled is on disk; None: nothing of it is kept."""
     observer = None  # records have no trail: they stay where they are
 

@@ -251,9 +251,9 @@ class Refused:
         """These have gone to that queue."""
         self.dead_lettered_count += len(sequences)
         self._settle(sequences)
-        store, shelf = self._outlet.log.environment.store, self._outlet.shelf
-        if store is not None and shelf is not None and to.shelf is not None:
-            store.bind((shelf, to.shelf))
+        store, storage = self._outlet.log.environment.store, self._outlet.storage
+        if store is not None and storage is not None and to.storage is not None:
+            store.bind((storage, to.storage))
 
     def _letter_of(self, sequence: int) -> tuple[Message, Mapping[str, str | None]] | None:
         """A record as a message that can go anywhere, and what headers that takes. None: it can't be read now."""

@@ -101,8 +101,8 @@ class Reader(FlowResource):
                 position = stop
 
     async def _load(self, queue: MessageQueue, index: int) -> dict[int, Message]:
-        shelf = queue.shelf
-        assert shelf is not None, "where else should it be"
+        storage = queue.storage
+        assert storage is not None, "where else should it be"
         arrived = trio.Event()
         result: dict[int, Message] = {}
 
@@ -110,7 +110,7 @@ class Reader(FlowResource):
             result.update(found)
             arrived.set()
 
-        shelf.load(index, take)
+        storage.load(index, take)
         await arrived.wait()
         return result
 

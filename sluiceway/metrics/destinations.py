@@ -101,7 +101,7 @@ class Destinations:
             name = destination.name
             figures = view_destination(destination).figures
             counters = self._counters_of(destination, figures)
-            avoided_count += sum([queue.shelf.cancelled_count for queue in destination.queues if queue.shelf])
+            avoided_count += sum([queue.storage.cancelled_count for queue in destination.queues if queue.storage])
             if destination.address.temporary_global:
                 self._temporary.add(name, counters)
                 sums[TEMPORARY].add(self._broker, destination, figures)

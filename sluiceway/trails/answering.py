@@ -143,8 +143,8 @@ class BrokerTrails:
         finally:
             if not done:
                 self._searches_count -= 1
-        if wanted is not None and wanted.queue.shelf is not None and not wanted.queue.closed:
-            wanted.queue.shelf.load(wanted.index, partial(self._read, steps, answered))
+        if wanted is not None and wanted.queue.storage is not None and not wanted.queue.closed:
+            wanted.queue.storage.load(wanted.index, partial(self._read, steps, answered))
         else:
             self._executor(partial(self._step, steps, None, answered))
 

@@ -157,7 +157,7 @@ KNOWN: Final = [
             "sluiceway.store.reader_places",
             "sluiceway.store.recovery",
             "sluiceway.store.reporting",
-            "sluiceway.store.shelf",
+            "sluiceway.store.queue_records",
             "sluiceway.store.stored_block",
             "sluiceway.store.storequeue",
             "sluiceway.store.together",

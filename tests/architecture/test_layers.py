@@ -57,7 +57,7 @@ def impure_among(imports: set[str]) -> set[str]:
 @pytest.mark.parametrize(
     "line",
     [
-        "from ..store.shelf import Shelf",
+        "from ..store.queue_records import QueueRecords",
         "from .. import store",
         "import sluiceway.broker",
         "def later():\n    from sluiceway.protocols import stomp",

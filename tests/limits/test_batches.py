@@ -45,7 +45,7 @@ async def test_a_batch_beside_many_queues(stored: LawStage, urgent: bool) -> Non
     store = stored.broker.store
     assert store is not None
     for queue in [queue for n in range(CROWD_COUNT) for queue in stored.partitions(f"/queue/{n}")]:
-        store.touch(store.shelf(queue, topic=False), urgent=urgent)
+        store.touch(store.storage_of(queue, topic=False), urgent=urgent)
     assert len(store._dirty) == CROWD_COUNT
     kind = "are urgent" if urgent else "have time"
     with stored.law(f"receipts beside many queues that {kind}", limit="a message", crowd="10,000 queues"):

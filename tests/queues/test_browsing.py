@@ -17,7 +17,7 @@ from sluiceway.queues.policy import QueuePolicy
 from sluiceway.queues.registry import DestinationRegistry
 from sluiceway.queues.shared import SharedQueue
 from sluiceway.queues.slices import Slice
-from sluiceway.queues.storage import Joint, Saved, Shelf, Stored
+from sluiceway.queues.storage import Joint, PulledQueue, QueueStorage, Saved
 from tests.queues.rig import Producer, World, assert_exact, make_policy, numbers
 
 QUEUE = parse("/queue/a")
@@ -71,10 +71,10 @@ class FakeViewer(FlowResource):
         return numbers(self.shown)
 
 
-class FakeShelf:
+class FakeStorage:
     """Takes blocks at once, and gives them back when the test says so."""
 
-    def __init__(self, queue: Stored, loads: list[Callable[[], None]]) -> None:
+    def __init__(self, queue: PulledQueue, loads: list[Callable[[], None]]) -> None:
         self._queue = queue
         self._loads = loads
         self._kept: dict[int, dict[int, Message]] = {}
@@ -83,10 +83,10 @@ class FakeShelf:
     def added(self, count: int) -> None: ...
     def settled(self, sequences: SequenceOf[int]) -> None: ...
     def returned(self, attempts: Mapping[int, int]) -> None: ...
-    def lost(self, index: int, count: int) -> None: ...
+    def lost(self, index: int, sequences: SequenceOf[int]) -> None: ...
     def forget(self) -> None: ...
 
-    def may_hand_over(self, position: int, end: int) -> bool:
+    def may_hand_over(self, position: int, end: int, reader: object = None) -> bool:
         return True
 
     def when_saved(self, first: int, end: int, callback: Saved) -> None:
@@ -115,7 +115,7 @@ class FakeStore:
 
     def __init__(self) -> None:
         self.loads: list[Callable[[], None]] = []
-        self.shelves: list[FakeShelf] = []
+        self.storages: list[FakeStorage] = []
 
     accepting = True
 
@@ -129,11 +129,11 @@ class FakeStore:
     def hold_back(self, source: SourceController) -> None:
         raise AssertionError("it always accepts")
 
-    def shelf(self, queue: Stored, *, topic: bool) -> Shelf:
-        self.shelves.append(FakeShelf(queue, self.loads))
-        return self.shelves[-1]  # type: ignore[return-value]
+    def storage_of(self, queue: PulledQueue, *, topic: bool) -> QueueStorage:
+        self.storages.append(FakeStorage(queue, self.loads))
+        return self.storages[-1]  # type: ignore[return-value]
 
-    def bind(self, shelves: Iterable[Shelf]) -> None: ...
+    def bind(self, storages: Iterable[QueueStorage]) -> None: ...
 
     def join(self) -> Joint:
         raise AssertionError("no transactions here")
@@ -466,13 +466,13 @@ def test_consumers_may_drain_the_queue_while_a_block_is_read(world: World, store
 
 def test_what_the_store_can_not_read_is_passed_over(world: World, store: FakeStore) -> None:
     queue = paging_queue(world, store)
-    [shelf] = store.shelves
+    [storage] = store.storages
     index = next(index for index, block in queue.elements.blocks() if block.outside is not None)
     block = queue.elements.block(index)
     assert block is not None
     lost = queue.elements.first_live(block.base)
-    number = shelf._kept[index][lost].number
-    shelf.lose(index, lost)
+    number = storage._kept[index][lost].number
+    storage.lose(index, lost)
     viewer, _browser = browse(world, queue)
     store.answer(world)
     assert viewer.numbers == [n for n in range(4000) if n != number]

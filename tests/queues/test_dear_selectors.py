@@ -111,14 +111,14 @@ def test_a_block_that_was_read_for_a_search_is_looked_at_in_portions(monkeypatch
     outside_count = queue.elements.outside_count
     assert outside_count > 5
     loads: Counter[int] = Counter()
-    shelf: Any = queue.shelf
-    load = type(shelf).load
+    storage: Any = queue.storage
+    load = type(storage).load
 
     def counted(self: Any, index: int, arrived: Any) -> None:
         loads[index] += 1
         load(self, index, arrived)
 
-    monkeypatch.setattr(type(shelf), "load", counted)
+    monkeypatch.setattr(type(storage), "load", counted)
     selection = dear()
     sizes: list[int] = []
     places = Selector.places

@@ -307,10 +307,10 @@ class PagingMachine(RuleBasedStateMachine):
             self.is_approximate = self.is_approximate or (block is not None and block.outside is not None)
             self._settled(self.alive[delivery.sequence])
         party.consumer.settle(chosen)
-        if receipt and self.queue.shelf is not None:
+        if receipt and self.queue.storage is not None:
             self._find_who_left()
             settled = list(self.gone.values())
-            self.queue.shelf.when_settled(lambda: self._confirmed(settled))
+            self.queue.storage.when_settled(lambda: self._confirmed(settled))
 
     def _confirmed(self, settled: list[Entry]) -> None:
         for entry in settled:

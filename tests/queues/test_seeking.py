@@ -381,14 +381,14 @@ def test_a_needle_in_two_hundred_thousand_stored_messages(paged: StoreWorld, mon
     assert outside_count > 150
     assert queue.pager is not None
     loads: Counter[int] = Counter()
-    shelf: Any = queue.shelf
-    load = type(shelf).load
+    storage: Any = queue.storage
+    load = type(storage).load
 
     def counted(self: Any, index: int, arrived: Any) -> None:
         loads[index] += 1
         load(self, index, arrived)
 
-    monkeypatch.setattr(type(shelf), "load", counted)
+    monkeypatch.setattr(type(storage), "load", counted)
     used_bytes = queue.controller.limiter.used_bytes
     paged_in_count = queue.pager.paged_in_count
     red = world.consumer()

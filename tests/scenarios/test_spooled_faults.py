@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from sluiceway.store.shelf import Shelf
+from sluiceway.store.queue_records import QueueRecords
 from sluiceway.store.spool import Spool
 from tests.scenarios.client import Client
 from tests.scenarios.lives import Lives
@@ -96,14 +96,14 @@ async def test_pieces_for_it_come_with_the_next_start(monkeypatch: pytest.Monkey
         client = await stage.connect()
         await send_transaction(client, COUNT, BAD)
         if when == "it comes in":
-            real = Shelf.attach
+            real = QueueRecords.attach
 
-            def attach_and_break(self: Shelf, first: int, end: int, *arguments: Any, **named: Any) -> None:
+            def attach_and_break(self: QueueRecords, first: int, end: int, *arguments: Any, **named: Any) -> None:
                 real(self, first, end, *arguments, **named)
                 if first < end:
                     breaks(stage, BAD)
 
-            monkeypatch.setattr(Shelf, "attach", attach_and_break)
+            monkeypatch.setattr(QueueRecords, "attach", attach_and_break)
         await commit(client)
         await trio.sleep(3)
         if when == "others wait":

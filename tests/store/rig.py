@@ -29,8 +29,8 @@ from sluiceway.queues.taking import PATIENCE_SECONDS
 from sluiceway.store import keys
 from sluiceway.store.config import StoreConfig
 from sluiceway.store.engine import Change, Engine, EngineError
+from sluiceway.store.queue_records import QueueRecords
 from sluiceway.store.recovery import Recovered, closing_records, opening_records, recover
-from sluiceway.store.shelf import Shelf
 from sluiceway.store.storequeue import NUMBERS_AHEAD, Housing, StoreQueue
 from tests.queues.rig import Head, World
 
@@ -287,10 +287,10 @@ class StoreWorld(World):
         return found if files is None or not files.segments_count else {**found, "segments": files.segments_count}
 
 
-def shelf_of(queue: MessageQueue) -> Shelf:
+def shelf_of(queue: MessageQueue) -> QueueRecords:
     """Its shelf, which is there."""
-    assert isinstance(queue.shelf, Shelf)
-    return queue.shelf
+    assert isinstance(queue.storage, QueueRecords)
+    return queue.storage
 
 
 class OfferingProducer(FlowResource):
@@ -370,8 +370,8 @@ def tight(
                     patch.setattr(module, "BLOCK_BITS", block_bits)
                 if hasattr(module, "BLOCK_SIZE"):
                     patch.setattr(module, "BLOCK_SIZE", 1 << block_bits)
-        patch.setattr("sluiceway.store.shelf.LEASE_COUNT", lease_count)
-        patch.setattr("sluiceway.store.shelf.SEAL_COUNT", seal_count)
+        patch.setattr("sluiceway.store.queue_records.LEASE_COUNT", lease_count)
+        patch.setattr("sluiceway.store.queue_records.SEAL_COUNT", seal_count)
         if block_bytes_max is not None:
             patch.setattr("sluiceway.queues.paging.BLOCK_BYTES_MAX", block_bytes_max)
         if batch_bytes is not None:

@@ -9,7 +9,7 @@ import pytest
 from sluiceway.queues.shared import SharedQueue
 from sluiceway.store.bonds import Bond, bond_of
 from sluiceway.store.memory import MemoryEngine
-from sluiceway.store.shelf import Shelf
+from sluiceway.store.queue_records import QueueRecords
 from tests.queues.rig import make_policy
 from tests.store.rig import StoreWorld, shelf_of
 
@@ -19,7 +19,7 @@ def world() -> StoreWorld:
     return StoreWorld(MemoryEngine())
 
 
-def shelves(world: StoreWorld, count: int) -> list[Shelf]:
+def shelves(world: StoreWorld, count: int) -> list[QueueRecords]:
     found = [SharedQueue(f"/queue/{n}", make_policy(), world.environment) for n in range(count)]
     for queue in found:
         world.put(queue)
@@ -31,7 +31,7 @@ def test_what_is_bound_together_is_the_same_as_with_sets(world: StoreWorld, seed
     random = Random(seed)
     left = shelves(world, 60)
     together = world.store._together
-    expected: list[set[Shelf]] = []
+    expected: list[set[QueueRecords]] = []
     for _ in range(200):
         some = random.sample(left, random.randint(1, 4)) if len(left) > 4 else []
         match random.choice(["bind", "bind", "bind", "gone", "take"]):

@@ -16,7 +16,7 @@ from sluiceway.store import keys
 from sluiceway.store.engine import Change, CorruptionError, DiskFullError, EngineFailedError
 from sluiceway.store.memory import MemoryEngine
 from sluiceway.store.pages import PageFiles, PagesError, clear
-from sluiceway.store.shelf import Shelf
+from sluiceway.store.queue_records import QueueRecords
 from tests.queues.rig import Head
 from tests.store.rig import OfferingProducer, StoreWorld, shelf_of, tight
 
@@ -371,8 +371,10 @@ def test_a_broker_that_stops_pages_nothing_out_and_saves_all_the_rest(
     world.run()
     assert queue.pager is not None and queue.pager._leaving_bytes and not queue.elements.outside_count
     turns = iter(range(100))
-    close_in_order = Shelf.close_in_order
-    monkeypatch.setattr(Shelf, "close_in_order", lambda shelf, batch: (next(turns), close_in_order(shelf, batch)))
+    close_in_order = QueueRecords.close_in_order
+    monkeypatch.setattr(
+        QueueRecords, "close_in_order", lambda shelf, batch: (next(turns), close_in_order(shelf, batch))
+    )
     later = StoreWorld(world.close_in_order())
     assert later.recovered.live_count == 11
     assert world.store.paged.size_bytes == 0

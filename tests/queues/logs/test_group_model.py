@@ -137,8 +137,8 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(saved=st.booleans())
     def restart(self, saved: bool) -> None:
         """The broker goes and comes again. Not `saved`: at a moment when only what a receipt waited for is on disk."""
-        if self.group.shelf is not None and saved:
-            self.group.shelf.when_settled(lambda: None)
+        if self.group.storage is not None and saved:
+            self.group.storage.when_settled(lambda: None)
         self.world.run()
         state = self.world.keeper.states["/log/a", "g"] if saved else self.group.state()
         self.group.close()

@@ -29,17 +29,17 @@ from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING, Final
 
 from ..queues.blocks import bit_range, bits_of
-from ..queues.cursored import BLOCK_BITS, BLOCK_SIZE
 from ..queues.durables import DurableReader
 from ..queues.message import Message
-from ..queues.storage import Saved, Stored
+from ..queues.storage import PulledQueue, Saved
 from . import keys
 from .batch import Batch
 from .chunks import encode_chunk_and_summary
 from .engine import Change, delete, put
 from .kept_bodies import KeptBodies
+from .keys import BLOCK_BITS, BLOCK_SIZE
 from .loading import load_block
-from .paged import PutOut, Record, elements_among
+from .paged import PutOut, Record
 from .reader_places import ReaderPlaces
 from .states import KIND_QUEUE, KIND_TOPIC, encode_head, encode_queue
 from .stored_block import StoredBlock
@@ -60,8 +60,8 @@ SLOW_AFTER: Final = 2.0
 """Times the usual time to ack: then an element is written."""
 
 
-class Shelf:
-    """See the module, and `sluiceway.queues.storage.Shelf`."""
+class QueueRecords:
+    """See the module, and `sluiceway.queues.storage.QueueStorage`."""
 
     __slots__ = (
         "_added_count", "_attached", "_blocks", "_bodies", "_forgotten", "_has_paged", "_holds_back",
@@ -71,7 +71,9 @@ class Shelf:
         "written_count",
     )  # fmt: skip
 
-    def __init__(self, store: StoreQueue, queue: Stored, queue_id: int, *, topic: bool, known: bool = False) -> None:
+    def __init__(
+        self, store: StoreQueue, queue: PulledQueue, queue_id: int, *, topic: bool, known: bool = False
+    ) -> None:
         """`known`: the disk has a record of this queue already."""
         self._store = store
         self._queue = queue
@@ -220,47 +222,42 @@ class Shelf:
         if first < end:
             self.attach(first, end, [])
 
-    def holds(self, position: int) -> bool:
-        return self._attached.holds(self._queue.elements, position)
-
     def _let_through(self) -> None:
         """Elements that were held are on disk."""
         if self._holds_back and not self._forgotten:
             self._holds_back = False
             self._queue.may_go_on()
 
-    def may_hand_over(self, position: int, end: int) -> bool:
-        if self._attached.holds(self._queue.elements, position):
+    def may_hand_over(self, position: int, end: int, reader: DurableReader | None = None) -> bool:
+        is_held = self._attached.holds(self._queue.elements, position)
+        needed = min(end, self.saved_to)
+        if reader is not None:
+            is_noted = needed <= reader.lease or position >= self.saved_to
+            if is_held or not (is_noted or self._store.is_failing):
+                self._places.note(reader.durable_id)
+                self._store.touch(self, urgent=True)
+                return False
+            if end > reader.lease:  # what it is handed now may come to be stored: it is noted with that
+                self.reader_moved(reader.durable_id)
+            return True
+        if is_held:
             self._holds_back = True
             return False
-        needed = min(end, self.saved_to)
         if needed <= self._lease or position >= self.saved_to or not self._blocks or not self._queue.keeps:
             return True
         self._noting = True
         self._store.touch(self, urgent=True)
-        return not self.can_note
-
-    @property
-    def can_note(self) -> bool:
-        return not self._store.is_failing
+        return self._store.is_failing
 
     def go_on_unnoted(self) -> None:
         """The disk fails: readers do not wait for it."""
         if not self._forgotten:
             self._queue.may_go_on()
 
-    def reader_added(self, durable_id: int) -> None:
-        self._places.new(durable_id)
-        self._store.touch(self)
-
-    def reader_moved(self, durable_id: int) -> None:
-        self._places.moved(durable_id)
-        if self._blocks:  # else there is nothing that it could miss or get again
+    def reader_moved(self, durable_id: int, *, is_new: bool = False) -> None:
+        self._places.moved(durable_id, is_new=is_new)
+        if is_new or self._blocks:  # else there is nothing that it could miss or get again
             self._store.touch(self)
-
-    def note_reader(self, durable_id: int) -> None:
-        self._places.note(durable_id)
-        self._store.touch(self, urgent=True)
 
     def reader_gone(self, durable_id: int) -> None:
         self._places.gone(durable_id)
@@ -478,21 +475,11 @@ class Shelf:
         return stop - first
 
     def _save_part(self, batch: Batch, index: int, first: int, stop: int) -> None:
-        block = self._queue.elements.block(index)
-        if block is None or block.outside is not None or not self._queue.keeps:
+        if not self._queue.keeps:
             return
-        start = max(first, block.base)
-        part = block.elements[start - block.base : max(0, stop - block.base)]
-        messages = [message for message in part if message is not None and message.head.persistent]
+        sequences, messages = self._queue.elements.resident(first, stop, persistent=True)
         if not messages:
             return
-        sequences: SequenceOf[int]
-        if len(messages) == len(part):
-            sequences = range(start, start + len(part))
-        else:
-            sequences = [
-                start + place for place, message in enumerate(part) if message is not None and message.head.persistent
-            ]
         self._put_chunk(batch, index, sequences, messages)
         self.written_count += len(messages)
         if attempts := self._queue.attempts_among(sequences):  # they came back before they were saved
@@ -536,23 +523,29 @@ class Shelf:
             if batch.is_full and place:
                 waiting = self._put_outs[place:]
                 break
-            block = self._queue.elements.block(index)
-            if block is not None and block.outside is None:
-                if block.base + block.length > self.saved_to:
+            extent = self._queue.elements.extent(index)
+            if extent:
+                if extent.stop > self.saved_to:
                     waiting = self._put_outs[place:]  # the batch was full before all of it was saved
                     break
                 stored = self._blocks.get(index)
                 if stored is not None and len(stored.firsts) > SEAL_COUNT:
                     self._seal(batch, index, stored)
                 if stored is None or stored.paged is None:
-                    self._page(batch, put_out, block.base - (index << BLOCK_BITS))
+                    self._page(batch, put_out)
             batch.put_outs.append(put_out)
         self._put_outs = waiting
 
-    def _page(self, batch: Batch, put_out: PutOut, offset: int) -> None:
-        block, stored = self._queue.elements.block(put_out.index), self._blocks.get(put_out.index)
-        assert block is not None, "it was there a moment ago"
-        sequences, messages = elements_among(block, ~(0 if stored is None else stored.live >> offset))
+    def _resident_among(self, index: int, places: int) -> tuple[list[int], list[Message]]:
+        """What is in memory of these places of a block, a bit each."""
+        base = index << BLOCK_BITS
+        sequences, messages = self._queue.elements.resident(base, base + BLOCK_SIZE)
+        found = [pair for pair in zip(sequences, messages, strict=True) if places >> (pair[0] - base) & 1]
+        return [sequence for sequence, _message in found], [message for _sequence, message in found]
+
+    def _page(self, batch: Batch, put_out: PutOut) -> None:
+        stored = self._blocks.get(put_out.index)
+        sequences, messages = self._resident_among(put_out.index, ~(0 if stored is None else stored.live))
         if not sequences:
             return
         if not self._store.paged.accepting:
@@ -567,10 +560,7 @@ class Shelf:
 
     def _seal(self, batch: Batch, index: int, stored: StoredBlock) -> None:
         """Write all persistent elements of a block as one chunk in place of many: read at once, found at once."""
-        block = self._queue.elements.block(index)
-        assert block is not None, "it was there a moment ago"
-        offset = block.base - (index << BLOCK_BITS)
-        sequences, messages = elements_among(block, stored.live >> offset)
+        sequences, messages = self._resident_among(index, stored.live)
         for change in stored.deletions(self.queue_id):
             batch.add(change, 0)
         stored.span = stored.live = 0
@@ -650,8 +640,9 @@ class Shelf:
         known = [] if stored is None else stored.records(self.queue_id)
         load_block(self._store, index, self._queue.name, known, lambda: self._forgotten, arrived)
 
-    def lost(self, index: int, count: int) -> None:
-        self._store.lost(self._queue.name, index, count)
+    def lost(self, index: int, sequences: SequenceOf[int]) -> None:
+        self._store.lost(self._queue.name, index, len(sequences))
+        self.settled(sequences)
 
     # ------------------------------------------------------------------ a restart
 
