@@ -1,7 +1,7 @@
 """The two sides of a STOMP connection: what arrived is judged, what may be answered is written.
 
-`ServerMachine` is what a listener gives to each connection; `ClientMachine` is the other end, for clients without I/O
-and for tests. Both own a `Parser` and one `State`, and move by the tables in `transitions`.
+`ServerMachine` is what a listener gives to each connection; `ClientMachine` is the other end, for clients and for tests.
+Both own a `Parser` and one `State`, and move by the tables in `transitions`.
 
 How to drive the server: feed `receive_data` whatever arrived and work through the events in order. On a `Connect`
 answer with `accept` (then call ``receive_data(b"")``: the client may have sent more already) or `reject`. On a
@@ -108,6 +108,17 @@ class _Machine(abc.ABC):
         """Bytes of unfinished frames, and of those not read yet, held in memory, to be charged to the connection."""
         return self._parser.pending_bytes
 
+    @property
+    def receive_buffer(self) -> ReceiveBuffer:
+        """What of an unfinished frame is here, always the same one. `receive_data` takes what comes next in any case;
+        if that is the rest of a large frame, it may be written into the `room` of this instead.
+        """
+        return self._parser.receive_buffer
+
+    def fill(self, size_bytes: int) -> None:
+        """So many bytes were written into `room`, which is released. Then receive ``b""``."""
+        self._parser.receive_buffer.fill(size_bytes)
+
     def park(self) -> None:
         """Ignore whatever arrives from now on, and drop what is held."""
         self._state = State.PARKED
@@ -182,17 +193,6 @@ class ServerMachine(_Machine):
         yield from self.receive_data(data)
         while parser.has_more:
             yield from self.receive_data(b"")
-
-    @property
-    def receive_buffer(self) -> ReceiveBuffer:
-        """What of an unfinished frame is here, always the same one. `receive_data` takes what comes next in any case;
-        if that is the rest of a large frame, it may be written into the `room` of this instead.
-        """
-        return self._parser.receive_buffer
-
-    def fill(self, size_bytes: int) -> None:
-        """So many bytes were written into `room`, which is released. Then receive ``b""``."""
-        self._parser.receive_buffer.fill(size_bytes)
 
     def accept(
         self,

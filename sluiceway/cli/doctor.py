@@ -105,17 +105,17 @@ def _facts(file: Path | None, data_dir: str | None, url: str | None, login: str 
 
 def _ask(config: Config | None, url: str | None, login: str | None, passcode: str | None) -> Running | None:
     """The broker at that address, or else at the first listener that speaks what this command speaks."""
-    from sluiceway.cli.client import Target
+    from sluiceway.client.address import Address
     from sluiceway.doctor.asking import ask_broker
 
     if url is not None:
         try:
-            target = Target.parse(url, login=login, passcode=passcode)
+            address = Address.parse(url).as_user(login, passcode)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--url") from None
-        return ask_broker(target, asked_for=True)
+        return ask_broker(address, asked_for=True)
     for listener in config.listeners if config is not None else ():
         if listener.port and listener.protocol == "stomp" and not listener.tls.is_on:
             here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listener.host, listener.host)
-            return ask_broker(Target(here, listener.port, login, passcode), asked_for=False)
+            return ask_broker(Address(here, listener.port, login, passcode), asked_for=False)
     return None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from sluiceway.cli.connecting import broker_options
 from sluiceway.cli.log_append import append
 from sluiceway.cli.log_asking import (
     WORK_SECONDS,
@@ -19,7 +20,6 @@ from sluiceway.cli.log_asking import (
     asking,
     json_option,
     log_argument,
-    log_options,
     place_option,
     size_option,
 )
@@ -66,7 +66,7 @@ def log() -> None:
 
 @log.command("list")
 @json_option
-@log_options
+@broker_options
 def list_(address: Address, as_json: bool) -> None:
     """Show the logs of a broker.
 
@@ -90,7 +90,7 @@ def list_(address: Address, as_json: bool) -> None:
 @log.command()
 @log_argument
 @json_option
-@log_options
+@broker_options
 def describe(address: Address, log: str, as_json: bool) -> None:
     """Show one log: its indexes, its size, its age and its groups.
 
@@ -114,7 +114,7 @@ def describe(address: Address, log: str, as_json: bool) -> None:
 @log.command()
 @log_argument
 @json_option
-@log_options
+@broker_options
 def groups(address: Address, log: str, as_json: bool) -> None:
     """Show the groups that read LOG, and how far each is behind.
 
@@ -143,7 +143,7 @@ def groups(address: Address, log: str, as_json: bool) -> None:
 @click.argument("group")
 @click.option("--to", "place", callback=place_option, required=True, metavar="PLACE", help="Where the group goes on.")
 @json_option
-@log_options
+@broker_options
 def seek(address: Address, log: str, group: str, place: Place, as_json: bool) -> None:
     """Move GROUP of LOG: back to get records again, or forward to skip some.
 
@@ -169,7 +169,7 @@ def seek(address: Address, log: str, group: str, place: Place, as_json: bool) ->
 @log.command("delete-group")
 @log_argument
 @click.argument("group")
-@log_options
+@broker_options
 def delete_group(address: Address, log: str, group: str) -> None:
     """Forget GROUP of LOG, and its place. It must not have consumers. The records stay.
 
@@ -196,7 +196,7 @@ def delete_group(address: Address, log: str, group: str) -> None:
     help="Remove the oldest files until this is left, such as 2GiB.",
 )
 @json_option
-@log_options
+@broker_options
 def truncate(address: Address, log: str, place: Place | None, size_bytes: int | None, as_json: bool) -> None:
     """Remove the oldest records of LOG.
 
@@ -235,7 +235,7 @@ def truncate(address: Address, log: str, place: Place | None, size_bytes: int | 
     help=f"What the broker's configuration says as `delete_passcode` of [logs]. Better from {_DELETE_PASSCODE}, or "
     "typed when it is asked for: other users can see the arguments of a process.",
 )
-@log_options
+@broker_options
 def delete(address: Address, log: str, yes: bool, delete_passcode: str | None) -> None:
     """Delete LOG with all its records and groups.
 

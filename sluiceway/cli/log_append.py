@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import click
 
+from sluiceway.cli.connecting import broker_options, in_words
 from sluiceway.cli.exits import Exit, fail
-from sluiceway.cli.log_asking import asking, in_words, log_argument, log_options
+from sluiceway.cli.log_asking import asking, log_argument
 from sluiceway.cli.messages import header_option
 from sluiceway.cli.waiting import say_that_it_waits, watched
 from sluiceway.flow.words import count_in_words
@@ -45,7 +46,7 @@ Told = Callable[[int, int | None], None]
     help="Of the batches that the records travel and are stored in.",
 )
 @header_option
-@log_options
+@broker_options
 def append(
     address: Address,
     log: str,
@@ -69,7 +70,7 @@ def append(
       sluiceway log append prices --key-separator : prices.txt
       sluiceway log append pictures --whole *.png
     """
-    from sluiceway.cli.client import PATIENCE_SECONDS, Target
+    from sluiceway.cli.waiting import PATIENCE_SECONDS
     from sluiceway.client import Producer
 
     if whole and separator is not None:
@@ -82,25 +83,22 @@ def append(
         files = (sys.stdin.buffer,)
     try:
         producer = Producer(
-            str(address),
+            address,
             log,
             compression=cast("Compression", compression),
             headers=headers,
             give_up_seconds=GIVE_UP_SECONDS,
-            login=address.login,
-            passcode=address.passcode,
         )
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--header") from None
     _check_that_it_is_there(address, log)
     split_at = None if separator is None else separator.replace("\\t", "\t").encode()
-    target = Target(address.host, address.port, address.login, address.passcode, tls=address.tls)
 
     def progress() -> tuple[int, bool]:
         now = producer.statistics()
         return now.records_count, now.held_bytes > 0
 
-    with watched(progress, PATIENCE_SECONDS, lambda: say_that_it_waits(target)):
+    with watched(progress, PATIENCE_SECONDS, lambda: say_that_it_waits(address)):
         _send(producer, log, files, whole=whole, separator=split_at)
 
 

@@ -1,5 +1,4 @@
-"""What the `sluiceway log` commands share: the options, the connection for requests, names and places, and what is said
-when something can't be done.
+"""What the `sluiceway log` commands share: the connection for requests, names and places.
 
 Places are those of the protocol (`earliest`, `latest`, `next`, an index, `time:MS`), and three for people: `-N` (the
 last N records), `time:2026-11-21T20:15` and `ago:15min`.
@@ -9,98 +8,20 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import datetime
-from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import click
 
-from sluiceway.cli.exits import Exit, fail
-from sluiceway.cli.messages import login_options
-
 if TYPE_CHECKING:
     from sluiceway.client import LogClient
     from sluiceway.client.address import Address
-    from sluiceway.client.errors import RequestError
 
 ANSWER_SECONDS: Final = 10.0
 WORK_SECONDS: Final = 120.0
 """For what removes files: there may be many."""
-
-_REMEDIES: Final = {
-    "TOPIC_NOT_EXIST": "`sluiceway log list` shows the logs that there are; `sluiceway log append` makes one.",
-    "GROUP_NOT_EXIST": "`sluiceway log groups LOG` shows the groups that there are; a consumer's SUBSCRIBE makes one.",
-    "INDEX_OUT_OF_BOUNDS": "`sluiceway log describe LOG` shows the first index and the next.",
-    "GROUP_IN_USE": "`sluiceway stat` shows who reads it.",
-}
-
-
-def log_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that say which broker, hands the command its `Address` as `address`, and ends it with a message
-    and an exit code when something can't be done.
-    """
-
-    @login_options
-    @wraps(command)
-    def with_address(url: str, login: str | None, passcode: str | None, **options: Any) -> None:
-        from sluiceway.client.address import Address
-
-        try:
-            address = Address.parse(url)
-        except ValueError as error:
-            raise click.BadParameter(str(error), param_hint="--url") from None
-        if login is not None:
-            address = attrs.evolve(address, login=login)
-        if passcode is not None:
-            address = attrs.evolve(address, passcode=passcode)
-        with told_errors():
-            command(address=address, **options)
-
-    return with_address
-
-
-@contextmanager
-def told_errors() -> Iterator[None]:
-    """What a client raises inside ends the command: with a message, and the exit code for it."""
-    from sluiceway.client import (
-        CannotConnectError,
-        ClientError,
-        GapError,
-        LogDeletedError,
-        RefusedError,
-        RequestError,
-    )
-
-    try:
-        yield
-    except RequestError as error:
-        fail(Exit.REFUSED, in_words(error))
-    except RefusedError as error:
-        fail(Exit.REFUSED, str(error))
-    except GapError as error:
-        gap = error.gap
-        if gap.reason == "other-log":
-            fail(Exit.INCOMPLETE, f"/log/{gap.log} was deleted, and another one is there. To read it: --from earliest.")
-        fail(
-            Exit.INCOMPLETE,
-            f"records {gap.first} to {gap.end - 1} of /log/{gap.log} are gone ({gap.reason})\n"
-            f"To go on without them: --from {gap.end}, or --on-gap tell.",
-        )
-    except LogDeletedError as error:
-        fail(Exit.INCOMPLETE, str(error))
-    except CannotConnectError as error:
-        fail(Exit.CONNECT, f"{error}\nStart one with `sluiceway serve`, or name another with --url.")
-    except (ClientError, TimeoutError) as error:
-        fail(Exit.CONNECT, str(error))
-
-
-def in_words(error: RequestError) -> str:
-    """What the broker said, and what to do about it if it did not say so."""
-    remedy = _REMEDIES.get(error.code)
-    return str(error) if remedy is None else f"{error}\n{remedy}"
 
 
 def asking(address: Address, *, timeout_seconds: float = ANSWER_SECONDS) -> LogClient:

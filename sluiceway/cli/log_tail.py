@@ -15,15 +15,16 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
+from sluiceway.cli.connecting import broker_options
 from sluiceway.cli.exits import Exit, fail
-from sluiceway.cli.log_asking import Place, asking, log_argument, log_options, place_option, size_option
+from sluiceway.cli.log_asking import Place, asking, log_argument, place_option, size_option
 from sluiceway.cli.messages import timeout_option
 from sluiceway.flow.words import count_in_words
 
 if TYPE_CHECKING:
-    from sluiceway.cli.client import Event
     from sluiceway.client import Gap, Record
     from sluiceway.client.address import Address
+    from sluiceway.protocols.stomp.frames import Frame
 
 LAST_COUNT: Final = 10
 """Without --from, as of `tail`."""
@@ -80,7 +81,7 @@ Records = list["Record[bytes]"]
     show_default=True,
     help="What to do where records are gone: say so on standard error and go on, or end with 1.",
 )
-@log_options
+@broker_options
 def tail(
     address: Address,
     log: str,
@@ -214,15 +215,13 @@ def _read(
     if group is None and begin.isdecimal() and end is not None and int(begin) >= end:
         return
     with Consumer(
-        str(address),
+        address,
         group=group,
         from_=f"{begin}@{log_id}" if begin.isdecimal() and log_id else begin,
         to=end,
         on_gap="error" if printer.gap_is_error else "report",
         gap_callback=printer.gap,
         batch_bytes=batch_bytes,
-        login=address.login,
-        passcode=address.passcode,
     ) as consumer:
         stream = consumer.stream(log)
         while records := stream.poll(timeout_seconds):
@@ -240,9 +239,8 @@ def _grouped(
     printer: _Printer,
 ) -> Iterator[Records]:
     """One by one; going on acknowledges the one before."""
-    from sluiceway.cli.client import Client, ClientError, Refused, Target
+    from sluiceway.client.link import Link
 
-    target = Target(address.host, address.port, address.login, address.passcode)
     # No more than we will take: the rest stays free for other consumers.
     prefetch = PREFETCH_COUNT if count is None else min(count, PREFETCH_COUNT)
     headers = {"group": group, "from": begin, "prefetch-count": str(prefetch)}
@@ -252,30 +250,25 @@ def _grouped(
         headers["on-gap"] = "error"
     taken_count = 0
     interrupted = False
-    try:
-        with Client(target) as client:
-            client.subscribe(f"/log/{log}", ack="client-individual", headers=headers)
-            try:
-                while (message := client.next_message(timeout_seconds)) is not None:
-                    if _is_told(message.headers, log, str(address), printer):
-                        continue
-                    taken_count += 1
-                    try:
-                        yield [_record(message, log, str(address))]
-                    except GeneratorExit:
-                        # No more are wanted. Was this one printed, or was that interrupted?
-                        if printer.records_count == taken_count:
-                            client.acknowledge(message)
-                        return
-                    client.acknowledge(message)
-            except KeyboardInterrupt:
-                interrupted = True  # not out of here: the acknowledgements are to arrive
-        if interrupted:
-            raise KeyboardInterrupt
-    except Refused as error:
-        fail(Exit.REFUSED, str(error))
-    except ClientError as error:
-        fail(Exit.CONNECT, str(error))
+    with Link(address) as link:
+        link.subscribe(f"/log/{log}", ack="client-individual", headers=headers)
+        try:
+            while (message := link.next_message(timeout_seconds)) is not None:
+                if _is_told(message.headers, log, str(address), printer):
+                    continue
+                taken_count += 1
+                try:
+                    yield [_record(message, log, str(address))]
+                except GeneratorExit:
+                    # No more are wanted. Was this one printed, or was that interrupted?
+                    if printer.records_count == taken_count:
+                        link.acknowledge(message.headers["ack"])
+                    return
+                link.acknowledge(message.headers["ack"])
+        except KeyboardInterrupt:
+            interrupted = True  # not out of here: the acknowledgements are to arrive
+    if interrupted:
+        raise KeyboardInterrupt
 
 
 def _is_told(headers: Mapping[str, str], log: str, broker: str, printer: _Printer) -> bool:
@@ -290,7 +283,7 @@ def _is_told(headers: Mapping[str, str], log: str, broker: str, printer: _Printe
     return True
 
 
-def _record(message: Event, log: str, broker: str) -> Record[bytes]:
+def _record(message: Frame, log: str, broker: str) -> Record[bytes]:
     from sluiceway.client.records import Record, key_of
 
     headers = message.headers

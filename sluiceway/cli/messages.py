@@ -5,81 +5,22 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
+from sluiceway.cli.connecting import host_options
 from sluiceway.cli.exits import Exit, fail
 from sluiceway.cli.waiting import say_that_it_waits, watched
 from sluiceway.flow.words import count_in_words
 
 if TYPE_CHECKING:
-    from sluiceway.cli.client import Event, Target
+    from sluiceway.client.address import Address
+    from sluiceway.protocols.stomp.frames import Frame
 
 RECEIPTS_PENDING_MAX: Final = 100
 """Enough to hide the round trip; far below the broker's default limit of 1,000."""
-
-
-def login_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that say which broker, and as whom: `url`, `login`, `passcode`."""
-
-    @wraps(command)
-    def with_tls(url: str, ca: str | None, cert: str | None, key: str | None, **options: Any) -> None:
-        from sluiceway.client.address import with_files
-
-        command(url=with_files(url, ca, cert, key), **options)
-
-    for option in (
-        click.option("--key", metavar="FILE", help="PEM file with the key of --cert, if it is not in the same file."),
-        click.option("--cert", metavar="FILE", help="PEM file with our certificate, if the broker asks for one."),
-        click.option(
-            "--ca",
-            metavar="FILE",
-            help="PEM file with the authorities to trust, with stomp+ssl:// [default: the system's].",
-        ),
-        click.option(
-            "--passcode",
-            envvar="SLUICEWAY_PASSCODE",
-            help="Passcode. Better from SLUICEWAY_PASSCODE: other users can see the arguments of a process.",
-        ),
-        click.option("--login", help="Login name; goes over the one in the URL."),
-        click.option(
-            "--url",
-            envvar="SLUICEWAY_URL",
-            default="stomp://127.0.0.1:61613",
-            show_default=True,
-            help="The broker: stomp://[LOGIN:PASSCODE@]HOST[:PORT], with TLS stomp+ssl://. Also from SLUICEWAY_URL.",
-        ),
-    ):
-        with_tls = option(with_tls)
-    return with_tls
-
-
-def broker_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that say which broker, and hands the command a `Target` as `target`."""
-
-    @login_options
-    @click.option("--host", "virtual_host", help="Virtual host to ask for [default: the host of the URL].")
-    @wraps(command)
-    def with_target(
-        url: str, login: str | None, passcode: str | None, virtual_host: str | None, **options: Any
-    ) -> None:
-        from sluiceway.cli.client import ClientError, Refused, Target
-
-        try:
-            target = Target.parse(url, login=login, passcode=passcode, virtual_host=virtual_host)
-        except ValueError as error:
-            raise click.BadParameter(str(error), param_hint="--url") from None
-        try:
-            command(target=target, **options)
-        except Refused as error:
-            fail(Exit.REFUSED, str(error))
-        except ClientError as error:
-            fail(Exit.CONNECT, str(error))
-
-    return with_target
 
 
 def _headers(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -124,9 +65,9 @@ header_option = click.option(
     default=True,
     help="Wait until the broker has processed each message [default: --receipt].",
 )
-@broker_options
+@host_options
 def send(
-    target: Target,
+    address: Address,
     destination: str,
     body: str | None,
     file: BinaryIO | None,
@@ -147,7 +88,8 @@ def send(
       date | sluiceway send /queue/hello -
       sluiceway send /queue/load --count 10000 --no-receipt x
     """
-    from sluiceway.cli.client import PATIENCE_SECONDS, Client
+    from sluiceway.cli.waiting import PATIENCE_SECONDS
+    from sluiceway.client.link import Link
 
     if file is not None and body is not None:
         raise click.UsageError("give BODY or --file, not both")
@@ -162,15 +104,18 @@ def send(
         headers.setdefault("content-type", "text/plain;charset=utf-8")
     if persistent:
         headers["persistent"] = "true"
-    say = partial(say_that_it_waits, target)
-    sent_count, waits = 0, False
-    with Client(target) as client, watched(lambda: (sent_count, waits), PATIENCE_SECONDS, say):
+    say = partial(say_that_it_waits, address)
+    sent_count = 0
+
+    def progress() -> tuple[int, bool]:
+        return 2 * sent_count - link.receipts_pending_count, True
+
+    with Link(address) as link, watched(progress, PATIENCE_SECONDS, say):
         for _ in range(count):
-            waits = not receipt  # a broker that does not read; one that does not confirm is told of below
-            client.send(destination, content, headers, receipt=receipt)
-            sent_count, waits = sent_count + 1, False
-            client.wait_receipts(RECEIPTS_PENDING_MAX, on_standstill=say)
-        client.wait_receipts(on_standstill=say)
+            link.send(destination, content, headers, receipt=receipt)
+            sent_count += 1
+            link.wait_receipts(RECEIPTS_PENDING_MAX)
+        link.wait_receipts()
 
 
 _show_headers_option = click.option(
@@ -216,9 +161,9 @@ def _select(headers: dict[str, str], selector: str | None) -> None:
 @_show_headers_option
 @_format_option
 @header_option
-@broker_options
+@host_options
 def receive(
-    target: Target,
+    address: Address,
     destination: str,
     count: int | None,
     timeout_seconds: float | None,
@@ -238,24 +183,24 @@ def receive(
       sluiceway receive /queue/orders --format json | jq .headers
       sluiceway receive /queue/orders --selector "priority > 4 AND region IN ('eu', 'us')"
     """
-    from sluiceway.cli.client import Client
+    from sluiceway.client.link import Link
 
     _select(headers, selector)
     if count is not None and ack != "auto":
         # No more than we will take: the rest stays free for other consumers.
         headers.setdefault("prefetch-count", str(min(count, 1000)))
     received, interrupted = 0, False
-    with Client(target) as client:
-        client.subscribe(destination, ack=ack, headers=headers)
+    with Link(address) as link:
+        link.subscribe(destination, ack=ack, headers=headers)
         try:
             while count is None or received < count:
-                message = client.next_message(timeout_seconds)
+                message = link.next_message(timeout_seconds)
                 if message is None:
                     break
                 _print(message, output, show_headers)
                 # After it is printed: a broken pipe must not cost a message.
                 if ack != "auto":
-                    client.acknowledge(message)
+                    link.acknowledge(message.headers["ack"])
                 received += 1
         except KeyboardInterrupt:
             interrupted = True
@@ -282,9 +227,9 @@ def receive(
 @_show_headers_option
 @_format_option
 @header_option
-@broker_options
+@host_options
 def browse(
-    target: Target,
+    address: Address,
     destination: str,
     count: int | None,
     timeout_seconds: float,
@@ -304,16 +249,16 @@ def browse(
       sluiceway browse /queue/orders --format json | jq .headers
       sluiceway browse /queue/orders --selector "JMSCorrelationID = 'order-17'"
     """
-    from sluiceway.cli.client import Client
+    from sluiceway.client.link import Link
 
     _select(headers, selector)
     headers["browser"] = "true"
     shown = 0
-    with Client(target) as client:
+    with Link(address) as link:
         # Acknowledged is nothing. A broker that does not know browsing would lose messages to us with ack auto.
-        client.subscribe(destination, ack="client-individual", headers=headers)
+        link.subscribe(destination, ack="client-individual", headers=headers)
         while count is None or shown < count:
-            message = client.next_message(timeout_seconds)
+            message = link.next_message(timeout_seconds)
             if message is None:
                 fail(
                     Exit.INCOMPLETE,
@@ -326,7 +271,7 @@ def browse(
             shown += 1
 
 
-def _print(message: Event, output: str, show_headers: bool) -> None:
+def _print(message: Frame, output: str, show_headers: bool) -> None:
     stdout = sys.stdout.buffer
     if output == "body":
         stdout.write(message.body)

@@ -1,6 +1,6 @@
 """`sluiceway stat`: asks a running broker for its flow map.
 
-A request over STOMP like any other: SEND to /sluiceway/stat with a temporary reply queue; the reply's body is JSON.
+A request over STOMP (`Link.ask`), so that it needs no port beside the one for clients.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from sluiceway.cli.answers import list_of, mapping_of
-from sluiceway.cli.messages import broker_options
-from sluiceway.cli.requests import REPLY_DESTINATION, ask
+from sluiceway.cli.connecting import host_options
 
 if TYPE_CHECKING:
-    from sluiceway.cli.client import Client, Target
+    from sluiceway.client.address import Address
+    from sluiceway.client.link import Link
 
+REPLIES: Final = "stat"
+"""Name of the temporary queue for the answers, which the map shows, too."""
 PAGE_ROWS: Final = 1_000
 PIPED_WIDTH: Final = 160
 """Characters."""
@@ -36,8 +38,8 @@ PIPED_WIDTH: Final = 160
     is_flag=True,
     help="Print every row, not only the busiest. With --json: all pages of the answer.",
 )
-@broker_options
-def stat(target: Target, as_json: bool, watch: bool, interval_seconds: float, show_all: bool) -> None:
+@host_options
+def stat(address: Address, as_json: bool, watch: bool, interval_seconds: float, show_all: bool) -> None:
     """Show what a broker holds, who waits for whom, and what holds everybody up.
 
     \b
@@ -49,24 +51,23 @@ def stat(target: Target, as_json: bool, watch: bool, interval_seconds: float, sh
     """
     from rich.console import Console
 
-    from sluiceway.cli.client import Client
     from sluiceway.cli.stat_view import render
+    from sluiceway.client.link import Link
 
     # What is piped into a pager or a file has no width to keep to.
     console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
-    with Client(target) as client:
-        client.subscribe(REPLY_DESTINATION, ack="auto", headers={})
+    with Link(address, replies=REPLIES) as link:
         try:
             while True:
-                report = ask(client)
+                report = link.ask("stat")
                 if show_all:
-                    complete(client, report)
+                    complete(link, report)
                 if as_json:
                     click.echo(json.dumps(report, ensure_ascii=False))
                 else:
                     if watch:
                         console.clear()
-                    render(report, console, rows_max=None if show_all else 20, own_session=client.session)
+                    render(report, console, rows_max=None if show_all else 20, own_session=link.session)
                 if not watch:
                     return
                 time.sleep(interval_seconds)
@@ -74,12 +75,12 @@ def stat(target: Target, as_json: bool, watch: bool, interval_seconds: float, sh
             return
 
 
-def complete(client: Client, report: dict[str, Any]) -> None:
-    """Ask for all rows of the lists that the report has a part of. Raises as `ask` does."""
+def complete(link: Link, report: dict[str, Any]) -> None:
+    """Ask for all rows of the lists that the report has a part of. Raises as `Link.ask` does."""
     for name in mapping_of(report, "omitted"):
         rows: list[Any] = []
         while True:
-            page = ask(client, facts={"list": name, "offset": len(rows), "limit": PAGE_ROWS})
+            page = link.ask("stat", {"list": name, "offset": len(rows), "limit": PAGE_ROWS})
             rows += list_of(page, name)
             if not list_of(page, name) or name not in mapping_of(page, "omitted"):
                 break

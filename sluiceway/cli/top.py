@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sluiceway.cli.connecting import host_options
 from sluiceway.cli.exits import Exit, fail
-from sluiceway.cli.messages import broker_options
 
 if TYPE_CHECKING:
-    from sluiceway.cli.client import Target
+    from sluiceway.client.address import Address
 
 
 @click.command()
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 )
 @click.option("--once", is_flag=True, help="Look twice, one interval apart, print what was seen, and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per interval, for programs.")
-@broker_options
-def top(target: Target, interval_seconds: float, once: bool, as_json: bool) -> None:
+@host_options
+def top(address: Address, interval_seconds: float, once: bool, as_json: bool) -> None:
     """Watch a broker: who holds it up, rates, depths, ages and forecasts.
 
     In a terminal it stays until q or Ctrl-C; Enter on a row tells what it waits on, ? explains the keys. It asks over
@@ -44,39 +44,39 @@ def top(target: Target, interval_seconds: float, once: bool, as_json: bool) -> N
       sluiceway top --once
       sluiceway top --json | jq .head.in_per_second
     """
-    from sluiceway.top.feed import BrokerLink, follow
+    from sluiceway.top.feed import follow, link_to
 
     if once or as_json:
-        _print(target, interval_seconds, once, as_json)
+        _print(address, interval_seconds, once, as_json)
         return
     # Textual reads from standard input and draws on standard error.
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
         fail(Exit.USAGE, "top needs a terminal: try `sluiceway top --once`, or --json for programs")
     if os.environ.get("TERM", "dumb") in ("", "dumb"):
         fail(Exit.USAGE, "this terminal can't be drawn on (TERM is dumb or not set): try `sluiceway top --once`")
-    with BrokerLink(target) as link:
-        link.ask()  # a wrong address or passcode is told before the screen is taken
+    with link_to(address) as link:
+        link.ask("stat")  # a wrong address or passcode is told before the screen is taken
     from sluiceway.top.app import run
 
-    code = run(lambda tell, stop: follow(partial(BrokerLink, target), tell, interval_seconds, stop))
+    code = run(lambda tell, stop: follow(partial(link_to, address), tell, interval_seconds, stop))
     raise click.exceptions.Exit(code)
 
 
-def _print(target: Target, interval_seconds: float, once: bool, as_json: bool) -> None:
+def _print(address: Address, interval_seconds: float, once: bool, as_json: bool) -> None:
     from rich.console import Console
 
     from sluiceway.cli.stat import PIPED_WIDTH
-    from sluiceway.top.feed import BrokerLink
+    from sluiceway.top.feed import link_to
     from sluiceway.top.picture import Painter
     from sluiceway.top.plain import as_data, draw
 
     painter = Painter()
     try:
-        with BrokerLink(target) as link:
-            painter.paint(link.ask())
+        with link_to(address) as link:
+            painter.paint(link.ask("stat"))
             while True:
                 time.sleep(interval_seconds)
-                picture = painter.paint(link.ask())
+                picture = painter.paint(link.ask("stat"))
                 if as_json:
                     click.echo(json.dumps(as_data(picture), ensure_ascii=False))
                 else:

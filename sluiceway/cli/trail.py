@@ -1,26 +1,22 @@
 """`sluiceway trail`: where is my message?
 
-A request over STOMP, as `stat` is: SEND to /sluiceway/trail with a temporary reply queue; question and answer are JSON.
+A request over STOMP, as `stat` is.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from sluiceway.cli.connecting import host_options
 from sluiceway.cli.exits import Exit, fail
-from sluiceway.cli.messages import broker_options
-from sluiceway.cli.requests import ask
 from sluiceway.cli.stat import PIPED_WIDTH
 
 if TYPE_CHECKING:
-    from sluiceway.cli.client import Target
-
-REQUEST_DESTINATION: Final = "/sluiceway/trail"
-REPLY_DESTINATION: Final = "/temp-queue/trail"
+    from sluiceway.client.address import Address
 
 
 @click.command()
@@ -34,8 +30,8 @@ REPLY_DESTINATION: Final = "/temp-queue/trail"
     help="With --correlation-id: the latest so many.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the broker's answer as JSON, for programs.")
-@broker_options
-def trail(target: Target, message_id: str | None, correlation_id: str | None, limit: int, as_json: bool) -> None:
+@host_options
+def trail(address: Address, message_id: str | None, correlation_id: str | None, limit: int, as_json: bool) -> None:
     """Show where a message is, and what became of it.
 
     MESSAGE-ID is the `message-id` header of its MESSAGE frame; a sender that never saw that gives its messages a
@@ -53,15 +49,14 @@ def trail(target: Target, message_id: str | None, correlation_id: str | None, li
         raise click.UsageError("give a MESSAGE-ID or --correlation-id, one of them")
     from rich.console import Console
 
-    from sluiceway.cli.client import Client
     from sluiceway.cli.trail_view import draw_trails
+    from sluiceway.client.link import Link
 
     question: dict[str, Any] = {"message_id": message_id}
     if correlation_id is not None:
         question = {"correlation_id": correlation_id, "limit": limit}
-    with Client(target) as client:
-        client.subscribe(REPLY_DESTINATION, ack="auto", headers={})
-        answer = ask(client, REPLY_DESTINATION, question, of=REQUEST_DESTINATION)
+    with Link(address, replies="trail") as link:
+        answer = link.ask("trail", question)
     if as_json:
         click.echo(json.dumps(answer, ensure_ascii=False))
     if answer.get("ok") is not True:

@@ -15,40 +15,41 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 if TYPE_CHECKING:
-    from sluiceway.cli.client import Target
+    from sluiceway.client.address import Address
 
 ANSWER_SECONDS: Final = 2.0
+PATIENCE_SECONDS: Final = 5.0
+"""So long nothing is said about a broker that confirms nothing: longer than any wait that is none."""
 LOOK_SECONDS: Final = 0.25
 """How often progress is looked at."""
 
 
-def say_that_it_waits(target: Target) -> None:
+def say_that_it_waits(address: Address) -> None:
     """Once, on standard error."""
     click.echo(
         "sluiceway: waiting: the broker has not confirmed all of it yet"
-        + "".join(f"\n  {line}" for line in _why(target) or ["`sluiceway stat` says who holds it up"])
+        + "".join(f"\n  {line}" for line in _why(address) or ["`sluiceway stat` says who holds it up"])
         + "\n  It goes on by itself as soon as the broker does; Ctrl-C ends it",
         err=True,
     )
 
 
-def _why(target: Target) -> list[str]:
+def _why(address: Address) -> list[str]:
     """Why the broker takes nothing, in its words. Nothing if it does not say so soon."""
     said: list[str] = []
-    asking = threading.Thread(target=_ask, args=(target, said), name="sluiceway asking why", daemon=True)
+    asking = threading.Thread(target=_ask, args=(address, said), name="sluiceway asking why", daemon=True)
     asking.start()
     asking.join(ANSWER_SECONDS)
     return said
 
 
-def _ask(target: Target, said: list[str]) -> None:
-    from sluiceway.cli.client import Client, ClientError
-    from sluiceway.cli.requests import REPLY_DESTINATION, ask
+def _ask(address: Address, said: list[str]) -> None:
+    from sluiceway.client import ClientError
+    from sluiceway.client.link import Link
 
     try:
-        with Client(target) as client:
-            client.subscribe(REPLY_DESTINATION, ack="auto", headers={})
-            said += words_of_report(ask(client))
+        with Link(address) as link:
+            said += words_of_report(link.ask("stat"))
     except ClientError:
         pass  # then where to look is said
 

@@ -1,4 +1,8 @@
-"""Where a broker is, how to reach it, and as whom to connect there."""
+"""Where a broker is, how to reach it, and as whom to connect there.
+
+One order says whose login and passcode count: those that a user gives beside an address (`Address.as_user`: options of
+a command) go over those in the address, and the address goes over what a program falls back to (arguments of `parse`).
+"""
 
 from __future__ import annotations
 
@@ -38,25 +42,34 @@ class Address:
     passcode: str | None = attrs.field(default=None, repr=False)
     tls: Tls | None = None
     """None: without TLS."""
+    virtual_host: str | None = None
+    """What to ask for in the header `host` of CONNECT; None: `host`."""
 
     def __str__(self) -> str:
         """HOST:PORT, for people; without login and passcode."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
+    @property
+    def url(self) -> str:
+        """SCHEME://HOST:PORT, for people; without login and passcode."""
+        return f"{'stomp' if self.tls is None else TLS_SCHEME}://{self}"
+
     @classmethod
     def parse(cls, text: str, *, login: str | None = None, passcode: str | None = None) -> Address:
         """From HOST[:PORT], stomp://[LOGIN:PASSCODE@]HOST[:PORT], or with TLS stomp+ssl://…[?ca=FILE&cert=FILE&key=FILE];
-        what the text says goes over the arguments.
+        `login` and `passcode` count where the text names none.
 
         :raises ValueError: says how it is written.
         """
-        wrong = f"{text!r} is not a broker's address: write HOST:PORT or stomp://LOGIN:PASSCODE@HOST:PORT"
-        parts = split_address(text, wrong)
+        wrong = f"{text!r} is not a broker's address: write stomp://HOST:PORT, such as stomp://127.0.0.1:{DEFAULT_PORT}"
+        parts = _split(text, wrong)
+        if parts.scheme in ("ws", "wss"):
+            raise ValueError(f"{text!r}: this client does not speak WebSocket; name the address of a listener without")
         if parts.scheme not in ("stomp", TLS_SCHEME) or not parts.hostname or parts.path not in ("", "/"):
             raise ValueError(wrong)
         port = parts.port
-        tls = tls_of(parts.scheme, parts.query)
+        tls = _tls_of(parts.scheme, parts.query)
         return cls(
             host=parts.hostname,
             port=port if port is not None else DEFAULT_PORT if tls is None else DEFAULT_TLS_PORT,
@@ -65,8 +78,16 @@ class Address:
             tls=tls,
         )
 
+    def as_user(self, login: str | None, passcode: str | None) -> Address:
+        """This address with another login, passcode or both; None leaves what is there."""
+        return attrs.evolve(
+            self,
+            login=self.login if login is None else login,
+            passcode=self.passcode if passcode is None else passcode,
+        )
 
-def split_address(text: str, wrong: str) -> SplitResult:
+
+def _split(text: str, wrong: str) -> SplitResult:
     """The parts of a broker's address; without a scheme it is `stomp`.
 
     Judges host and port itself: which brackets and blanks `urlsplit` takes changes with patch releases of Python.
@@ -84,7 +105,7 @@ def split_address(text: str, wrong: str) -> SplitResult:
     return parts
 
 
-def tls_of(scheme: str, query: str) -> Tls | None:
+def _tls_of(scheme: str, query: str) -> Tls | None:
     """What the scheme and the query of an address say about TLS. Raises ValueError that says how it is written."""
     given = dict(parse_qsl(query, keep_blank_values=True))
     unknown = [name for name, file in given.items() if name not in ("ca", "cert", "key") or not file]
@@ -103,10 +124,14 @@ def with_files(text: str, ca: str | None, cert: str | None, key: str | None) -> 
     return f"{text}{'&' if '?' in text else '?'}{urlencode(given)}" if given else text
 
 
-def parse_all(brokers: str | Iterable[str], login: str | None, passcode: str | None) -> tuple[Address, ...]:
+def parse_all(
+    brokers: str | Address | Iterable[str | Address], login: str | None, passcode: str | None
+) -> tuple[Address, ...]:
     """One address or several. Raises ValueError for none, for one that is given twice and for what is no address."""
-    texts = [brokers] if isinstance(brokers, str) else list(brokers)
-    addresses = tuple(Address.parse(text, login=login, passcode=passcode) for text in texts)
+    given = [brokers] if isinstance(brokers, str | Address) else list(brokers)
+    addresses = tuple(
+        each if isinstance(each, Address) else Address.parse(each, login=login, passcode=passcode) for each in given
+    )
     if not addresses:
         raise ValueError("no broker is given: name at least one as HOST:PORT")
     if len({str(address) for address in addresses}) < len(addresses):

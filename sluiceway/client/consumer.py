@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Literal, TypeVar, overload
 
 import attrs
 
-from sluiceway.client.address import parse_all
+from sluiceway.client.address import Address, parse_all
 from sluiceway.client.backoff import Backoff
 from sluiceway.client.errors import ClosedError, Gap, GapError
 from sluiceway.client.inbox import Inbox
@@ -139,7 +139,7 @@ class Consumer:
 
     def __init__(
         self,
-        brokers: str | Iterable[str],
+        brokers: str | Address | Iterable[str | Address],
         *,
         group: str | None = None,
         from_: int | str | None = None,

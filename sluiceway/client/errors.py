@@ -5,17 +5,39 @@ Waiting that took too long is Python's own `TimeoutError`; a wrong argument is a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Literal
+
 import attrs
 
 from sluiceway.protocols.stomp.errors import word_of
+
+Reason = Literal["no-answer", "unknown-host"]
+"""Why there is no connection, where there is something to do about it beside what the words say."""
 
 
 class ClientError(Exception):
     """Something went wrong between us and a broker; the message says what, where, and what to do."""
 
+    @property
+    def short(self) -> str:
+        """What happened, in one line and without the remedy."""
+        return str(self)
+
 
 class CannotConnectError(ClientError):
     """Nobody answers at the address, or not in STOMP. Trying again may help."""
+
+    def __init__(self, said: str, remedy: str = "", *, reason: Reason | None = None) -> None:
+        super().__init__(f"{said}: {remedy}" if remedy else said)
+        self._said = said
+        self.reason = reason
+        """For whom to tell another remedy."""
+
+    @property
+    def short(self) -> str:
+        """What happened, in one line and without the remedy."""
+        return self._said
 
 
 class ConnectionLostError(ClientError):
@@ -32,6 +54,40 @@ class RefusedError(ClientError):
         # Brokers of earlier versions have the result code in the place of the word.
         self.result_code = result_code if code == self.code else code
         """Where it is about a log: what replies to requests call it, such as TOPIC_NOT_EXIST; else None."""
+        self.words = message
+        """The broker's, in one line."""
+        self.detail = ""
+        """What the broker adds to them."""
+        self.command: str | None = None
+        """Of the frame that was refused; None where the ERROR names none, so that it is about the connection."""
+        self.receipt_id: str | None = None
+        """Which that frame asked for."""
+
+    @property
+    def short(self) -> str:
+        """What the broker said, in one line."""
+        return f"the broker answered ERROR: {self.words}"
+
+    @classmethod
+    def of(cls, url: str, headers: Mapping[str, str], body: bytes) -> RefusedError:
+        """From an ERROR frame."""
+        words = headers.get("message", "no message")
+        detail = body.decode("utf-8", "replace").strip()
+        if detail == words:
+            detail = ""
+        message = f"{url} answered ERROR: {words}{f': {detail}' if detail else ''}"
+        error = cls(message, headers.get("code"), headers.get("result-code"))
+        error.words, error.detail = words, detail
+        error.command, error.receipt_id = headers.get("command"), headers.get("receipt-id")
+        return error
+
+
+class NotSluicewayError(ClientError):
+    """Whoever answers speaks STOMP, but does not know this request: another broker, or another version."""
+
+
+class NoReplyError(NotSluicewayError, TimeoutError):
+    """No reply to a request came in time."""
 
 
 class RequestError(ClientError):

@@ -1,238 +1,383 @@
-"""One connection to one broker: stomp.py behind a small face, its exceptions mapped.
+"""One connection to one broker: frames over a socket, with calls that block.
 
-stomp.py reads in a thread of its own and calls the owner's handlers there. A handler that blocks stops the reading, and
-the broker sees a slow reader, as it should. Three things about stomp.py are put right here:
+    with Link(Address.parse("127.0.0.1:61613")) as link:
+        link.subscribe("/queue/a", ack="client-individual")
+        link.send("/queue/a", b"hello", {"persistent": "true"}, receipt=True)
+        link.wait_receipts()
+        message = link.next_frame(timeout_seconds=10)
+        link.acknowledge(message)
+        print(link.ask("stat")["destinations"])
 
-- it reads 16 KiB at a time and copies what it has of a frame each time; with 1 MiB batches larger reads matter;
-- it takes only whole frames for signs of life: a large one that is under way for long, or a handler that waits for
-  room, would look like a dead broker. Here every byte counts, and who waits says `still_here`;
-- it would try again by itself, and swallow what it met. Here a link lives once: who lost it makes another.
+STOMP is the broker's own sans-I/O machine. Who waits for a frame reads it: a link has no thread that reads, so a broker
+sees a slow reader as long as nobody asks. A thread sends heart-beats. One thread may read while others write.
+A link lives once: who lost it makes another (`backoff`).
 
-Not here: reconnecting (`outbox`, `reader`), what is sent (`producer`), what comes (`consumer`).
+Not here: bytes and TLS (`stream`, `secure`); a thread that reads and hands out frames (`reading_link`).
 """
 
 from __future__ import annotations
 
-import logging
-import ssl
+import json
 import threading
-from collections.abc import Mapping
-from typing import Any, Final, Protocol
-
-import stomp
-from stomp.connect import BaseConnection
-from stomp.exception import StompException
-from stomp.protocol import Protocol12
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from itertools import count
+from types import TracebackType
+from typing import Any, Final
 
 from sluiceway.client.address import Address
-from sluiceway.client.errors import CannotConnectError, ClientError, ConnectionLostError, RefusedError
-from sluiceway.client.secure import SecureTransport, client_context, closed_early, why_refused
+from sluiceway.client.errors import (
+    CannotConnectError,
+    ConnectionLostError,
+    NoReplyError,
+    NotSluicewayError,
+    RefusedError,
+)
+from sluiceway.client.stream import NothingCame, Stream, connect
+from sluiceway.protocols.stomp.encoder import HEART_BEAT, encode_frame
+from sluiceway.protocols.stomp.errors import ProtocolError
+from sluiceway.protocols.stomp.frames import Fault, Frame
+from sluiceway.protocols.stomp.limits import StompLimits
+from sluiceway.protocols.stomp.machine import ClientMachine
+from sluiceway.protocols.stomp.transitions import State
 
 CONNECT_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 5.0
 HEART_BEAT_MS: Final = 10_000
+SILENCE_FACTOR: Final = 3
+"""A broker that is silent for so many heart-beats is taken for dead."""
+LAST_WORDS_SECONDS: Final = 1.0
+REPLY_SECONDS: Final = 30.0
+"""A broker with very many things under load makes its answer in steps."""
 RECEIVE_BYTES: Final = 256 * 1024
+_MIB: Final = 1 << 20
+LIMITS: Final = StompLimits(
+    header_count_max=10_000, header_line_bytes_max=_MIB, header_block_bytes_max=_MIB, body_bytes_max=1 << 40
+)
+"""What a broker may send: it limits itself, and what it announces is held only as it comes."""
 
-# All that goes wrong is told by our exceptions. A program that wants stomp.py's own words configures its logger.
-logging.getLogger("stomp.py").addHandler(logging.NullHandler())
-
-
-class Owner(Protocol):
-    """Who uses a link. Called in stomp.py's threads, one call at a time but for `lost`, which may come from any."""
-
-    def message(self, link: Link, headers: Mapping[str, str], body: bytes) -> None:
-        """A MESSAGE. May block; see `Link.still_here`."""
-
-    def receipt(self, link: Link, receipt_id: str, headers: Mapping[str, str]) -> None:
-        """A RECEIPT."""
-
-    def refused(self, link: Link, receipt_id: str | None, error: RefusedError) -> None:
-        """An ERROR after CONNECTED. `lost` follows."""
-
-    def lost(self, link: Link, error: ClientError) -> None:
-        """The connection has ended, and nobody here asked for it. Comes once."""
+Headers = Mapping[str, str] | Iterable[tuple[str, str]]
 
 
-class _Transport(SecureTransport):
-    def __init__(self, address: Address) -> None:
-        super().__init__(
-            address.host,
-            address.port,
-            None if address.tls is None else client_context(address.tls),
-            try_loopback_connect=False,
-            reconnect_attempts_max=1,
-            reconnect_sleep_initial=0,  # it sleeps after its last attempt, too
-            timeout=CONNECT_SECONDS,
-            keepalive=True,
-            auto_decode=False,
-            recv_bytes=RECEIVE_BYTES,
-        )
+class Link:
+    """A connection, from `open` to its end. As a context manager: what ended without an error says DISCONNECT."""
 
-    def receive(self) -> bytes | None:
-        data: bytes | None = super().receive()
-        if data:
-            self.get_listener("protocol-listener").on_heartbeat()
-        return data
-
-
-class _Connection(BaseConnection, Protocol12):  # type: ignore[misc]  # stomp.py ships no types
-    """As stomp.Connection12, on a transport of our own."""
-
-    def __init__(self, address: Address) -> None:
-        transport = _Transport(address)
-        BaseConnection.__init__(self, transport)
-        Protocol12.__init__(self, transport, heartbeats=(HEART_BEAT_MS, HEART_BEAT_MS))
-
-    def disconnect(self, receipt: str | None = None, headers: Any = None, **keyword_headers: Any) -> None:
-        # BaseConnection's comes first and does nothing.
-        Protocol12.disconnect(self, receipt, headers, **keyword_headers)
-
-
-class Link(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py ships no types
-    """A connection, from `open` to `close` or its loss."""
-
-    def __init__(self, address: Address, owner: Owner) -> None:
+    def __init__(
+        self,
+        address: Address,
+        *,
+        beats: bool = True,
+        is_shared: bool = False,
+        replies: str = "replies",
+        timeout_seconds: float = CONNECT_SECONDS,
+    ) -> None:
+        """`beats`: promise heart-beats, and send them from a thread. `is_shared`: one thread does nothing but
+        read, and hears of the broker's last words. `replies`: name of the temporary queue that replies to requests come
+        to. `timeout_seconds`: to connect.
+        """
         self.address = address
-        self._owner = owner
-        self._answered = threading.Event()
-        self._ended = threading.Event()
+        self.session = ""
+        """What the broker calls this connection (header `session` of CONNECTED); empty if it does not say so."""
+        self._beats = beats
+        self._is_shared = is_shared
+        self._reply_to = f"/temp-queue/{replies}"
+        self._replies_id: str | None = None
+        self._timeout_seconds = timeout_seconds
+        self._machine = ClientMachine(LIMITS)
         self._guard = threading.Lock()
-        self._connected = False
-        self._closing = False
-        self._refusal: RefusedError | None = None
-        try:
-            self._connection = _Connection(address)
-        except OSError as error:
-            raise CannotConnectError(f"TLS with {address}: {error}") from error
-        self._connection.set_listener("sluiceway", self)
+        """Of the machine."""
+        self._stream: Stream | None = None
+        self._ended = threading.Event()
+        self._frames: deque[Frame] = deque()
+        self._receipts_pending: set[str] = set()
+        self._numbers = count(1)
+        self._silence_seconds: float | None = None
+        self._fault: ProtocolError | None = None
 
-    # ------------------------------------------------------------------ what the owner does
+    def __enter__(self) -> Link:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        self.cut()
+
+    # ------------------------------------------------------------------ its life
 
     def open(self) -> None:
         """Connect, and wait for CONNECTED. Raises CannotConnectError, or RefusedError with the broker's words."""
+        address = self.address
+        self._stream = connect(address, self._timeout_seconds)
         try:
-            self._connection.transport.start()
-        except ssl.SSLError as error:
-            self._cut()
-            raise CannotConnectError(
-                f"TLS with {self.address} failed: {why_refused(error, self.address.tls)}"
-            ) from error
-        except (StompException, OSError) as error:
-            self._cut()
-            raise CannotConnectError(
-                f"no broker answers at {self.address}: is it running, and is the address right?"
-            ) from error
+            self._greet()
+        except BaseException:
+            self.cut()
+            raise
+        self._silence_seconds = self._machine.read_every_ms * SILENCE_FACTOR / 1000 or None
+        if self._machine.write_every_ms:
+            threading.Thread(
+                target=self._beat,
+                args=(self._machine.write_every_ms / 2000,),
+                name=f"sluiceway-beat-{address}",
+                daemon=True,
+            ).start()
+
+    def _greet(self) -> None:
+        address = self.address
+        hello = self._machine.connect(
+            address.virtual_host or address.host,
+            login=address.login,
+            passcode=address.passcode,
+            heart_beat=(HEART_BEAT_MS if self._beats else 0, HEART_BEAT_MS),
+            versions=("1.2",),
+        )
         try:
-            self._connection.connect(self.address.login, self.address.passcode)
-        except (StompException, OSError):
-            pass  # it has closed already; what it said before, or that it said nothing, is known in a moment
-        answered = self._answered.wait(CONNECT_SECONDS)
-        if self._connected:
-            return
-        self._cut()
-        if self._refusal is not None:
-            raise self._refusal
-        if answered:
+            self.write(hello)
+            answer = self.next_frame(self._timeout_seconds)
+        except ConnectionLostError as error:
+            if isinstance(error.__cause__, ProtocolError):
+                raise CannotConnectError(f"{address.url} does not answer in STOMP: {error.__cause__}") from error
+            from sluiceway.client.secure import closed_early
+
             raise CannotConnectError(
-                f"{self.address} closed the connection before it was established{closed_early(self.address.tls)}"
-            )
-        raise CannotConnectError(f"{self.address} does not answer in STOMP within {CONNECT_SECONDS:g} s")
-
-    def send(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
-        """SEND. Blocks while the broker does not read. Raises ConnectionLostError."""
-        self._call("send", destination, body, headers=dict(headers))
-
-    def subscribe(self, destination: str, subscription_id: str, *, ack: str, headers: Mapping[str, str]) -> None:
-        """SUBSCRIBE. Raises ConnectionLostError."""
-        self._call("subscribe", destination, subscription_id, ack=ack, headers=dict(headers))
-
-    def acknowledge(self, token: str) -> None:
-        """ACK of the MESSAGE with that `ack` header. Raises ConnectionLostError."""
-        self._call("ack", token)
-
-    def still_here(self) -> None:
-        """From a handler that waits: the broker is not silent, we are not reading. Call it every second or so."""
-        self._connection.on_heartbeat()
+                f"{address.url} closed the connection before it was established{closed_early(address.tls)}"
+            ) from error
+        if answer is None:
+            raise CannotConnectError(f"{address.url} does not answer in STOMP within {self._timeout_seconds:g} s")
+        if self._machine.version != "1.2":
+            raise CannotConnectError(f"{address.url} does not speak STOMP 1.2")
+        self.session = self._machine.session_id or ""
 
     @property
     def ended(self) -> bool:
-        """Whether it was lost or closed."""
+        """Whether it was closed or lost, as far as is known."""
         return self._ended.is_set()
 
+    def is_alive(self) -> bool:
+        """Whether the connection is still there, by what has come since the last frame. Waits for nothing."""
+        try:
+            while not self.ended:
+                self._receive(0.0)
+        except NothingCame:
+            return True
+        except ConnectionLostError:
+            pass
+        return False
+
     def close(self) -> None:
-        """DISCONNECT, wait until the broker has taken all that was sent before, and end. `lost` will not be called.
-        From a handler, or when it has ended already, it only cuts the connection.
+        """Say DISCONNECT, wait until the broker has taken all that was sent before, and end. Drops what still comes.
+        Raises RefusedError if the broker refuses something yet.
         """
+        try:
+            if not self._ended.is_set():
+                receipt = self.say_goodbye()
+                deadline = time.monotonic() + CLOSE_SECONDS
+                while (frame := self.next_frame(max(0.0, deadline - time.monotonic()))) is not None:
+                    if frame.command == "RECEIPT" and frame.headers.get("receipt-id") == receipt:
+                        break
+        except ConnectionLostError:
+            pass  # which is what we asked for
+        finally:
+            self.cut()
+
+    def say_goodbye(self) -> str:
+        """DISCONNECT. Returns the receipt that says when all was taken. Raises ConnectionLostError, RefusedError."""
+        receipt = self.next_id()
         with self._guard:
-            polite = self._connected and not self._closing and not self._ended.is_set()
-            self._closing = True
-        if polite and threading.current_thread() is not self._connection.transport.io_thread:
-            try:
-                self._connection.disconnect()
-                self._ended.wait(CLOSE_SECONDS)
-            except (StompException, OSError, AttributeError):
-                # It has ended by itself in this instant, which is what we want; stomp.py takes its socket away then,
-                # and sends to None.
-                pass
-        self._cut()
+            goodbye = self._machine.send("DISCONNECT", [("receipt", receipt)])
+        self.write(goodbye)
+        return receipt
 
     def cut(self) -> None:
-        """End at once, without a word. `lost` will not be called."""
-        with self._guard:
-            self._closing = True
-        self._cut()
-
-    def _cut(self) -> None:
+        """End at once, without a word. From any thread."""
         self._ended.set()
-        self._connection.transport.disconnect_socket()
+        if self._stream is not None:
+            self._stream.close()
 
-    def _call(self, method: str, *arguments: Any, **options: Any) -> None:
+    def _beat(self, every_seconds: float) -> None:
+        stream = self._stream
+        assert stream is not None
         try:
-            getattr(self._connection, method)(*arguments, **options)
-        except (StompException, OSError, AttributeError) as error:
-            # AttributeError: another thread has closed the socket between stomp.py's look at it and its use.
-            if isinstance(error, AttributeError) and self._connection.transport.socket is not None:
-                raise
-            raise ConnectionLostError(f"{self.address} closed the connection") from error
+            while not self._ended.wait(every_seconds):
+                stream.send_if_idle(HEART_BEAT)
+        except OSError:
+            pass  # who reads or writes meets the same
 
-    # ------------------------------------------------------------------ what stomp.py calls
+    # ------------------------------------------------------------------ frames
 
-    def on_connected(self, frame: Any) -> None:
-        """Of stomp.py."""
-        self._connected = True
-        self._answered.set()
+    def next_id(self) -> str:
+        """A number that this link has not used."""
+        return str(next(self._numbers))
 
-    def on_message(self, frame: Any) -> None:
-        """Of stomp.py."""
-        if not self._closing:
-            self._owner.message(self, frame.headers, frame.body)
+    def write(self, data: bytes) -> None:
+        """Whole frames in wire form. Blocks while the broker does not read. Raises ConnectionLostError, or RefusedError
+        if the broker said why it ends the connection.
+        """
+        if self._stream is None:
+            raise ConnectionLostError(f"not connected to {self.address.url}")
+        try:
+            self._stream.send(data)
+        except OSError as error:
+            # What the broker said before it closed explains more than a broken pipe.
+            if not self._is_shared:
+                self._hear_last_words()
+            raise self._lost(error) from error
 
-    def on_receipt(self, frame: Any) -> None:
-        """Of stomp.py."""
-        if not self._closing:
-            self._owner.receipt(self, frame.headers.get("receipt-id", ""), frame.headers)
+    def send(self, destination: str, body: bytes, headers: Headers = (), *, receipt: bool = False) -> None:
+        """SEND. With `receipt`, `wait_receipts` says when the broker has processed it. Raises as `write`."""
+        pairs = [("destination", destination), *_pairs(headers)]
+        if receipt:
+            number = self.next_id()
+            self._receipts_pending.add(number)
+            pairs.append(("receipt", number))
+        self.write(encode_frame("SEND", pairs, body, version="1.2"))
 
-    def on_error(self, frame: Any) -> None:
-        """Of stomp.py."""
-        message = frame.headers.get("message", "no message")
-        body = (frame.body or b"").decode("utf-8", "replace").strip()
-        said = f"{message}: {body}" if body and body != message else message
-        code, result_code = frame.headers.get("code"), frame.headers.get("result-code")
-        self._refusal = RefusedError(f"{self.address} answered ERROR: {said}", code, result_code)
-        if self._connected and not self._closing:
-            self._owner.refused(self, frame.headers.get("receipt-id"), self._refusal)
-        self._answered.set()
+    def subscribe(self, destination: str, *, ack: str = "auto", headers: Headers = ()) -> str:
+        """SUBSCRIBE; its messages come from `next_frame`. Returns its id. Raises as `write`."""
+        number = self.next_id()
+        pairs = [("id", number), ("destination", destination), ("ack", ack), *_pairs(headers)]
+        self.write(encode_frame("SUBSCRIBE", pairs, version="1.2"))
+        return number
 
-    def on_disconnected(self) -> None:
-        """Of stomp.py; perhaps more than once."""
+    def acknowledge(self, token: str) -> None:
+        """ACK of the MESSAGE with that `ack` header. Raises as `write`."""
+        self.write(encode_frame("ACK", [("id", token)], version="1.2"))
+
+    def next_frame(self, timeout_seconds: float | None = None) -> Frame | None:
+        """The next MESSAGE or RECEIPT, or None after that time. Raises RefusedError for an ERROR, and
+        ConnectionLostError.
+        """
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        while not self._frames:
+            silence = self._silence_seconds
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            is_silence = silence is not None and (left is None or silence < left)
+            try:
+                self._receive(silence if is_silence else left)
+            except NothingCame:
+                if is_silence:
+                    raise self._lost(None, "has been silent for too long") from None
+                return None
+        frame = self._frames.popleft()
+        if frame.command == "ERROR":
+            raise RefusedError.of(self.address.url, frame.headers, frame.body)
+        if frame.command == "RECEIPT":
+            self._receipts_pending.discard(frame.headers.get("receipt-id", ""))
+        return frame
+
+    def next_message(self, timeout_seconds: float | None = None) -> Frame | None:
+        """The next MESSAGE, or None after that time. Raises as `next_frame`."""
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        while True:
+            frame = self.next_frame(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            if frame is None or frame.command == "MESSAGE":
+                return frame
+
+    @property
+    def receipts_pending_count(self) -> int:
+        """Receipts that `send` asked for and that have not come."""
+        return len(self._receipts_pending)
+
+    def wait_receipts(self, pending_max: int = 0) -> None:
+        """Wait until no more than `pending_max` receipts are outstanding. Drops messages. Raises as `next_frame`."""
+        while len(self._receipts_pending) > pending_max:
+            self.next_frame()
+
+    def _receive(self, timeout_seconds: float | None) -> None:
+        """What has come, to `_frames`. Raises NothingCame, ConnectionLostError."""
+        stream, machine = self._stream, self._machine
+        if stream is None:
+            raise ConnectionLostError(f"not connected to {self.address.url}")
+        if self._fault is not None:
+            raise self._lost(None, f"sent a frame that can't be read: {self._fault}") from self._fault
+        if machine.state is State.PARKED:
+            raise self._lost(None)
+        try:
+            room = machine.receive_buffer.room
+            if room is None:
+                data = stream.receive(RECEIVE_BYTES, timeout_seconds)
+                is_end = not data
+            else:
+                data = b""
+                with room:
+                    size_bytes = stream.receive_into(room, timeout_seconds)
+                is_end = not size_bytes
+                machine.fill(size_bytes)
+        except OSError as error:
+            raise self._lost(error) from error
+        if is_end:
+            raise self._lost(None)
         with self._guard:
-            first = not self._ended.is_set() and self._connected and not self._closing
-            self._ended.set()
-        self._answered.set()
-        if first:
-            self._owner.lost(
-                self,
-                self._refusal
-                if self._refusal is not None
-                else ConnectionLostError(f"{self.address} closed the connection"),
-            )
+            events = machine.receive_data(data)
+        for event in events:
+            if isinstance(event, Fault):
+                self._fault = event.error
+            else:
+                assert isinstance(event, Frame)
+                self._frames.append(event)
+
+    def _hear_last_words(self) -> None:
+        """Raises RefusedError if there is an ERROR among what the broker has sent, unless another thread reads."""
+        deadline = time.monotonic() + LAST_WORDS_SECONDS
+        try:
+            while not any(frame.command == "ERROR" for frame in self._frames):
+                self._receive(max(0.0, deadline - time.monotonic()))
+        except (ConnectionLostError, NothingCame):
+            return
+        error = next(frame for frame in self._frames if frame.command == "ERROR")
+        raise RefusedError.of(self.address.url, error.headers, error.body)
+
+    def _lost(self, error: OSError | None, how: str = "closed the connection") -> ConnectionLostError:
+        self._ended.set()
+        return ConnectionLostError(f"{self.address.url} {how}{f' ({error})' if error else ''}")
+
+    # ------------------------------------------------------------------ requests
+
+    def request(
+        self, destination: str, body: bytes = b"", headers: Headers = (), *, timeout_seconds: float = REPLY_SECONDS
+    ) -> Frame | None:
+        """Ask whoever answers at `destination`: SEND with `reply-to` and `correlation-id`, and its reply; None after
+        that time. Drops what else comes meanwhile. Raises as `write` and `next_frame`.
+        """
+        subscribing = b""
+        if self._replies_id is None:
+            self._replies_id = self.next_id()
+            pairs = [("id", self._replies_id), ("destination", self._reply_to), ("ack", "auto")]
+            subscribing = encode_frame("SUBSCRIBE", pairs, version="1.2")
+        correlation = f"r{self.next_id()}"
+        pairs = [("destination", destination), ("reply-to", self._reply_to), ("correlation-id", correlation)]
+        self.write(subscribing + encode_frame("SEND", [*pairs, *_pairs(headers)], body, version="1.2"))
+        deadline = time.monotonic() + timeout_seconds
+        while (frame := self.next_message(max(0.0, deadline - time.monotonic()))) is not None:
+            answered = frame.headers.get("correlation-id")
+            # Some do not say which request they answer; there is only one.
+            if answered == correlation or (answered is None and frame.headers.get("subscription") == self._replies_id):
+                return frame
+        return None
+
+    def ask(
+        self, name: str, facts: Mapping[str, Any] | None = None, *, timeout_seconds: float = REPLY_SECONDS
+    ) -> dict[str, Any]:
+        """Ask the broker itself: a request to `/sluiceway/NAME`, question and reply are JSON. Raises NotSluicewayError,
+        and as `request`.
+        """
+        body = b"" if facts is None else json.dumps(facts).encode()
+        frame = self.request(f"/sluiceway/{name}", body, timeout_seconds=timeout_seconds)
+        url = self.address.url
+        if frame is None:
+            raise NoReplyError(f"{url} did not answer within {timeout_seconds:g} s: is it a Sluiceway broker?")
+        try:
+            reply = json.loads(frame.body)
+        except ValueError:
+            reply = None
+        if not isinstance(reply, dict):
+            raise NotSluicewayError(f"{url} did not answer with JSON: is it a Sluiceway broker of this version?")
+        return reply
+
+
+def _pairs(headers: Headers) -> Iterable[tuple[str, str]]:
+    return headers.items() if isinstance(headers, Mapping) else headers

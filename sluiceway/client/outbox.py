@@ -31,8 +31,8 @@ from sluiceway.client.errors import (
     ConnectionLostError,
     RefusedError,
 )
-from sluiceway.client.link import Link
 from sluiceway.client.packs import Pack
+from sluiceway.client.reading_link import ReadingLink
 from sluiceway.queues.logs.batches import CONTENT_TYPE, BatchError
 from sluiceway.queues.logs.codecs import Codec
 
@@ -92,7 +92,7 @@ class Outbox:
         self._flushing = 0
         self._closing = False
         self._halt = threading.Event()
-        self._link: Link | None = None
+        self._link: ReadingLink | None = None
         self._fruitless = False
         """The last connection has not brought a receipt."""
         self._lost_at: float | None = None
@@ -296,7 +296,7 @@ class Outbox:
             except ConnectionLostError as error:
                 self.lost(link, error)
 
-    def _connect(self) -> Link | None:
+    def _connect(self) -> ReadingLink | None:
         """A connection, as long as it takes. None if it took too long, or the end has come; then what waited has
         failed.
         """
@@ -304,7 +304,7 @@ class Outbox:
             # A broker that closes each time is not to be asked as quickly as we can.
             self._halt.wait(self._backoff.next_seconds())
         while not self._halt.is_set():
-            link = Link(self.address, self)
+            link = ReadingLink(self.address, self)
             try:
                 link.open()
             except RefusedError as error:
@@ -361,10 +361,10 @@ class Outbox:
 
     # ------------------------------------------------------------------ the link's threads
 
-    def message(self, link: Link, headers: Mapping[str, str], body: bytes) -> None:
+    def message(self, link: ReadingLink, headers: Mapping[str, str], body: bytes) -> None:
         """Of the link; nothing is subscribed here."""
 
-    def receipt(self, link: Link, receipt_id: str, headers: Mapping[str, str]) -> None:
+    def receipt(self, link: ReadingLink, receipt_id: str, headers: Mapping[str, str]) -> None:
         """Of the link."""
         with self._work:
             pack = self._under_way.pop(receipt_id, None) if link is self._link else None
@@ -383,7 +383,7 @@ class Outbox:
         else:
             self._settle(pack, first_index, None)
 
-    def refused(self, link: Link, receipt_id: str | None, error: RefusedError) -> None:
+    def refused(self, link: ReadingLink, receipt_id: str | None, error: RefusedError) -> None:
         """Of the link."""
         self._last_error = error
         with self._work:
@@ -391,7 +391,7 @@ class Outbox:
         if pack is not None:
             self._settle(pack, -1, error)
 
-    def lost(self, link: Link, error: ClientError) -> None:
+    def lost(self, link: ReadingLink, error: ClientError) -> None:
         """Of the link, and of the thread when it meets the loss first."""
         with self._work:
             if link is not self._link:

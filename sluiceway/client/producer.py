@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Literal, TypeVar, cast, overload
 
 import attrs
 
-from sluiceway.client.address import parse_all
+from sluiceway.client.address import Address, parse_all
 from sluiceway.client.backoff import Backoff
 from sluiceway.client.errors import ClientError
 from sluiceway.client.outbox import Outbox, SendingOptions
@@ -66,7 +66,7 @@ class Producer(Generic[R]):
     @overload
     def __init__(
         self: Producer[Sent],
-        brokers: str | Iterable[str],
+        brokers: str | Address | Iterable[str | Address],
         log: str,
         *,
         mode: Literal["async"] = "async",
@@ -88,7 +88,7 @@ class Producer(Generic[R]):
     @overload
     def __init__(
         self: Producer[int],
-        brokers: str | Iterable[str],
+        brokers: str | Address | Iterable[str | Address],
         log: str,
         *,
         mode: Literal["sync"],
@@ -109,7 +109,7 @@ class Producer(Generic[R]):
 
     def __init__(
         self,
-        brokers: str | Iterable[str],
+        brokers: str | Address | Iterable[str | Address],
         log: str,
         *,
         mode: str = "async",

@@ -2,7 +2,7 @@
 
 Without a group the reader keeps the place: the next connection goes on behind the last record that came, whatever of it
 is still in the inbox. `next` and `latest` are turned into an index before the first subscription, or what is appended
-while a connection is lost would be skipped. Back-pressure: a full inbox blocks stomp.py's thread, which then does not
+while a connection is lost would be skipped. Back-pressure: a full inbox blocks the link's thread, which then does not
 read.
 
 In a group the broker keeps the place, and what was not acknowledged comes again over the next connection; what of the
@@ -32,7 +32,7 @@ from sluiceway.client.errors import (
     RequestError,
 )
 from sluiceway.client.inbox import Inbox
-from sluiceway.client.link import Link
+from sluiceway.client.reading_link import ReadingLink
 from sluiceway.client.records import Delivery
 from sluiceway.client.requests import LogClient
 
@@ -83,7 +83,7 @@ class Reader:
         self._stopping = threading.Event()
         self._over = False
         """The end of the range, the end of the log, or an error."""
-        self._link: Link | None = None
+        self._link: ReadingLink | None = None
         self._at_work = threading.Lock()
         """Held while a message is put into the inbox: the next connection must not overtake it."""
         self._thread = threading.Thread(target=self._run, name=f"sluiceway-read-{log}-{address}", daemon=True)
@@ -130,7 +130,7 @@ class Reader:
         lost_at: float | None = None
         while not self._stopping.is_set() and not self._over:
             self._wake.clear()
-            link = Link(self._address, self)
+            link = ReadingLink(self._address, self)
             try:
                 link.open()
                 self._link = link
@@ -169,7 +169,7 @@ class Reader:
             self._wake.wait(seconds)
         return self._stopping.is_set()
 
-    def _subscribe(self, link: Link) -> None:
+    def _subscribe(self, link: ReadingLink) -> None:
         options = self._options
         headers = {
             "on-gap": "marker",
@@ -191,7 +191,7 @@ class Reader:
                 self._end(None)
                 return
         ack = "client-individual" if options.group is not None else "auto"
-        link.subscribe(f"/log/{self.log}", "1", ack=ack, headers=headers)
+        link.subscribe(f"/log/{self.log}", ack=ack, headers=headers)
 
     def _start(self) -> str:
         if self._next is None and self._options.start in ("next", "latest"):
@@ -216,7 +216,7 @@ class Reader:
 
     # ------------------------------------------------------------------ the link's threads
 
-    def message(self, link: Link, headers: Mapping[str, str], body: bytes) -> None:
+    def message(self, link: ReadingLink, headers: Mapping[str, str], body: bytes) -> None:
         """Of the link. Blocks while the inbox is full."""
         with self._at_work:
             if link is not self._link or self._stopping.is_set() or self._over:
@@ -228,7 +228,7 @@ class Reader:
                     DamagedError(f"{self.broker} sent a MESSAGE of log {self.log} that says too little: {error!r}")
                 )
 
-    def _take(self, link: Link, headers: Mapping[str, str], body: bytes) -> None:
+    def _take(self, link: ReadingLink, headers: Mapping[str, str], body: bytes) -> None:
         self._backoff.succeeded()
         if headers.get("log-deleted") == "true":
             self._end(LogDeletedError(f"log {self.log} at {self.broker} was deleted"))
@@ -244,7 +244,7 @@ class Reader:
         else:
             self._deliver(link, headers, body)
 
-    def _deliver(self, link: Link, headers: Mapping[str, str], body: bytes) -> None:
+    def _deliver(self, link: ReadingLink, headers: Mapping[str, str], body: bytes) -> None:
         first = int(headers["index"])
         end = first + int(headers.get("count", 1))
         grouped = self._options.group is not None
@@ -257,22 +257,21 @@ class Reader:
         delivery = Delivery(self, link, headers.get("ack"), first, end - first, headers, body)
 
         def waiting() -> bool:
-            link.still_here()
             return not (self._stopping.is_set() or (grouped and link.ended))
 
         self._inbox.put(delivery, waiting)
 
-    def receipt(self, link: Link, receipt_id: str, headers: Mapping[str, str]) -> None:
+    def receipt(self, link: ReadingLink, receipt_id: str, headers: Mapping[str, str]) -> None:
         """Of the link: the subscription is there."""
         self._log_id = headers.get("log-id", "")
 
-    def refused(self, link: Link, receipt_id: str | None, error: RefusedError) -> None:
+    def refused(self, link: ReadingLink, receipt_id: str | None, error: RefusedError) -> None:
         """Of the link."""
         if receipt_id == SUBSCRIBE_RECEIPT:
             is_gone = error.code == "topic-not-exist"
             self._end(LogDeletedError(f"log {self.log} at {self.broker} was deleted") if is_gone else error)
 
-    def lost(self, link: Link, error: ClientError) -> None:
+    def lost(self, link: ReadingLink, error: ClientError) -> None:
         """Of the link."""
         if link is not self._link:
             return

@@ -16,8 +16,8 @@ from sluiceway.protocols.stomp.escaping import unescape
 from sluiceway.queues.logs.batches import CONTENT_TYPE, Batch, BatchError, Damage, sound
 
 if TYPE_CHECKING:
-    from sluiceway.client.link import Link
     from sluiceway.client.reader import Reader
+    from sluiceway.client.reading_link import ReadingLink
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Delivery:
     """What came in one MESSAGE: a run of records, acknowledged together."""
 
     reader: Reader
-    link: Link
+    link: ReadingLink
     token: str | None
     """Its `ack` header."""
     first: int

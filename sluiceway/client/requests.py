@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import queue
 import threading
-import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
 from sluiceway.client.address import Address
-from sluiceway.client.errors import ClientError, ConnectionLostError, RefusedError, RequestError
+from sluiceway.client.errors import ClientError, RequestError
 from sluiceway.client.link import Link
-
-REPLIES: Final = "/temp-queue/log-replies"
 
 
 @attrs.frozen
@@ -106,8 +101,6 @@ class LogClient:
         self._timeout_seconds = timeout_seconds
         self._link: Link | None = None
         self._turn = threading.Lock()
-        self._number = 0
-        self._replies: queue.SimpleQueue[tuple[Link, str, bytes | ClientError]] = queue.SimpleQueue()
 
     def list_logs(self) -> list[LogInfo]:
         """All logs of the broker."""
@@ -158,25 +151,16 @@ class LogClient:
 
     def request(self, name: str, **arguments: Any) -> dict[str, Any]:
         """Any request; arguments that are None are left out. Returns the reply."""
-        body = json.dumps({key: value for key, value in arguments.items() if value is not None}).encode()
+        facts = {key: value for key, value in arguments.items() if value is not None}
         with self._turn:
             link = self._connected()
-            self._number += 1
-            correlation = str(self._number)
             try:
-                link.send(
-                    f"/sluiceway/log/{name}",
-                    body,
-                    {"reply-to": REPLIES, "correlation-id": correlation, "content-type": "application/json"},
-                )
-                reply = self._reply(link, correlation, name)
-            except (ConnectionLostError, RefusedError, TimeoutError):
+                reply = link.ask(f"log/{name}", facts, timeout_seconds=self._timeout_seconds)
+            except ClientError:
                 self._link = None
                 link.cut()
                 raise
-        if not reply.get("ok"):
-            raise RequestError(str(reply.get("error", "INTERNAL_ERROR")), str(reply.get("message", "")))
-        return reply
+        return fulfilled(reply)
 
     def close(self) -> None:
         """End the connection. A later request makes a new one."""
@@ -195,43 +179,17 @@ class LogClient:
 
     def _connected(self) -> Link:
         link = self._link
-        if link is None or link.ended:
-            link = Link(self.address, self)
+        if link is None or not link.is_alive():
+            if link is not None:
+                link.cut()
+            link = Link(self.address, replies="log-replies")
             link.open()
-            link.subscribe(REPLIES, "1", ack="auto", headers={})
             self._link = link
         return link
 
-    def _reply(self, link: Link, correlation: str, name: str) -> dict[str, Any]:
-        deadline = time.monotonic() + self._timeout_seconds
-        while True:
-            try:
-                source, answered, body = self._replies.get(timeout=max(0.0, deadline - time.monotonic()))
-            except queue.Empty:
-                raise TimeoutError(
-                    f"{self.address} did not answer {name} within {self._timeout_seconds:g} s: is it Sluiceway?"
-                ) from None
-            if source is not link:
-                continue
-            if isinstance(body, ClientError):
-                raise body
-            if answered == correlation:
-                reply = json.loads(body)
-                if not isinstance(reply, dict):
-                    raise ClientError(f"{self.address} answered {name} with something that is no reply")
-                return reply
 
-    def message(self, link: Link, headers: Mapping[str, str], body: bytes) -> None:
-        """Of the link."""
-        self._replies.put((link, headers.get("correlation-id", ""), body))
-
-    def receipt(self, link: Link, receipt_id: str, headers: Mapping[str, str]) -> None:
-        """Of the link; none is asked for."""
-
-    def refused(self, link: Link, receipt_id: str | None, error: RefusedError) -> None:
-        """Of the link."""
-        self._replies.put((link, "", error))
-
-    def lost(self, link: Link, error: ClientError) -> None:
-        """Of the link."""
-        self._replies.put((link, "", error))
+def fulfilled(reply: dict[str, Any]) -> dict[str, Any]:
+    """The reply to a request. Raises RequestError if it says that the request can't be fulfilled."""
+    if reply.get("ok", True) is not True:  # `stat` answers without it
+        raise RequestError(str(reply.get("error", "INTERNAL_ERROR")), str(reply.get("message", "")))
+    return reply

@@ -1,8 +1,5 @@
-"""TLS for clients whose connections are read by one thread and written by others.
-
-A socket of Python's `ssl` must not be used by two threads at once: OpenSSL's state belongs to one. stomp.py reads in a
-thread of its own and writes from any. So here each call into OpenSSL takes a lock, never waits while it has it, and
-waiting is done on the bare socket outside of it. One thread may read at a time, and one may write; all others wait.
+"""TLS for clients: contexts, what a failed handshake means in words, and a stream that one thread reads while others
+write.
 """
 
 from __future__ import annotations
@@ -11,15 +8,15 @@ import select
 import socket
 import ssl
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
-from stomp.transport import Transport
-
-from sluiceway.client.address import Tls
+from sluiceway.client.address import Address, Tls
+from sluiceway.client.errors import CannotConnectError
+from sluiceway.client.stream import MustWait, Stream
 
 RECORD_BYTES: Final = 16 * 1024
-POLL_SECONDS: Final = 1.0
-"""A thread that waits looks so often whether the connection was closed by another."""
 OF_ANOTHER_NAME: Final = frozenset({62, 64})
 """OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH; Python has no names for them."""
 OF_ANOTHER_TIME: Final = frozenset({9, 10})
@@ -81,97 +78,61 @@ def why_refused(error: OSError, tls: Tls | None) -> str:
     return str(error)
 
 
-class SecureSocket:
-    """A TLS connection with the methods of a socket that stomp.py uses."""
+class SecureStream(Stream):
+    """A TLS connection. OpenSSL's state belongs to one thread at a time: each call into it takes a lock, and waits for
+    nothing while it has it."""
 
-    def __init__(self, connected: socket.socket, context: ssl.SSLContext, host: str) -> None:
-        """Does the handshake, within the timeout of the socket. Raises OSError."""
-        # The handshake is one thread's, so the plain way will do.
-        self._tls = context.wrap_socket(connected, server_hostname=host)
-        self._tls.setblocking(False)
+    def __init__(self, shaken: ssl.SSLSocket) -> None:
+        """`shaken`: after its handshake."""
+        super().__init__(shaken)
         self._lock = threading.Lock()
-        self._writing = threading.Lock()
-        self._closed = False
 
-    def recv(self, size_max: int) -> bytes:
-        """As of a blocking socket."""
-        while True:
-            if self._closed:
-                return b""
-            with self._lock:
-                try:
-                    parts = [self._tls.recv(size_max)]
-                    got = len(parts[0])
-                    while self._tls.pending() and got + RECORD_BYTES <= size_max:
-                        parts.append(self._tls.recv(size_max - got))
-                        got += len(parts[-1])
-                    return parts[0] if len(parts) == 1 else b"".join(parts)
-                except ssl.SSLWantReadError:
-                    want_write = False
-                except ssl.SSLWantWriteError:
-                    want_write = True
-            self._wait(want_write=want_write)
+    def _receive_now(self, size_max: int) -> bytes:
+        with self._lock, _waits():
+            parts: list[bytes] = [self._socket.recv(size_max)]
+            got = len(parts[0])
+            while self._socket.pending() and got + RECORD_BYTES <= size_max:
+                parts.append(self._socket.recv(size_max - got))
+                got += len(parts[-1])
+            return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def sendall(self, data: bytes) -> None:
-        """As of a blocking socket."""
-        rest = memoryview(data)
-        with self._writing:
-            while rest:
-                if self._closed:
-                    raise ConnectionError("the connection was closed")
-                with self._lock:
-                    try:
-                        rest = rest[self._tls.send(rest) :]
-                        continue
-                    except ssl.SSLWantReadError:
-                        want_write = False
-                    except ssl.SSLWantWriteError:
-                        want_write = True
-                self._wait(want_write=want_write)
+    def _fill_now(self, room: memoryview) -> int:
+        with self._lock, _waits():
+            count: int = self._socket.recv_into(room)
+            return count
 
-    def _wait(self, *, want_write: bool) -> None:
-        poll = select.poll()
-        try:
-            poll.register(self._tls, select.POLLOUT if want_write else select.POLLIN)
-        except ValueError:
-            return  # closed by another thread in this instant
-        poll.poll(POLL_SECONDS * 1000)
+    def _send_now(self, data: memoryview) -> int:
+        with self._lock, _waits():
+            count: int = self._socket.send(data)
+            return count
 
-    def getsockname(self) -> Any:
-        """As of a socket."""
-        return self._tls.getsockname()
-
-    def setblocking(self, _blocking: bool) -> None:
-        """It always behaves as if it were."""
-
-    def shutdown(self, how: int) -> None:
-        """As of a socket; wakes up who waits for it."""
-        self._closed = True
-        socket.socket.shutdown(self._tls, how)
-
-    def close(self) -> None:
-        """As of a socket."""
-        self._closed = True
-        self._tls.close()
+    def _shut(self) -> None:
+        socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
-class SecureTransport(Transport):  # type: ignore[misc]  # stomp.py ships no types
-    """stomp.py's transport, with TLS where there is a context."""
+@contextmanager
+def _waits() -> Iterator[None]:
+    try:
+        yield
+    except ssl.SSLWantReadError:
+        raise MustWait(select.POLLIN) from None
+    except ssl.SSLWantWriteError:
+        raise MustWait(select.POLLOUT) from None
 
-    socket: Any
 
-    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, **options: Any) -> None:
-        super().__init__([(host, port)], **options)
-        self._tls = tls
-        self._host = host
-
-    def attempt_connection(self) -> None:
-        """Of stomp.py. Raises OSError if the handshake fails."""
-        super().attempt_connection()
-        if self._tls is not None:
-            try:
-                self.socket = SecureSocket(self.socket, self._tls, self._host)
-            except OSError:
-                self.socket.close()
-                self.socket = None
-                raise
+def secured(connected: socket.socket, address: Address) -> SecureStream:
+    """TLS over it, within the timeout of the socket. Raises CannotConnectError."""
+    tls = address.tls
+    assert tls is not None
+    try:
+        context = client_context(tls)
+    except OSError as error:
+        raise CannotConnectError(f"TLS with {address.url}: {error}") from error
+    try:
+        return SecureStream(context.wrap_socket(connected, server_hostname=address.host))
+    except ssl.SSLError as error:
+        raise CannotConnectError(f"TLS with {address.url} failed: {why_refused(error, tls)}") from error
+    except OSError as error:
+        raise CannotConnectError(
+            f"{address.url} closed the connection before it was established{closed_early(tls)}"
+        ) from error

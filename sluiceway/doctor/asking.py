@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import time
 
-from sluiceway.cli.client import ClientError, Refused, Target
+from sluiceway.client.address import Address
+from sluiceway.client.errors import ClientError, RefusedError
 from sluiceway.doctor.facts import Running
-from sluiceway.top.feed import BrokerLink
+from sluiceway.top.feed import link_to
 
 
-def ask_broker(target: Target, *, asked_for: bool) -> Running:
+def ask_broker(address: Address, *, asked_for: bool) -> Running:
     """One connection and one request over STOMP. `asked_for`: the user named the address. Blocks for some seconds at
     most.
     """
     began_seconds = time.monotonic()
     try:
-        with BrokerLink(target) as link:
+        with link_to(address) as link:
             connected_seconds = time.monotonic()
-            report = link.ask()
+            report = link.ask("stat")
             answered_seconds = time.monotonic()
-    except Refused as error:
-        return Running(url=target.url, asked_for=asked_for, fault=str(error).partition("\n")[0], refused=True)
     except ClientError as error:
-        return Running(url=target.url, asked_for=asked_for, fault=str(error).partition("\n")[0].partition(";")[0])
+        is_refused = isinstance(error, RefusedError)
+        return Running(url=address.url, asked_for=asked_for, fault=error.short, refused=is_refused)
     return Running(
-        url=target.url,
+        url=address.url,
         asked_for=asked_for,
         report=report,
         connect_seconds=connected_seconds - began_seconds,

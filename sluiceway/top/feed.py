@@ -12,13 +12,13 @@ from typing import Any, Final, Protocol, Self
 
 import attrs
 
-from sluiceway.cli.client import CannotConnect, Client, ClientError, NotSluiceway, Refused, Target
-from sluiceway.cli.requests import ask
+from sluiceway.client.address import Address
 from sluiceway.client.backoff import Backoff
+from sluiceway.client.errors import ClientError, ConnectionLostError
+from sluiceway.client.link import Link
 from sluiceway.flow.words import age_in_words
 from sluiceway.top.picture import REPLY_NAME
 
-REPLY_DESTINATION: Final = f"/temp-queue/{REPLY_NAME}"
 FIRST_RETRY_SECONDS: Final = 0.5
 MOST_RETRY_SECONDS: Final = 10.0
 
@@ -42,44 +42,25 @@ class Gone:
 News = Answer | Gone
 
 
-class Link(Protocol):
-    """One connection to a broker."""
+class Asking(Protocol):
+    """What of a `Link` is used: a connection to a broker."""
 
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *error: Any) -> None: ...
 
-    def ask(self) -> Mapping[str, Any]:
+    def ask(self, name: str) -> Mapping[str, Any]:
         """One request and its answer. Blocks. Raises ClientError."""
         ...
 
 
-class BrokerLink:
-    """The real one."""
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        self._client = Client(target)
-
-    def __enter__(self) -> Self:
-        self._client.__enter__()
-        try:
-            self._client.subscribe(REPLY_DESTINATION, ack="auto", headers={})
-        except BaseException as error:
-            self._client.__exit__(type(error), error, None)
-            raise
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._client.__exit__(*error)
-
-    def ask(self) -> Mapping[str, Any]:
-        """See `Link`."""
-        return ask(self._client, REPLY_DESTINATION)
+def link_to(address: Address) -> Link:
+    """A link that is not open yet. The queue for its answers has a name that `picture` knows."""
+    return Link(address, replies=REPLY_NAME)
 
 
 def follow(
-    connect: Callable[[], Link],
+    connect: Callable[[], Asking],
     tell: Callable[[News], None],
     interval_seconds: float,
     stop: threading.Event,
@@ -99,7 +80,7 @@ def follow(
         try:
             with connect() as link:
                 while not stop.is_set():
-                    report = link.ask()
+                    report = link.ask("stat")
                     backoff.succeeded()
                     tell(Answer(report))
                     pause(interval_seconds)
@@ -113,10 +94,8 @@ def follow(
 
 def why_gone(error: ClientError) -> str:
     """In one line: a terminal has few."""
-    said = str(error).partition("\n")[0]
-    if isinstance(error, CannotConnect):
-        return said.partition(";")[0]  # the rest is advice for somebody who has just typed the command
-    return said if isinstance(error, Refused | NotSluiceway) else f"{said}: the broker stopped, or the way to it did"
+    lost = isinstance(error, ConnectionLostError)
+    return f"{error.short}: the broker stopped, or the way to it did" if lost else error.short
 
 
 def gone_in_words(gone: Gone) -> str:

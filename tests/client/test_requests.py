@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from sluiceway.client import ConnectionLostError, LogClient, RequestError
@@ -29,10 +31,21 @@ def test_after_a_lost_connection_the_next_request_makes_another(fake_broker: Fak
     with LogClient(fake_broker.address) as client:
         client.describe("orders")
         fake_broker.cut()
+        fake_broker.wait_until(lambda: not fake_broker.sessions)
+        assert client.describe("orders").size == 1
+
+
+def test_a_connection_that_is_lost_while_an_answer_is_waited_for_is_told(fake_broker: FakeBroker) -> None:
+    fake_broker.fill("orders", [b"a"])
+    with LogClient(fake_broker.address) as client:
+        client.describe("orders")
+        fake_broker.faults.silent = True
+        cutting = threading.Timer(0.05, fake_broker.cut)
+        cutting.start()
         with pytest.raises(ConnectionLostError):
-            while True:  # the word of the loss may be under way
-                client.describe("orders")
-                fake_broker.cut()
+            client.describe("orders")
+        cutting.join()
+        fake_broker.faults.silent = False
         assert client.describe("orders").size == 1
 
 
@@ -41,5 +54,5 @@ def test_an_answer_is_waited_for_only_so_long(fake_broker: FakeBroker) -> None:
         fake_broker.fill("orders", [b"a"])
         client.describe("orders")
         fake_broker.faults.silent = True
-        with pytest.raises(TimeoutError, match="is it Sluiceway"):
+        with pytest.raises(TimeoutError, match="is it a Sluiceway broker"):
             client.describe("orders")

@@ -24,8 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from sluiceway.cli.client import Client, Target
-from sluiceway.cli.requests import REPLY_DESTINATION, ask
+from sluiceway.client.address import Address
+from sluiceway.client.link import Link
 from tests.architecture.sources import ROOT
 from tests.examples.pages import Block, Command
 
@@ -195,9 +195,8 @@ class Session:
 
     def _clients_count(self) -> int:
         """Connections that have subscribed or sent something."""
-        with Client(Target("127.0.0.1", int(self._port))) as client:
-            client.subscribe(REPLY_DESTINATION, ack="auto", headers={})
-            connections = ask(client)["connections"]
+        with Link(Address("127.0.0.1", int(self._port))) as link:
+            connections = link.ask("stat")["connections"]
         return sum(1 for row in connections if row["subscriptions_count"] or row["in_count"]) - 1
 
     # ------------------------------------------------------------------ brokers

@@ -12,7 +12,6 @@ from click.testing import CliRunner
 
 from pyspark_stomp.wire import Connection
 from sluiceway.cli import main
-from sluiceway.cli.client import Target
 from sluiceway.client import CannotConnectError, Consumer, Producer
 from sluiceway.client.address import Address, Tls
 from sluiceway.client.secure import why_refused
@@ -151,8 +150,8 @@ def test_addresses_that_can_not_be(url: str) -> None:
     ],
 )
 def test_addresses_as_people_write_them(text: str, host: str, port: int) -> None:
-    for address in (Address.parse(text), Target.parse(text)):
-        assert (address.host, address.port) == (host, port)
+    address = Address.parse(text)
+    assert (address.host, address.port) == (host, port)
 
 
 def test_an_address_names_its_files() -> None:

@@ -13,8 +13,8 @@ import trio
 from perf.peers.daemon import free_port
 from sluiceway import Broker, Config
 from sluiceway.broker import ListenError
-from sluiceway.cli.client import Client, Target
-from sluiceway.cli.requests import REPLY_DESTINATION, ask
+from sluiceway.client.address import Address
+from sluiceway.client.link import Link
 from sluiceway.config import BrokerConfig, Listener
 from tests.interop.raw_client import RawClient, frame, poll
 from tests.log_lines import LogLines
@@ -65,10 +65,9 @@ def test_what_was_written_is_delivered_before_the_end(tmp_path: Path) -> None:
         client.expect("RECEIPT")
         body = b"x" * 10_000
         client.send(b"".join(frame("SEND", body, destination="/queue/q", length=True) for _ in range(90)))
-        with Client(Target(*broker.address)) as observer:
-            observer.subscribe(REPLY_DESTINATION, ack="auto", headers={})
+        with Link(Address(*broker.address)) as observer:
             for _ in poll("everything is handed to the connection"):
-                queue = next((d for d in ask(observer)["destinations"] if d["name"] == "/queue/q"), None)
+                queue = next((d for d in observer.ask("stat")["destinations"] if d["name"] == "/queue/q"), None)
                 if queue is not None and queue["unsettled_count"] == 90:
                     break
         broker.signal(signal.SIGTERM)

@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from sluiceway.cli import client, main, messages, waiting
+from sluiceway.cli import main, messages, waiting
+from sluiceway.client.address import Address
+from sluiceway.client.link import Link
 from sluiceway.config import Config
 from sluiceway.version import VERSION
 from tests.sluiceway.scripted_broker import Answer, ScriptedBroker, frame
@@ -228,15 +230,15 @@ def test_a_send_that_waits_for_long_says_once_where_to_look(monkeypatch: pytest.
     told = threading.Event()
     say = messages.say_that_it_waits
 
-    def say_and_tell(target: client.Target) -> None:
-        say(target)
+    def say_and_tell(address: Address) -> None:
+        say(address)
         told.set()
 
     def slow(command: str, headers: Mapping[str, str], body: bytes) -> bytes | None:
         assert command != "SEND" or told.wait(10)
         return None
 
-    monkeypatch.setattr(client, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(waiting, "PATIENCE_SECONDS", 0.05)
     monkeypatch.setattr(messages, "say_that_it_waits", say_and_tell)
     monkeypatch.setattr(waiting, "_ask", lambda _target, _said: None)
     with ScriptedBroker(slow) as broker:
@@ -364,16 +366,14 @@ def test_fewer_messages_than_asked_for_end_with_1() -> None:
 
 def test_an_interrupted_receive_says_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C without a --timeout once ended in a traceback."""
-    from sluiceway.cli.client import Client
+    taken = Link.next_message
 
-    taken = Client.next_message
-
-    def once(self: Client, timeout_seconds: float | None) -> Any:
+    def once(self: Link, timeout_seconds: float | None) -> Any:
         if next(left, False):
             return taken(self, timeout_seconds)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Client, "next_message", once)
+    monkeypatch.setattr(Link, "next_message", once)
     left = iter([True])
     with ScriptedBroker(deliver(b"one")) as broker:
         result = run("receive", "/queue/a", "--count", "5", "--url", broker.url)

@@ -197,7 +197,8 @@ def test_an_append_that_a_full_disk_holds_up_says_so_and_how_to_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the broker's own words, and then it can be stopped."""
-    from sluiceway.cli import client, log_append, waiting
+    from sluiceway.cli import log_append, waiting
+    from sluiceway.client.address import Address
 
     config = embedded_config()
     config = attrs.evolve(
@@ -207,11 +208,11 @@ def test_an_append_that_a_full_disk_holds_up_says_so_and_how_to_stop(
     )
     say, main_thread = waiting.say_that_it_waits, threading.get_ident()
 
-    def say_and_stop(target: client.Target) -> None:
-        say(target)
+    def say_and_stop(address: Address) -> None:
+        say(address)
         signal.pthread_kill(main_thread, signal.SIGINT)
 
-    monkeypatch.setattr(client, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(waiting, "PATIENCE_SECONDS", 0.5)
     monkeypatch.setattr(waiting, "ANSWER_SECONDS", 20)
     monkeypatch.setattr(log_append, "say_that_it_waits", say_and_stop)
     with EmbeddedBroker(config) as broker:

@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 
-from sluiceway.cli.client import CannotConnect, ClientError, ConnectionLost, NotSluiceway, Refused, Target
-from sluiceway.top.feed import Answer, BrokerLink, Gone, News, follow, gone_in_words, why_gone
+from sluiceway.client.address import Address
+from sluiceway.client.errors import (
+    CannotConnectError,
+    ClientError,
+    ConnectionLostError,
+    NotSluicewayError,
+    RefusedError,
+)
+from sluiceway.top.feed import Answer, Gone, News, follow, gone_in_words, link_to, why_gone
 from tests.sluiceway.scripted_broker import ScriptedBroker, frame
 
 Step = Mapping[str, Any] | ClientError
@@ -22,14 +29,14 @@ class FakeLink:
         self._steps = steps
 
     def __enter__(self) -> FakeLink:
-        if self._steps and isinstance(self._steps[0], CannotConnect):
+        if self._steps and isinstance(self._steps[0], CannotConnectError):
             raise self._steps.pop(0)  # type: ignore[misc]
         return self
 
     def __exit__(self, *_error: object) -> None:
         pass
 
-    def ask(self) -> Mapping[str, Any]:
+    def ask(self, name: str) -> Mapping[str, Any]:
         step = self._steps.pop(0)
         if isinstance(step, ClientError):
             raise step
@@ -58,8 +65,8 @@ def test_answers_come_one_interval_apart() -> None:
 
 
 def test_a_broker_that_is_gone_is_tried_again_later_and_later() -> None:
-    steps: list[Step] = [{"a": 1}, ConnectionLost("stomp://x closed the connection")]
-    steps += [CannotConnect("no broker answers at stomp://x; start one")] * 8
+    steps: list[Step] = [{"a": 1}, ConnectionLostError("stomp://x closed the connection")]
+    steps += [CannotConnectError("no broker answers at stomp://x", "start one")] * 8
     heard, waits = told([*steps, {"a": 2}])
     assert heard[0] == Answer({"a": 1})
     assert heard[-1] == Answer({"a": 2})
@@ -72,29 +79,30 @@ def test_a_broker_that_is_gone_is_tried_again_later_and_later() -> None:
 
 
 def test_after_an_answer_the_waits_begin_anew() -> None:
-    steps: list[Step] = [CannotConnect("no")] * 6
-    heard, waits = told([*steps, {"a": 1}, ConnectionLost("lost"), {"a": 2}])
+    steps: list[Step] = [CannotConnectError("no")] * 6
+    heard, waits = told([*steps, {"a": 1}, ConnectionLostError("lost"), {"a": 2}])
     assert waits[7] <= 0.5, "the first wait after an answer is a short one"
     assert isinstance(heard[-1], Answer)
 
 
 def test_an_error_of_the_broker_is_told_in_its_words() -> None:
-    gone = Gone(why_gone(Refused("the broker answered ERROR: the broker is shutting down\nConnect again")), 2.0)
+    error = RefusedError.of("stomp://x", {"message": "the broker is shutting down"}, b"Connect again")
+    gone = Gone(why_gone(error), 2.0)
     assert gone_in_words(gone) == ("no answer: the broker answered ERROR: the broker is shutting down; next try in 2 s")
 
 
 def test_the_reports_come_over_stomp() -> None:
     """As for `sluiceway stat`: no second port."""
-    with ScriptedBroker(answering(b'{"taken_at": 7}')) as broker, BrokerLink(Target.parse(broker.url)) as link:
-        assert link.ask() == {"taken_at": 7}
+    with ScriptedBroker(answering(b'{"taken_at": 7}')) as broker, link_to(Address.parse(broker.url)) as link:
+        assert link.ask("stat") == {"taken_at": 7}
     [(headers, _body)] = broker.received("SEND")
     assert headers["destination"] == "/sluiceway/stat"
 
 
 def test_somebody_who_does_not_answer_in_json_is_no_sluiceway() -> None:
-    refused = pytest.raises(NotSluiceway, match="is it a Sluiceway broker of this version")
-    with ScriptedBroker(answering(b"hello")) as broker, BrokerLink(Target.parse(broker.url)) as link, refused:
-        link.ask()
+    refused = pytest.raises(NotSluicewayError, match="is it a Sluiceway broker of this version")
+    with ScriptedBroker(answering(b"hello")) as broker, link_to(Address.parse(broker.url)) as link, refused:
+        link.ask("stat")
 
 
 def answering(body: bytes) -> Callable[[str, Mapping[str, str], bytes], bytes | None]:

@@ -1,0 +1,154 @@
+"""Bytes to and from one broker, over a socket: calls that block, and end when another thread closes the stream.
+
+One thread may read while others write. The socket itself never blocks: who has to wait does so in `poll`, which `close`
+wakes up. TLS (`secure.SecureStream`) is the same with another way to try.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from sluiceway.client.address import Address
+from sluiceway.client.errors import CannotConnectError
+
+POLL_SECONDS: Final = 1.0
+"""A thread that waits looks so often whether the stream was closed by another."""
+
+T = TypeVar("T")
+
+
+class MustWait(Exception):
+    """The socket can't go on now."""
+
+    def __init__(self, events: int) -> None:
+        super().__init__(events)
+        self.events = events
+        """What to wait for: `select.POLLIN` or `select.POLLOUT`."""
+
+
+class NothingCame(Exception):
+    """Nothing came in time. (The kernel's own TimeoutError is a connection that broke.)"""
+
+
+class Stream:
+    """A connection over TCP."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        connected.setblocking(False)
+        self._socket: Any = connected
+        self._reading = threading.Lock()
+        self._writing = threading.Lock()
+        self._closed = False
+
+    def receive(self, size_max: int, timeout_seconds: float | None) -> bytes:
+        """Bytes as soon as there are some; none at the end. Raises NothingCame, and OSError for a broken connection."""
+        with self._reading:
+            return b"" if self._closed else self._wait_for(lambda: self._receive_now(size_max), timeout_seconds, b"")
+
+    def receive_into(self, room: memoryview, timeout_seconds: float | None) -> int:
+        """Likewise, written into `room`: how many."""
+        with self._reading:
+            return 0 if self._closed else self._wait_for(lambda: self._fill_now(room), timeout_seconds, 0)
+
+    def send(self, data: bytes) -> None:
+        """Write all of it, before what others write. Blocks while the broker does not read. Raises OSError."""
+        rest = memoryview(data)
+        with self._writing:
+            while rest:
+                if self._closed:
+                    raise ConnectionError("the connection was closed")
+                rest = rest[self._wait_for(lambda: self._send_now(rest), None, 0) :]  # noqa: B023 - called at once
+
+    def send_if_idle(self, data: bytes) -> None:
+        """Write it if nobody else writes, and if there is room; else nothing. Raises OSError."""
+        if self._writing.acquire(blocking=False):
+            try:
+                if not self._closed:
+                    self._send_now(memoryview(data))
+            except MustWait:
+                pass  # so bytes of ours are on their way
+            finally:
+                self._writing.release()
+
+    def close(self) -> None:
+        """End the connection at once. Others who read or write are woken up, and meet the end."""
+        self._closed = True
+        try:
+            self._shut()
+        except OSError:
+            pass  # the other side was first
+        with self._reading, self._writing:
+            self._socket.close()
+
+    def _wait_for(self, attempt: Callable[[], T], timeout_seconds: float | None, at_end: T) -> T:
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        while True:
+            try:
+                return attempt()
+            except MustWait as wait:
+                events = wait.events
+            seconds = POLL_SECONDS
+            if deadline is not None and (left := deadline - time.monotonic()) < seconds:
+                if left <= 0:
+                    raise NothingCame
+                seconds = left
+            poll = select.poll()
+            poll.register(self._socket, events)
+            poll.poll(seconds * 1000)
+            if self._closed:
+                return at_end
+
+    def _receive_now(self, size_max: int) -> bytes:
+        try:
+            received: bytes = self._socket.recv(size_max)
+        except BlockingIOError:
+            raise MustWait(select.POLLIN) from None
+        return received
+
+    def _fill_now(self, room: memoryview) -> int:
+        try:
+            count: int = self._socket.recv_into(room)
+        except BlockingIOError:
+            raise MustWait(select.POLLIN) from None
+        return count
+
+    def _send_now(self, data: memoryview) -> int:
+        try:
+            count: int = self._socket.send(data)
+        except BlockingIOError:
+            raise MustWait(select.POLLOUT) from None
+        return count
+
+    def _shut(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def connect(address: Address, timeout_seconds: float) -> Stream:
+    """A stream to that broker. Raises CannotConnectError."""
+    url = address.url
+    try:
+        connected = socket.create_connection((address.host, address.port), timeout_seconds)
+    except socket.gaierror as error:
+        raise CannotConnectError(
+            f"the host {address.host!r} of {url} is not known ({error.strerror or error})", reason="unknown-host"
+        ) from error
+    except OSError as error:
+        raise CannotConnectError(
+            f"no broker answers at {url}", "is it running, and is the address right?", reason="no-answer"
+        ) from error
+    try:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if address.tls is None:
+            return Stream(connected)
+        from sluiceway.client.secure import secured
+
+        return secured(connected, address)
+    except BaseException:
+        connected.close()
+        raise
